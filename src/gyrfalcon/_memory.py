@@ -1,0 +1,72 @@
+"""How much memory there is, and how a user says how much may be used."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+_FALLBACK = 2 * 2**30
+
+
+def _number_in(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def available_memory() -> int:
+    """Bytes this process may still allocate without swapping: the machine's, or its control group's where smaller."""
+    available = _FALLBACK
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    limit, used = _number_in("/sys/fs/cgroup/memory.max"), _number_in("/sys/fs/cgroup/memory.current")
+    if limit is not None and used is not None:
+        available = min(available, max(0, limit - used))
+    return available
+
+
+def parse_memory(budget: int | float | str) -> int:
+    """Bytes meant by a memory budget: a number, ``"4GB"``, ``"512MiB"``, or ``"auto"`` (half of what is available).
+
+    Examples
+    --------
+    >>> from gyrfalcon._memory import parse_memory
+    >>> parse_memory("1.5GB"), parse_memory("512MiB"), parse_memory(1024)
+    (1500000000, 536870912, 1024)
+    """
+    remedy = 'must be "auto", a number of bytes, or a string such as "4GB"'
+    if isinstance(budget, str):
+        if budget == "auto":
+            return available_memory() // 2
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([KMGT]I?)?B?\s*", budget.upper())
+        if match is None:
+            raise ValueError(f"memory_budget={budget!r} {remedy}")
+        return int(float(match[1]) * _UNITS[match[2] or ""])
+    if isinstance(budget, bool) or not isinstance(budget, int | float):
+        raise TypeError(f"memory_budget={budget!r} {remedy}")
+    if not 0 <= budget < float("inf"):
+        raise ValueError(f"memory_budget={budget!r} {remedy}, not negative")
+    return int(budget)
+
+
+def format_bytes(count: int) -> str:
+    """A count of bytes for people.
+
+    Examples
+    --------
+    >>> from gyrfalcon._memory import format_bytes
+    >>> format_bytes(1_600_000_000)
+    '1.6 GB'
+    """
+    value = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} TB"

@@ -1,0 +1,268 @@
+// The bindings: shapes are checked here, before any pointer is handed to the tile kernels. Python holds no lock while
+// a block runs.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tiles.h"
+
+namespace nb = nanobind;
+using gyrfalcon::Engine;
+using gyrfalcon::Job;
+
+namespace {
+
+struct Set {
+  const char* name;
+  const Engine<float>& (*f)();
+  const Engine<double>& (*d)();
+};
+
+std::vector<Set> available_sets() {
+  std::vector<Set> sets;
+#if defined(GYRFALCON_X86)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl"))
+    sets.push_back({"avx512", gyrfalcon::avx512::engine_f, gyrfalcon::avx512::engine_d});
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    sets.push_back({"avx2", gyrfalcon::avx2::engine_f, gyrfalcon::avx2::engine_d});
+#endif
+  sets.push_back({"baseline", gyrfalcon::baseline::engine_f, gyrfalcon::baseline::engine_d});
+  return sets;
+}
+
+const Set& find_set(const std::string& name) {
+  static const std::vector<Set> sets = available_sets();
+  if (name.empty()) return sets.front();
+  for (const Set& set : sets)
+    if (name == set.name) return set;
+  throw std::invalid_argument("instruction set '" + name + "' is not available on this processor");
+}
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names;
+  for (const Set& set : available_sets()) names.emplace_back(set.name);
+  return names;
+}
+
+template <class T> const Engine<T>& engine_of(const Set& set);
+template <> const Engine<float>& engine_of<float>(const Set& set) { return set.f(); }
+template <> const Engine<double>& engine_of<double>(const Set& set) { return set.d(); }
+
+// Aligned, checked for overflow, freed by itself.
+template <class T> class Buffer {
+ public:
+  explicit Buffer(size_t count, bool zero = false) {
+    if (count > (SIZE_MAX / 2) / sizeof(T)) throw std::length_error("buffer size overflows");
+    const size_t bytes = (count * sizeof(T) + 127) / 64 * 64;
+    data_ = static_cast<T*>(std::aligned_alloc(64, bytes));
+    if (!data_) throw std::bad_alloc();
+    if (zero)
+      for (size_t i = 0; i < count; ++i) data_[i] = T(0);
+  }
+  ~Buffer() { std::free(data_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  T* get() const { return data_; }
+
+ private:
+  T* data_;
+};
+
+template <class T> using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <class T> using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T> using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <class T> using OutVector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void require(bool holds, const char* message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
+size_t product(size_t a, size_t b) {
+  size_t result;
+  if (__builtin_mul_overflow(a, b, &result)) throw std::length_error("size of the packed centers overflows");
+  return result;
+}
+
+template <class T> class Centers {
+ public:
+  Centers(Matrix<T> centers, Vector<T> shift, Vector<T> scale, int profile, double param0, double param1, int degree,
+          bool difference, bool angle, const std::string& set)
+      : engine_(engine_of<T>(find_set(set))),
+        m_(centers.shape(0)),
+        d_(centers.shape(1)),
+        padded_((m_ + engine_.panel_width - 1) / engine_.panel_width * engine_.panel_width),
+        panels_(product(padded_, gyrfalcon::depth_of(d_, angle)), true),
+        half_norms_(padded_, true),
+        norms_(padded_, true),
+        shift_(d_),
+        scale_(d_) {
+    require(m_ > 0 && d_ > 0, "centers must have at least one row and one column");
+    require(shift.shape(0) == d_ && scale.shape(0) == d_, "shift and scale must have one number for each feature");
+    require(profile >= 0 && profile < gyrfalcon::kProfiles, "unknown profile");
+    require(degree >= 0 && degree < 1024, "degree must lie between 0 and 1023");
+    const bool directions = profile == gyrfalcon::kArcCosine0 || profile == gyrfalcon::kArcCosine1;
+    require(directions == angle, "the angle geometry goes with the arc-cosine profiles");
+    for (size_t k = 0; k < d_; ++k) shift_.get()[k] = shift.data()[k], scale_.get()[k] = scale.data()[k];
+    job_ = Job<T>{};
+    job_.n_features = d_;
+    job_.shift = shift_.get();
+    job_.scale = scale_.get();
+    job_.panels = panels_.get();
+    job_.half_norms = half_norms_.get();
+    job_.norms = norms_.get();
+    job_.n_centers = m_;
+    job_.n_padded = padded_;
+    job_.profile = profile;
+    job_.degree = degree;
+    job_.param0 = param0;
+    job_.param1 = param1;
+    job_.difference = difference;
+    job_.angle = angle;
+    nb::gil_scoped_release unlocked;
+    engine_.pack(centers.data(), m_, d_, shift_.get(), scale_.get(), angle, panels_.get(), half_norms_.get(),
+                 norms_.get());
+  }
+
+  void fill(Matrix<T> rows, OutMatrix<T> out) const {
+    Job<T> job = start(rows, gyrfalcon::kFill);
+    require(out.shape(0) == job.n_rows && out.shape(1) == m_, "out must be rows x centers");
+    job.out_rows = out.data();
+    finish(job);
+  }
+
+  void matvec(Matrix<T> rows, Vector<T> v, OutVector<T> out) const {
+    Job<T> job = start(rows, gyrfalcon::kMatvec);
+    require(out.shape(0) == job.n_rows, "out must have one number for each row");
+    Buffer<T> padded(padded_, true);
+    job.v = pad(v, padded);
+    job.out_rows = out.data();
+    finish(job);
+  }
+
+  void rmatvec(Matrix<T> rows, Vector<T> u, OutVector<double> out) const {
+    Job<T> job = start(rows, gyrfalcon::kRmatvec);
+    require(u.shape(0) == job.n_rows, "u must have one number for each row");
+    job.u = u.data();
+    finish_sum(job, out);
+  }
+
+  void sandwich(Matrix<T> rows, Vector<T> v, nb::object weight, OutVector<double> out) const {
+    Job<T> job = start(rows, gyrfalcon::kSandwich);
+    Buffer<T> padded(padded_, true);
+    job.v = pad(v, padded);
+    Vector<T> w;
+    if (!weight.is_none()) {
+      w = nb::cast<Vector<T>>(weight);
+      require(w.shape(0) == job.n_rows, "weight must have one number for each row");
+      job.u = w.data();
+    }
+    finish_sum(job, out);
+  }
+
+ private:
+  Job<T> start(const Matrix<T>& rows, int verb) const {
+    require(rows.shape(1) == d_, "rows and centers must have the same number of features");
+    Job<T> job = job_;
+    job.rows = rows.data();
+    job.n_rows = rows.shape(0);
+    job.verb = verb;
+    return job;
+  }
+
+  const T* pad(const Vector<T>& v, Buffer<T>& padded) const {
+    require(v.shape(0) == m_, "v must have one number for each center");
+    for (size_t j = 0; j < m_; ++j) padded.get()[j] = v.data()[j];
+    return padded.get();
+  }
+
+  void finish(Job<T>& job) const {
+    if (job.n_rows == 0) return;
+    Buffer<unsigned char> scratch(engine_.scratch_bytes(job));
+    job.scratch = scratch.get();
+    nb::gil_scoped_release unlocked;
+    engine_.run(job);
+  }
+
+  void finish_sum(Job<T>& job, OutVector<double>& out) const {
+    require(out.shape(0) == m_, "out must have one number for each center");
+    Buffer<double> sums(padded_, true);
+    job.out_centers = sums.get();
+    finish(job);
+    for (size_t j = 0; j < m_; ++j) out.data()[j] = sums.get()[j];
+  }
+
+  const Engine<T>& engine_;
+  size_t m_, d_, padded_;
+  Buffer<T> panels_, half_norms_, norms_, shift_, scale_;
+  Job<T> job_;
+};
+
+template <class T>
+void dense(const std::string& set, int verb, Matrix<T> block, nb::object v, nb::object u, nb::object out) {
+  const Engine<T>& engine = engine_of<T>(find_set(set));
+  const size_t n = block.shape(0), m = block.shape(1);
+  require(verb == gyrfalcon::kMatvec || verb == gyrfalcon::kRmatvec || verb == gyrfalcon::kSandwich, "unknown verb");
+  Vector<T> right, left;
+  if (verb != gyrfalcon::kRmatvec) {
+    right = nb::cast<Vector<T>>(v);
+    require(right.shape(0) == m, "v must have one number for each center");
+  }
+  if (verb == gyrfalcon::kRmatvec || (verb == gyrfalcon::kSandwich && !u.is_none())) {
+    left = nb::cast<Vector<T>>(u);
+    require(left.shape(0) == n, "u must have one number for each row");
+  }
+  OutVector<T> out_rows;
+  OutVector<double> out_centers;
+  if (verb == gyrfalcon::kMatvec) {
+    out_rows = nb::cast<OutVector<T>>(out);
+    require(out_rows.shape(0) == n, "out must have one number for each row");
+  } else {
+    out_centers = nb::cast<OutVector<double>>(out);
+    require(out_centers.shape(0) == m, "out must have one number for each center");
+    for (size_t j = 0; j < m; ++j) out_centers.data()[j] = 0;
+  }
+  if (n == 0 || m == 0) return;
+  Buffer<T> sums(m);
+  const T* left_data = left.is_valid() ? left.data() : nullptr;
+  const T* right_data = right.is_valid() ? right.data() : nullptr;
+  T* rows_data = out_rows.is_valid() ? out_rows.data() : nullptr;
+  double* centers_data = out_centers.is_valid() ? out_centers.data() : nullptr;
+  nb::gil_scoped_release unlocked;
+  engine.dense(verb, block.data(), n, m, right_data, left_data, rows_data, centers_data, sums.get());
+}
+
+template <class T> void bind(nb::module_& m, const char* name) {
+  nb::class_<Centers<T>>(m, name)
+      .def(nb::init<Matrix<T>, Vector<T>, Vector<T>, int, double, double, int, bool, bool, const std::string&>(),
+           nb::arg("centers"), nb::arg("shift"), nb::arg("scale"), nb::arg("profile"), nb::arg("param0"),
+           nb::arg("param1"), nb::arg("degree"), nb::arg("difference"), nb::arg("angle"),
+           nb::arg("instruction_set") = "")
+      .def("fill", &Centers<T>::fill, nb::arg("rows").noconvert(), nb::arg("out").noconvert())
+      .def("matvec", &Centers<T>::matvec, nb::arg("rows").noconvert(), nb::arg("v").noconvert(),
+           nb::arg("out").noconvert())
+      .def("rmatvec", &Centers<T>::rmatvec, nb::arg("rows").noconvert(), nb::arg("u").noconvert(),
+           nb::arg("out").noconvert())
+      .def("sandwich", &Centers<T>::sandwich, nb::arg("rows").noconvert(), nb::arg("v").noconvert(),
+           nb::arg("weight").none(), nb::arg("out").noconvert());
+  m.def("dense", &dense<T>, nb::arg("instruction_set"), nb::arg("verb"), nb::arg("block").noconvert(),
+        nb::arg("v").none(), nb::arg("u").none(), nb::arg("out"));
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "Fused kernel products on tiles: the native core of Gyrfalcon.";
+  m.def("instruction_sets", &instruction_sets, "Instruction sets this processor can run, best first.");
+  bind<float>(m, "CentersF32");
+  bind<double>(m, "CentersF64");
+}

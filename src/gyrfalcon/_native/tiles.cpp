@@ -1,0 +1,603 @@
+// The fused tile kernels: a strip of rows against all centers, kernel entries made in registers and used at once.
+//
+// For a strip of a few rows (packed, centered and scaled on the way in) and each panel of centers, a register tile of
+// MR rows x NR centers is accumulated, turned into kernel entries by a profile, multiplied into the first product, and,
+// for the sandwich, left in a strip buffer that the second product reads back from L2 as soon as the strip is complete.
+// Sums are T inside a run of a few hundred terms and double across runs, so they do not drift with n.
+#include "tiles.h"
+
+#include <cstdint>
+#include <cstring>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define GYRFALCON_INLINE static inline __attribute__((always_inline))
+
+namespace gyrfalcon {
+namespace GYRFALCON_ISA {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr size_t kVectorBytes = 64;
+constexpr int MR = 12;
+#elif defined(__AVX2__)
+constexpr size_t kVectorBytes = 32;
+constexpr int MR = 6;
+#elif defined(__aarch64__)
+constexpr size_t kVectorBytes = 16;
+constexpr int MR = 8;
+#else
+constexpr size_t kVectorBytes = 16;
+constexpr int MR = 6;
+#endif
+constexpr int NV = 2;                      // vectors across a panel
+constexpr size_t kFeatureBlock = 256;      // features a panel keeps in L1
+constexpr size_t kStripBytes = 192 << 10;  // what a strip may take of L2
+constexpr size_t kSumRows = 256;           // rows summed in T before they go to double
+constexpr size_t kSumPanels = 64;          // panels summed in T before they go to double
+constexpr size_t kAlign = 64;
+
+template <class T> struct Lane;
+template <> struct Lane<float> {
+  typedef float vec __attribute__((vector_size(kVectorBytes)));
+  typedef int32_t ivec __attribute__((vector_size(kVectorBytes)));
+  typedef float loose __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
+  static constexpr int mantissa = 23;
+  static constexpr float lowest_exponent = -126.0f;
+  static constexpr float round_magic = 12582912.0f;  // 1.5 * 2^23
+};
+template <> struct Lane<double> {
+  typedef double vec __attribute__((vector_size(kVectorBytes)));
+  typedef int64_t ivec __attribute__((vector_size(kVectorBytes)));
+  typedef double loose __attribute__((vector_size(kVectorBytes), aligned(8), may_alias));
+  static constexpr int mantissa = 52;
+  static constexpr double lowest_exponent = -1022.0;
+  static constexpr double round_magic = 6755399441055744.0;  // 1.5 * 2^52
+};
+template <class T> using vec_t = typename Lane<T>::vec;
+template <class T> constexpr int kWidth = int(kVectorBytes / sizeof(T));
+template <class T> constexpr size_t kPanel = size_t(NV) * kWidth<T>;
+
+template <class T> GYRFALCON_INLINE vec_t<T> splat(T x) { return x - vec_t<T>{}; }
+template <class T> GYRFALCON_INLINE vec_t<T> load(const T* p) { return *reinterpret_cast<const vec_t<T>*>(p); }
+template <class T> GYRFALCON_INLINE vec_t<T> load_loose(const T* p) {
+  return *reinterpret_cast<const typename Lane<T>::loose*>(p);
+}
+template <class T> GYRFALCON_INLINE void store(T* p, vec_t<T> x) { *reinterpret_cast<vec_t<T>*>(p) = x; }
+template <class T> GYRFALCON_INLINE void store_loose(T* p, vec_t<T> x) {
+  *reinterpret_cast<typename Lane<T>::loose*>(p) = x;
+}
+// Compare-and-blend is two instructions where the processor has one for the maximum, and the language no word for it.
+#if defined(__AVX512F__)
+GYRFALCON_INLINE vec_t<float> max_of(vec_t<float> a, vec_t<float> b) { return _mm512_max_ps(a, b); }
+GYRFALCON_INLINE vec_t<double> max_of(vec_t<double> a, vec_t<double> b) { return _mm512_max_pd(a, b); }
+#elif defined(__AVX2__)
+GYRFALCON_INLINE vec_t<float> max_of(vec_t<float> a, vec_t<float> b) { return _mm256_max_ps(a, b); }
+GYRFALCON_INLINE vec_t<double> max_of(vec_t<double> a, vec_t<double> b) { return _mm256_max_pd(a, b); }
+#elif defined(__SSE2__)
+GYRFALCON_INLINE vec_t<float> max_of(vec_t<float> a, vec_t<float> b) { return _mm_max_ps(a, b); }
+GYRFALCON_INLINE vec_t<double> max_of(vec_t<double> a, vec_t<double> b) { return _mm_max_pd(a, b); }
+#else
+template <class V> GYRFALCON_INLINE V max_of(V a, V b) { return a > b ? a : b; }
+#endif
+template <class T> GYRFALCON_INLINE vec_t<T> larger(vec_t<T> a, T b) { return max_of(a, splat<T>(b)); }
+template <class T> GYRFALCON_INLINE vec_t<T> smaller(vec_t<T> a, T b) { return -max_of(-a, splat<T>(-b)); }
+GYRFALCON_INLINE float root(float x) { return __builtin_sqrtf(x); }
+GYRFALCON_INLINE double root(double x) { return __builtin_sqrt(x); }
+template <class T> GYRFALCON_INLINE vec_t<T> root_of(vec_t<T> x) {
+  vec_t<T> y;
+  for (int i = 0; i < kWidth<T>; ++i) y[i] = root(T(x[i]));
+  return y;
+}
+template <class T> GYRFALCON_INLINE double sum(vec_t<T> x) {
+  double s = 0;
+  for (int i = 0; i < kWidth<T>; ++i) s += double(x[i]);
+  return s;
+}
+
+// ---- elementary functions: polynomials by Chebyshev interpolation -------------------------------------------------
+
+template <class T, int N> GYRFALCON_INLINE vec_t<T> horner(vec_t<T> x, const double (&c)[N]) {
+  vec_t<T> y = splat<T>(T(c[N - 1]));
+  for (int i = N - 2; i >= 0; --i) y = y * x + splat<T>(T(c[i]));
+  return y;
+}
+
+// 2^x for x <= ~0: x = k + f, |f| <= 1/2; k is added to the exponent field of the polynomial's value.
+template <class T> GYRFALCON_INLINE vec_t<T> exp2_of(vec_t<T> x) {
+  using L = Lane<T>;
+  x = larger<T>(x, L::lowest_exponent);
+  vec_t<T> rounded = x + splat<T>(L::round_magic);
+  vec_t<T> f = x - (rounded - splat<T>(L::round_magic));
+  vec_t<T> p;
+  if constexpr (sizeof(T) == 4) {
+    constexpr double c[] = {1.0, 0.69314718056, 0.24022349038, 0.055503810138, 0.00966636851539, 0.00133813025373};
+    p = horner<T>(f, c);
+  } else {
+    constexpr double c[] = {1.0, 0.69314718055994530925, 0.24022650695910159567, 0.055504108664821627039,
+                            0.0096181291075872566681, 0.0013333558146406470697, 0.00015403530463724354209,
+                            0.000015252733841556772589, 1.3215432535912376166e-6, 1.0178057087733941105e-7,
+                            7.0741942972885210056e-9, 4.455817908336064493e-10};
+    p = horner<T>(f, c);
+  }
+  typename L::ivec k = (typename L::ivec)rounded << L::mantissa;
+  return (vec_t<T>)((typename L::ivec)p + k);
+}
+
+// log2 x for normal x > 0: x = 2^k m, m in [sqrt(1/2), sqrt(2)), log m = 2 artanh((m - 1) / (m + 1)).
+template <class T> GYRFALCON_INLINE vec_t<T> log2_of(vec_t<T> x) {
+  using L = Lane<T>;
+  typedef typename L::ivec ivec;
+  ivec bits = (ivec)x;
+  const vec_t<T> sqrt_half = splat<T>(T(0.70710678118654752440));
+  ivec k = (bits - (ivec)sqrt_half) >> L::mantissa;
+  vec_t<T> m = (vec_t<T>)(bits - (k << L::mantissa));
+  vec_t<T> s = (m - splat<T>(T(1))) / (m + splat<T>(T(1)));
+  vec_t<T> z = s * s;
+  vec_t<T> p;
+  if constexpr (sizeof(T) == 4) {
+    constexpr double c[] = {1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9};
+    p = horner<T>(z, c);
+  } else {
+    constexpr double c[] = {1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11,
+                            1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23};
+    p = horner<T>(z, c);
+  }
+  return __builtin_convertvector(k, vec_t<T>) + splat<T>(T(2.88539008177792681472)) * s * p;
+}
+
+// asin x for x in [0, 1]; above 1/2 by asin x = pi/2 - 2 asin(sqrt((1 - x) / 2)).
+template <class T> GYRFALCON_INLINE vec_t<T> asin_of(vec_t<T> x) {
+  auto high = x > splat<T>(T(0.5));
+  vec_t<T> z = high ? (splat<T>(T(1)) - x) * T(0.5) : x * x;
+  vec_t<T> r = high ? root_of<T>(z) : x;
+  vec_t<T> p;
+  if constexpr (sizeof(T) == 4) {
+    constexpr double c[] = {0.16666666337430907054, 0.075000945434974234762, 0.044599401528512183719,
+                            0.031100662735494567927, 0.01714923835767725319, 0.033690847202830119524};
+    p = horner<T>(z, c);
+  } else {
+    constexpr double c[] = {0.16666666666666667827, 0.074999999999984329332, 0.044642857146355429783,
+                            0.030381944138531247287, 0.022372172942149887875, 0.017352392720869972942,
+                            0.013971212973552933304, 0.011479177415184905896, 0.010322814350185779287,
+                            0.0054575067186403583004, 0.017400879442694022443, -0.014851887071247203224,
+                            0.028757851367421564708};
+    p = horner<T>(z, c);
+  }
+  vec_t<T> a = r + r * z * p;
+  return high ? splat<T>(T(1.57079632679489661923)) - T(2) * a : a;
+}
+
+// ---- profiles -------------------------------------------------------------------------------------------------------
+
+constexpr double kLn2 = 0.69314718055994530942;
+constexpr double kInvPi = 0.31830988618379067154;
+
+template <class T, int P> struct Apply {
+  vec_t<T> a, b;
+  int degree;
+  explicit Apply(const Job<T>& job)
+      : a(splat<T>(T(job.param0))), b(splat<T>(T(job.param1))), degree(job.degree) {}
+  // `norms_z` and `norm_x` are read by the arc-cosine kernel of degree 1 alone
+  inline __attribute__((always_inline)) vec_t<T> operator()(vec_t<T> q, const T* norms_z, T norm_x) const {
+    if constexpr (P == kGaussian) {
+      return exp2_of<T>(q);
+    } else if constexpr (P == kLaplacian) {
+      return exp2_of<T>(-root_of<T>(larger<T>(-q, T(0))));
+    } else if constexpr (P == kMatern32) {
+      vec_t<T> r = root_of<T>(larger<T>(-q, T(0)));
+      return (r * T(kLn2) + T(1)) * exp2_of<T>(-r);
+    } else if constexpr (P == kMatern52) {
+      vec_t<T> r = root_of<T>(larger<T>(-q, T(0)));
+      return ((r * T(kLn2 * kLn2 / 3) + T(kLn2)) * r + T(1)) * exp2_of<T>(-r);
+    } else if constexpr (P == kRational) {
+      return exp2_of<T>(-a * log2_of<T>(larger<T>(splat<T>(T(1)) - q, T(1))));
+    } else if constexpr (P == kLinear) {
+      return q;
+    } else if constexpr (P == kPolynomial) {
+      vec_t<T> x = q * a + b;
+      vec_t<T> y = degree & 1 ? x : splat<T>(T(1));
+      for (int e = degree >> 1; e; e >>= 1) {
+        x = x * x;
+        if (e & 1) y = y * x;
+      }
+      return y;
+    } else if constexpr (P == kSigmoid) {
+      // tanh x = sign(x) (1 - e) / (1 + e), e = exp(-2|x|): never overflows
+      vec_t<T> x = q * a + b;
+      vec_t<T> size = x < splat<T>(T(0)) ? -x : x;
+      vec_t<T> e = exp2_of<T>(size * T(-2 / kLn2));
+      vec_t<T> t = (T(1) - e) / (T(1) + e);
+      return x < splat<T>(T(0)) ? -t : t;
+    } else {
+      // directions: -q = |x^ - z^|^2 / 2 = 1 - cos theta, and sin(theta / 2) = sqrt(-q / 2)
+      vec_t<T> half_sine = root_of<T>(smaller<T>(larger<T>(q * T(-0.5), T(0)), T(1)));
+      vec_t<T> half = asin_of<T>(half_sine);
+      if constexpr (P == kArcCosine0) return T(1) - half * T(2 * kInvPi);
+      vec_t<T> half_cosine = root_of<T>(larger<T>(T(1) - half_sine * half_sine, T(0)));
+      vec_t<T> sine = T(2) * half_sine * half_cosine;
+      vec_t<T> cosine = T(1) - T(2) * half_sine * half_sine;
+      return load<T>(norms_z) * splat<T>(norm_x) * (sine * T(kInvPi) + (T(1) - half * T(2 * kInvPi)) * cosine);
+    }
+  }
+};
+
+// ---- packing --------------------------------------------------------------------------------------------------------
+
+// In the angle geometry rows and centers are brought to length sqrt(1/2), so that -|x - z|^2 is cos(theta) - 1, and the
+// zero vector gets an axis of its own.
+constexpr double kSqrtHalf = 0.70710678118654752440;
+
+template <class T>
+void pack_centers(const T* centers, size_t m, size_t d, const T* shift, const T* scale, bool angle, T* panels,
+                  T* half_norms, T* norms) {
+  const size_t width = kPanel<T>, depth = depth_of(d, angle);
+  for (size_t j = 0; j < m; ++j) {
+    const T* z = centers + j * d;
+    T* out = panels + j / width * width * depth + j % width;
+    double squares = 0;
+    for (size_t k = 0; k < d; ++k) {
+      const T value = (z[k] - shift[k]) * scale[k];
+      out[k * width] = value;
+      squares += double(value) * double(value);
+    }
+    const double norm = __builtin_sqrt(squares);
+    norms[j] = T(norm);
+    half_norms[j] = T(-0.5 * squares);
+    if (angle) {
+      const T inverse = norm > 0 ? T(kSqrtHalf / norm) : T(0);
+      for (size_t k = 0; k < d; ++k) out[k * width] *= inverse;
+      out[d * width] = norm > 0 ? T(0) : T(kSqrtHalf);
+    }
+  }
+}
+
+// What a strip needs while it is worked on; carved from one scratch buffer.
+template <class T> struct Strip {
+  size_t rows;     // rows a strip holds, a multiple of MR
+  size_t depth;    // features, with the one that the angle geometry adds
+  size_t block;    // features in a block
+  T* packed;       // the rows: [feature block][tile][feature][MR], so that a tile reads one stream
+  T* half_norms;   // -|x'|^2 / 2
+  T* norms;        // |x'|
+  T* left;         // the left factor of the second product
+  T* tiles;        // kernel entries: [panel][tile][MR][panel width] for the sandwich, one panel of them otherwise
+  T* row_sums;     // the first product: a vector of partial sums for each row
+  double* totals;  // ... and their sums
+  T* sums;         // the second product: one number for each center
+};
+
+GYRFALCON_INLINE size_t rounded_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
+
+// Enough rows that a panel is fetched once for several tiles, not so many that the strip leaves L2.
+template <class T> size_t strip_rows(const Job<T>& job, size_t depth) {
+  const size_t per_row = (depth + (job.verb == kSandwich ? job.n_padded : 0)) * sizeof(T);
+  const size_t least = depth > 32 ? 48 : 12, most = 96;
+  size_t rows = kStripBytes / per_row;
+  rows = rows < least ? least : rows > most ? most : rows;
+  return rows < MR ? MR : rows / MR * MR;
+}
+
+template <class T> size_t carve(const Job<T>& job, Strip<T>& s) {
+  s.depth = depth_of(job.n_features, job.angle);
+  s.rows = strip_rows(job, s.depth);
+  const size_t blocks = s.depth <= kFeatureBlock + kFeatureBlock / 2 ? 1 : (s.depth + kFeatureBlock - 1) / kFeatureBlock;
+  s.block = (s.depth + blocks - 1) / blocks;
+  size_t at = 0;
+  auto take = [&](size_t bytes) {
+    unsigned char* p = job.scratch + at;
+    at += rounded_up(bytes, kAlign);
+    return p;
+  };
+  s.packed = reinterpret_cast<T*>(take(s.rows * s.depth * sizeof(T)));
+  s.half_norms = reinterpret_cast<T*>(take(s.rows * sizeof(T)));
+  s.norms = reinterpret_cast<T*>(take(s.rows * sizeof(T)));
+  s.left = reinterpret_cast<T*>(take(s.rows * sizeof(T)));
+  s.totals = reinterpret_cast<double*>(take(s.rows * sizeof(double)));
+  s.row_sums = reinterpret_cast<T*>(take(s.rows * kVectorBytes));
+  s.sums = reinterpret_cast<T*>(take(job.n_padded * sizeof(T)));
+  s.tiles = reinterpret_cast<T*>(take(s.rows * (job.verb == kSandwich ? job.n_padded : kPanel<T>) * sizeof(T)));
+  return at;
+}
+
+template <class T> size_t scratch_bytes(const Job<T>& job) {
+  Strip<T> s;
+  return carve(job, s);
+}
+
+template <class T> __attribute__((noinline)) void pack_rows(const Job<T>& job, const Strip<T>& s, size_t start, size_t count) {
+  const size_t padded = rounded_up(count, MR), d = job.n_features;
+  for (size_t i = 0; i < padded; ++i) {
+    const T* x = job.rows + (start + i) * d;
+    double squares = 0;
+    auto at = [&](size_t k) -> T& {
+      const size_t k0 = k / s.block * s.block, length = s.depth - k0 < s.block ? s.depth - k0 : s.block;
+      return s.packed[k0 * padded + (i / MR * length + (k - k0)) * MR + i % MR];
+    };
+    if (i >= count) {
+      for (size_t k = 0; k < s.depth; ++k) at(k) = T(0);
+      s.half_norms[i] = s.norms[i] = s.left[i] = T(0);
+      continue;
+    }
+    for (size_t k0 = 0; k0 < d; k0 += s.block) {
+      const size_t k1 = d - k0 < s.block ? d : k0 + s.block;
+      T* out = &at(k0);
+      for (size_t k = k0; k < k1; ++k, out += MR) {
+        const T value = (x[k] - job.shift[k]) * job.scale[k];
+        *out = value;
+        squares += double(value) * double(value);
+      }
+    }
+    const double norm = __builtin_sqrt(squares);
+    s.norms[i] = T(norm);
+    s.half_norms[i] = T(-0.5 * squares);
+    s.left[i] = job.verb == kRmatvec ? job.u[start + i] : T(0);
+    if (job.angle) {
+      const T inverse = norm > 0 ? T(kSqrtHalf / norm) : T(0);
+      for (size_t k = 0; k < d; ++k) at(k) *= inverse;
+      at(d) = norm > 0 ? T(0) : T(kSqrtHalf);
+    }
+  }
+}
+
+// ---- the tile ---------------------------------------------------------------------------------------------------------
+
+// acc += x'.z' or acc -= |x' - z'|^2, over `count` features
+template <class T, bool kDifference>
+GYRFALCON_INLINE void accumulate(vec_t<T> (&acc)[MR][NV], const T* rows, const T* panel, size_t count) {
+  for (size_t k = 0; k < count; ++k) {
+    vec_t<T> z[NV];
+#pragma GCC unroll 2
+    for (int j = 0; j < NV; ++j) z[j] = load<T>(panel + j * kWidth<T>);
+#pragma GCC unroll 12
+    for (int r = 0; r < MR; ++r) {
+      const vec_t<T> x = splat<T>(rows[r]);
+#pragma GCC unroll 2
+      for (int j = 0; j < NV; ++j) {
+        if constexpr (kDifference) {
+          const vec_t<T> t = x - z[j];
+          acc[r][j] -= t * t;
+        } else {
+          acc[r][j] += x * z[j];
+        }
+      }
+    }
+    rows += MR;
+    panel += kPanel<T>;
+  }
+}
+
+// One panel against all tiles of the strip: what the profile is a function of, left in `tiles`.
+template <class T, bool kDifference, bool kExpanded>
+GYRFALCON_INLINE void distances(const Job<T>& job, const Strip<T>& s, size_t p, size_t count_tiles, T* tiles) {
+  constexpr size_t W = kWidth<T>, NR = kPanel<T>;
+  const T* panel = job.panels + p * NR * s.depth;
+  for (size_t k0 = 0; k0 < s.depth; k0 += s.block) {
+    const size_t length = s.depth - k0 < s.block ? s.depth - k0 : s.block;
+    for (size_t t = 0; t < count_tiles; ++t) {
+      vec_t<T> acc[MR][NV];
+      T* tile = tiles + t * MR * NR;
+      if (k0 == 0) {
+#pragma GCC unroll 12
+        for (int r = 0; r < MR; ++r)
+#pragma GCC unroll 2
+          for (int j = 0; j < NV; ++j)
+            acc[r][j] = kExpanded ? load<T>(job.half_norms + p * NR + j * W) + splat<T>(s.half_norms[t * MR + r])
+                                  : vec_t<T>{};
+      } else {
+#pragma GCC unroll 12
+        for (int r = 0; r < MR; ++r)
+#pragma GCC unroll 2
+          for (int j = 0; j < NV; ++j) acc[r][j] = load<T>(tile + r * NR + j * W);
+      }
+      accumulate<T, kDifference>(acc, s.packed + (k0 * count_tiles + t * length) * MR, panel + k0 * NR, length);
+#pragma GCC unroll 12
+      for (int r = 0; r < MR; ++r)
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) store<T>(tile + r * NR + j * W, acc[r][j]);
+    }
+  }
+}
+
+template <class T, int P, bool kDifference, int kVerb> void run_strips(const Job<T>& job) {
+  constexpr bool kExpanded = P <= kRational && !kDifference;
+  constexpr bool kRight = kVerb == kMatvec || kVerb == kSandwich;
+  constexpr bool kLeft = kVerb == kRmatvec || kVerb == kSandwich;
+  constexpr size_t W = kWidth<T>, NR = kPanel<T>;
+  const Apply<T, P> profile(job);
+  const size_t panels = job.n_padded / NR;
+  Strip<T> s;
+  carve(job, s);
+  if (kLeft) memset(s.sums, 0, job.n_padded * sizeof(T));
+  size_t summed = 0;
+
+  for (size_t start = 0; start < job.n_rows; start += s.rows) {
+    const size_t count = job.n_rows - start < s.rows ? job.n_rows - start : s.rows;
+    const size_t padded = rounded_up(count, MR);
+    pack_rows(job, s, start, count);
+    if (kRight) {
+      memset(s.row_sums, 0, padded * kVectorBytes);
+      for (size_t i = 0; i < padded; ++i) s.totals[i] = 0;
+    }
+
+    for (size_t p = 0; p < panels; ++p) {
+      T* tiles = s.tiles + (kVerb == kSandwich ? p * NR * padded : 0);
+      distances<T, kDifference, kExpanded>(job, s, p, padded / MR, tiles);
+
+      // Row by row in a second sweep, still in L1: the profile's constants then stay in registers.
+      const vec_t<T> v0 = kRight ? load<T>(job.v + p * NR) : vec_t<T>{};
+      const vec_t<T> v1 = kRight ? load<T>(job.v + p * NR + W) : vec_t<T>{};
+      vec_t<T> sum0 = kVerb == kRmatvec ? load<T>(s.sums + p * NR) : vec_t<T>{};
+      vec_t<T> sum1 = kVerb == kRmatvec ? load<T>(s.sums + p * NR + W) : vec_t<T>{};
+      const size_t column = p * NR, columns = job.n_centers - column < NR ? job.n_centers - column : NR;
+      for (size_t i = 0; i < padded; ++i) {
+        T* entry = tiles + i * NR;
+        const vec_t<T> k0 = profile(load<T>(entry), job.norms + column, s.norms[i]);
+        const vec_t<T> k1 = profile(load<T>(entry + W), job.norms + column + W, s.norms[i]);
+        if constexpr (kRight) {
+          T* total = s.row_sums + i * W;
+          store<T>(total, load<T>(total) + k0 * v0 + k1 * v1);
+        }
+        if constexpr (kVerb == kSandwich) store<T>(entry, k0), store<T>(entry + W, k1);
+        if constexpr (kVerb == kRmatvec) {
+          const vec_t<T> u = splat<T>(s.left[i]);
+          sum0 += k0 * u, sum1 += k1 * u;
+        }
+        if constexpr (kVerb == kFill) {
+          if (i >= count) break;
+          T* out = job.out_rows + (start + i) * job.n_centers + column;
+          if (columns == NR) {
+            store_loose<T>(out, k0), store_loose<T>(out + W, k1);
+          } else {
+            store<T>(entry, k0), store<T>(entry + W, k1);
+            memcpy(out, entry, columns * sizeof(T));
+          }
+        }
+      }
+      if constexpr (kVerb == kRmatvec) store<T>(s.sums + p * NR, sum0), store<T>(s.sums + p * NR + W, sum1);
+
+      if (kRight && ((p + 1) % kSumPanels == 0 || p + 1 == panels)) {
+        for (size_t i = 0; i < padded; ++i) {
+          s.totals[i] += sum<T>(load<T>(s.row_sums + i * W));
+          store<T>(s.row_sums + i * W, vec_t<T>{});
+        }
+      }
+    }
+
+    if constexpr (kVerb == kMatvec) {
+      for (size_t i = 0; i < count; ++i) job.out_rows[start + i] = T(s.totals[i]);
+    }
+    if constexpr (kVerb == kSandwich) {
+      for (size_t i = 0; i < count; ++i) s.left[i] = T(job.u ? s.totals[i] * double(job.u[start + i]) : s.totals[i]);
+      // The second product, while the strip is still in L2; even and odd rows apart, for enough sums in flight.
+      const T* entries = s.tiles;
+      for (size_t p = 0; p < panels; ++p) {
+        vec_t<T> even0 = load<T>(s.sums + p * NR), even1 = load<T>(s.sums + p * NR + W), odd0 = {}, odd1 = {};
+        for (size_t i = 0; i < padded; i += 2, entries += 2 * NR) {
+          const vec_t<T> u0 = splat<T>(s.left[i]), u1 = splat<T>(s.left[i + 1]);
+          even0 += u0 * load<T>(entries), even1 += u0 * load<T>(entries + W);
+          odd0 += u1 * load<T>(entries + NR), odd1 += u1 * load<T>(entries + NR + W);
+        }
+        store<T>(s.sums + p * NR, even0 + odd0), store<T>(s.sums + p * NR + W, even1 + odd1);
+      }
+    }
+    if (kLeft) {
+      summed += count;
+      if (summed >= kSumRows || start + count == job.n_rows) {
+        for (size_t j = 0; j < job.n_padded; ++j) job.out_centers[j] += double(s.sums[j]);
+        memset(s.sums, 0, job.n_padded * sizeof(T));
+        summed = 0;
+      }
+    }
+  }
+}
+
+template <class T, int P, bool kDifference> void run_verb(const Job<T>& job) {
+  switch (job.verb) {
+    case kFill: return run_strips<T, P, kDifference, kFill>(job);
+    case kMatvec: return run_strips<T, P, kDifference, kMatvec>(job);
+    case kRmatvec: return run_strips<T, P, kDifference, kRmatvec>(job);
+    default: return run_strips<T, P, kDifference, kSandwich>(job);
+  }
+}
+
+template <class T, int P> void run_form(const Job<T>& job) {
+  constexpr bool dot = P == kLinear || P == kPolynomial || P == kSigmoid;
+  constexpr bool angle = P == kArcCosine0 || P == kArcCosine1;
+  if constexpr (dot) {
+    run_verb<T, P, false>(job);
+  } else if constexpr (angle) {
+    run_verb<T, P, true>(job);
+  } else if (job.difference) {
+    run_verb<T, P, true>(job);
+  } else {
+    run_verb<T, P, false>(job);
+  }
+}
+
+template <class T> void run(const Job<T>& job) {
+  switch (job.profile) {
+    case kGaussian: return run_form<T, kGaussian>(job);
+    case kLaplacian: return run_form<T, kLaplacian>(job);
+    case kMatern32: return run_form<T, kMatern32>(job);
+    case kMatern52: return run_form<T, kMatern52>(job);
+    case kRational: return run_form<T, kRational>(job);
+    case kLinear: return run_form<T, kLinear>(job);
+    case kPolynomial: return run_form<T, kPolynomial>(job);
+    case kSigmoid: return run_form<T, kSigmoid>(job);
+    case kArcCosine0: return run_form<T, kArcCosine0>(job);
+    case kArcCosine1: return run_form<T, kArcCosine1>(job);
+  }
+}
+
+// ---- products with a kept block of K: four rows are read once and used twice ------------------------------------------
+
+template <class T>
+void dense(int verb, const T* block, size_t n, size_t m, const T* v, const T* u, T* out_rows, double* out_centers,
+           T* sums) {
+  constexpr size_t W = kWidth<T>;
+  constexpr size_t G = 4;
+  const bool right = verb == kMatvec || verb == kSandwich, left = verb != kMatvec;
+  const size_t whole = m / W * W;
+  if (left) memset(sums, 0, m * sizeof(T));
+  size_t summed = 0;
+  for (size_t i = 0; i < n; i += G) {
+    const size_t count = n - i < G ? n - i : G;
+    const T* row[G];
+    for (size_t r = 0; r < G; ++r) row[r] = block + (i + (r < count ? r : 0)) * m;
+    T weight[G];
+    if (right) {
+      double total[G] = {0, 0, 0, 0};
+      for (size_t j0 = 0; j0 < whole; j0 += 64 * W) {
+        const size_t j1 = j0 + 64 * W < whole ? j0 + 64 * W : whole;
+        vec_t<T> part[G] = {};
+        for (size_t j = j0; j < j1; j += W) {
+          vec_t<T> x = load_loose<T>(v + j);
+#pragma GCC unroll 4
+          for (size_t r = 0; r < G; ++r) part[r] += x * load_loose<T>(row[r] + j);
+        }
+        for (size_t r = 0; r < G; ++r) total[r] += sum<T>(part[r]);
+      }
+      for (size_t r = 0; r < G; ++r) {
+        for (size_t j = whole; j < m; ++j) total[r] += double(v[j]) * double(row[r][j]);
+        weight[r] = T(verb == kSandwich && u && r < count ? total[r] * double(u[i + r]) : total[r]);
+      }
+      if (verb == kMatvec) {
+        for (size_t r = 0; r < count; ++r) out_rows[i + r] = weight[r];
+        continue;
+      }
+    } else {
+      for (size_t r = 0; r < count; ++r) weight[r] = u[i + r];
+    }
+    vec_t<T> w[G];
+    for (size_t r = 0; r < G; ++r) {
+      if (r >= count) weight[r] = T(0);
+      w[r] = splat<T>(weight[r]);
+    }
+    for (size_t j = 0; j < whole; j += W) {
+      vec_t<T> x = load_loose<T>(sums + j);
+#pragma GCC unroll 4
+      for (size_t r = 0; r < G; ++r) x += w[r] * load_loose<T>(row[r] + j);
+      store_loose<T>(sums + j, x);
+    }
+    for (size_t j = whole; j < m; ++j)
+      for (size_t r = 0; r < count; ++r) sums[j] += weight[r] * row[r][j];
+    summed += G;
+    if (summed >= kSumRows || i + G >= n) {
+      for (size_t j = 0; j < m; ++j) out_centers[j] += double(sums[j]);
+      memset(sums, 0, m * sizeof(T));
+      summed = 0;
+    }
+  }
+}
+
+template <class T> constexpr Engine<T> kEngine = {kPanel<T>, scratch_bytes<T>, pack_centers<T>, run<T>, dense<T>};
+
+}  // namespace
+
+const Engine<float>& engine_f() { return kEngine<float>; }
+const Engine<double>& engine_d() { return kEngine<double>; }
+
+}  // namespace GYRFALCON_ISA
+}  // namespace gyrfalcon

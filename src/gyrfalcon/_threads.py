@@ -1,0 +1,91 @@
+"""Who runs the blocks: a short-lived pool of Python threads over code that releases the GIL.
+
+No OpenMP, whose copies in torch and scikit-learn fight with each other. Results come back in the order of the blocks,
+whatever the number of threads, so that sums over blocks have the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def _available_cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
+
+
+def effective_n_jobs(n_jobs: int | None) -> int:
+    """Number of threads that `n_jobs` asks for.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        None is every core this process may use, or ``OMP_NUM_THREADS`` where that is smaller (joblib's workers set it,
+        so that a grid search over processes does not oversubscribe). Negative numbers count from the end: -1 is every
+        core, -2 all but one.
+
+    Examples
+    --------
+    >>> from gyrfalcon._threads import effective_n_jobs
+    >>> effective_n_jobs(3)
+    3
+    """
+    cores = _available_cores()
+    if n_jobs is None:
+        asked = os.environ.get("OMP_NUM_THREADS", "")
+        return max(1, min(cores, int(asked))) if asked.isdigit() else cores
+    if isinstance(n_jobs, bool) or not hasattr(n_jobs, "__index__"):
+        raise TypeError(f"n_jobs={n_jobs!r} must be an integer or None")
+    n_jobs = n_jobs.__index__()
+    if n_jobs == 0:
+        raise ValueError("n_jobs=0 has no meaning: use None for all cores, or a positive number of threads")
+    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+
+
+@cache
+def _controller() -> Any:
+    return ThreadpoolController()
+
+
+def single_threaded_blas() -> AbstractContextManager[Any]:
+    """Hold BLAS to one thread: blocks are the parallelism, and a block's bits must not depend on the threads."""
+    context: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return context
+
+
+def ordered_map(
+    function: Callable[[Item], Result], items: Iterable[Item], n_threads: int
+) -> Iterator[Result]:
+    """Yield ``function(item)`` for each item, in order, with at most a few items under way at once.
+
+    An exception, KeyboardInterrupt included, cancels what has not started and waits for the blocks that run, which
+    are short; no thread outlives the call.
+    """
+    if n_threads == 1:
+        for item in items:
+            yield function(item)
+        return
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="gyrfalcon")
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

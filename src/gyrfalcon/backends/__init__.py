@@ -1,0 +1,59 @@
+"""Who runs a block. A backend prepares the centers once and gives `Tiles`, which run blocks of rows against them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..kernels import Kernel
+from .base import Tiles
+
+__all__ = ["Tiles", "prepare"]
+
+
+def _reference(kernel: Kernel, centers: NDArray[Any]) -> Tiles:
+    from .reference import prepare
+
+    return prepare(kernel, centers)
+
+
+def _native(kernel: Kernel, centers: NDArray[Any]) -> Tiles:
+    from .native import prepare
+
+    return prepare(kernel, centers)
+
+
+def _auto(kernel: Kernel, centers: NDArray[Any]) -> Tiles:
+    try:
+        return _native(kernel, centers)
+    except ImportError as error:
+        warnings.warn(
+            f"the native extension cannot be imported ({error}): the NumPy backend serves, several times slower. "
+            "Reinstall gyrfalcon where a C++ compiler is present.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return _reference(kernel, centers)
+
+
+_BACKENDS: dict[str, Callable[[Kernel, NDArray[Any]], Tiles]] = {
+    "auto": _auto,
+    "native": _native,
+    "reference": _reference,
+}
+
+
+def prepare(kernel: Kernel, centers: NDArray[Any], backend: str = "auto") -> Tiles:
+    """Make `Tiles` of a resolved kernel and its centers (float32 or float64, C-contiguous).
+
+    The environment variable ``GYRFALCON_BACKEND`` stands in for "auto" where it is set.
+    """
+    if backend == "auto":
+        backend = os.environ.get("GYRFALCON_BACKEND", "auto")
+    if backend not in _BACKENDS:
+        raise ValueError(f"backend={backend!r} is not known: use one of {', '.join(_BACKENDS)}")
+    return _BACKENDS[backend](kernel, centers)

@@ -1,0 +1,185 @@
+"""The native backend: fused C++ tiles, so that K is made in registers and never written to memory.
+
+A kernel finds its native profile by its type, in `_PROFILES`. Sums and products fill a tile for each operand; any
+other kernel fills tiles by its own NumPy profile. With one right-hand side both products are fused with the making of
+the tile; with many the second stage is a matrix product, which BLAS does best on tiles that stay in cache.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _core
+from ..kernels import (
+    ArcCosine,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    Product,
+    RationalQuadratic,
+    Sigmoid,
+    Sum,
+    _Pair,
+)
+from .base import BlockWeight, Tiles
+from .reference import KernelTiles
+
+Array = NDArray[Any]
+
+_MATVEC, _RMATVEC, _SANDWICH = 1, 2, 3
+_LOG2E = 1.0 / np.log(2.0)
+# Expanding |x - z|^2 loses about eps |z|^2. Beyond this many units of the profile's argument, on average over the
+# centers, that is no longer small beside the tile's own rounding, and squared differences are summed instead.
+_LARGEST_EXPANSION = 32.0
+
+
+class _Profile(NamedTuple):
+    """`code` is tiles.h's; `unit` brings |x - z|^2 / length_scale^2 / 2 to the unit of the native profile's argument."""
+
+    code: int
+    unit: float = 1.0
+    param0: float = 0.0
+    param1: float = 0.0
+    degree: int = 0
+
+
+def _matern(kernel: Matern) -> _Profile:
+    # the native argument is -a^2 with 2^-a, so |x - z|^2 / 2 is multiplied by 2 (2 nu) log2(e)^2
+    return _Profile({0.5: 1, 1.5: 2, 2.5: 3}[kernel.nu], 4 * kernel.nu * _LOG2E**2)
+
+
+_PROFILES: dict[type[Kernel], Callable[[Any], _Profile]] = {
+    Gaussian: lambda k: _Profile(0, _LOG2E),
+    Laplacian: lambda k: _Profile(1, 2 * _LOG2E**2),
+    Matern: _matern,
+    RationalQuadratic: lambda k: _Profile(4, 1.0 / k.alpha, k.alpha),
+    Linear: lambda k: _Profile(5),
+    Polynomial: lambda k: _Profile(6, 1.0, k.gamma, k.coef0, k.degree),
+    Sigmoid: lambda k: _Profile(7, 1.0, k.gamma, k.coef0),
+    ArcCosine: lambda k: _Profile(8 + k.degree),
+}
+
+
+def instruction_set() -> str:
+    """The instruction set in use: the best this processor has, or what ``GYRFALCON_ISA`` says.
+
+    Examples
+    --------
+    >>> from gyrfalcon.backends.native import instruction_set
+    >>> instruction_set() in ("avx512", "avx2", "baseline")
+    True
+    """
+    available: list[str] = _core.instruction_sets()
+    asked = os.environ.get("GYRFALCON_ISA", "")
+    if asked and asked not in available:
+        raise ValueError(f"GYRFALCON_ISA={asked!r} is not available here: use one of {', '.join(available)}")
+    return asked or available[0]
+
+
+class NativeTiles(Tiles):
+    """A named kernel's tiles, made in C++."""
+
+    def __init__(self, kernel: Kernel, profile: _Profile, centers: Array) -> None:
+        super().__init__(len(centers), centers.dtype)
+        self.isa = instruction_set()
+        shift = np.zeros(centers.shape[1])
+        scale = np.array(kernel.scaling(centers.shape[1]), dtype=np.float64)
+        difference = False
+        if kernel.geometry == "distance":
+            # distances do not see a common offset, but their rounding does: center on the centers' mean
+            shift = centers.mean(axis=0, dtype=np.float64).astype(self.dtype).astype(np.float64)
+            scale *= np.sqrt(profile.unit)
+            spread = 0.5 * float(np.mean(np.square((centers - shift) * scale).sum(axis=1)))
+            difference = not kernel.smooth or spread > _LARGEST_EXPANSION
+            if difference:
+                scale *= np.sqrt(0.5)
+        make = _core.CentersF32 if self.dtype == np.float32 else _core.CentersF64
+        self._centers = make(
+            np.ascontiguousarray(centers),
+            shift.astype(self.dtype),
+            scale.astype(self.dtype),
+            profile.code,
+            float(profile.param0),
+            float(profile.param1),
+            int(profile.degree),
+            difference,
+            kernel.geometry == "angle",
+            self.isa,
+        )
+
+    def fill(self, rows: Array, out: Array | None = None) -> Array:
+        if out is None:
+            out = np.empty((len(rows), self.n_centers), dtype=self.dtype)
+        self._centers.fill(rows, out)
+        return out
+
+    def matmat(self, rows: Array, V: Array) -> Array:
+        if V.shape[1] != 1:
+            return super().matmat(rows, V)
+        out = np.empty(len(rows), dtype=self.dtype)
+        self._centers.matvec(rows, np.ascontiguousarray(V[:, 0]), out)
+        return out[:, None]
+
+    def rmatmat(self, rows: Array, U: Array) -> Array:
+        if U.shape[1] != 1:
+            return super().rmatmat(rows, U)
+        out = np.empty(self.n_centers)
+        self._centers.rmatvec(rows, np.ascontiguousarray(U[:, 0]), out)
+        return out[:, None]
+
+    def sandwich(self, rows: Array, V: Array, weight: BlockWeight) -> Array:
+        if V.shape[1] != 1 or callable(weight):
+            return super().sandwich(rows, V, weight)
+        out = np.empty(self.n_centers)
+        self._centers.sandwich(rows, np.ascontiguousarray(V[:, 0]), weight, out)
+        return out[:, None]
+
+    def right(self, K: Array, V: Array) -> Array:
+        if V.shape[1] != 1:
+            return super().right(K, V)
+        out = np.empty(len(K), dtype=self.dtype)
+        _core.dense(self.isa, _MATVEC, K, np.ascontiguousarray(V[:, 0]), None, out)
+        return out[:, None]
+
+    def left(self, K: Array, U: Array) -> Array:
+        if U.shape[1] != 1:
+            return super().left(K, U)
+        out = np.empty(self.n_centers)
+        _core.dense(self.isa, _RMATVEC, K, None, np.ascontiguousarray(U[:, 0]), out)
+        return out[:, None]
+
+    def both(self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None) -> Array:
+        if V.shape[1] != 1 or callable(weight):
+            return super().both(K, V, weight, part)
+        w = weight if weight is None or part is None else weight[part]
+        out = np.empty(self.n_centers)
+        _core.dense(self.isa, _SANDWICH, K, np.ascontiguousarray(V[:, 0]), w, out)
+        return out[:, None]
+
+
+class PairTiles(Tiles):
+    """A sum or product of two kernels: a tile of each, combined in place."""
+
+    def __init__(self, kernel: _Pair, centers: Array) -> None:
+        super().__init__(len(centers), centers.dtype)
+        self.combine = type(kernel).combine
+        self.first, self.second = prepare(kernel.k1, centers), prepare(kernel.k2, centers)
+
+    def fill(self, rows: Array, out: Array | None = None) -> Array:
+        K = self.first.fill(rows, out)
+        return self.combine(K, self.second.fill(rows), out=K)
+
+
+def prepare(kernel: Kernel, centers: Array) -> Tiles:
+    if type(kernel) in (Sum, Product):
+        return PairTiles(kernel, centers)
+    profile = _PROFILES.get(type(kernel))
+    return KernelTiles(kernel, centers) if profile is None else NativeTiles(kernel, profile(kernel), centers)

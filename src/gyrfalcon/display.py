@@ -1,0 +1,208 @@
+"""What a user sees of a fit: a progress bar while it runs, and a picture of its convergence afterwards.
+
+tqdm and matplotlib are imported when first needed: most fits show nothing, and `import gyrfalcon` should stay quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from gyrfalcon.callbacks import Callback, Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["ProgressBar", "convergence_plot", "progress_callback"]
+
+logger = logging.getLogger("gyrfalcon")
+
+_COUNTED = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} passes [{elapsed}<{remaining}{postfix}]"
+_OPEN_ENDED = "{desc}: {n_fmt} passes [{elapsed}{postfix}]"
+
+
+def progress_callback(verbose: int) -> ProgressBar | None:
+    """The progress bar that `verbose` asks for.
+
+    Parameters
+    ----------
+    verbose : int
+        0: none, unless the environment variable ``GYRFALCON_PROGRESS`` is ``1``. 1: a bar. 2 or more: also a line for
+        each iteration.
+
+    Returns
+    -------
+    ProgressBar or None
+    """
+    if not isinstance(verbose, int | np.integer) or verbose < 0:
+        raise ValueError(f"verbose={verbose!r} must be an integer, 0 or more")
+    if verbose == 0 and os.environ.get("GYRFALCON_PROGRESS", "").strip().lower() not in ("1", "true", "yes", "on"):
+        return None
+    return ProgressBar(log=bool(verbose >= 2))
+
+
+class ProgressBar(Callback):
+    """A bar that counts passes over the rows, with the residual, the validation error and the time left.
+
+    Estimators make one themselves when ``verbose`` asks for it.
+
+    Parameters
+    ----------
+    log : bool, default=False
+        Whether to write a line for each iteration as well, to the logger ``"gyrfalcon"`` at level INFO, or, when nobody
+        has set up logging, above the bar.
+    file : text stream, optional
+        Where to draw; standard error unless given. In a notebook without `file` the bar is a widget.
+
+    Examples
+    --------
+    >>> from gyrfalcon.display import ProgressBar
+    >>> ProgressBar(log=True)
+    ProgressBar(log=True)
+    """
+
+    def __init__(self, *, log: bool = False, file: IO[str] | None = None) -> None:
+        self.log = log
+        self.file = file
+        self._bar: Any = None
+
+    def __repr__(self) -> str:
+        return f"ProgressBar(log={self.log!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A callback may pickle the estimator in the middle of a fit, and an open bar or stream cannot go along.
+        return {"log": self.log, "file": None, "_bar": None}
+
+    def on_fit_start(self, estimator: Any, info: Mapping[str, Any]) -> None:
+        self._close()
+        file = sys.stderr if self.file is None else self.file
+        if file is None:  # a program without a console
+            return
+        max_iter = info.get("max_iter")
+        # t iterations take t passes, after one for the right-hand side.
+        total = info.get("max_passes", None if max_iter is None else max_iter + 1)
+        self._bar = _bar_class(notebook=self.file is None)(
+            desc=type(estimator).__name__,
+            total=total,
+            file=file,
+            bar_format=_OPEN_ENDED if total is None else _COUNTED,
+            dynamic_ncols=True,
+            mininterval=0.1,
+            miniters=1,
+        )
+
+    def on_iteration(self, record: Record) -> None:
+        bar = self._bar
+        if bar is None:
+            return
+        bar.set_postfix_str(_summary(record), refresh=False)
+        passes = record.get("passes", bar.n + 1)
+        if record.get("converged") or (bar.total is not None and passes > bar.total):
+            # Done early is done: a bar that ends halfway looks like a failure.
+            bar.total = passes
+        bar.update(passes - bar.n)
+        if self.log:
+            self._write_line(f"iteration {record.get('iteration', '?')}: {_details(record)}")
+
+    def on_fit_end(self, estimator: Any) -> None:
+        self._close()
+
+    def _write_line(self, line: str) -> None:
+        if logger.hasHandlers():
+            # A handler may well write to the terminal the bar is on.
+            self._bar.clear()
+            logger.info(line)
+            self._bar.refresh()
+        else:
+            self._bar.write(line, file=self._bar.fp)
+
+    def _close(self) -> None:
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            bar.refresh()
+            bar.close()
+
+
+def _bar_class(*, notebook: bool) -> type[Any]:
+    tqdm: Any = importlib.import_module("tqdm.auto" if notebook else "tqdm").tqdm
+    # tqdm's monitor, a thread that outlives the bar, redraws bars that skip updates by count. This one skips by time.
+    return type("_Bar", (tqdm,), {"monitor_interval": 0})
+
+
+def _summary(record: Record) -> str:
+    parts = []
+    if record.get("residual") is not None:
+        parts.append(f"residual {record['residual']:.1e}")
+    if record.get("validation_error") is not None:
+        parts.append(f"validation error {record['validation_error']:.4g}")
+    return ", ".join(parts)
+
+
+def _details(record: Record) -> str:
+    parts = [_summary(record)]
+    if "passes" in record:
+        parts.append(f"{record['passes']} passes")
+    if "seconds" in record:
+        parts.append(f"{record['seconds']:.2f} s")
+    return ", ".join(part for part in parts if part)
+
+
+def convergence_plot(history: Any, ax: Axes | None = None) -> Axes:
+    """Draw the residual, and the validation error if there is one, against passes over the rows.
+
+    Parameters
+    ----------
+    history : estimator or list of dict
+        A fitted estimator, or its ``history_``.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure unless given. The validation error gets a second axis on the right of it.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes of the residual; ``.figure.savefig(path)`` writes the picture.
+
+    Examples
+    --------
+    >>> from gyrfalcon.display import convergence_plot
+    >>> ax = convergence_plot([{"passes": 2, "residual": 0.1}, {"passes": 3, "residual": 0.01}])
+    >>> ax.get_yscale()
+    'log'
+    """
+    records: Sequence[Record] = getattr(history, "history_", history)
+    if not isinstance(records, Sequence) or not all(isinstance(record, Mapping) for record in records):
+        raise TypeError(f"history must be a fitted estimator or its history_, got {type(history).__name__}")
+    if not records:
+        raise ValueError("history is empty: there is nothing to draw")
+    try:
+        from matplotlib import pyplot
+        from matplotlib.ticker import MaxNLocator
+    except ImportError as error:
+        raise ImportError("convergence_plot needs matplotlib: pip install gyrfalcon[plots]") from error
+    if ax is None:
+        ax = pyplot.subplots()[1]
+
+    passes: list[Any] = [record.get("passes", record.get("iteration", i)) for i, record in enumerate(records, start=1)]
+    # A residual of exactly zero has no logarithm; a gap says so better than a warning.
+    residuals = [r if r > 0 else math.nan for r in (float(record.get("residual", math.nan)) for record in records)]
+    lines = ax.plot(passes, residuals, marker=".", color="C0", label="residual")
+    ax.set_yscale("log")
+    ax.set_xlabel("passes over the rows")
+    ax.set_ylabel("relative residual")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+    errors = [record.get("validation_error") for record in records]
+    if any(error is not None for error in errors):
+        right = ax.twinx()
+        values = [math.nan if error is None else float(error) for error in errors]
+        lines += right.plot(passes, values, marker=".", color="C1", label="validation error")
+        right.set_ylabel("validation error")
+    ax.legend(handles=lines)
+    return ax

@@ -1,0 +1,593 @@
+"""Kernels: a few fields and a profile.
+
+A kernel says what it is a function of (its `geometry`) and gives that function, its `profile`, in NumPy:
+
+========== ================================================================ ==========================================
+geometry   the profile's argument                                           kernels
+========== ================================================================ ==========================================
+distance   s = sum_j ((x_j - z_j) / length_scale_j)^2                       Gaussian, Laplacian, Matern, ...
+dot        s = x.z                                                          Linear, Polynomial, Sigmoid
+angle      s = 1 - cos(angle between x and z), times (|x||z|)^norm_power    ArcCosine
+========== ================================================================ ==========================================
+
+Subclass `Kernel` with ten lines and it works on every source and backend; the named kernels also have a native profile,
+which the native backend finds by their type. Kernels add and multiply: ``Gaussian(2.0) + 0.1 * Linear()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import cdist
+from sklearn.base import BaseEstimator, clone
+
+from .persistence import register
+
+__all__ = [
+    "ArcCosine",
+    "CallableKernel",
+    "Constant",
+    "Gaussian",
+    "Kernel",
+    "Laplacian",
+    "Linear",
+    "Matern",
+    "Polynomial",
+    "Product",
+    "RationalQuadratic",
+    "Sigmoid",
+    "Sum",
+]
+
+Array = NDArray[np.floating[Any]]
+KernelFunction = Callable[[Array, Array], ArrayLike]
+LengthScale = float | ArrayLike | Literal["scale"]
+
+
+def _positive(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < np.inf:
+        raise ValueError(f"{name}={value!r} must be a positive finite number")
+    return float(value)
+
+
+def _finite(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(value):
+        raise ValueError(f"{name}={value!r} must be a finite number")
+    return float(value)
+
+
+def _total_variance(X: Array) -> float:
+    """Sum of the features' variances; 1 where the rows do not vary at all."""
+    total = float(np.var(np.asarray(X, dtype=np.float64), axis=0).sum())
+    return total if total > 0 else 1.0
+
+
+class Kernel(BaseEstimator):  # type: ignore[misc]
+    """Base of all kernels. See the module's first lines for what a subclass gives.
+
+    Attributes
+    ----------
+    geometry : {"distance", "dot", "angle"}
+        What the profile is a function of.
+    smooth : bool
+        Whether the profile is differentiable where x = z. Where it is not (Laplacian), rounding of small distances
+        matters, and backends take the slower route of summing squared differences.
+    """
+
+    geometry: ClassVar[Literal["distance", "dot", "angle"]] = "distance"
+    smooth: ClassVar[bool] = True
+    norm_power: int = 0
+
+    def profile(self, s: Array) -> Array:
+        """The kernel as a function of `s`; see `geometry`."""
+        raise NotImplementedError(f"{type(self).__name__} must define profile(s)")
+
+    def resolve(self, X: Array) -> Kernel:
+        """A copy with its parameters checked and those that depend on the data worked out from the rows `X`."""
+        return clone(self)  # type: ignore[no-any-return]
+
+    def scaling(self, n_features: int) -> Array:
+        """What each feature is multiplied by before anything else."""
+        return np.ones(n_features)
+
+    def diag(self, X: Array) -> Array:
+        """k(x, x) for each row of `X`."""
+        X = np.asarray(X, dtype=np.float64) * self.scaling(X.shape[1])
+        if self.geometry == "distance":
+            return self.profile(np.zeros(len(X)))
+        squares = np.einsum("ij,ij->i", X, X)
+        if self.geometry == "dot":
+            return self.profile(squares)
+        return self.profile(np.zeros(len(X))) * squares**self.norm_power
+
+    def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
+        """The dense matrix k(A, B), in float64, by the plainest route: this is what every fast path is checked against."""
+        A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+        scale = self.scaling(A.shape[1])
+        A, B = A * scale, B * scale
+        if self.geometry == "dot":
+            return self.profile(A @ B.T)
+        if self.geometry == "distance":
+            return self.profile(cdist(A, B, "sqeuclidean"))
+        K = self.profile(0.5 * cdist(_directions(A), _directions(B), "sqeuclidean"))
+        norms = np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=1))
+        return K * norms**self.norm_power
+
+    def __add__(self, other: Any) -> Sum:
+        return Sum(self, _operand(other))
+
+    def __radd__(self, other: Any) -> Sum:
+        return Sum(_operand(other), self)
+
+    def __mul__(self, other: Any) -> Product:
+        return Product(self, _operand(other))
+
+    def __rmul__(self, other: Any) -> Product:
+        return Product(_operand(other), self)
+
+
+def _directions(X: Array) -> Array:
+    """Rows at unit length; the zero vector gets an axis of its own, orthogonal to all else."""
+    norms = np.linalg.norm(X, axis=1, keepdims=True)
+    zero = norms == 0
+    return np.hstack([X / np.where(zero, 1.0, norms), zero.astype(X.dtype)])
+
+
+def _operand(other: Any) -> Kernel:
+    if isinstance(other, Kernel):
+        return other
+    if isinstance(other, Real) and not isinstance(other, bool):
+        return Constant(float(other))
+    if callable(other):
+        return CallableKernel(other)
+    raise TypeError(f"cannot combine a kernel with {other!r}: give a kernel, a number or a callable")
+
+
+class _Stationary(Kernel):
+    """Kernels with a length scale."""
+
+    length_scale: LengthScale
+
+    def resolve(self, X: Array) -> Kernel:
+        kernel: _Stationary = clone(self)
+        scale = self.length_scale
+        if isinstance(scale, str):
+            if scale != "scale":
+                raise ValueError(f'length_scale={scale!r} must be "scale", a positive number, or one for each feature')
+            kernel.length_scale = float(np.sqrt(_total_variance(X) / 2))
+            return kernel
+        values = np.asarray(scale)
+        if values.dtype.kind not in "fiu" or values.ndim > 1 or not (np.isfinite(values) & (values > 0)).all():
+            raise ValueError(f"length_scale={scale!r} must be positive and finite: a number, or one for each feature")
+        if values.ndim == 1 and len(values) != X.shape[1]:
+            raise ValueError(f"length_scale has {len(values)} values for {X.shape[1]} features: give one for each")
+        return kernel
+
+    def scaling(self, n_features: int) -> Array:
+        if isinstance(self.length_scale, str):
+            raise ValueError(f"length_scale={self.length_scale!r} is not worked out yet: call resolve(X) first")
+        return np.broadcast_to(1.0 / np.asarray(self.length_scale, dtype=np.float64), (n_features,))
+
+
+@register
+class Gaussian(_Stationary):
+    """exp(-|x - z|^2 / (2 length_scale^2)).
+
+    Parameters
+    ----------
+    length_scale : float, array of one per feature, or "scale"
+        The papers' sigma. "scale" is half the root mean squared distance between rows, sqrt(sum of variances / 2),
+        worked out from the centers: scikit-learn's ``gamma="scale"`` in other words. One number for each feature makes
+        the kernel anisotropic: large numbers switch a feature off.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> Gaussian(length_scale=2.0)([[0.0]], [[2.0]]).round(4)
+    array([[0.6065]])
+    """
+
+    def __init__(self, length_scale: LengthScale = "scale") -> None:
+        self.length_scale = length_scale
+
+    def profile(self, s: Array) -> Array:
+        return np.exp(-0.5 * s)
+
+
+@register
+class Laplacian(_Stationary):
+    """exp(-|x - z| / length_scale), with the euclidean norm (scikit-learn's `laplacian_kernel` uses the 1-norm).
+
+    The same as ``Matern(nu=0.5)``.
+
+    Parameters
+    ----------
+    length_scale : float, array of one per feature, or "scale"
+        As for `Gaussian`.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Laplacian
+    >>> Laplacian(length_scale=2.0)([[0.0, 0.0]], [[3.0, 4.0]]).round(4)
+    array([[0.0821]])
+    """
+
+    smooth = False
+
+    def __init__(self, length_scale: LengthScale = "scale") -> None:
+        self.length_scale = length_scale
+
+    def profile(self, s: Array) -> Array:
+        return np.exp(-np.sqrt(s))
+
+
+@register
+class Matern(_Stationary):
+    """Matern kernel of smoothness nu = 1/2, 3/2 or 5/2.
+
+    With a = sqrt(2 nu) |x - z| / length_scale: exp(-a), (1 + a) exp(-a), (1 + a + a^2 / 3) exp(-a).
+
+    Parameters
+    ----------
+    length_scale : float, array of one per feature, or "scale"
+        As for `Gaussian`.
+    nu : {0.5, 1.5, 2.5}
+        Smoothness.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Matern
+    >>> Matern(length_scale=1.0, nu=1.5)([[0.0]], [[1.0]]).round(4)
+    array([[0.4834]])
+    """
+
+    def __init__(self, length_scale: LengthScale = "scale", nu: float = 1.5) -> None:
+        self.length_scale = length_scale
+        self.nu = nu
+
+    @property
+    def smooth(self) -> bool:  # type: ignore[override]
+        return self.nu > 0.5
+
+    def resolve(self, X: Array) -> Kernel:
+        if self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"nu={self.nu!r} must be 0.5, 1.5 or 2.5")
+        return super().resolve(X)
+
+    def profile(self, s: Array) -> Array:
+        a = np.sqrt(2 * self.nu * s)
+        if self.nu == 0.5:
+            return np.exp(-a)
+        if self.nu == 1.5:
+            return (1 + a) * np.exp(-a)
+        return (1 + a + a * a / 3) * np.exp(-a)
+
+
+@register
+class RationalQuadratic(_Stationary):
+    """(1 + |x - z|^2 / (2 alpha length_scale^2))^-alpha: a mixture of Gaussians of many widths.
+
+    Parameters
+    ----------
+    length_scale : float, array of one per feature, or "scale"
+        As for `Gaussian`.
+    alpha : float
+        Small alpha mixes widely; large alpha approaches the Gaussian.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import RationalQuadratic
+    >>> RationalQuadratic(length_scale=1.0, alpha=1.0)([[0.0]], [[2.0]]).round(4)
+    array([[0.3333]])
+    """
+
+    def __init__(self, length_scale: LengthScale = "scale", alpha: float = 1.0) -> None:
+        self.length_scale = length_scale
+        self.alpha = alpha
+
+    def resolve(self, X: Array) -> Kernel:
+        _positive("alpha", self.alpha)
+        return super().resolve(X)
+
+    def profile(self, s: Array) -> Array:
+        return (1 + s / (2 * self.alpha)) ** -self.alpha
+
+
+@register
+class Linear(Kernel):
+    """x.z: a linear model without intercept. Add a constant for one: ``Linear() + 1.0``.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Linear
+    >>> Linear()([[1.0, 2.0]], [[3.0, 4.0]])
+    array([[11.]])
+    """
+
+    geometry = "dot"
+
+    def profile(self, s: Array) -> Array:
+        return s
+
+
+class _Affine(Kernel):
+    """Kernels of gamma x.z + coef0."""
+
+    geometry = "dot"
+    gamma: float | Literal["scale"]
+    coef0: float
+
+    def resolve(self, X: Array) -> Kernel:
+        kernel: _Affine = clone(self)
+        _finite("coef0", self.coef0)
+        if isinstance(self.gamma, str):
+            if self.gamma != "scale":
+                raise ValueError(f'gamma={self.gamma!r} must be "scale" or a positive number')
+            kernel.gamma = 1.0 / _total_variance(X)
+        else:
+            _positive("gamma", self.gamma)
+        return kernel
+
+    def _affine(self, s: Array) -> Array:
+        if isinstance(self.gamma, str):
+            raise ValueError(f"gamma={self.gamma!r} is not worked out yet: call resolve(X) first")
+        return self.gamma * s + self.coef0
+
+
+@register
+class Polynomial(_Affine):
+    """(gamma x.z + coef0)^degree.
+
+    Parameters
+    ----------
+    degree : int
+        At least 1.
+    gamma : float or "scale"
+        "scale" is 1 / (sum of the features' variances), from the centers.
+    coef0 : float
+        Larger values give the lower degrees more weight.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Polynomial
+    >>> Polynomial(degree=2, gamma=1.0, coef0=1.0)([[1.0]], [[2.0]])
+    array([[9.]])
+    """
+
+    def __init__(self, degree: int = 3, gamma: float | Literal["scale"] = "scale", coef0: float = 1.0) -> None:
+        self.degree = degree
+        self.gamma = gamma
+        self.coef0 = coef0
+
+    def resolve(self, X: Array) -> Kernel:
+        if isinstance(self.degree, bool) or not isinstance(self.degree, Integral) or not 1 <= self.degree < 1024:
+            raise ValueError(f"degree={self.degree!r} must be an integer of at least 1")
+        return super().resolve(X)
+
+    def profile(self, s: Array) -> Array:
+        return self._affine(s) ** int(self.degree)
+
+
+@register
+class Sigmoid(_Affine):
+    """tanh(gamma x.z + coef0). Not positive definite: directions of negative curvature are left out of the solution.
+
+    Parameters
+    ----------
+    gamma : float or "scale"
+        "scale" is 1 / (sum of the features' variances), from the centers.
+    coef0 : float
+        Offset.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Sigmoid
+    >>> Sigmoid(gamma=0.5, coef0=0.0)([[1.0]], [[2.0]]).round(4)
+    array([[0.7616]])
+    """
+
+    def __init__(self, gamma: float | Literal["scale"] = "scale", coef0: float = 0.0) -> None:
+        self.gamma = gamma
+        self.coef0 = coef0
+
+    def profile(self, s: Array) -> Array:
+        return np.tanh(self._affine(s))
+
+
+@register
+class ArcCosine(Kernel):
+    """Arc-cosine kernel of Cho and Saul (2009): an infinitely wide layer of step (degree 0) or ReLU (degree 1) units.
+
+    With theta the angle between x and z: degree 0 is 1 - theta / pi; degree 1 is
+    |x||z| (sin theta + (pi - theta) cos theta) / pi.
+
+    Parameters
+    ----------
+    degree : {0, 1}
+        Order of the unit's power.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import ArcCosine
+    >>> ArcCosine(degree=0)([[1.0, 0.0]], [[0.0, 2.0]])
+    array([[0.5]])
+    """
+
+    geometry = "angle"
+    smooth = False
+
+    def __init__(self, degree: int = 1) -> None:
+        self.degree = degree
+
+    @property
+    def norm_power(self) -> int:  # type: ignore[override]
+        return self.degree
+
+    def resolve(self, X: Array) -> Kernel:
+        if self.degree not in (0, 1) or isinstance(self.degree, bool):
+            raise ValueError(f"degree={self.degree!r} must be 0 or 1")
+        return super().resolve(X)
+
+    def profile(self, s: Array) -> Array:
+        # s = 1 - cos theta = 2 sin^2(theta / 2): accurate for small angles, where arccos(1 - s) is not
+        half = np.arcsin(np.sqrt(np.clip(s / 2, 0.0, 1.0)))
+        theta = 2 * half
+        if self.degree == 0:
+            return 1 - theta / np.pi
+        return (np.sin(theta) + (np.pi - theta) * np.cos(theta)) / np.pi
+
+
+@register
+class Constant(Kernel):
+    """The same value everywhere: an intercept in a sum, a scaling in a product.
+
+    Parameters
+    ----------
+    value : float
+        Not negative.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Constant
+    >>> Constant(2.0)([[1.0]], [[5.0], [6.0]])
+    array([[2., 2.]])
+    """
+
+    geometry = "dot"
+
+    def __init__(self, value: float = 1.0) -> None:
+        self.value = value
+
+    def resolve(self, X: Array) -> Kernel:
+        if _finite("value", self.value) < 0:
+            raise ValueError(f"value={self.value!r} must not be negative: the kernel would not be positive definite")
+        return super().resolve(X)
+
+    def profile(self, s: Array) -> Array:
+        return np.full_like(s, self.value)
+
+
+class _Pair(Kernel):
+    """Two kernels combined entry by entry."""
+
+    combine: ClassVar[Callable[..., Array]]
+
+    def __init__(self, k1: Kernel, k2: Kernel) -> None:
+        self.k1 = k1
+        self.k2 = k2
+
+    def resolve(self, X: Array) -> Kernel:
+        return type(self)(self.k1.resolve(X), self.k2.resolve(X))
+
+    def diag(self, X: Array) -> Array:
+        return type(self).combine(self.k1.diag(X), self.k2.diag(X))
+
+    def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
+        return type(self).combine(self.k1(A, B), self.k2(A, B))
+
+
+@register
+class Sum(_Pair):
+    """k1 + k2, as made by ``k1 + k2``.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Linear
+    >>> (Linear() + 1.0)([[2.0]], [[3.0]])
+    array([[7.]])
+    """
+
+    combine = np.add
+
+
+@register
+class Product(_Pair):
+    """k1 * k2, as made by ``k1 * k2`` or ``2.0 * k``.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Linear
+    >>> (2.0 * Linear())([[2.0]], [[3.0]])
+    array([[12.]])
+    """
+
+    combine = np.multiply
+
+
+class CallableKernel(Kernel):
+    """Any Python function k(A, B) that gives the matrix of kernel values, len(A) x len(B).
+
+    Parameters
+    ----------
+    function : callable
+        Called with two 2-D arrays, from several threads at once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import CallableKernel
+    >>> CallableKernel(lambda A, B: np.minimum(A, B.T))([[1.0], [3.0]], [[2.0]])
+    array([[1.],
+           [2.]])
+    """
+
+    def __init__(self, function: KernelFunction) -> None:
+        self.function = function
+
+    def resolve(self, X: Array) -> Kernel:
+        if not callable(self.function):
+            raise TypeError(f"function={self.function!r} must be callable as k(A, B)")
+        return type(self)(self.function)  # not clone: a function may be an object that should stay the same one
+
+    def diag(self, X: Array) -> Array:
+        return np.array([self(row[None], row[None])[0, 0] for row in np.asarray(X)])
+
+    def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
+        A, B = np.asarray(A), np.asarray(B)
+        K = np.asarray(self.function(A, B))
+        if K.shape != (len(A), len(B)):
+            raise ValueError(
+                f"the kernel function gave an array of shape {K.shape} for {len(A)} rows and {len(B)} centers: "
+                f"it must give ({len(A)}, {len(B)})"
+            )
+        if K.dtype.kind not in "fiub":
+            raise ValueError(f"the kernel function gave an array of type {K.dtype}: it must give real numbers")
+        return K
+
+
+_NAMES: dict[str, type[Kernel]] = {
+    "gaussian": Gaussian,
+    "rbf": Gaussian,
+    "laplacian": Laplacian,
+    "matern": Matern,
+    "rational_quadratic": RationalQuadratic,
+    "linear": Linear,
+    "polynomial": Polynomial,
+    "poly": Polynomial,
+    "sigmoid": Sigmoid,
+    "arccosine": ArcCosine,
+}
+
+
+def as_kernel(kernel: Kernel | str | KernelFunction) -> Kernel:
+    """The kernel meant by a name, a `Kernel` or a callable.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import as_kernel
+    >>> as_kernel("gaussian")
+    Gaussian()
+    """
+    if isinstance(kernel, str):
+        if kernel not in _NAMES:
+            raise ValueError(f"kernel={kernel!r} is not known: use one of {', '.join(sorted(_NAMES))}, or an object")
+        return _NAMES[kernel]()
+    if isinstance(kernel, Kernel):
+        return kernel
+    if callable(kernel) and not isinstance(kernel, type):
+        return CallableKernel(kernel)
+    raise TypeError(f"kernel={kernel!r} must be a name, a gyrfalcon.kernels.Kernel or a callable k(A, B)")

@@ -1,0 +1,236 @@
+"""KernelOperator: the tall matrix K = k(rows, centers), n x M, that is never built, and its three verbs.
+
+Every method here and every way of running it is a few products with K, and each product is a concatenation or a sum
+over blocks of rows:
+
+    matmat(V)            K V              one block of the result for each block of rows
+    rmatmat(U)           K' U             a sum over blocks
+    sandwich(V, weight)  K' W (K V)       a sum over blocks; each tile of K is computed once and used twice
+
+          rows (sources/)            KernelOperator                    tiles (backends/)
+     blocks(size), take(i)   -->   the block loop, this file   -->   a block against prepared centers
+                                   ordered, on a few threads         fused C++, or NumPy
+
+Solvers know the three verbs and nothing else. Blocks have a size that depends on the problem alone and are added in
+their order in float64, so that results have the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import backends
+from ._memory import parse_memory
+from ._threads import effective_n_jobs, ordered_map, single_threaded_blas
+from .backends.base import BlockWeight
+from .kernels import Kernel, KernelFunction, as_kernel
+from .sources import Rows, as_rows
+
+__all__ = ["KernelOperator"]
+
+Array = NDArray[Any]
+Weight = ArrayLike | Callable[[slice, Array], Array] | None
+
+_BLOCK_ENTRIES = 1 << 23  # kernel entries of a block: some milliseconds of work
+_BLOCKS_AT_LEAST = 32  # ... but enough blocks to share among threads
+_SMALLEST_BLOCK = 96
+
+
+def block_rows(n: int, n_centers: int) -> int:
+    """Rows of a block. A function of the problem alone: the same sums whatever the threads and the memory."""
+    size = min(_BLOCK_ENTRIES // max(1, n_centers), -(-n // _BLOCKS_AT_LEAST))
+    return max(_SMALLEST_BLOCK, -(-size // _SMALLEST_BLOCK) * _SMALLEST_BLOCK)
+
+
+class KernelOperator:
+    """The matrix k(rows, centers) as an operator.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable
+        See `gyrfalcon.kernels`. Parameters given as "scale" are worked out from the centers.
+    rows : array of shape (n, d), or a source
+        float32 rows make float32 tiles; all else makes float64 tiles.
+    centers : array of shape (M, d)
+    backend : {"auto", "native", "reference"}
+        "auto" is native where the extension is built.
+    n_jobs : int or None
+        Threads; None is every core. Results have the same bits for any number.
+    memory_budget : "auto", int or str
+        If K fits it is kept, and products after the first run at memory speed. Bytes, a string such as "4GB", or
+        "auto": half the memory available. 0 never keeps it.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (n, M).
+    dtype : dtype
+        Of the tiles.
+    passes : int
+        How often the rows have been passed over.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> X = np.random.default_rng(0).standard_normal((1000, 3))
+    >>> K = KernelOperator("gaussian", X, X[:10])
+    >>> v = np.ones(10)
+    >>> bool(np.allclose(K.sandwich(v), K.rmatmat(K.matmat(v))))
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction,
+        rows: Rows | ArrayLike,
+        centers: ArrayLike,
+        *,
+        backend: str = "auto",
+        n_jobs: int | None = None,
+        memory_budget: int | float | str = "auto",
+    ) -> None:
+        self.rows = as_rows(rows)
+        self.dtype = self.rows.dtype
+        self.centers = np.ascontiguousarray(centers, dtype=self.dtype)
+        if self.centers.ndim != 2 or self.centers.shape[0] == 0:
+            raise ValueError(f"centers must be a 2-D array with at least one row, not of shape {self.centers.shape}")
+        if self.rows.shape[1] != self.centers.shape[1]:
+            raise ValueError(f"rows have {self.rows.shape[1]} features and centers {self.centers.shape[1]}")
+        if self.centers.shape[1] == 0:
+            raise ValueError("rows and centers have no features: at least one is needed")
+        if not np.isfinite(self.centers).all():
+            raise ValueError("centers contain NaN or infinity")
+        self.kernel = as_kernel(kernel).resolve(self.centers)
+        self.shape = (self.rows.shape[0], len(self.centers))
+        self.passes = 0
+        self._n_threads = effective_n_jobs(n_jobs)
+        self._tiles = backends.prepare(self.kernel, self.centers, backend)
+        self._block = block_rows(*self.shape)
+        # K is allocated now (that costs nothing until it is written) and filled by the first pass
+        self._kept: Array | None = None
+        self._filled = False
+        size = self.shape[0] * self.shape[1] * self.dtype.itemsize
+        if 0 < size <= parse_memory(memory_budget):
+            self._kept = np.empty(self.shape, dtype=self.dtype)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether K is kept in memory."""
+        return self._kept is not None
+
+    def matmat(self, V: ArrayLike) -> Array:
+        """K V, in the dtype of the tiles. `V` has shape (M,) or (M, k)."""
+        columns, as_given = self._columns(V, self.shape[1], "V")
+        out = np.empty((self.shape[0], columns.shape[1]), dtype=self.dtype)
+
+        def run(at: slice, rows: Array | None, K: Array | None) -> Array:
+            return self._tiles.right(K, columns) if rows is None else self._tiles.matmat(rows, columns)
+
+        for at, product in self._pass(run):
+            out[at] = product
+        return as_given(out)
+
+    def rmatmat(self, U: ArrayLike) -> Array:
+        """K' U, in float64. `U` has shape (n,) or (n, k)."""
+        columns, as_given = self._columns(U, self.shape[0], "U")
+
+        def run(at: slice, rows: Array | None, K: Array | None) -> Array:
+            return self._tiles.left(K, columns[at]) if rows is None else self._tiles.rmatmat(rows, columns[at])
+
+        return as_given(self._sum(run, columns.shape[1]))
+
+    def sandwich(self, V: ArrayLike, weight: Weight = None) -> Array:
+        """K' W (K V), in float64 and in one pass.
+
+        Parameters
+        ----------
+        V : array of shape (M,) or (M, k)
+        weight : None, array of shape (n,), or callable
+            The diagonal of W; or ``weight(at, T)``, called from several threads with a slice of the rows and
+            T = (K V)[at] of shape (b, k), which gives what K' is multiplied with, of the same shape. So
+            ``sandwich(a, lambda at, T: y[at] - T)`` is K'(y - K a).
+        """
+        columns, as_given = self._columns(V, self.shape[1], "V")
+        numbers: Array | None = None
+        if weight is not None and not callable(weight):
+            numbers = np.ascontiguousarray(weight, dtype=self.dtype)
+            if numbers.shape != (self.shape[0],):
+                raise ValueError(f"weight has shape {numbers.shape}: it must have one number for each row, {self.shape[0]}")
+
+        def run(at: slice, rows: Array | None, K: Array | None) -> Array:
+            w: BlockWeight = None if numbers is None else numbers[at]
+            if callable(weight):
+                w = lambda part, T: weight(slice(at.start + part.start, at.start + part.stop), T)  # noqa: E731
+            return self._tiles.both(K, columns, w) if rows is None else self._tiles.sandwich(rows, columns, w)
+
+        return as_given(self._sum(run, columns.shape[1]))
+
+    def centers_gram(self) -> Array:
+        """K_MM = k(centers, centers): a new Fortran-ordered array of the tiles' dtype, the caller's to overwrite."""
+        m = self.shape[1]
+        gram = np.empty((m, m), dtype=self.dtype)
+        size = block_rows(m, m)
+
+        def run(start: int) -> None:
+            self._tiles.fill(self.centers[start : start + size], gram[start : start + size])
+
+        with single_threaded_blas():
+            for _ in ordered_map(run, range(0, m, size), self._n_threads):
+                pass
+        return gram.T  # symmetric, so this only says in which order it is stored
+
+    # ---- the block loop -----------------------------------------------------------------------------------------------
+
+    def _pass(self, run: Callable[[slice, Array | None, Array | None], Array]) -> Iterator[tuple[slice, Array]]:
+        """Run every block once, and give the results in order.
+
+        `run` is called with the block's rows, or, where K is kept, with its block of K.
+        """
+        kept = self._kept
+        filled = self._filled
+
+        def one(block: tuple[slice, Array | None]) -> tuple[slice, Array]:
+            at, rows = block
+            if kept is None:
+                return at, run(at, rows, None)
+            if rows is not None:
+                self._tiles.fill(rows, kept[at])
+            return at, run(at, None, kept[at])
+
+        with single_threaded_blas():
+            yield from ordered_map(one, self._blocks(from_rows=not filled), self._n_threads)
+        self.passes += 1
+        self._filled = kept is not None
+
+    def _blocks(self, from_rows: bool) -> Iterator[tuple[slice, Array | None]]:
+        n = self.shape[0]
+        if not from_rows:
+            for start in range(0, n, self._block):
+                yield slice(start, min(start + self._block, n)), None
+            return
+        start = 0
+        for rows in self.rows.blocks(self._block):
+            yield slice(start, start + len(rows)), rows
+            start += len(rows)
+        if start != n:
+            raise ValueError(f"the source gave {start} rows where its shape says {n}: did it change meanwhile?")
+
+    def _sum(self, run: Callable[[slice, Array | None, Array | None], Array], k: int) -> Array:
+        total = np.zeros((self.shape[1], k))
+        for _, product in self._pass(run):
+            total += product
+        return total
+
+    def _columns(self, V: ArrayLike, length: int, name: str) -> tuple[Array, Callable[[Array], Array]]:
+        """`V` as columns in the tiles' dtype, and how to give the result back in the form that `V` came in."""
+        columns = np.asarray(V, dtype=self.dtype)
+        if columns.ndim not in (1, 2) or len(columns) != length:
+            raise ValueError(f"{name} has shape {columns.shape}: it must be ({length},) or ({length}, k)")
+        if columns.ndim == 1:
+            return np.ascontiguousarray(columns[:, None]), lambda out: out[:, 0]
+        return np.ascontiguousarray(columns), lambda out: out

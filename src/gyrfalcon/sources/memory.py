@@ -1,0 +1,58 @@
+"""Rows in an array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .base import Rows
+
+
+class ArrayRows:
+    """The rows of a 2-D array; nothing is copied but the block at hand, and that only if its type or order differs.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    dtype : float32 or float64, optional
+        What blocks are converted to; by default float32 stays and all else becomes float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.sources import ArrayRows
+    >>> rows = ArrayRows(np.arange(6.0).reshape(3, 2))
+    >>> [len(block) for block in rows.blocks(2)]
+    [2, 1]
+    """
+
+    def __init__(self, X: ArrayLike, dtype: Any = None) -> None:
+        self.X: NDArray[Any] = np.asarray(X)
+        if self.X.ndim != 2:
+            raise ValueError(f"rows must be a 2-D array, not one of shape {self.X.shape}")
+        if self.X.dtype.kind not in "fiub":
+            raise ValueError(f"rows of type {self.X.dtype} are not numbers: convert them to float32 or float64")
+        self.dtype = np.dtype(dtype if dtype is not None else np.float32 if self.X.dtype == np.float32 else np.float64)
+        if self.dtype not in (np.float32, np.float64):
+            raise ValueError(f"dtype={self.dtype} must be float32 or float64")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.X.shape  # type: ignore[return-value]
+
+    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        for start in range(0, len(self.X), size):
+            yield np.ascontiguousarray(self.X[start : start + size], dtype=self.dtype)
+
+    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+        return np.ascontiguousarray(self.X[indices], dtype=self.dtype)
+
+
+def as_rows(X: Rows | ArrayLike) -> Rows:
+    """`X` itself if it is a source, else the rows of it as an array."""
+    if isinstance(X, np.ndarray) or not isinstance(X, Rows):
+        return ArrayRows(X)
+    return X
