@@ -30,6 +30,7 @@ BLOCK = 256
 
 
 class Preconditioner:
+    _PIV=False
     """The factors T and A of the general FALKON preconditioner, and products with B, B' and B^-1.
 
     Parameters
@@ -133,24 +134,24 @@ class Preconditioner:
         set_diagonal(gram, diagonal + self.dtype.type(self.jitter))
         # clean=False keeps the lower triangle, and with it the matrix, for a second attempt.
         _, failed = self._potrf(gram, lower=False, clean=False, overwrite_a=True)
-        if not failed:
+        if not failed and not (self._PIV and (np.square(gram.diagonal()).min() <= 2 * self.jitter)):
             self.rank = self.M
             self._T = gram
         else:
             copy_to_upper(gram)
-            set_diagonal(gram, diagonal)
+            set_diagonal(gram, diagonal + self.dtype.type(self.jitter))
             self._factor_T_pivoted(gram)
         self._t = self._T1.diagonal().copy()
 
     def _factor_T_pivoted(self, gram: NDArray[Any]) -> None:
-        self.method, self.jitter = "pivoted_cholesky", 0.0
+        self.method = "pivoted_cholesky"
         largest = float(gram.diagonal().max())
         if largest <= 0 and float(np.abs(gram).max()) > 0:
             raise ValueError(
                 f"the largest k(z, z) over the centers is {largest:g}, so the kernel is not positive on any of them; "
                 "choose a positive (semi)definite kernel"
             )
-        tolerance = self.M * np.finfo(self.dtype).eps * largest
+        tolerance = 2 * self.jitter
         _, pivots, rank, _ = self._pstrf(gram, tol=tolerance, lower=False, overwrite_a=True)
         self.rank = int(rank) if largest > 0 else 0
         self._order = pivots.astype(np.intp) - 1

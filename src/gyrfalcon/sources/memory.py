@@ -19,6 +19,8 @@ class ArrayRows:
     X : array of shape (n, d)
     dtype : float32 or float64, optional
         What blocks are converted to; by default float32 stays and all else becomes float64.
+    index : array of int, optional
+        The rows that count, in this order; all by default.
 
     Examples
     --------
@@ -29,8 +31,9 @@ class ArrayRows:
     [2, 1]
     """
 
-    def __init__(self, X: ArrayLike, dtype: Any = None) -> None:
+    def __init__(self, X: ArrayLike, dtype: Any = None, index: NDArray[np.intp] | None = None) -> None:
         self.X: NDArray[Any] = np.asarray(X)
+        self.index = index
         if self.X.ndim != 2:
             raise ValueError(f"rows must be a 2-D array, not one of shape {self.X.shape}")
         if self.X.dtype.kind not in "fiub":
@@ -41,14 +44,20 @@ class ArrayRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.X.shape  # type: ignore[return-value]
+        return len(self.X) if self.index is None else len(self.index), self.X.shape[1]
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        for start in range(0, len(self.X), size):
-            yield np.ascontiguousarray(self.X[start : start + size], dtype=self.dtype)
+        for start in range(0, self.shape[0], size):
+            at = slice(start, start + size)
+            yield np.ascontiguousarray(self.X[at if self.index is None else self.index[at]], dtype=self.dtype)
 
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        return np.ascontiguousarray(self.X[indices], dtype=self.dtype)
+        at = indices if self.index is None else self.index[indices]
+        return np.ascontiguousarray(self.X[at], dtype=self.dtype)
+
+    def subset(self, indices: NDArray[np.intp]) -> ArrayRows:
+        """The rows at `indices`, gathered block by block as they are read."""
+        return ArrayRows(self.X, self.dtype, indices if self.index is None else self.index[indices])
 
 
 def as_rows(X: Rows | ArrayLike) -> Rows:
