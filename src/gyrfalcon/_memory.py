@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from numbers import Real
 from pathlib import Path
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
@@ -47,10 +49,13 @@ def parse_memory(budget: int | float | str) -> int:
         match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([KMGT]I?)?B?\s*", budget.upper())
         if match is None:
             raise ValueError(f"memory_budget={budget!r} {remedy}")
-        return int(float(match[1]) * _UNITS[match[2] or ""])
-    if isinstance(budget, bool) or not isinstance(budget, int | float):
+        size = float(match[1]) * _UNITS[match[2] or ""]
+        if size == math.inf:
+            raise ValueError(f"memory_budget={budget!r} {remedy}")
+        return int(size)
+    if isinstance(budget, bool) or not isinstance(budget, Real):
         raise TypeError(f"memory_budget={budget!r} {remedy}")
-    if not 0 <= budget < float("inf"):
+    if not 0 <= budget < math.inf:
         raise ValueError(f"memory_budget={budget!r} {remedy}, not negative")
     return int(budget)
 

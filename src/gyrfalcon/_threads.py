@@ -7,14 +7,15 @@ whatever the number of threads, so that sums over blocks have the same bits for 
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
-from threadpoolctl import ThreadpoolController
+import threadpoolctl
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -57,18 +58,43 @@ def effective_n_jobs(n_jobs: int | None) -> int:
 
 @cache
 def _controller() -> Any:
-    return ThreadpoolController()
+    return threadpoolctl.ThreadpoolController().select(user_api="blas")
 
 
-def single_threaded_blas() -> AbstractContextManager[Any]:
+class _Limit:
+    """The limit on BLAS belongs to the process: the first to ask for it sets it, the last to leave lifts it."""
+
+    lock = threading.Lock()
+    holders = 0
+    limiter: Any = None
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
     """Hold BLAS to one thread: blocks are the parallelism, and a block's bits must not depend on the threads."""
-    context: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
-    return context
+    with _Limit.lock:
+        if _Limit.holders == 0:
+            _Limit.limiter = _controller().limit(limits=1)
+        _Limit.holders += 1
+    try:
+        yield
+    finally:
+        with _Limit.lock:
+            _Limit.holders -= 1
+            if _Limit.holders == 0:
+                _let_anyone_set_limits()
+                _Limit.limiter.restore_original_limits()
+                _let_anyone_set_limits()
 
 
-def ordered_map(
-    function: Callable[[Item], Result], items: Iterable[Item], n_threads: int
-) -> Iterator[Result]:
+def _let_anyone_set_limits() -> None:
+    """From its version 3.8 on threadpoolctl listens to the thread alone that set the limit, and it may have left."""
+    clear = getattr(getattr(threadpoolctl, "OpenBLASController", None), "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+
+
+def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], n_threads: int) -> Iterator[Result]:
     """Yield ``function(item)`` for each item, in order, with at most a few items under way at once.
 
     An exception, KeyboardInterrupt included, cancels what has not started and waits for the blocks that run, which

@@ -197,9 +197,9 @@ def _hook(callback: Any, name: str) -> Callable[..., Any]:
     """The hook of that name; a function is its own ``on_iteration``, and hooks an object lacks do nothing."""
     hook = getattr(callback, name, None)
     if callable(hook):
-        return hook  # type: ignore[no-any-return]
+        return hook
     if name == "on_iteration" and callable(callback) and not any(hasattr(callback, h) for h in _HOOKS):
-        return callback  # type: ignore[no-any-return]
+        return callback
     return _nothing
 
 

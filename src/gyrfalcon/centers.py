@@ -8,7 +8,7 @@ paper's appendix).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,7 +80,10 @@ class Given:
     ) -> Selection:
         points = np.asarray(self.points)
         if points.ndim != 2 or points.dtype.kind not in "fiu" or len(points) == 0:
-            raise ValueError(f"centers must be a 2-D array of numbers with at least one row, not of shape {points.shape}")
+            raise ValueError(
+                "centers must be a 2-D array of numbers with at least one row, not one of shape "
+                f"{points.shape} and type {points.dtype}"
+            )
         if points.shape[1] != rows.shape[1]:
             raise ValueError(f"centers have {points.shape[1]} features, X has {rows.shape[1]}")
         if not np.isfinite(points).all():
@@ -94,6 +97,7 @@ def as_centers(centers: str | ArrayLike | Centers) -> Centers:
         if centers != "uniform":
             raise ValueError(f'centers={centers!r} is not known: use "uniform", an array of points, or a selector')
         return Uniform()
-    if hasattr(centers, "select") and not isinstance(centers, type):
-        return centers
+    # tables of polars and pyarrow have a `select` too, which chooses columns
+    if hasattr(centers, "select") and not isinstance(centers, type) and not hasattr(centers, "__array__"):
+        return cast(Centers, centers)
     return Given(np.asarray(centers))

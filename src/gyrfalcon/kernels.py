@@ -49,13 +49,13 @@ LengthScale = float | ArrayLike | Literal["scale"]
 
 
 def _positive(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < np.inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < np.inf:
         raise ValueError(f"{name}={value!r} must be a positive finite number")
     return float(value)
 
 
 def _finite(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(float(value)):
         raise ValueError(f"{name}={value!r} must be a finite number")
     return float(value)
 
@@ -88,7 +88,7 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
 
     def resolve(self, X: Array) -> Kernel:
         """A copy with its parameters checked and those that depend on the data worked out from the rows `X`."""
-        return clone(self)  # type: ignore[no-any-return]
+        return clone(self)
 
     def scaling(self, n_features: int) -> Array:
         """What each feature is multiplied by before anything else."""
@@ -105,7 +105,7 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
         return self.profile(np.zeros(len(X))) * squares**self.norm_power
 
     def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
-        """The dense matrix k(A, B), in float64, by the plainest route: this is what every fast path is checked against."""
+        """The dense matrix k(A, B), in float64, by the plainest route: what every fast path is checked against."""
         A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
         scale = self.scaling(A.shape[1])
         A, B = A * scale, B * scale
@@ -294,7 +294,8 @@ class RationalQuadratic(_Stationary):
         return super().resolve(X)
 
     def profile(self, s: Array) -> Array:
-        return (1 + s / (2 * self.alpha)) ** -self.alpha
+        # the power as it is written loses eps * alpha where alpha is large
+        return np.exp(-self.alpha * np.log1p(s / (2 * self.alpha)))
 
 
 @register
@@ -469,6 +470,9 @@ class Constant(Kernel):
 
     def profile(self, s: Array) -> Array:
         return np.full_like(s, self.value)
+
+    def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
+        return np.full((len(np.asarray(A)), len(np.asarray(B))), float(self.value))
 
 
 class _Pair(Kernel):

@@ -33,6 +33,7 @@ from .sources import Rows, as_rows
 __all__ = ["KernelOperator"]
 
 Array = NDArray[Any]
+BlockProduct = Callable[[slice, Array], Array]
 Weight = ArrayLike | Callable[[slice, Array], Array] | None
 
 _BLOCK_ENTRIES = 1 << 23  # kernel entries of a block: some milliseconds of work
@@ -95,16 +96,20 @@ class KernelOperator:
         memory_budget: int | float | str = "auto",
     ) -> None:
         self.rows = as_rows(rows)
-        self.dtype = self.rows.dtype
+        self.dtype = np.dtype(self.rows.dtype)
+        if self.dtype not in (np.float32, np.float64):
+            raise ValueError(f"rows of type {self.dtype} cannot be used: a source must give float32 or float64")
         self.centers = np.ascontiguousarray(centers, dtype=self.dtype)
         if self.centers.ndim != 2 or self.centers.shape[0] == 0:
             raise ValueError(f"centers must be a 2-D array with at least one row, not of shape {self.centers.shape}")
         if self.rows.shape[1] != self.centers.shape[1]:
-            raise ValueError(f"rows have {self.rows.shape[1]} features and centers {self.centers.shape[1]}")
+            raise ValueError(
+                f"rows have {self.rows.shape[1]} features and centers {self.centers.shape[1]}: they must have the same"
+            )
         if self.centers.shape[1] == 0:
             raise ValueError("rows and centers have no features: at least one is needed")
         if not np.isfinite(self.centers).all():
-            raise ValueError("centers contain NaN or infinity")
+            raise ValueError("centers contain NaN or infinity: remove or impute those values first")
         self.kernel = as_kernel(kernel).resolve(self.centers)
         self.shape = (self.rows.shape[0], len(self.centers))
         self.passes = 0
@@ -128,21 +133,22 @@ class KernelOperator:
         columns, as_given = self._columns(V, self.shape[1], "V")
         out = np.empty((self.shape[0], columns.shape[1]), dtype=self.dtype)
 
-        def run(at: slice, rows: Array | None, K: Array | None) -> Array:
-            return self._tiles.right(K, columns) if rows is None else self._tiles.matmat(rows, columns)
-
-        for at, product in self._pass(run):
+        for at, product in self._pass(
+            lambda at, rows: self._tiles.matmat(rows, columns),
+            lambda at, K: self._tiles.right(K, columns),
+        ):
             out[at] = product
         return as_given(out)
 
     def rmatmat(self, U: ArrayLike) -> Array:
         """K' U, in float64. `U` has shape (n,) or (n, k)."""
         columns, as_given = self._columns(U, self.shape[0], "U")
-
-        def run(at: slice, rows: Array | None, K: Array | None) -> Array:
-            return self._tiles.left(K, columns[at]) if rows is None else self._tiles.rmatmat(rows, columns[at])
-
-        return as_given(self._sum(run, columns.shape[1]))
+        total = self._sum(
+            columns.shape[1],
+            lambda at, rows: self._tiles.rmatmat(rows, columns[at]),
+            lambda at, K: self._tiles.left(K, columns[at]),
+        )
+        return as_given(total)
 
     def sandwich(self, V: ArrayLike, weight: Weight = None) -> Array:
         """K' W (K V), in float64 and in one pass.
@@ -160,15 +166,21 @@ class KernelOperator:
         if weight is not None and not callable(weight):
             numbers = np.ascontiguousarray(weight, dtype=self.dtype)
             if numbers.shape != (self.shape[0],):
-                raise ValueError(f"weight has shape {numbers.shape}: it must have one number for each row, {self.shape[0]}")
+                raise ValueError(
+                    f"weight has shape {numbers.shape}: it must have one number for each row, {self.shape[0]}"
+                )
 
-        def run(at: slice, rows: Array | None, K: Array | None) -> Array:
-            w: BlockWeight = None if numbers is None else numbers[at]
+        def of_block(at: slice) -> BlockWeight:
             if callable(weight):
-                w = lambda part, T: weight(slice(at.start + part.start, at.start + part.stop), T)  # noqa: E731
-            return self._tiles.both(K, columns, w) if rows is None else self._tiles.sandwich(rows, columns, w)
+                return lambda part, T: weight(slice(at.start + part.start, at.start + part.stop), T)
+            return None if numbers is None else numbers[at]
 
-        return as_given(self._sum(run, columns.shape[1]))
+        total = self._sum(
+            columns.shape[1],
+            lambda at, rows: self._tiles.sandwich(rows, columns, of_block(at)),
+            lambda at, K: self._tiles.both(K, columns, of_block(at)),
+        )
+        return as_given(total)
 
     def centers_gram(self) -> Array:
         """K_MM = k(centers, centers): a new Fortran-ordered array of the tiles' dtype, the caller's to overwrite."""
@@ -177,52 +189,69 @@ class KernelOperator:
         size = block_rows(m, m)
 
         def run(start: int) -> None:
-            self._tiles.fill(self.centers[start : start + size], gram[start : start + size])
+            self._finite(self._tiles.fill(self.centers[start : start + size], gram[start : start + size]))
 
         with single_threaded_blas():
             for _ in ordered_map(run, range(0, m, size), self._n_threads):
                 pass
         return gram.T  # symmetric, so this only says in which order it is stored
 
-    # ---- the block loop -----------------------------------------------------------------------------------------------
+    # ---- the block loop ----------------------------------------------------------------------------------------------
 
-    def _pass(self, run: Callable[[slice, Array | None, Array | None], Array]) -> Iterator[tuple[slice, Array]]:
-        """Run every block once, and give the results in order.
-
-        `run` is called with the block's rows, or, where K is kept, with its block of K.
-        """
+    def _pass(self, with_rows: BlockProduct, with_kept: BlockProduct) -> Iterator[tuple[slice, Array]]:
+        """Run every block once, with its rows or, where K is kept, with its block of K; give the results in order."""
         kept = self._kept
-        filled = self._filled
 
-        def one(block: tuple[slice, Array | None]) -> tuple[slice, Array]:
+        def run(block: tuple[slice, Array | None]) -> tuple[slice, Array]:
             at, rows = block
+            # the native tiles would make a number of a NaN
+            if rows is not None and not np.isfinite(rows).all():
+                raise ValueError(
+                    f"rows {at.start} to {at.stop - 1} contain NaN or infinity: remove or impute those values"
+                )
             if kept is None:
-                return at, run(at, rows, None)
+                assert rows is not None
+                return at, self._finite(with_rows(at, rows))
             if rows is not None:
                 self._tiles.fill(rows, kept[at])
-            return at, run(at, None, kept[at])
+            return at, self._finite(with_kept(at, kept[at]))
 
         with single_threaded_blas():
-            yield from ordered_map(one, self._blocks(from_rows=not filled), self._n_threads)
+            yield from ordered_map(run, self._blocks(from_rows=not self._filled), self._n_threads)
         self.passes += 1
         self._filled = kept is not None
 
     def _blocks(self, from_rows: bool) -> Iterator[tuple[slice, Array | None]]:
-        n = self.shape[0]
+        n, width = self.shape[0], self.centers.shape[1]
         if not from_rows:
             for start in range(0, n, self._block):
                 yield slice(start, min(start + self._block, n)), None
             return
         start = 0
-        for rows in self.rows.blocks(self._block):
+        for given in self.rows.blocks(self._block):
+            rows = np.ascontiguousarray(given, dtype=self.dtype)
+            if rows.ndim != 2 or rows.shape[1] != width or start + len(rows) > n:
+                raise ValueError(
+                    f"the source gave a block of shape {rows.shape} at row {start}, where its shape says {(n, width)}: "
+                    "did it change meanwhile?"
+                )
             yield slice(start, start + len(rows)), rows
             start += len(rows)
         if start != n:
             raise ValueError(f"the source gave {start} rows where its shape says {n}: did it change meanwhile?")
 
-    def _sum(self, run: Callable[[slice, Array | None, Array | None], Array], k: int) -> Array:
+    def _finite(self, product: Array) -> Array:
+        if not np.isfinite(product).all():
+            raise ValueError(
+                f"a product with {self.kernel!r} is not finite in {self.dtype}: check the vectors it is multiplied "
+                "with, the kernel's parameters and the scale of the rows"
+            )
+        return product
+
+    def _sum(self, k: int, with_rows: BlockProduct, with_kept: BlockProduct) -> Array:
+        """The blocks' products of `k` columns, added in their order in float64."""
         total = np.zeros((self.shape[1], k))
-        for _, product in self._pass(run):
+        for _, product in self._pass(with_rows, with_kept):
             total += product
         return total
 

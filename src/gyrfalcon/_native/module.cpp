@@ -29,10 +29,12 @@ struct Set {
 
 std::vector<Set> available_sets() {
   std::vector<Set> sets;
-#if defined(GYRFALCON_X86)
+#if defined(GYRFALCON_AVX512)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl"))
     sets.push_back({"avx512", gyrfalcon::avx512::engine_f, gyrfalcon::avx512::engine_d});
+#endif
+#if defined(GYRFALCON_X86)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     sets.push_back({"avx2", gyrfalcon::avx2::engine_f, gyrfalcon::avx2::engine_d});
 #endif
@@ -162,7 +164,7 @@ template <class T> class Centers {
     job.v = pad(v, padded);
     Vector<T> w;
     if (!weight.is_none()) {
-      w = nb::cast<Vector<T>>(weight);
+      w = nb::cast<Vector<T>>(weight, false);
       require(w.shape(0) == job.n_rows, "weight must have one number for each row");
       job.u = w.data();
     }
@@ -214,24 +216,24 @@ void dense(const std::string& set, int verb, Matrix<T> block, nb::object v, nb::
   require(verb == gyrfalcon::kMatvec || verb == gyrfalcon::kRmatvec || verb == gyrfalcon::kSandwich, "unknown verb");
   Vector<T> right, left;
   if (verb != gyrfalcon::kRmatvec) {
-    right = nb::cast<Vector<T>>(v);
+    right = nb::cast<Vector<T>>(v, false);
     require(right.shape(0) == m, "v must have one number for each center");
   }
   if (verb == gyrfalcon::kRmatvec || (verb == gyrfalcon::kSandwich && !u.is_none())) {
-    left = nb::cast<Vector<T>>(u);
+    left = nb::cast<Vector<T>>(u, false);
     require(left.shape(0) == n, "u must have one number for each row");
   }
   OutVector<T> out_rows;
   OutVector<double> out_centers;
   if (verb == gyrfalcon::kMatvec) {
-    out_rows = nb::cast<OutVector<T>>(out);
+    out_rows = nb::cast<OutVector<T>>(out, false);
     require(out_rows.shape(0) == n, "out must have one number for each row");
   } else {
-    out_centers = nb::cast<OutVector<double>>(out);
+    out_centers = nb::cast<OutVector<double>>(out, false);
     require(out_centers.shape(0) == m, "out must have one number for each center");
     for (size_t j = 0; j < m; ++j) out_centers.data()[j] = 0;
   }
-  if (n == 0 || m == 0) return;
+  if (n == 0) return;
   Buffer<T> sums(m);
   const T* left_data = left.is_valid() ? left.data() : nullptr;
   const T* right_data = right.is_valid() ? right.data() : nullptr;

@@ -104,36 +104,54 @@ template <class T, int N> GYRFALCON_INLINE vec_t<T> horner(vec_t<T> x, const dou
   return y;
 }
 
-// 2^x for x <= ~0: x = k + f, |f| <= 1/2; k is added to the exponent field of the polynomial's value.
+// (2^f - 1) / f for |f| <= 1/2.
+template <class T> GYRFALCON_INLINE vec_t<T> exp2_slope(vec_t<T> f) {
+  if constexpr (sizeof(T) == 4) {
+    constexpr double c[] = {0.69314718056, 0.24022349038, 0.055503810138, 0.00966636851539, 0.00133813025373};
+    return horner<T>(f, c);
+  } else {
+    constexpr double c[] = {0.69314718055994530925,    0.24022650695910159567,   0.055504108664821627039,
+                            0.0096181291075872566681,  0.0013333558146406470697, 0.00015403530463724354209,
+                            0.000015252733841556772589, 1.3215432535912376166e-6, 1.0178057087733941105e-7,
+                            7.0741942972885210056e-9,  4.455817908336064493e-10};
+    return horner<T>(f, c);
+  }
+}
+
+// 2^x for lowest_exponent <= x <= ~0: x = k + f, |f| <= 1/2; k is added to the exponent field of 2^f.
+template <class T> GYRFALCON_INLINE vec_t<T> exp2_in_range(vec_t<T> x) {
+  using L = Lane<T>;
+  vec_t<T> rounded = x + splat<T>(L::round_magic);
+  vec_t<T> f = x - (rounded - splat<T>(L::round_magic));
+  vec_t<T> p = exp2_slope<T>(f) * f + splat<T>(T(1));
+  typename L::ivec k = (typename L::ivec)rounded << L::mantissa;
+  return (vec_t<T>)((typename L::ivec)p + k);
+}
 template <class T> GYRFALCON_INLINE vec_t<T> exp2_of(vec_t<T> x) {
+  return exp2_in_range<T>(larger<T>(x, Lane<T>::lowest_exponent));
+}
+
+// 2^x - 1 for x <= 0, without cancellation near 0.
+template <class T> GYRFALCON_INLINE vec_t<T> exp2_minus_1(vec_t<T> x) {
   using L = Lane<T>;
   x = larger<T>(x, L::lowest_exponent);
   vec_t<T> rounded = x + splat<T>(L::round_magic);
   vec_t<T> f = x - (rounded - splat<T>(L::round_magic));
-  vec_t<T> p;
-  if constexpr (sizeof(T) == 4) {
-    constexpr double c[] = {1.0, 0.69314718056, 0.24022349038, 0.055503810138, 0.00966636851539, 0.00133813025373};
-    p = horner<T>(f, c);
-  } else {
-    constexpr double c[] = {1.0, 0.69314718055994530925, 0.24022650695910159567, 0.055504108664821627039,
-                            0.0096181291075872566681, 0.0013333558146406470697, 0.00015403530463724354209,
-                            0.000015252733841556772589, 1.3215432535912376166e-6, 1.0178057087733941105e-7,
-                            7.0741942972885210056e-9, 4.455817908336064493e-10};
-    p = horner<T>(f, c);
-  }
   typename L::ivec k = (typename L::ivec)rounded << L::mantissa;
-  return (vec_t<T>)((typename L::ivec)p + k);
+  vec_t<T> power = (vec_t<T>)((typename L::ivec)splat<T>(T(1)) + k);
+  return power * (exp2_slope<T>(f) * f) + (power - splat<T>(T(1)));
 }
 
-// log2 x for normal x > 0: x = 2^k m, m in [sqrt(1/2), sqrt(2)), log m = 2 artanh((m - 1) / (m + 1)).
-template <class T> GYRFALCON_INLINE vec_t<T> log2_of(vec_t<T> x) {
+// log2(1 + t) for t >= 0: 1 + t = 2^k m, m in [sqrt(1/2), sqrt(2)), log m = 2 artanh((m - 1) / (m + 1)). Where k = 0,
+// t is m - 1 before it was rounded.
+template <class T> GYRFALCON_INLINE vec_t<T> log2_of_1_plus(vec_t<T> t) {
   using L = Lane<T>;
   typedef typename L::ivec ivec;
-  ivec bits = (ivec)x;
+  ivec bits = (ivec)(t + splat<T>(T(1)));
   const vec_t<T> sqrt_half = splat<T>(T(0.70710678118654752440));
   ivec k = (bits - (ivec)sqrt_half) >> L::mantissa;
   vec_t<T> m = (vec_t<T>)(bits - (k << L::mantissa));
-  vec_t<T> s = (m - splat<T>(T(1))) / (m + splat<T>(T(1)));
+  vec_t<T> s = (k == ivec{} ? t : m - splat<T>(T(1))) / (m + splat<T>(T(1)));
   vec_t<T> z = s * s;
   vec_t<T> p;
   if constexpr (sizeof(T) == 4) {
@@ -147,26 +165,22 @@ template <class T> GYRFALCON_INLINE vec_t<T> log2_of(vec_t<T> x) {
   return __builtin_convertvector(k, vec_t<T>) + splat<T>(T(2.88539008177792681472)) * s * p;
 }
 
-// asin x for x in [0, 1]; above 1/2 by asin x = pi/2 - 2 asin(sqrt((1 - x) / 2)).
-template <class T> GYRFALCON_INLINE vec_t<T> asin_of(vec_t<T> x) {
-  auto high = x > splat<T>(T(0.5));
-  vec_t<T> z = high ? (splat<T>(T(1)) - x) * T(0.5) : x * x;
-  vec_t<T> r = high ? root_of<T>(z) : x;
-  vec_t<T> p;
+// acos(1 - y) / sqrt(y) for y in [0, 1]: as accurate for the smallest angles as for large ones.
+template <class T> GYRFALCON_INLINE vec_t<T> acos_slope(vec_t<T> y) {
   if constexpr (sizeof(T) == 4) {
-    constexpr double c[] = {0.16666666337430907054, 0.075000945434974234762, 0.044599401528512183719,
-                            0.031100662735494567927, 0.01714923835767725319, 0.033690847202830119524};
-    p = horner<T>(z, c);
+    constexpr double c[] = {1.414213565,     0.1178507595,     0.02652625288,  0.007794370296,  0.003165561433,
+                            -0.0003102686954, 0.002373227605, -0.001501676829, 0.0006845318166};
+    return horner<T>(y, c);
   } else {
-    constexpr double c[] = {0.16666666666666667827, 0.074999999999984329332, 0.044642857146355429783,
-                            0.030381944138531247287, 0.022372172942149887875, 0.017352392720869972942,
-                            0.013971212973552933304, 0.011479177415184905896, 0.010322814350185779287,
-                            0.0054575067186403583004, 0.017400879442694022443, -0.014851887071247203224,
-                            0.028757851367421564708};
-    p = horner<T>(z, c);
+    constexpr double c[] = {
+        1.4142135623730950492,      0.11785113019775755334,     0.026516504294549270866,   0.0078918167511983359101,
+        0.0026854099632398177403,   0.00098871730208733701882,  0.00038346777627487398366, 0.00015409629993610557836,
+        0.000065064942566217605844, 0.000020941883596183593203, 0.000033793385165677613353, -0.000058406191243053625095,
+        0.00014368698307475771643,  -0.00024545341111490858145, 0.00033476327668173514132, -0.00034946035315777285953,
+        0.00027687516218464797724,  -0.00016059648723674871259, 0.000064686574687966934766, -0.00001620608465790301697,
+        1.9321562114749931377e-6};
+    return horner<T>(y, c);
   }
-  vec_t<T> a = r + r * z * p;
-  return high ? splat<T>(T(1.57079632679489661923)) - T(2) * a : a;
 }
 
 // ---- profiles -------------------------------------------------------------------------------------------------------
@@ -179,20 +193,25 @@ template <class T, int P> struct Apply {
   int degree;
   explicit Apply(const Job<T>& job)
       : a(splat<T>(T(job.param0))), b(splat<T>(T(job.param1))), degree(job.degree) {}
+  // sqrt(-q), no further than where 2^-r is the smallest number: beyond it r 2^-r would grow again
+  static inline __attribute__((always_inline)) vec_t<T> radius(vec_t<T> q) {
+    constexpr T farthest = Lane<T>::lowest_exponent;
+    return root_of<T>(larger<T>(-larger<T>(q, -farthest * farthest), T(0)));
+  }
   // `norms_z` and `norm_x` are read by the arc-cosine kernel of degree 1 alone
   inline __attribute__((always_inline)) vec_t<T> operator()(vec_t<T> q, const T* norms_z, T norm_x) const {
     if constexpr (P == kGaussian) {
       return exp2_of<T>(q);
     } else if constexpr (P == kLaplacian) {
-      return exp2_of<T>(-root_of<T>(larger<T>(-q, T(0))));
+      return exp2_in_range<T>(-radius(q));
     } else if constexpr (P == kMatern32) {
-      vec_t<T> r = root_of<T>(larger<T>(-q, T(0)));
-      return (r * T(kLn2) + T(1)) * exp2_of<T>(-r);
+      vec_t<T> r = radius(q);
+      return (r * T(kLn2) + T(1)) * exp2_in_range<T>(-r);
     } else if constexpr (P == kMatern52) {
-      vec_t<T> r = root_of<T>(larger<T>(-q, T(0)));
-      return ((r * T(kLn2 * kLn2 / 3) + T(kLn2)) * r + T(1)) * exp2_of<T>(-r);
+      vec_t<T> r = radius(q);
+      return ((r * T(kLn2 * kLn2 / 3) + T(kLn2)) * r + T(1)) * exp2_in_range<T>(-r);
     } else if constexpr (P == kRational) {
-      return exp2_of<T>(-a * log2_of<T>(larger<T>(splat<T>(T(1)) - q, T(1))));
+      return exp2_of<T>(-a * log2_of_1_plus<T>(larger<T>(-q, T(0))));
     } else if constexpr (P == kLinear) {
       return q;
     } else if constexpr (P == kPolynomial) {
@@ -204,30 +223,30 @@ template <class T, int P> struct Apply {
       }
       return y;
     } else if constexpr (P == kSigmoid) {
-      // tanh x = sign(x) (1 - e) / (1 + e), e = exp(-2|x|): never overflows
+      // tanh x = -sign(x) e / (2 + e), e = exp(-2|x|) - 1: never overflows, and is as good near 0 as elsewhere
       vec_t<T> x = q * a + b;
       vec_t<T> size = x < splat<T>(T(0)) ? -x : x;
-      vec_t<T> e = exp2_of<T>(size * T(-2 / kLn2));
-      vec_t<T> t = (T(1) - e) / (T(1) + e);
+      vec_t<T> e = exp2_minus_1<T>(size * T(-2 / kLn2));
+      vec_t<T> t = -e / (T(2) + e);
       return x < splat<T>(T(0)) ? -t : t;
     } else {
-      // directions: -q = |x^ - z^|^2 / 2 = 1 - cos theta, and sin(theta / 2) = sqrt(-q / 2)
-      vec_t<T> half_sine = root_of<T>(smaller<T>(larger<T>(q * T(-0.5), T(0)), T(1)));
-      vec_t<T> half = asin_of<T>(half_sine);
-      if constexpr (P == kArcCosine0) return T(1) - half * T(2 * kInvPi);
-      vec_t<T> half_cosine = root_of<T>(larger<T>(T(1) - half_sine * half_sine, T(0)));
-      vec_t<T> sine = T(2) * half_sine * half_cosine;
-      vec_t<T> cosine = T(1) - T(2) * half_sine * half_sine;
-      return load<T>(norms_z) * splat<T>(norm_x) * (sine * T(kInvPi) + (T(1) - half * T(2 * kInvPi)) * cosine);
+      // directions: y = 1 - cos(theta) = -q / 2, from the nearer end of [0, 2] for accuracy at both
+      const vec_t<T> y = smaller<T>(larger<T>(q * T(-0.5), T(0)), T(2));
+      const vec_t<T> rest = T(2) - y;
+      const auto wide = y > splat<T>(T(1));
+      const vec_t<T> near = wide ? rest : y;
+      const vec_t<T> angle = root_of<T>(near) * acos_slope<T>(near) * T(kInvPi);  // theta or pi - theta, over pi
+      const vec_t<T> left = wide ? angle : T(1) - angle;                          // 1 - theta / pi
+      if constexpr (P == kArcCosine0) return left;
+      return load<T>(norms_z) * splat<T>(norm_x) * (root_of<T>(y * rest) * T(kInvPi) + left * (T(1) - y));
     }
   }
 };
 
 // ---- packing --------------------------------------------------------------------------------------------------------
 
-// In the angle geometry rows and centers are brought to length sqrt(1/2), so that -|x - z|^2 is cos(theta) - 1, and the
-// zero vector gets an axis of its own.
-constexpr double kSqrtHalf = 0.70710678118654752440;
+// In the angle geometry rows and centers are brought to unit length, by a division, so that a multiple of an axis becomes
+// that axis to the last bit, and the zero vector gets an axis of its own.
 
 template <class T>
 void pack_centers(const T* centers, size_t m, size_t d, const T* shift, const T* scale, bool angle, T* panels,
@@ -246,9 +265,8 @@ void pack_centers(const T* centers, size_t m, size_t d, const T* shift, const T*
     norms[j] = T(norm);
     half_norms[j] = T(-0.5 * squares);
     if (angle) {
-      const T inverse = norm > 0 ? T(kSqrtHalf / norm) : T(0);
-      for (size_t k = 0; k < d; ++k) out[k * width] *= inverse;
-      out[d * width] = norm > 0 ? T(0) : T(kSqrtHalf);
+      for (size_t k = 0; k < d; ++k) out[k * width] = norm > 0 ? T(double(out[k * width]) / norm) : T(0);
+      out[d * width] = norm > 0 ? T(0) : T(1);
     }
   }
 }
@@ -273,7 +291,8 @@ GYRFALCON_INLINE size_t rounded_up(size_t x, size_t to) { return (x + to - 1) / 
 // Enough rows that a panel is fetched once for several tiles, not so many that the strip leaves L2.
 template <class T> size_t strip_rows(const Job<T>& job, size_t depth) {
   const size_t per_row = (depth + (job.verb == kSandwich ? job.n_padded : 0)) * sizeof(T);
-  const size_t least = depth > 32 ? 48 : 12, most = 96;
+  // centers that do not fit L2 beside the strip come from L3 once a strip
+  const size_t least = depth > kFeatureBlock ? 48 : depth * job.n_padded * sizeof(T) > kStripBytes ? 24 : 12, most = 96;
   size_t rows = kStripBytes / per_row;
   rows = rows < least ? least : rows > most ? most : rows;
   return rows < MR ? MR : rows / MR * MR;
@@ -334,9 +353,8 @@ template <class T> __attribute__((noinline)) void pack_rows(const Job<T>& job, c
     s.half_norms[i] = T(-0.5 * squares);
     s.left[i] = job.verb == kRmatvec ? job.u[start + i] : T(0);
     if (job.angle) {
-      const T inverse = norm > 0 ? T(kSqrtHalf / norm) : T(0);
-      for (size_t k = 0; k < d; ++k) at(k) *= inverse;
-      at(d) = norm > 0 ? T(0) : T(kSqrtHalf);
+      for (size_t k = 0; k < d; ++k) at(k) = norm > 0 ? T(double(at(k)) / norm) : T(0);
+      at(d) = norm > 0 ? T(0) : T(1);
     }
   }
 }
@@ -346,6 +364,7 @@ template <class T> __attribute__((noinline)) void pack_rows(const Job<T>& job, c
 // acc += x'.z' or acc -= |x' - z'|^2, over `count` features
 template <class T, bool kDifference>
 GYRFALCON_INLINE void accumulate(vec_t<T> (&acc)[MR][NV], const T* rows, const T* panel, size_t count) {
+#pragma GCC unroll 4
   for (size_t k = 0; k < count; ++k) {
     vec_t<T> z[NV];
 #pragma GCC unroll 2

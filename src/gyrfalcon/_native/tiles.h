@@ -8,7 +8,7 @@
 
 namespace gyrfalcon {
 
-// Profiles of q = -|x' - z'|^2 / 2 (distance), of x'.z' (dot), or of q between directions (angle).
+// Profiles of q = -|x' - z'|^2 / 2 (distance), of x'.z' (dot), or of q = -|x^ - z^|^2 between directions (angle).
 enum Profile : int {
   kGaussian = 0,     // 2^q
   kLaplacian = 1,    // 2^-a, a = sqrt(-q); also Matern 1/2

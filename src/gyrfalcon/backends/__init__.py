@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from numpy.typing import NDArray
@@ -27,17 +28,23 @@ def _native(kernel: Kernel, centers: NDArray[Any]) -> Tiles:
     return prepare(kernel, centers)
 
 
-def _auto(kernel: Kernel, centers: NDArray[Any]) -> Tiles:
+@cache  # so that the warning comes once, not with each operator
+def _best() -> Callable[[Kernel, NDArray[Any]], Tiles]:
     try:
-        return _native(kernel, centers)
+        from . import native  # noqa: F401
     except ImportError as error:
         warnings.warn(
             f"the native extension cannot be imported ({error}): the NumPy backend serves, several times slower. "
             "Reinstall gyrfalcon where a C++ compiler is present.",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=5,
         )
-        return _reference(kernel, centers)
+        return _reference
+    return _native
+
+
+def _auto(kernel: Kernel, centers: NDArray[Any]) -> Tiles:
+    return _best()(kernel, centers)
 
 
 _BACKENDS: dict[str, Callable[[Kernel, NDArray[Any]], Tiles]] = {

@@ -31,9 +31,9 @@ def weighted(T: Array, weight: BlockWeight, part: slice) -> Array:
 class Tiles(ABC):
     """A kernel and its centers, ready to be multiplied with blocks of rows.
 
-    Only `fill` has to be defined. The verbs `matmat`, `rmatmat` and `sandwich` take a block of rows; `right`, `left` and
-    `both` are the same products with a block of K that already exists. `V` is (M, k), `U` and `T` are (b, k). What is
-    summed over rows comes back in float64.
+    Only `fill` has to be defined. The verbs `matmat`, `rmatmat` and `sandwich` take a block of rows; `right`, `left`
+    and `both` are the same products with a block of K that already exists. `V` is (M, k), `U` and `T` are (b, k). What
+    is summed over rows comes back in float64.
     """
 
     def __init__(self, n_centers: int, dtype: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core
+from .. import _core  # type: ignore[attr-defined]
 from ..kernels import (
     ArcCosine,
     Gaussian,
@@ -37,12 +37,14 @@ Array = NDArray[Any]
 _MATVEC, _RMATVEC, _SANDWICH = 1, 2, 3
 _LOG2E = 1.0 / np.log(2.0)
 # Expanding |x - z|^2 loses about eps |z|^2. Beyond this many units of the profile's argument, on average over the
-# centers, that is no longer small beside the tile's own rounding, and squared differences are summed instead.
+# centers or at the farthest of them, that is no longer small beside the tile's own rounding, and squared differences
+# are summed instead.
 _LARGEST_EXPANSION = 32.0
+_FARTHEST_EXPANSION = 256.0
 
 
 class _Profile(NamedTuple):
-    """`code` is tiles.h's; `unit` brings |x - z|^2 / length_scale^2 / 2 to the unit of the native profile's argument."""
+    """`code` is tiles.h's; `unit` brings |x - z|^2 / length_scale^2 / 2 to the native profile's argument."""
 
     code: int
     unit: float = 1.0
@@ -97,8 +99,9 @@ class NativeTiles(Tiles):
             # distances do not see a common offset, but their rounding does: center on the centers' mean
             shift = centers.mean(axis=0, dtype=np.float64).astype(self.dtype).astype(np.float64)
             scale *= np.sqrt(profile.unit)
-            spread = 0.5 * float(np.mean(np.square((centers - shift) * scale).sum(axis=1)))
-            difference = not kernel.smooth or spread > _LARGEST_EXPANSION
+            spread = 0.5 * np.square((centers - shift) * scale).sum(axis=1)
+            far = spread.mean() > _LARGEST_EXPANSION or spread.max() > _FARTHEST_EXPANSION
+            difference = bool(not kernel.smooth or far)
             if difference:
                 scale *= np.sqrt(0.5)
         make = _core.CentersF32 if self.dtype == np.float32 else _core.CentersF64
@@ -174,8 +177,12 @@ class PairTiles(Tiles):
         self.first, self.second = prepare(kernel.k1, centers), prepare(kernel.k2, centers)
 
     def fill(self, rows: Array, out: Array | None = None) -> Array:
-        K = self.first.fill(rows, out)
-        return self.combine(K, self.second.fill(rows), out=K)
+        if out is None:
+            out = np.empty((len(rows), self.n_centers), dtype=self.dtype)
+        for part in self._parts(rows):
+            self.first.fill(rows[part], out[part])
+            self.combine(out[part], self.second.fill(rows[part]), out=out[part])
+        return out
 
 
 def prepare(kernel: Kernel, centers: Array) -> Tiles:

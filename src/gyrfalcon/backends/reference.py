@@ -20,12 +20,16 @@ class KernelTiles(Tiles):
         self.centers = centers
 
     def fill(self, rows: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
-        K = self.kernel(rows, self.centers)
-        if not np.isfinite(K).all():
-            raise ValueError(f"{self.kernel!r} gave values that are not finite: check its parameters and the scale of X")
         if out is None:
-            return K.astype(self.dtype, copy=False)
-        out[...] = K
+            out = np.empty((len(rows), self.n_centers), dtype=self.dtype)
+        for part in self._parts(rows):  # the kernel's own temporaries are several times its result
+            K = self.kernel(rows[part], self.centers)
+            with np.errstate(over="ignore"):
+                out[part] = K
+            if not np.isfinite(out[part]).all():
+                raise ValueError(
+                    f"{self.kernel!r} gave values that are not finite: check its parameters and the scale of X"
+                )
         return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
 from ..centers import Centers
 from ..kernels import Kernel, KernelFunction
@@ -65,6 +66,8 @@ class FalkonClassifier(ClassifierMixin, FalkonBase):  # type: ignore[misc]
     >>> bool(model.score(X, y) > 0.99)
     True
     """
+
+    classes_: Array
 
     def __init__(
         self,
@@ -133,38 +136,59 @@ class FalkonClassifier(ClassifierMixin, FalkonBase):  # type: ignore[misc]
         -------
         self
         """
-        self._check_parameters()
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
-        check_classification_targets(y)
-        dtype = self._tile_dtype(X)
-        weight = self._check_weight(sample_weight, X)
-        labels = y if weight is None else y[weight > 0]
-        classes, codes = np.unique(y, return_inverse=True)
-        if len(np.unique(labels)) < 2:
-            raise ValueError(f"y has one class, {np.unique(labels)[0]!r}, among the rows that count: at least two are needed")
-        if self.class_weight is not None:
-            each = compute_class_weight(self.class_weight, classes=classes, y=y)
-            weight = each[codes] if weight is None else weight * each[codes]
-            if (weight < 0).any() or not weight.sum() > 0:
-                raise ValueError(f"class_weight={self.class_weight!r} must not be negative, nor zero for every row")
-        random_state = check_random_state(self.random_state)
-        held = self._check_validation(X_val, y_val)
-        held_codes = None
-        if held is not None:
-            y_val = column_or_1d(y_val, warn=True)
-            unseen = np.setdiff1d(y_val, classes)
-            if len(unseen):
-                raise ValueError(f"y_val has classes that y has not: {unseen.tolist()}")
-            held_codes = np.searchsorted(classes, y_val)
-        targets = _signs(codes, len(classes)).astype(dtype)
-        held_targets = None if held_codes is None else _signs(held_codes, len(classes))
-        problem = self._problem(X, targets, weight, held, held_targets, _share_wrong, codes, random_state)
-        warm_start = self.warm_start and hasattr(self, "classes_") and np.array_equal(self.classes_, classes)
-        self._fit(problem, random_state, warm_start=warm_start)
-        self.classes_ = classes
-        if len(classes) == 2:
-            self.coef_ = self.coef_[:, 0]
+        with self._all_or_nothing():
+            self._check_parameters()
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+            y = _labels(y, "y")
+            check_classification_targets(y)
+            classes, codes = np.unique(y, return_inverse=True)
+            weight = self._check_weight(sample_weight, X)
+            present = np.unique(codes if weight is None else codes[weight > 0])
+            if len(present) < 2:
+                raise ValueError(
+                    f"y has one class, {classes[present[0]]!r}, among the rows that count: at least two are needed"
+                )
+            weight = self._with_class_weight(weight, classes, codes)
+            held = self._check_validation(X_val, y_val)
+            held_targets = None
+            if held is not None:
+                y_val = _labels(column_or_1d(y_val, warn=True), "y_val")
+                check_consistent_length(held, y_val)
+                unseen = sorted(set(y_val.tolist()) - set(classes.tolist()), key=str)
+                if unseen:
+                    raise ValueError(f"y_val has classes that y has not: {unseen}")
+                held_targets = _signs(np.searchsorted(classes, y_val), len(classes))
+            random_state = check_random_state(self.random_state)
+            targets = _signs(codes, len(classes)).astype(self._tile_dtype(X))
+            problem = self._problem(X, targets, weight, held, held_targets, _share_wrong, codes, random_state)
+            problem.flat = len(classes) == 2
+            problem.attributes = {"classes_": classes}
+            warm = self.warm_start and hasattr(self, "coef_") and np.array_equal(self.classes_, classes)
+            self._fit(problem, random_state, warm=warm)
         return self
+
+    def _with_class_weight(self, weight: Array | None, classes: Array, codes: Array) -> Array | None:
+        if self.class_weight is None:
+            return weight
+        rows = np.ones(len(codes)) if weight is None else weight
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            # a row of weight 2 is two rows, here too
+            totals = np.bincount(codes, weights=rows)
+            each = totals.sum() / np.where(totals > 0, totals, np.inf) / len(classes)
+        else:
+            each = compute_class_weight(self.class_weight, classes=classes, y=classes[codes])
+        if not (np.isfinite(each).all() and (each >= 0).all() and (rows * each[codes]).any()):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} must be finite, not negative, and not zero for every row"
+            )
+        weight = rows * each[codes]
+        return weight
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        columns = 1 if self.coef_.ndim == 1 else self.coef_.shape[1]
+        if self.classes_.ndim != 1 or columns != (1 if len(self.classes_) == 2 else len(self.classes_)):
+            raise ValueError(f"coef_ of shape {self.coef_.shape} does not fit classes_ of shape {self.classes_.shape}")
 
     def decision_function(self, X: Any) -> Array:
         """The regression's values: positive for ``classes_[1]`` if there are two classes, else largest for the class.
@@ -190,8 +214,19 @@ class FalkonClassifier(ClassifierMixin, FalkonBase):  # type: ignore[misc]
         -------
         array of shape (n,)
         """
-        chosen: Array = self.classes_[_codes(self.decision_function(X))] if hasattr(self, "classes_") else self._predict(X)
-        return chosen
+        values = self.decision_function(X)
+        predictions: Array = self.classes_[_codes(values)]
+        return predictions
+
+
+def _labels(y: Array, name: str) -> Array:
+    """Labels that can be sorted: those that are Python objects must be all strings or all numbers."""
+    if y.dtype != object or all(isinstance(label, str) for label in y):
+        return y
+    if all(isinstance(label, Number | np.bool_) for label in y):
+        return np.asarray(y.tolist())
+    kinds = sorted({type(label).__name__ for label in y})
+    raise ValueError(f"{name} has labels of types {', '.join(kinds)}: they must be all strings or all numbers")
 
 
 def _signs(codes: Array, n_classes: int) -> Array:
@@ -206,5 +241,5 @@ def _codes(values: Array) -> Array:
     return (values[:, 0] > 0).astype(np.intp) if values.shape[1] == 1 else values.argmax(axis=1)
 
 
-def _share_wrong(targets: Array, values: Array) -> float:
-    return float(np.mean(_codes(values) != _codes(targets)))
+def _share_wrong(targets: Array, weight: Array | None, values: Array) -> float:
+    return float(np.average(_codes(values) != _codes(targets), weights=weight))

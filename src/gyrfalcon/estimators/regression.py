@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from ..persistence import register
-from ..sources import ArrayRows
-from ._falkon import PARAMETERS, FalkonBase, Problem, documented
+from ._falkon import PARAMETERS, FalkonBase, documented
 
 Array = NDArray[Any]
 
@@ -97,22 +96,23 @@ class FalkonRegressor(MultiOutputMixin, RegressorMixin, FalkonBase):  # type: ig
         -------
         self
         """
-        self._check_parameters()
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
-        dtype = self._tile_dtype(X)
-        weight = self._check_weight(sample_weight, X)
-        random_state = check_random_state(self.random_state)
-        targets = np.asarray(y, dtype=dtype)
-        held = self._check_validation(X_val, y_val)
-        y_held = None
-        if held is not None:
-            y_held = check_array(y_val, ensure_2d=False, allow_nd=False, dtype=np.float64, input_name="y_val")
-            if y_held.reshape(len(y_held), -1).shape[1] != targets.reshape(len(targets), -1).shape[1]:
-                raise ValueError(f"y_val has shape {y_held.shape} and y has shape {targets.shape}: outputs must agree")
-        problem = self._problem(X, targets, weight, held, y_held, _root_mean_square, None, random_state)
-        self._fit(problem, random_state)
-        if targets.ndim == 1:
-            self.coef_ = self.coef_[:, 0]
+        with self._all_or_nothing():
+            self._check_parameters()
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
+            weight = self._check_weight(sample_weight, X)
+            targets = _as_columns(y, "y")
+            held = self._check_validation(X_val, y_val)
+            held_targets = None
+            if held is not None:
+                y_val = check_array(y_val, ensure_2d=False, dtype=None, input_name="y_val")
+                check_consistent_length(held, y_val)
+                held_targets = _as_columns(y_val, "y_val")
+                if held_targets.shape[1] != targets.shape[1]:
+                    raise ValueError(f"y_val has shape {y_val.shape} and y has shape {y.shape}: outputs must agree")
+            random_state = check_random_state(self.random_state)
+            problem = self._problem(X, targets, weight, held, held_targets, _root_mean_square, None, random_state)
+            problem.flat = y.ndim == 1
+            self._fit(problem, random_state, warm=self.warm_start and hasattr(self, "coef_"))
         return self
 
     def predict(self, X: Any) -> Array:
@@ -129,5 +129,16 @@ class FalkonRegressor(MultiOutputMixin, RegressorMixin, FalkonBase):  # type: ig
         return self._predict(X)
 
 
-def _root_mean_square(targets: Array, predictions: Array) -> float:
-    return float(np.sqrt(np.mean(np.square(predictions - targets, dtype=np.float64))))
+def _as_columns(y: Array, name: str) -> Array:
+    if y.dtype.kind not in "fiub":
+        raise ValueError(f"{name} of type {y.dtype} is not numbers: FalkonClassifier learns labels")
+    dtype = y.dtype if y.dtype == np.float32 else np.float64
+    return y.astype(dtype, copy=False).reshape(len(y), -1)
+
+
+def _root_mean_square(targets: Array, weight: Array | None, predictions: Array) -> float:
+    errors = predictions - targets.astype(np.float64)
+    largest = float(np.abs(errors).max())
+    if not 0 < largest < np.inf:
+        return largest
+    return largest * float(np.sqrt(np.average(np.square(errors / largest).mean(axis=1), weights=weight)))

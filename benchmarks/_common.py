@@ -1,0 +1,70 @@
+"""Timing side by side: every contender in every round, best of several, so that a noisy machine is noisy for all."""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def best_of(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Seconds of each contender: the best of `rounds` rounds, each of which runs all of them once."""
+    best = dict.fromkeys(contenders, float("inf"))
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            gc.collect()
+            start = time.perf_counter()
+            run()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table in Markdown."""
+    print(f"\n### {title}\n")
+    text = [[_text(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(len(row[i]) for row in text) for i in range(len(header))]
+    for number, row in enumerate(text):
+        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
+        if number == 0:
+            print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    sys.stdout.flush()
+
+
+def _text(cell: Any) -> str:
+    if isinstance(cell, bool):
+        return "yes" if cell else "NO"
+    return f"{cell:.3g}" if isinstance(cell, float) else str(cell)
+
+
+def resident() -> int:
+    """Bytes resident now."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no VmRSS in /proc/self/status")
+
+
+def peak() -> int:
+    """Most bytes resident so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def in_subprocess(code: str, *arguments: Any) -> Any:
+    """Run `code` in a new process, where peak memory starts from nothing; it prints one line of JSON."""
+    here = str(Path(__file__).resolve().parent)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {here!r})\n{code}", *map(str, arguments)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(done.stdout.strip().splitlines()[-1])

@@ -1,0 +1,292 @@
+"""The bars of the foundation, printed by one command: python benchmarks/foundation.py
+
+Fused kernel products against a bare GEMM and a NumPy chain, whole fits against scikit-learn's Nystroem + Ridge, memory,
+growth in n, prediction. All contenders of a table run in the same process, in turns, best of several; what matters is
+the ratios. `--only sandwich fit` runs some of the sections, `--quick` smaller sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from _common import best_of, in_subprocess, table
+from threadpoolctl import threadpool_limits
+
+import gyrfalcon
+from gyrfalcon import FalkonRegressor, KernelOperator
+from gyrfalcon.kernels import (
+    ArcCosine,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    RationalQuadratic,
+    Sigmoid,
+)
+
+THREADS = 2
+KERNELS: dict[str, Kernel] = {
+    "Gaussian": Gaussian(),
+    "Laplacian": Laplacian(),
+    "Matern 1/2": Matern(nu=0.5),
+    "Matern 3/2": Matern(nu=1.5),
+    "Matern 5/2": Matern(nu=2.5),
+    "RationalQuadratic": RationalQuadratic(alpha=0.7),
+    "Linear": Linear(),
+    "Polynomial": Polynomial(),
+    "Sigmoid": Sigmoid(),
+    "ArcCosine 0": ArcCosine(0),
+    "ArcCosine 1": ArcCosine(1),
+}
+
+
+def regression(n: int, d: int = 18, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and a smooth non-linear function of them with a little noise, in float32."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d), dtype=np.float32)
+    W = rng.standard_normal((d, 6)).astype(np.float32) / np.sqrt(d, dtype=np.float32)
+    y = np.sin(1.5 * X @ W).sum(axis=1) + 0.3 * np.square(X @ W[:, :2]).sum(axis=1)
+    return X, (y + 0.1 * rng.standard_normal(n, dtype=np.float32)).astype(np.float32)
+
+
+def on_threads(run: Callable[[int, int], object], n: int) -> Callable[[], None]:
+    """`run(start, stop)` over eight parts of the rows, on the same threads for every contender."""
+    edges = np.linspace(0, n, 9).astype(int)
+
+    def all_parts() -> None:
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(run, edges[:-1], edges[1:]))
+
+    return all_parts
+
+
+def bare_gemm(X: np.ndarray, centers: np.ndarray, block: int) -> Callable[[], None]:
+    """X centers' in blocks of rows: nothing but the matrix product, written to a buffer that stays in cache."""
+    transposed = np.ascontiguousarray(centers.T)
+
+    def run(start: int, stop: int) -> None:
+        buffer = np.empty((block, len(centers)), dtype=X.dtype)
+        for i in range(start, stop, block):
+            j = min(i + block, stop)
+            np.matmul(X[i:j], transposed, out=buffer[: j - i])
+
+    return on_threads(run, len(X))
+
+
+def numpy_chain(X: np.ndarray, centers: np.ndarray, v: np.ndarray, scale: float, block: int) -> Callable[[], None]:
+    """The same sandwich as a chain of NumPy calls in place, on blocks that stay in cache."""
+    A, B = X / scale, np.ascontiguousarray((centers / scale).T)
+    a, b = 0.5 * np.square(A).sum(axis=1), 0.5 * np.square(B).sum(axis=0)
+
+    def run(start: int, stop: int) -> np.ndarray:
+        total = np.zeros(len(v))
+        K = np.empty((block, len(v)), dtype=X.dtype)
+        for i in range(start, stop, block):
+            j = min(i + block, stop)
+            k = K[: j - i]
+            np.matmul(A[i:j], B, out=k)
+            k -= a[i:j, None]
+            k -= b
+            np.exp(k, out=k)
+            total += (k @ v) @ k
+        return total
+
+    return on_threads(run, len(X))
+
+
+def sandwich(quick: bool) -> None:
+    M, rounds = 4_000, 3 if quick else 9
+    limits = {8: (1.75, 4.0), 18: (1.5, 3.0), 90: (1.1, 2.0), 784: (1.1, 1.1)}
+    rows = []
+    for d, (most, least) in limits.items():
+        n = {8: 60_000, 18: 60_000, 90: 30_000, 784: 8_000}[d] // (4 if quick else 1)
+        X, _ = regression(n, d)
+        centers, v = X[:M].copy(), np.random.default_rng(1).standard_normal(M).astype(np.float32)
+        kernel = Gaussian().resolve(centers)
+        K = KernelOperator(kernel, X, centers, n_jobs=THREADS, memory_budget=0)
+        contenders: dict[str, Callable[[], object]] = {"fused": lambda K=K, v=v: K.sandwich(v)}
+        for block in (32, 64, 128, 256, 512):
+            contenders[f"gemm {block}"] = bare_gemm(X, centers, block)
+            contenders[f"numpy {block}"] = numpy_chain(X, centers, v, kernel.length_scale, block)
+        with threadpool_limits(1):
+            seconds = best_of(contenders, rounds)
+        gemm = min(s for name, s in seconds.items() if name.startswith("gemm"))
+        chain = min(s for name, s in seconds.items() if name.startswith("numpy"))
+        ratio, speedup = seconds["fused"] / gemm, chain / seconds["fused"]
+        rate = n * M / seconds["fused"] / 1e9
+        rows.append([d, f"{rate:.2f}", ratio, f"<= {most}", ratio <= most, speedup, f">= {least}", speedup >= least])
+    header = ["d", "10^9 entries/s", "time / bare GEMM", "bar", "met", "NumPy chain / time", "bar", "met"]
+    table(
+        f"sandwich, Gaussian, float32, M = {M:,}, {THREADS} threads; GEMM and NumPy at their best block", header, rows
+    )
+
+
+def kernels(quick: bool) -> None:
+    M, rounds = 4_000, 3 if quick else 7
+    rows = []
+    for d in (8, 18, 90):
+        n = (40_000 if d < 90 else 20_000) // (4 if quick else 1)
+        X, _ = regression(n, d)
+        v = np.random.default_rng(1).standard_normal(M).astype(np.float32)
+        operators = {
+            name: KernelOperator(kernel, X, X[:M], n_jobs=THREADS, memory_budget=0) for name, kernel in KERNELS.items()
+        }
+        seconds = best_of({name: (lambda K=K, v=v: K.sandwich(v)) for name, K in operators.items()}, rounds)
+        for name in KERNELS:
+            most = 1.7 if name.startswith(("Laplacian", "Matern")) else 2.5
+            ratio = seconds[name] / seconds["Gaussian"]
+            rows.append([d, name, ratio, f"<= {most}", ratio <= most])
+    table("sandwich of the other kernels, float32", ["d", "kernel", "time / Gaussian's", "bar", "met"], rows)
+
+
+def fit(quick: bool) -> None:
+    from sklearn.kernel_approximation import Nystroem
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+
+    n, M, penalty = (50_000 if quick else 200_000), 2_000, 1e-6
+    X, y = regression(n + 20_000)
+    X_test, y_test, X, y = X[n:], y[n:], X[:n], y[:n]
+    length_scale = 4.0
+    models = {
+        "budget 0": FalkonRegressor(
+            Gaussian(length_scale), n_centers=M, penalty=penalty, max_iter=10, memory_budget=0, random_state=0
+        ),
+        "K kept": FalkonRegressor(
+            Gaussian(length_scale), n_centers=M, penalty=penalty, max_iter=10, memory_budget="4GB", random_state=0
+        ),
+        "Nystroem + Ridge": make_pipeline(
+            Nystroem(gamma=0.5 / length_scale**2, n_components=M, random_state=0), Ridge(alpha=penalty * n)
+        ),
+    }
+    best = dict.fromkeys(models, float("inf"))
+    error = {}
+    for round_ in range(2 if quick else 3):
+        for name, model in models.items():
+            repeats = 1 if name.startswith("Nystroem") else 3
+            if name.startswith("Nystroem") and round_ == 2:
+                continue
+            for _ in range(repeats):
+                start = time.perf_counter()
+                model.fit(X, y)
+                best[name] = min(best[name], time.perf_counter() - start)
+            error[name] = float(np.sqrt(np.mean(np.square(model.predict(X_test) - y_test))))
+    peer = best["Nystroem + Ridge"]
+    rows = []
+    for name in models:
+        least = {"budget 0": 8, "K kept": 20}.get(name)
+        faster = peer / best[name]
+        good = least is None or (faster >= least and error[name] <= error["Nystroem + Ridge"] * 1.001)
+        rows.append([name, best[name], error[name], faster, f">= {least}" if least else "", good if least else ""])
+    header = ["model", "seconds", "test RMSE", "times faster", "bar", "met"]
+    table(f"whole fit, n = {n:,}, d = 18, M = {M:,}, 10 iterations, float32", header, rows)
+
+
+def growth(quick: bool) -> None:
+    sizes = (50_000, 100_000, 200_000) if quick else (100_000, 400_000, 1_600_000)
+    rows = []
+    first = None
+    for n in sizes:
+        X, y = regression(n)
+        model = FalkonRegressor(Gaussian(4.0), n_centers=2_000, max_iter=10, memory_budget=0, random_state=0)
+        seconds = best_of({"fit": lambda X=X, y=y, model=model: model.fit(X, y)}, 3)["fit"]
+        first = first or seconds / n
+        rows.append([f"{n:,}", seconds, seconds / n * 1e6, seconds / n / first])
+    table(
+        "growth in n, M = 2,000, 10 iterations, K not kept", ["n", "seconds", "µs a row", "relative to the first"], rows
+    )
+
+
+_FIT_MEMORY = """
+import json, sys
+import numpy as np
+from _common import peak, resident
+from foundation import regression
+from gyrfalcon import FalkonRegressor
+from gyrfalcon.kernels import Gaussian
+X, y = regression(int(sys.argv[1]))
+FalkonRegressor(n_centers=10).fit(X[:100], y[:100])
+before = resident()
+FalkonRegressor(Gaussian(4.0), n_centers=2000, max_iter=10, memory_budget=0, random_state=0).fit(X, y)
+print(json.dumps({"extra": max(0, peak() - before), "input": X.nbytes + y.nbytes}))
+"""
+
+_FACTOR_MEMORY = """
+import json, sys, time
+import numpy as np
+from _common import peak, resident
+from gyrfalcon import KernelOperator
+from gyrfalcon.preconditioner import Preconditioner
+M = int(sys.argv[1])
+X = np.random.default_rng(0).standard_normal((M, 18)).astype(np.float32)
+K = KernelOperator("gaussian", X, X, memory_budget=0)
+before = resident()
+start = time.perf_counter()
+B = Preconditioner(K.centers_gram(), 1e-6, M)
+print(json.dumps({"extra": peak() - before, "buffer": 4 * M * M, "seconds": time.perf_counter() - start}))
+"""
+
+
+def memory(quick: bool) -> None:
+    n = 50_000 if quick else 200_000
+    used = in_subprocess(_FIT_MEMORY, n)
+    extra = used["extra"] / 1e6
+    M = 5_000 if quick else 20_000
+    factors = in_subprocess(_FACTOR_MEMORY, M)
+    share = factors["extra"] / factors["buffer"]
+    table(
+        "peak memory",
+        ["what", "bytes", "bar", "met"],
+        [
+            [f"fit, n = {n:,}, K not kept: beyond the input", f"{extra:.0f} MB", "<= 400 MB", extra <= 400],
+            [
+                f"factors of M = {M:,}, float32: beyond {factors['buffer'] / 1e9:.1f} GB ({factors['seconds']:.0f} s)",
+                f"{100 * (share - 1):+.1f}%",
+                "<= +25%",
+                share <= 1.25,
+            ],
+        ],
+    )
+
+
+def prediction(quick: bool) -> None:
+    n = 200_000 if quick else 1_000_000
+    X, y = regression(n)
+    model = FalkonRegressor(Gaussian(4.0), n_centers=2_000, max_iter=2, random_state=0).fit(X[:20_000], y[:20_000])
+    K = KernelOperator(model.kernel_, X, model.centers_, memory_budget=0)
+    seconds = best_of({"predict": lambda: model.predict(X), "matmat": lambda: K.matmat(model.coef_)}, 5)
+    table(
+        f"prediction of {n:,} rows, M = 2,000",
+        ["", "seconds", "rows/s"],
+        [[name, s, f"{n / s:,.0f}"] for name, s in seconds.items()],
+    )
+
+
+SECTIONS = {
+    "sandwich": sandwich,
+    "kernels": kernels,
+    "fit": fit,
+    "growth": growth,
+    "memory": memory,
+    "prediction": prediction,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer rounds")
+    arguments = parser.parse_args()
+    gyrfalcon.show_versions()
+    for name in arguments.only:
+        SECTIONS[name](arguments.quick)
+
+
+if __name__ == "__main__":
+    main()

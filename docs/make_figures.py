@@ -1,0 +1,163 @@
+"""Draw the pictures of the documentation into docs/images.
+
+    python docs/make_figures.py how_it_works      the diagram
+    python docs/make_figures.py parameters        the effect of length_scale and n_centers, on data in one dimension
+    python docs/make_figures.py demo              the demo's picture: a million rows, best on an idle machine
+
+Without a name the first two are drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Polygon, Rectangle
+
+IMAGES = Path(__file__).parent / "images"
+INK, MUTED, ROWS, CENTERS, FACTOR, TILE = "#22303c", "#66737f", "#dbe7f1", "#e07b39", "#f6dcc8", "#3b7fb5"
+
+
+def save(figure: Any, name: str) -> None:
+    path = IMAGES / name
+    figure.savefig(path, dpi=110, facecolor="white", pil_kwargs={"optimize": True})
+    plt.close(figure)
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+
+
+def how_it_works() -> None:
+    """FALKON in three steps: centers, factors, passes."""
+    figure = plt.figure(figsize=(11, 5.4))
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, 110), ylim=(0, 54))
+    ax.axis("off")
+
+    def text(x: float, y: float, words: str, size: float = 10, **options: Any) -> None:
+        ax.text(x, y, words, **({"size": size, "color": INK, "ha": "center", "va": "center"} | options))
+
+    def arrow(start: tuple[float, float], end: tuple[float, float], color: str = INK, bend: float = 0.0) -> None:
+        ax.add_patch(
+            FancyArrowPatch(
+                start, end, arrowstyle="-|>", mutation_scale=14, linewidth=1.5, color=color,
+                connectionstyle=f"arc3,rad={bend}", zorder=4,
+            )
+        )  # fmt: skip
+
+    def box(x: float, y: float, width: float, height: float, **options: Any) -> None:
+        ax.add_patch(Rectangle((x, y), width, height, **({"edgecolor": INK, "linewidth": 1.2} | options)))
+
+    def round_box(x: float, y: float, width: float, height: float, face: str, edge: str) -> None:
+        style = "round,pad=0.4,rounding_size=1.2"
+        ax.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=style, facecolor=face, edgecolor=edge))
+
+    def step(x: float, number: int, title: str, cost: str) -> None:
+        ax.plot(x, 50.5, "o", markersize=19, color=INK)
+        text(x, 50.4, str(number), 12, color="white", weight="bold")
+        text(x + 2.6, 50.5, title, 12, ha="left", weight="bold")
+        text(x + 2.6, 47.4, cost, 9.5, ha="left", color=MUTED)
+
+    # 1: the rows, some of which are centers
+    step(4, 1, "Choose M centers", "among n rows; n may be millions")
+    bottom, top, chosen = 6, 42, (39.2, 33.6, 25.4, 19.0, 12.2, 8.0)
+    box(8, bottom, 10, top - bottom, facecolor=ROWS)
+    for y in chosen:
+        box(8, y, 10, 0.9, facecolor=CENTERS, linewidth=0)
+        arrow((18.3, y + 0.45), (24.6, 30.0 + (y - 23) / 5.5), CENTERS)
+    text(13, 4, "rows  X", 11)
+    text(13, 1.6, "n × d", 9.5, color=MUTED)
+    text(6.2, 24, "n", 11, style="italic")
+    box(25, 26.6, 8, 6.8, facecolor=CENTERS)
+    text(29, 24.5, "centers  C", 11)
+    text(29, 22.1, "M × d", 9.5, color=MUTED)
+
+    # 2: what the centers alone tell
+    step(37, 2, "Factor once", "M² memory, M³ time")
+    box(42, 32, 9.2, 9.2, facecolor=FACTOR)
+    text(46.6, 36.6, r"$K_{MM}$", 13)
+    text(53, 36.6, "k(C, C)", 10, color=MUTED, ha="left")
+    arrow((33.4, 30.6), (41.4, 35.4))
+    arrow((46.6, 31.4), (46.6, 28.2))
+    ax.add_patch(Polygon([(42, 27.6), (51.2, 27.6), (51.2, 18.4)], facecolor=FACTOR, edgecolor=INK, linewidth=1.2))
+    ax.add_patch(Polygon([(42, 26.8), (42, 18.4), (50.4, 18.4)], facecolor="#edc09c", edgecolor=INK, linewidth=1.2))
+    text(48.3, 24.8, "T", 12, style="italic")
+    text(44.7, 21.2, "A'", 12, style="italic")
+    text(53, 23, "two triangles\nin one buffer", 9.5, color=MUTED, ha="left")
+    arrow((46.6, 17.8), (46.6, 14.6))
+    text(46.6, 12.4, r"$B = T^{-1}A^{-1}/\sqrt{n}$", 13)
+    text(46.6, 8.2, "with B, all directions are\nabout equally easy to learn", 9.5, color=MUTED)
+
+    # 3: passes over the rows
+    step(66, 3, "Pass over the rows", "t iterations are t + 1 passes; n·M time each")
+    # behind the kernel matrix, which it has nothing to do with
+    ax.add_patch(
+        FancyArrowPatch((55, 12.2), (86.3, 19.0), arrowstyle="-|>", mutation_scale=14, linewidth=1.5, color=INK,
+                        connectionstyle="arc3,rad=0.1", zorder=0)
+    )  # fmt: skip
+    box(68, bottom, 11, top - bottom, facecolor="white", linestyle=(0, (4, 3)), edgecolor=MUTED)
+    box(68, 31.2, 11, 4.6, facecolor=TILE, linewidth=0)
+    text(73.5, 33.5, "a tile", 10.5, color="white", weight="bold")
+    text(73.5, 22.5, "K = k(X, C)\nnever needed\nas a whole", 10.5, color=MUTED, linespacing=1.5)
+    text(73.5, 4, "n × M", 9.5, color=MUTED)
+    round_box(87, 29.4, 20.6, 8.2, "#e8f1f8", TILE)
+    text(97.3, 35.0, r"$K^{\top}(K\,v)$, tile by tile", 12)
+    text(97.3, 31.7, "made in cache, used twice,\nthrown away", 9, color=MUTED)
+    arrow((79.3, 33.5), (86.3, 33.5), TILE)
+    round_box(87, 16.0, 20.6, 6.4, "#f4f4f4", INK)
+    text(97.3, 20.5, "conjugate gradient", 12)
+    text(97.3, 17.7, "preconditioned by B", 9.5, color=MUTED)
+    arrow((93, 28.7), (93, 23.1))
+    arrow((101.6, 23.1), (101.6, 28.7))
+    text(92.2, 25.9, r"$K^\top K v$", 10.5, ha="right")
+    text(102.4, 25.9, r"next $v$", 10.5, ha="left")
+    arrow((97.3, 15.4), (97.3, 11.2))
+    text(97.3, 8.6, r"$f(x)=\sum_j\, \alpha_j\, k(x, c_j)$", 13)
+    text(97.3, 4.0, "10 to 20 iterations are usual", 9.5, color=MUTED)
+    save(figure, "how_it_works.png")
+
+
+def parameters() -> None:
+    """Too short, right, too long; too few centers and enough."""
+    from gyrfalcon import FalkonRegressor
+    from gyrfalcon.kernels import Gaussian
+
+    random = np.random.default_rng(0)
+    X = np.sort(random.uniform(0, 10, size=(400, 1)), axis=0)
+    truth = np.sin(X[:, 0] * (0.5 + 0.15 * X[:, 0]))
+    y = truth + 0.25 * random.standard_normal(len(X))
+    grid = np.linspace(0, 10, 600)[:, None]
+    panels = [
+        ("length_scale too small", {"kernel": Gaussian(0.04), "n_centers": 300, "penalty": 1e-6}),
+        ("a good length_scale", {"kernel": Gaussian(0.8), "n_centers": 100, "penalty": 1e-4}),
+        ("length_scale too large", {"kernel": Gaussian(8.0), "n_centers": 100, "penalty": 1e-4}),
+        ("too few centers", {"kernel": Gaussian(0.8), "n_centers": 6, "penalty": 1e-4}),
+    ]
+    figure, axes = plt.subplots(1, 4, figsize=(11, 2.7), sharey=True, layout="constrained")
+    for ax, (title, options) in zip(axes, panels, strict=True):
+        model = FalkonRegressor(**options, random_state=1, max_iter=50).fit(X, y)
+        ax.plot(X[:, 0], y, ".", color="0.75", markersize=3)
+        ax.plot(grid[:, 0], np.sin(grid[:, 0] * (0.5 + 0.15 * grid[:, 0])), color=MUTED, linewidth=1, linestyle="--")
+        ax.plot(grid[:, 0], model.predict(grid), color=TILE, linewidth=1.6)
+        ax.plot(model.centers_[:, 0], np.full(len(model.centers_), -1.95), "|", color=CENTERS, markersize=6)
+        ax.set(title=title, ylim=(-2.1, 2.1), xticks=[], yticks=[])
+        ax.title.set_fontsize(10.5)
+    save(figure, "parameters.png")
+
+
+def demo() -> None:
+    from gyrfalcon.cli import main
+
+    main(["demo", "--output", str(IMAGES / "demo.png")])
+
+
+FIGURES = {"how_it_works": how_it_works, "parameters": parameters, "demo": demo}
+
+if __name__ == "__main__":
+    IMAGES.mkdir(exist_ok=True)
+    for name in sys.argv[1:] or ["how_it_works", "parameters"]:
+        FIGURES[name]()

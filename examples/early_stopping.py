@@ -1,0 +1,38 @@
+"""Stop when the validation error stops falling, watch every iteration, limit the time, draw the convergence.
+
+python examples/early_stopping.py [rows]
+"""
+
+import sys
+
+from gyrfalcon import FalkonRegressor
+from gyrfalcon.callbacks import TimeLimit
+from gyrfalcon.demo import make_arm
+
+rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+X, y = make_arm(rows)
+y = y - y.mean()
+
+
+def watch(record):
+    residual, error = record["residual"], record["validation_error"]
+    print(f"iteration {record['iteration']}: residual {residual:.1e}, validation error {error:.4f}")
+
+
+model = FalkonRegressor(
+    n_centers=min(1000, rows // 4),
+    max_iter=100,
+    early_stopping=True,
+    n_iter_no_change=3,
+    callbacks=[watch, TimeLimit(60)],
+    random_state=0,
+).fit(X, y)
+best = min(model.history_, key=lambda record: record["validation_error"])
+print(f"{model.n_iter_} iterations; the solution of iteration {best['iteration']} is kept")
+
+try:
+    from gyrfalcon.display import convergence_plot
+
+    convergence_plot(model).figure.savefig("early_stopping.png")
+except ImportError as error:
+    print(error)

@@ -1,0 +1,35 @@
+"""Search length_scale and penalty on a sample, then learn from all rows with more centers.
+
+python examples/grid_search.py [rows]
+"""
+
+import sys
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from gyrfalcon import FalkonRegressor
+from gyrfalcon.demo import make_arm
+from gyrfalcon.kernels import Gaussian
+
+rows = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+X, y = make_arm(rows)
+X_test, y_test = make_arm(10_000, seed=1)
+mean = y.mean()
+
+sample = np.random.default_rng(0).choice(rows, size=min(rows, 20_000), replace=False)
+search = GridSearchCV(
+    FalkonRegressor(Gaussian(), n_centers=min(300, len(sample) // 4), random_state=0),
+    {"kernel__length_scale": [1.0, 2.0, 4.0], "penalty": [1e-7, 1e-6, 1e-5]},
+    cv=3,
+    scoring="neg_root_mean_squared_error",
+    refit=False,
+)
+search.fit(X[sample], y[sample] - mean)
+print("best:", search.best_params_, f"error {-search.best_score_:.4f}")
+
+model = clone(search.estimator).set_params(**search.best_params_, n_centers=min(1000, rows // 4))
+model.fit(X, y - mean)
+error = np.sqrt(np.mean((model.predict(X_test) + mean - y_test) ** 2))
+print(f"{rows:,} rows, {len(model.centers_):,} centers: test error {error:.4f}")

@@ -1,0 +1,34 @@
+"""The operator by itself: power iteration for the largest eigenvalue of K'K, and a solver in ten lines.
+
+python examples/kernel_operator.py [rows]
+"""
+
+import sys
+
+import numpy as np
+
+from gyrfalcon import KernelOperator
+from gyrfalcon.demo import make_arm
+from gyrfalcon.kernels import Gaussian
+
+rows = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+X, y = make_arm(rows)
+y = y - y.mean()
+centers = X[:: max(1, rows // 300)][:300]
+K = KernelOperator(Gaussian(length_scale=2.0), X, centers)
+print(f"K has {K.shape[0]:,} x {K.shape[1]:,} entries; it is made block by block")
+
+v = np.ones(len(centers))
+for _ in range(5):
+    v = K.sandwich(v)  # K'(K v): every block of K is made once and used twice
+    largest = np.linalg.norm(v)
+    v /= largest
+print(f"largest eigenvalue of K'K / n: {largest / rows:.2f}")
+
+# Gradient descent on the mean squared error. The function given as weight makes K'(y - K alpha) one pass.
+alpha = np.zeros(len(centers))
+for _ in range(20):
+    alpha += K.sandwich(alpha, lambda at, T: y[at, None] - T) / largest
+error = np.sqrt(np.mean((K.matmat(alpha) - y) ** 2))
+print(f"{K.passes} passes, training error {error:.3f} (the target's standard deviation is {y.std():.3f})")
+print("slow: this is what the preconditioner of FalkonRegressor is for")

@@ -1,0 +1,80 @@
+"""What the documentation shows is run: the examples, and every block of Python in README.md and docs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gyrfalcon
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
+
+
+@pytest.fixture
+def environment():
+    """The package that is tested here, few threads' worth of work, and no windows."""
+    package = str(Path(gyrfalcon.__file__).parents[1])
+    path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+    return os.environ | {"PYTHONPATH": path, "MPLBACKEND": "Agg"}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example(example, tmp_path, environment):
+    # -P: a script's folder must not come first on the path, or a name there could hide a module of Python's
+    command = [sys.executable, "-P", "-W", "error::RuntimeWarning", str(example), "4000"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert "nan" not in done.stdout
+    if example.stem == "grid_search":
+        # the search likes wide kernels and small penalties: what is hardest in float32 when there are more centers
+        assert float(done.stdout.split()[-1]) < 0.2, done.stdout
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda path: path.stem)
+def test_page(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    text = page.read_text()
+    namespace: dict[str, object] = {"__name__": "__page__"}
+    for block in BLOCK.finditer(text):
+        # blank lines first, so that an error names the line of the page
+        code = "\n" * text[: block.start(1)].count("\n") + block.group(1)
+        exec(compile(code, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.stem)
+def test_links_lead_somewhere(page):
+    for target, anchor in LINK.findall(page.read_text()):
+        if target.startswith(("http://", "https://")):
+            continue
+        path = page.parent / target
+        assert path.exists(), f"{page.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            assert anchor in [heading.lower().replace(" ", "-") for heading in headings]
+
+
+def test_readme_has_its_two_commands():
+    text = (ROOT / "README.md").read_text()
+    assert re.search(r"^python3 -m venv .*gyrfalcon demo$", text, re.MULTILINE)
+    assert re.search(r"^python3 -m venv .*-m pytest$", text, re.MULTILINE)
+
+
+def test_no_example_hides_a_module_of_python():
+    assert not {path.stem for path in EXAMPLES} & set(sys.stdlib_module_names)
+
+
+def test_pictures_are_small():
+    pictures = list(ROOT.glob("docs/images/*.png"))
+    assert pictures
+    assert all(picture.stat().st_size < 200_000 for picture in pictures)

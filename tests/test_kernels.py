@@ -1,0 +1,352 @@
+"""Kernels as objects: parameters, combinations, values worked out from data, errors, and kernels of one's own."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel, rbf_kernel, sigmoid_kernel
+from sklearn.model_selection import GridSearchCV
+
+from contracts.market import Cauchy
+from gyrfalcon import FalkonRegressor, KernelOperator
+from gyrfalcon.kernels import (
+    ArcCosine,
+    CallableKernel,
+    Constant,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    Product,
+    RationalQuadratic,
+    Sigmoid,
+    Sum,
+    as_kernel,
+)
+
+X = np.random.default_rng(0).standard_normal((40, 3)) * [1.0, 2.0, 5.0] + 3.0
+Z = X[:9] + 0.1
+
+
+# ---- beside scikit-learn --------------------------------------------------------------------------------------------
+
+
+def test_are_those_of_scikit_learn():
+    np.testing.assert_allclose(Gaussian(2.0)(X, Z), rbf_kernel(X, Z, gamma=1 / 8), rtol=1e-12)
+    np.testing.assert_allclose(Polynomial(4, gamma=0.3, coef0=2)(X, Z), polynomial_kernel(X, Z, 4, 0.3, 2), rtol=1e-12)
+    np.testing.assert_allclose(Sigmoid(gamma=0.03, coef0=1)(X, Z), sigmoid_kernel(X, Z, 0.03, 1), rtol=1e-12)
+
+
+def test_laplacian_is_euclidean_where_that_of_scikit_learn_is_not():
+    """They agree with one feature, where there is but one norm."""
+    np.testing.assert_allclose(
+        Laplacian(2.0)(X[:, :1], Z[:, :1]), laplacian_kernel(X[:, :1], Z[:, :1], 0.5), rtol=1e-12
+    )
+    assert not np.allclose(Laplacian(2.0)(X, Z), laplacian_kernel(X, Z, 0.5))
+
+
+def test_known_relations():
+    np.testing.assert_array_equal(Matern(2.0, nu=0.5)(X, Z), Laplacian(2.0)(X, Z))
+    np.testing.assert_allclose(RationalQuadratic(2.0, alpha=1e9)(X, Z), Gaussian(2.0)(X, Z), rtol=1e-6)
+    np.testing.assert_allclose(Polynomial(1, gamma=1.0, coef0=0)(X, Z), Linear()(X, Z), rtol=1e-12)
+    np.testing.assert_allclose(Gaussian([2.0, 2.0, 2.0])(X, Z), Gaussian(2.0)(X, Z), rtol=1e-12)
+    ignored = Gaussian([2.0, 2.0, 1e9])(X, Z)
+    np.testing.assert_allclose(ignored, Gaussian(2.0)(X[:, :2], Z[:, :2]), rtol=1e-9)
+
+
+# ---- what is worked out from the data -------------------------------------------------------------------------------
+
+
+def test_scale_is_worked_out_from_the_centers():
+    variance = Z.var(axis=0).sum()
+    for kernel in (Gaussian(), Laplacian(), Matern(), RationalQuadratic()):
+        assert kernel.resolve(Z).length_scale == pytest.approx(np.sqrt(variance / 2))
+        assert kernel.length_scale == "scale"
+        assert KernelOperator(kernel, X, Z).kernel.length_scale == pytest.approx(np.sqrt(variance / 2))
+    for kernel in (Polynomial(), Sigmoid()):
+        assert kernel.resolve(Z).gamma == pytest.approx(1 / variance)
+        assert kernel.gamma == "scale"
+    half_the_mean_squared_distance = np.square(Z[:, None] - Z[None]).sum(axis=2).mean() / 4
+    assert Gaussian().resolve(Z).length_scale ** 2 == pytest.approx(half_the_mean_squared_distance)
+    assert Gaussian().resolve(Z.astype(np.float32) + 1e4).length_scale == pytest.approx(np.sqrt(variance / 2), rel=1e-3)
+
+
+def test_scale_where_nothing_varies():
+    assert Gaussian().resolve(np.ones((5, 2))).length_scale == pytest.approx(np.sqrt(0.5))
+    assert Polynomial().resolve(np.ones((1, 2))).gamma == 1.0
+
+
+def test_scale_must_be_worked_out_first():
+    with pytest.raises(ValueError, match=r"length_scale='scale' is not worked out yet: call resolve\(X\) first"):
+        Gaussian()(X, Z)
+    with pytest.raises(ValueError, match=r"gamma='scale' is not worked out yet: call resolve\(X\) first"):
+        Polynomial()(X, Z)
+
+
+# ---- combinations ---------------------------------------------------------------------------------------------------
+
+
+def test_sums_products_and_scalings():
+    g, lin = Gaussian(2.0), Linear()
+    K, L = g(X, Z), lin(X, Z)
+    for kernel, exact in (
+        (g + lin, K + L),
+        (g * lin, K * L),
+        (2.5 * g, 2.5 * K),
+        (g * 2.5, 2.5 * K),
+        (g + 1, K + 1),
+        (1 + g, K + 1),
+        (0 * g, 0 * K),
+        (np.float32(2) * g, 2 * K),
+        (g + 2 * (lin * g + 3), K + 2 * (L * K + 3)),
+        (g + (lambda A, B: A @ B.T), K + L),
+        ((lambda A, B: A @ B.T) * g, K * L),
+        (sum([g, lin, g]), 2 * K + L),
+    ):
+        np.testing.assert_allclose(kernel(X, Z), exact, rtol=1e-13)
+        np.testing.assert_allclose(kernel.resolve(Z)(X, Z), exact, rtol=1e-13)
+        for backend in ("native", "reference"):
+            product = KernelOperator(kernel, X, Z, backend=backend).matmat(np.eye(9))
+            np.testing.assert_allclose(product, exact, rtol=1e-12, atol=1e-13)
+
+
+def test_scale_in_a_combination_is_worked_out():
+    kernel = (Gaussian() + 0.5 * Polynomial()).resolve(Z)
+    assert kernel.k1.length_scale == Gaussian().resolve(Z).length_scale
+    assert kernel.k2.k2.gamma == Polynomial().resolve(Z).gamma
+
+
+@pytest.mark.parametrize("other", ["gaussian", None, [1.0], True, 1j])
+def test_wrong_operands(other):
+    for combine in (lambda: Gaussian() + other, lambda: other * Gaussian() if other != [1.0] else Gaussian() * other):
+        with pytest.raises(TypeError, match=r"cannot combine a kernel with .*: give a kernel, a number or a callable"):
+            combine()
+
+
+# ---- scikit-learn objects -------------------------------------------------------------------------------------------
+
+
+def test_nested_parameters():
+    kernel = Gaussian(1.0) + 0.5 * Matern(2.0, nu=2.5)
+    assert isinstance(kernel, Sum)
+    assert isinstance(kernel.k2, Product)
+    assert kernel.get_params()["k2__k2__nu"] == 2.5
+    kernel.set_params(k1__length_scale=3.0, k2__k1__value=0.25, k2__k2__nu=0.5)
+    exact = Gaussian(3.0)(X, Z) + 0.25 * Laplacian(2.0)(X, Z)
+    np.testing.assert_allclose(kernel(X, Z), exact, rtol=1e-13)
+    with pytest.raises(ValueError, match="Invalid parameter 'width'"):
+        kernel.set_params(k1__width=1.0)
+
+
+def test_repr_says_what_differs_from_the_defaults():
+    assert repr(Gaussian()) == "Gaussian()"
+    assert repr(Matern(2.0, nu=2.5)) == "Matern(length_scale=2.0, nu=2.5)"
+    assert "Gaussian(length_scale=2.0)" in repr(Gaussian(2.0) + 0.5 * Linear())
+    assert "0.5" in repr(Gaussian(2.0) + 0.5 * Linear())
+
+
+def test_clones_and_pickles_share_nothing():
+    scales = np.array([1.0, 2.0, 3.0])
+    kernel = Gaussian(scales) + Linear()
+    copies = clone(kernel), pickle.loads(pickle.dumps(kernel))
+    exact = kernel(X, Z)
+    scales[:] = 100.0
+    for copy in copies:
+        np.testing.assert_array_equal(copy(X, Z), exact)
+
+
+def test_resolve_leaves_the_original_alone():
+    kernel = Gaussian() + Polynomial()
+    kernel.resolve(Z)
+    assert kernel.get_params()["k1__length_scale"] == "scale"
+    assert kernel.get_params()["k2__gamma"] == "scale"
+
+
+def test_callable_keeps_its_object():
+    class Kernelish:
+        def __call__(self, A, B):
+            return A @ B.T
+
+        def __deepcopy__(self, memo):
+            raise RuntimeError("must not be copied")
+
+    function = Kernelish()
+    assert as_kernel(function).resolve(Z).function is function
+    product = KernelOperator(function, X, Z).matmat(np.ones(9))
+    np.testing.assert_allclose(product, (X @ Z.T).sum(axis=1), rtol=1e-12)
+
+
+def test_grid_search_over_a_kernels_parameter():
+    rng = np.random.default_rng(0)
+    data = rng.uniform(-3, 3, (300, 1))
+    y = np.sin(3 * data[:, 0]) + 0.01 * rng.standard_normal(300)
+    search = GridSearchCV(
+        FalkonRegressor(kernel=Gaussian(), n_centers=60, penalty=1e-7, random_state=0),
+        {"kernel__length_scale": [0.001, 0.5, 100.0]},
+        cv=3,
+    ).fit(data, y)
+    assert search.best_params_ == {"kernel__length_scale": 0.5}
+    assert search.best_score_ > 0.99
+    assert search.cv_results_["mean_test_score"].min() < 0.5
+    assert search.best_estimator_.kernel_.length_scale == 0.5
+    nested = GridSearchCV(
+        FalkonRegressor(kernel=Gaussian() + 0.1 * Linear(), n_centers=60, random_state=0),
+        {"kernel__k1__length_scale": [0.5, 100.0], "kernel__k2__k1__value": [0.1, 1.0]},
+        cv=2,
+    ).fit(data, y)
+    assert nested.best_params_["kernel__k1__length_scale"] == 0.5
+
+
+# ---- names and errors -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        ("gaussian", Gaussian),
+        ("rbf", Gaussian),
+        ("laplacian", Laplacian),
+        ("matern", Matern),
+        ("rational_quadratic", RationalQuadratic),
+        ("linear", Linear),
+        ("polynomial", Polynomial),
+        ("poly", Polynomial),
+        ("sigmoid", Sigmoid),
+        ("arccosine", ArcCosine),
+    ],
+)
+def test_names(name, kernel):
+    assert type(as_kernel(name)) is kernel
+
+
+def test_unknown_names():
+    with pytest.raises(
+        ValueError, match=r"kernel='gausian' is not known: use one of arccosine, gaussian, .*or an object"
+    ):
+        as_kernel("gausian")
+    with pytest.raises(TypeError, match=r"kernel=None must be a name, a gyrfalcon.kernels.Kernel or a callable"):
+        as_kernel(None)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (Gaussian(0.0), "length_scale=0.0 must be positive and finite: a number, or one for each feature"),
+        (Gaussian(-1), "length_scale=-1 must be positive"),
+        (Gaussian(np.nan), "length_scale=nan must be positive"),
+        (Gaussian(np.inf), "length_scale=inf must be positive"),
+        (Gaussian(None), "length_scale=None must be positive"),
+        (Gaussian(True), "length_scale=True must be positive"),
+        (Gaussian("auto"), "length_scale='auto' must be \"scale\", a positive number, or one for each feature"),
+        (Gaussian([1.0, 2.0]), "length_scale has 2 values for 3 features: give one for each"),
+        (Gaussian([1.0, 0.0, 1.0]), r"length_scale=\[1.0, 0.0, 1.0\] must be positive"),
+        (Gaussian(np.ones((3, 3))), "must be positive and finite: a number, or one for each feature"),
+        (Laplacian(0), "length_scale=0 must be positive"),
+        (Matern(nu=2.0), "nu=2.0 must be 0.5, 1.5 or 2.5"),
+        (Matern(nu="1.5"), "nu='1.5' must be"),
+        (RationalQuadratic(alpha=0), "alpha=0 must be a positive finite number"),
+        (RationalQuadratic(alpha=np.inf), "alpha=inf must be a positive finite number"),
+        (Polynomial(degree=0), "degree=0 must be an integer of at least 1"),
+        (Polynomial(degree=2.5), "degree=2.5 must be an integer"),
+        (Polynomial(degree=True), "degree=True must be an integer"),
+        (Polynomial(gamma=-1.0), "gamma=-1.0 must be a positive"),
+        (Polynomial(gamma="auto"), "gamma='auto' must be \"scale\" or a positive number"),
+        (Polynomial(coef0=np.nan), "coef0=nan must be a finite number"),
+        (Sigmoid(gamma=0.0), "gamma=0.0 must be a positive"),
+        (ArcCosine(degree=2), "degree=2 must be 0 or 1"),
+        (ArcCosine(degree=True), "degree=True must be 0 or 1"),
+        (Constant(-1.0), "value=-1.0 must not be negative"),
+        (Constant(np.inf), "value=inf must be a finite number"),
+        (Gaussian() + Constant(-2.0), "value=-2.0 must not be negative"),
+        (-1.0 * Gaussian(), "value=-1.0 must not be negative"),
+    ],
+    ids=repr,
+)
+def test_wrong_parameters(kernel, message):
+    for attempt in (lambda: kernel.resolve(X), lambda: KernelOperator(kernel, X, Z)):
+        with pytest.raises(ValueError, match=message):
+            attempt()
+
+
+def test_no_parameter_is_checked_before_it_is_used():
+    """scikit-learn's rule: `set_params` may put right what a constructor was given."""
+    kernel = Gaussian(-1).set_params(length_scale=2.0)
+    np.testing.assert_array_equal(kernel.resolve(X)(X, Z), Gaussian(2.0)(X, Z))
+
+
+def test_wrong_callables():
+    with pytest.raises(TypeError, match=r"function=3 must be callable as k\(A, B\)"):
+        CallableKernel(3).resolve(X)
+    with pytest.raises(ValueError, match=r"shape \(9, 40\) for 40 rows and 9 centers: it must give \(40, 9\)"):
+        CallableKernel(lambda A, B: B @ A.T)(X, Z)
+    with pytest.raises(ValueError, match="type <U"):
+        CallableKernel(lambda A, B: np.full((len(A), len(B)), "x"))(X, Z)
+
+
+def test_callables_may_give_whole_numbers():
+    kernel = CallableKernel(lambda A, B: (A[:, :1] > B[:, 0]).astype(int))
+    exact = (X[:, :1] > Z[:, 0]).astype(float)
+    np.testing.assert_array_equal(KernelOperator(kernel, X, Z).matmat(np.eye(9)), exact)
+    np.testing.assert_array_equal(kernel.diag(X), np.zeros(40))
+
+
+# ---- kernels of one's own -------------------------------------------------------------------------------------------
+
+
+class Wave(Kernel):
+    """sin(a r) / (a r): parameters, a profile and no more."""
+
+    def __init__(self, frequency=1.0):
+        self.frequency = frequency
+
+    def profile(self, s):
+        return np.sinc(self.frequency * np.sqrt(s) / np.pi)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_profile_is_enough(backend, dtype):
+    kernel = Wave(0.7)
+    r = 0.7 * np.linalg.norm(X[:, None] - Z[None], axis=2)
+    A, B = X.astype(dtype), Z.astype(dtype)
+    tolerance = 1e-6 if dtype == np.float32 else 1e-13
+    product = KernelOperator(kernel, A, B, backend=backend).matmat(np.eye(9))
+    np.testing.assert_allclose(product, np.sin(r) / r, rtol=0, atol=tolerance * 10)
+    assert clone(kernel).frequency == 0.7
+    np.testing.assert_array_equal(kernel.diag(X), np.ones(40))
+    scaled = KernelOperator(2.0 * kernel + 1.0, A, B, backend=backend).matmat(np.eye(9))
+    np.testing.assert_allclose(scaled, 2 * np.sin(r) / r + 1, rtol=0, atol=tolerance * 10)
+
+
+def test_a_subclass_of_a_named_kernel_is_not_taken_for_it():
+    """The native profile is found by the type itself: a subclass may have changed its profile."""
+
+    class Half(Gaussian):
+        def profile(self, s):
+            return 0.5 * np.exp(-0.5 * s)
+
+    product = KernelOperator(Half(2.0), X, Z, backend="native").matmat(np.eye(9))
+    np.testing.assert_allclose(product, 0.5 * Gaussian(2.0)(X, Z), rtol=1e-12)
+
+
+def test_a_kernel_of_ones_own_can_be_fitted():
+    rng = np.random.default_rng(0)
+    data = rng.uniform(-3, 3, (400, 2))
+    y = np.sin(data).sum(axis=1)
+    model = FalkonRegressor(Cauchy(), n_centers=150, penalty=1e-6, max_iter=200, random_state=0).fit(data, y)
+    K, K_MM = Cauchy()(data, model.centers_), Cauchy()(model.centers_, model.centers_)
+    exact = K @ np.linalg.solve(K.T @ K + 1e-6 * 400 * K_MM, K.T @ y)
+    np.testing.assert_allclose(model.predict(data), exact, rtol=0, atol=1e-7)
+
+
+def test_a_kernel_without_a_profile():
+    class Nothing(Kernel):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"Nothing must define profile\(s\)"):
+        Nothing()(X, Z)

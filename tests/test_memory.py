@@ -1,0 +1,119 @@
+"""How a user says how much memory may be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gyrfalcon import _memory
+from gyrfalcon._memory import available_memory, format_bytes, parse_memory
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (0, 0),
+        (12, 12),
+        (1e9, 10**9),
+        (1.9, 1),
+        (10**30, 10**30),
+        (np.int32(7), 7),
+        (np.int64(2**40), 2**40),
+        (np.float32(1024), 1024),
+        ("0", 0),
+        ("123", 123),
+        ("123B", 123),
+        ("4GB", 4 * 10**9),
+        ("4G", 4 * 10**9),
+        ("4gb", 4 * 10**9),
+        (" 4 GB ", 4 * 10**9),
+        ("1.5MB", 1_500_000),
+        ("1.MB", 1_000_000),
+        ("512MiB", 512 * 2**20),
+        ("2KiB", 2048),
+        ("2kB", 2000),
+        ("1TB", 10**12),
+        ("1TiB", 2**40),
+    ],
+)
+def test_budgets(budget, expected):
+    assert parse_memory(budget) == expected
+
+
+@pytest.mark.parametrize(
+    ("budget", "error"),
+    [
+        (-1, ValueError),
+        (-0.5, ValueError),
+        (float("nan"), ValueError),
+        (float("inf"), ValueError),
+        ("", ValueError),
+        ("GB", ValueError),
+        ("-4GB", ValueError),
+        ("4 parsecs", ValueError),
+        ("4GBB", ValueError),
+        ("1e9", ValueError),
+        ("1.2.3GB", ValueError),
+        ("Auto", ValueError),
+        ("9" * 400 + "GB", ValueError),
+        (None, TypeError),
+        (True, TypeError),
+        ([1], TypeError),
+        (1j, TypeError),
+    ],
+)
+def test_wrong_budgets_are_named_with_a_remedy(budget, error):
+    with pytest.raises(error, match=r'^memory_budget=.* must be "auto", a number of bytes, or a string such as "4GB"'):
+        parse_memory(budget)
+
+
+def test_auto_is_half_of_what_is_available(monkeypatch):
+    monkeypatch.setattr(_memory, "available_memory", lambda: 1001)
+    assert parse_memory("auto") == 500
+
+
+def test_available_memory_is_that_of_this_machine():
+    assert 2**20 < available_memory() < 2**50
+
+
+def test_available_memory_is_limited_by_the_control_group(monkeypatch):
+    files = {
+        "/proc/meminfo": "MemTotal: 16000 kB\nMemAvailable:   8000 kB\n",
+        "/sys/fs/cgroup/memory.max": "5000000\n",
+        "/sys/fs/cgroup/memory.current": "1000000\n",
+    }
+
+    def read_text(path, *args, **kwargs):
+        if str(path) not in files:
+            raise OSError(path)
+        return files[str(path)]
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert available_memory() == 4_000_000
+    files["/sys/fs/cgroup/memory.current"] = "6000000\n"
+    assert available_memory() == 0
+    files["/sys/fs/cgroup/memory.max"] = "max\n"
+    assert available_memory() == 8000 * 1024
+    files.clear()
+    assert available_memory() == 2 * 2**30
+    files["/proc/meminfo"] = "MemAvailable: plenty kB\n"
+    assert available_memory() == 2 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (1_600_000_000, "1.6 GB"), (5 * 10**12, "5 TB")],
+)
+def test_bytes_for_people(count, text):
+    assert format_bytes(count) == text
+
+
+@given(st.integers(0, 10**15))
+def test_bytes_for_people_are_about_right(count):
+    number, unit = format_bytes(count).split()
+    size = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit]
+    assert float(number) * size == pytest.approx(count, rel=0.006)
