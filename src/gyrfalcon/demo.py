@@ -48,9 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--memory-budget",
-        default="auto",
+        default="0",
         metavar="SIZE",
-        help="what gyrfalcon may use to keep the kernel matrix: bytes, such as 4GB, or auto; 0 never keeps it",
+        help="what gyrfalcon may use to keep the kernel matrix: bytes, such as 4GB, or auto; by default it is not kept",
     )
     parser.add_argument(
         "--output",

@@ -394,7 +394,11 @@ GYRFALCON_INLINE void distances(const Job<T>& job, const Strip<T>& s, size_t p, 
   const T* panel = job.panels + p * NR * s.depth;
   for (size_t k0 = 0; k0 < s.depth; k0 += s.block) {
     const size_t length = s.depth - k0 < s.block ? s.depth - k0 : s.block;
+    // Long panels come from L3: what is needed next is fetched while this is worked on, a share for each tile.
+    const T* const next = panel + (k0 + length) * NR;
+    const size_t share = s.depth > s.block ? (length * NR + count_tiles - 1) / count_tiles : 0;
     for (size_t t = 0; t < count_tiles; ++t) {
+      for (size_t i = 0; i < share; i += 64 / sizeof(T)) __builtin_prefetch(next + t * share + i, 0, 2);
       vec_t<T> acc[MR][NV];
       T* tile = tiles + t * MR * NR;
       if (k0 == 0) {
