@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import backends
 from ._memory import parse_memory
@@ -114,6 +114,7 @@ class KernelOperator:
         self.shape = (self.rows.shape[0], len(self.centers))
         self.passes = 0
         self._n_threads = effective_n_jobs(n_jobs)
+        self._backend = backend
         self._tiles = backends.prepare(self.kernel, self.centers, backend)
         self._block = block_rows(*self.shape)
         # K is allocated now (that costs nothing until it is written) and filled by the first pass
@@ -182,14 +183,24 @@ class KernelOperator:
         )
         return as_given(total)
 
-    def centers_gram(self) -> Array:
-        """K_MM = k(centers, centers): a new Fortran-ordered array of the tiles' dtype, the caller's to overwrite."""
-        m = self.shape[1]
-        gram = np.empty((m, m), dtype=self.dtype)
+    def centers_gram(self, dtype: DTypeLike | None = None) -> Array:
+        """K_MM = k(centers, centers): a new Fortran-ordered array, the caller's to overwrite.
+
+        Parameters
+        ----------
+        dtype : float32 or float64, optional
+            Its precision; that of the tiles by default.
+        """
+        tiles, centers = self._tiles, self.centers
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            centers = centers.astype(dtype)
+            tiles = backends.prepare(self.kernel, centers, self._backend)
+        m = len(centers)
+        gram = np.empty((m, m), dtype=centers.dtype)
         size = block_rows(m, m)
 
         def run(start: int) -> None:
-            self._finite(self._tiles.fill(self.centers[start : start + size], gram[start : start + size]))
+            self._finite(tiles.fill(centers[start : start + size], gram[start : start + size]))
 
         with single_threaded_blas():
             for _ in ordered_map(run, range(0, m, size), self._n_threads):

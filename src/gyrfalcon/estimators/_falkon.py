@@ -36,6 +36,8 @@ from ..sources import ArrayRows, Rows
 Array = NDArray[Any]
 
 _LARGEST_DEFAULT = 10_000
+# Up to here factors in float64 cost little (128 MB), and make float32 fits of smooth kernels more accurate
+_LARGEST_FLOAT64_FACTORS = 4_000
 # Residuals at which more iterations change nothing that can be seen in predictions of that precision
 _TOLERANCES = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}
 
@@ -69,7 +71,7 @@ PARAMETERS = """Parameters
         A kernel of `gyrfalcon.kernels`, its name, or any function k(A, B) that gives the matrix of kernel values.
     n_centers : int or None
         Number of Nyström centers M, at most n. More is more accurate; time is proportional to M for each pass, memory
-        to M^2. None is 5 sqrt(n), at least 256 and at most 10,000.
+        to M^2. None is 5 sqrt(n), at least 1,000 and at most 10,000.
     penalty : float
         The papers' lambda, on the mean squared error; not negative.
     centers : "uniform", array of shape (M, n_features), or selector
@@ -295,7 +297,8 @@ class FalkonBase(SaveMixin, BaseEstimator):  # type: ignore[misc]
         weight = problem.weight
         points, D, center_weight = self._choose_centers(rows, weight, random_state, warm)
         M = len(points)
-        gram_bytes, available = M * M * rows.dtype.itemsize, available_memory()
+        factors = np.dtype(np.float64) if M <= _LARGEST_FLOAT64_FACTORS else rows.dtype
+        gram_bytes, available = M * M * factors.itemsize, available_memory()
         if gram_bytes > available:
             raise MemoryError(
                 f"the {M} x {M} factors of {M} centers take {format_bytes(gram_bytes)} and {format_bytes(available)} "
@@ -325,7 +328,9 @@ class FalkonBase(SaveMixin, BaseEstimator):  # type: ignore[misc]
         best: Array | None = None
         stop = False
         with callbacks.fitting(self, info):
-            preconditioner = Preconditioner(operator.centers_gram(), self.penalty, n, D=D, center_weight=center_weight)
+            preconditioner = Preconditioner(
+                operator.centers_gram(factors), self.penalty, n, D=D, center_weight=center_weight, tile_dtype=rows.dtype
+            )
             for iterate in conjugate_gradient(
                 operator,
                 targets,
@@ -438,7 +443,7 @@ class FalkonBase(SaveMixin, BaseEstimator):  # type: ignore[misc]
 
 def default_n_centers(n: int) -> int:
     """Centers for n rows: a few times sqrt(n), as Theorem 3 of the FALKON paper asks for, up to logarithms."""
-    return min(n, max(256, math.isqrt(25 * n)), _LARGEST_DEFAULT)
+    return min(n, max(1_000, math.isqrt(25 * n)), _LARGEST_DEFAULT)
 
 
 def _spread(points: Array, weight: Array) -> Array:
