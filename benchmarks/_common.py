@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def best_of(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
@@ -47,15 +44,19 @@ def _text(cell: Any) -> str:
 
 def resident() -> int:
     """Bytes resident now."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("no VmRSS in /proc/self/status")
+    return _status("VmRSS:")
 
 
 def peak() -> int:
-    """Most bytes resident so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Most bytes resident so far (not ru_maxrss, which a process inherits from the one that started it)."""
+    return _status("VmHWM:")
+
+
+def _status(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"no {name} in /proc/self/status: memory is measured on Linux")
 
 
 def in_subprocess(code: str, *arguments: Any) -> Any:

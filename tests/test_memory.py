@@ -94,14 +94,18 @@ def test_available_memory_is_limited_by_the_control_group(monkeypatch):
 
     monkeypatch.setattr(Path, "read_text", read_text)
     assert available_memory() == 4_000_000
+    files["/sys/fs/cgroup/memory.stat"] = "anon 500000\ninactive_file 300000\n"  # a group's cache can be had back
+    assert available_memory() == 4_300_000
+    del files["/sys/fs/cgroup/memory.stat"]
     files["/sys/fs/cgroup/memory.current"] = "6000000\n"
     assert available_memory() == 0
     files["/sys/fs/cgroup/memory.max"] = "max\n"
     assert available_memory() == 8000 * 1024
     files.clear()
-    assert available_memory() == 2 * 2**30
+    monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert available_memory() == 2_048_000  # half of what the machine has, where it does not say what is free
     files["/proc/meminfo"] = "MemAvailable: plenty kB\n"
-    assert available_memory() == 2 * 2**30
+    assert available_memory() == 2_048_000
 
 
 @pytest.mark.parametrize(

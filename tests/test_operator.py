@@ -100,12 +100,12 @@ def test_any_shape_of_any_kind_of_tile(kernel, backend, n, M, d, columns, keep):
 
 
 @settings(max_examples=300, deadline=None)
-@given(n=st.integers(0, 10**9), M=st.integers(1, 10**7))
-def test_blocks_are_neither_empty_nor_large(n, M):
-    size = block_rows(n, M)
+@given(n=st.integers(0, 10**9), M=st.integers(1, 10**7), d=st.integers(1, 10**6))
+def test_blocks_are_neither_empty_nor_large(n, M, d):
+    size = block_rows(n, M, d)
     assert size % 96 == 0
     assert size >= 96
-    assert size == 96 or size * M <= 2**23 + 96 * M
+    assert size == 96 or size * max(M, d) <= 2**23 + 96 * max(M, d)
 
 
 @backends
@@ -559,7 +559,8 @@ def operator():
         ("sandwich", np.ones((2, 10)), r"V has shape \(2, 10\): it must be \(10,\) or \(10, k\)"),
         ("matmat", np.full(10, np.nan), "not finite in float64: check the vectors"),
         ("rmatmat", np.full(300, np.inf), "not finite in float64: check the vectors"),
-        ("matmat", np.array(["a"] * 10), "could not convert"),
+        ("matmat", np.array(["a"] * 10), "real numbers"),
+        ("matmat", np.ones(10, dtype=complex), "real numbers"),
     ],
 )
 def test_wrong_vectors(operator, verb, argument, message):

@@ -43,10 +43,9 @@ def test_versions():
     assert all(isinstance(value, str) and "\n" not in value for value in found.values())
 
 
-@pytest.mark.usefixtures("healthy")
-def test_native_core_without_instructions(monkeypatch):
-    fake(monkeypatch, "gyrfalcon.backends.native", instruction_set=lambda: None)
-    assert versions()["instruction set"] == "none: the native core is not available, NumPy is used"
+def test_an_instruction_set_that_is_not_there(monkeypatch):
+    monkeypatch.setenv("GYRFALCON_ISA", "sse9")
+    assert "'sse9' is not available" in versions()["instruction set"]
 
 
 def test_broken_installation(monkeypatch):

@@ -3,34 +3,51 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from numbers import Real
 from pathlib import Path
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
-_FALLBACK = 2 * 2**30
+_FALLBACK = 4 * 2**30
 
 
-def _number_in(path: str) -> int | None:
+def _number_in(path: Path) -> int | None:
     try:
-        return int(Path(path).read_text())
+        return int(path.read_text())
     except (OSError, ValueError):
         return None
 
 
 def available_memory() -> int:
     """Bytes this process may still allocate without swapping: the machine's, or its control group's where smaller."""
-    available = _FALLBACK
+    available = _physical_memory() // 2
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 available = int(line.split()[1]) * 1024
     except (OSError, ValueError):
         pass
-    limit, used = _number_in("/sys/fs/cgroup/memory.max"), _number_in("/sys/fs/cgroup/memory.current")
+    group = Path("/sys/fs/cgroup")
+    limit, used = _number_in(group / "memory.max"), _number_in(group / "memory.current")
     if limit is not None and used is not None:
-        available = min(available, max(0, limit - used))
+        available = min(available, max(0, limit - used + _page_cache(group / "memory.stat")))
     return available
+
+
+def _physical_memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return _FALLBACK
+
+
+def _page_cache(path: Path) -> int:
+    """What a control group counts as used but gives back when asked: pages of files that nobody reads now."""
+    try:
+        return sum(int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith("inactive_file "))
+    except (OSError, ValueError):
+        return 0
 
 
 def parse_memory(budget: int | float | str) -> int:

@@ -54,10 +54,11 @@ def _version(name: str) -> str | None:
 def _instruction_set() -> str:
     # A broken build is when this report matters most, so nothing here may fail with it.
     try:
-        name = importlib.import_module("gyrfalcon.backends.native").instruction_set()
+        return str(importlib.import_module("gyrfalcon.backends.native").instruction_set())
     except ImportError as error:
         return f"none: the native core cannot be imported ({error}), NumPy is used"
-    return "none: the native core is not available, NumPy is used" if name is None else str(name)
+    except ValueError as error:
+        return f"none: {error}"
 
 
 def _threads() -> str:

@@ -29,11 +29,14 @@ class Selection:
         The rows they are; None if they are not rows.
     D : array of shape (M,), or None
         Sampling weights; None is 1 for each, right for uniform sampling.
+    n_draws : int, or None
+        How many were drawn, where duplicates among them were merged; None is M.
     """
 
     points: NDArray[Any]
     indices: NDArray[np.intp] | None = None
     D: NDArray[np.float64] | None = None
+    n_draws: int | None = None
 
 
 class Centers(Protocol):

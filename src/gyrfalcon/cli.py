@@ -130,6 +130,6 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     except _EXPECTED as error:
         if arguments.traceback:
             raise
-        print(f"gyrfalcon: error: {error or type(error).__name__}", file=sys.stderr)
+        print(f"gyrfalcon: error: {str(error) or type(error).__name__}", file=sys.stderr)
         return 1
     return code

@@ -41,9 +41,9 @@ _BLOCKS_AT_LEAST = 32  # ... but enough blocks to share among threads
 _SMALLEST_BLOCK = 96
 
 
-def block_rows(n: int, n_centers: int) -> int:
+def block_rows(n: int, n_centers: int, n_features: int) -> int:
     """Rows of a block. A function of the problem alone: the same sums whatever the threads and the memory."""
-    size = min(_BLOCK_ENTRIES // max(1, n_centers), -(-n // _BLOCKS_AT_LEAST))
+    size = min(_BLOCK_ENTRIES // max(1, n_centers, 4 * n_features), -(-n // _BLOCKS_AT_LEAST))
     return max(_SMALLEST_BLOCK, -(-size // _SMALLEST_BLOCK) * _SMALLEST_BLOCK)
 
 
@@ -116,7 +116,7 @@ class KernelOperator:
         self._n_threads = effective_n_jobs(n_jobs)
         self._backend = backend
         self._tiles = backends.prepare(self.kernel, self.centers, backend)
-        self._block = block_rows(*self.shape)
+        self._block = block_rows(*self.shape, self.centers.shape[1])
         # K is allocated now (that costs nothing until it is written) and filled by the first pass
         self._kept: Array | None = None
         self._filled = False
@@ -197,7 +197,7 @@ class KernelOperator:
             tiles = backends.prepare(self.kernel, centers, self._backend)
         m = len(centers)
         gram = np.empty((m, m), dtype=centers.dtype)
-        size = block_rows(m, m)
+        size = block_rows(m, m, centers.shape[1])
 
         def run(start: int) -> None:
             self._finite(tiles.fill(centers[start : start + size], gram[start : start + size]))
@@ -268,7 +268,10 @@ class KernelOperator:
 
     def _columns(self, V: ArrayLike, length: int, name: str) -> tuple[Array, Callable[[Array], Array]]:
         """`V` as columns in the tiles' dtype, and how to give the result back in the form that `V` came in."""
-        columns = np.asarray(V, dtype=self.dtype)
+        columns = np.asarray(V)
+        if columns.dtype.kind not in "fiub":
+            raise ValueError(f"{name} is of type {columns.dtype}: it must hold real numbers")
+        columns = columns.astype(self.dtype, copy=False)
         if columns.ndim not in (1, 2) or len(columns) != length:
             raise ValueError(f"{name} has shape {columns.shape}: it must be ({length},) or ({length}, k)")
         if columns.ndim == 1:

@@ -438,7 +438,7 @@ def test_fit_does_not_touch_parameters(data):
     assert kernel.length_scale == "scale"
     assert isinstance(model.kernel_.length_scale, float)
     assert model.n_centers is None
-    assert len(model.centers_) == 256
+    assert len(model.centers_) == len(X)  # few enough to have them all
 
 
 def test_repr_and_clone_with_an_array_of_centers(data):

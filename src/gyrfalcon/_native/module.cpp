@@ -65,9 +65,9 @@ template <class T> class Buffer {
  public:
   explicit Buffer(size_t count, bool zero = false) {
     if (count > (SIZE_MAX / 2) / sizeof(T)) throw std::length_error("buffer size overflows");
-    const size_t bytes = (count * sizeof(T) + 127) / 64 * 64;
-    data_ = static_cast<T*>(std::aligned_alloc(64, bytes));
-    if (!data_) throw std::bad_alloc();
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 64, count * sizeof(T) + 64) != 0) throw std::bad_alloc();
+    data_ = static_cast<T*>(memory);
     if (zero)
       for (size_t i = 0; i < count; ++i) data_[i] = T(0);
   }

@@ -45,6 +45,7 @@ template <> struct Lane<float> {
   typedef float loose __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
   static constexpr int mantissa = 23;
   static constexpr float lowest_exponent = -126.0f;
+  static constexpr float largest = 3e38f;
   static constexpr float round_magic = 12582912.0f;  // 1.5 * 2^23
 };
 template <> struct Lane<double> {
@@ -53,6 +54,7 @@ template <> struct Lane<double> {
   typedef double loose __attribute__((vector_size(kVectorBytes), aligned(8), may_alias));
   static constexpr int mantissa = 52;
   static constexpr double lowest_exponent = -1022.0;
+  static constexpr double largest = 1e308;
   static constexpr double round_magic = 6755399441055744.0;  // 1.5 * 2^52
 };
 template <class T> using vec_t = typename Lane<T>::vec;
@@ -211,7 +213,7 @@ template <class T, int P> struct Apply {
       vec_t<T> r = radius(q);
       return ((r * T(kLn2 * kLn2 / 3) + T(kLn2)) * r + T(1)) * exp2_in_range<T>(-r);
     } else if constexpr (P == kRational) {
-      return exp2_of<T>(-a * log2_of_1_plus<T>(larger<T>(-q, T(0))));
+      return exp2_of<T>(-a * log2_of_1_plus<T>(larger<T>(-larger<T>(q, -Lane<T>::largest), T(0))));
     } else if constexpr (P == kLinear) {
       return q;
     } else if constexpr (P == kPolynomial) {
@@ -248,6 +250,12 @@ template <class T, int P> struct Apply {
 // In the angle geometry rows and centers are brought to unit length, by a division, so that a multiple of an axis becomes
 // that axis to the last bit, and the zero vector gets an axis of its own.
 
+// Eight sums side by side, feature k in the (k mod 8)th: one alone would wait for each addition. Rows and centers add
+// in the same order, so that a row that is a center has the same norm and direction to the last bit.
+GYRFALCON_INLINE double sum_of(const double (&parts)[8]) {
+  return ((parts[0] + parts[4]) + (parts[2] + parts[6])) + ((parts[1] + parts[5]) + (parts[3] + parts[7]));
+}
+
 template <class T>
 void pack_centers(const T* centers, size_t m, size_t d, const T* shift, const T* scale, bool angle, T* panels,
                   T* half_norms, T* norms) {
@@ -255,12 +263,13 @@ void pack_centers(const T* centers, size_t m, size_t d, const T* shift, const T*
   for (size_t j = 0; j < m; ++j) {
     const T* z = centers + j * d;
     T* out = panels + j / width * width * depth + j % width;
-    double squares = 0;
+    double parts[8] = {};
     for (size_t k = 0; k < d; ++k) {
       const T value = (z[k] - shift[k]) * scale[k];
       out[k * width] = value;
-      squares += double(value) * double(value);
+      parts[k & 7] += double(value) * double(value);
     }
+    const double squares = sum_of(parts);
     const double norm = __builtin_sqrt(squares);
     norms[j] = T(norm);
     half_norms[j] = T(-0.5 * squares);
@@ -302,7 +311,7 @@ template <class T> size_t carve(const Job<T>& job, Strip<T>& s) {
   s.depth = depth_of(job.n_features, job.angle);
   s.rows = strip_rows(job, s.depth);
   const size_t blocks = s.depth <= kFeatureBlock + kFeatureBlock / 2 ? 1 : (s.depth + kFeatureBlock - 1) / kFeatureBlock;
-  s.block = (s.depth + blocks - 1) / blocks;
+  s.block = rounded_up((s.depth + blocks - 1) / blocks, 8);
   size_t at = 0;
   auto take = [&](size_t bytes) {
     unsigned char* p = job.scratch + at;
@@ -329,7 +338,6 @@ template <class T> __attribute__((noinline)) void pack_rows(const Job<T>& job, c
   const size_t padded = rounded_up(count, MR), d = job.n_features;
   for (size_t i = 0; i < padded; ++i) {
     const T* x = job.rows + (start + i) * d;
-    double squares = 0;
     auto at = [&](size_t k) -> T& {
       const size_t k0 = k / s.block * s.block, length = s.depth - k0 < s.block ? s.depth - k0 : s.block;
       return s.packed[k0 * padded + (i / MR * length + (k - k0)) * MR + i % MR];
@@ -339,15 +347,24 @@ template <class T> __attribute__((noinline)) void pack_rows(const Job<T>& job, c
       s.half_norms[i] = s.norms[i] = s.left[i] = T(0);
       continue;
     }
+    double parts[8] = {};
     for (size_t k0 = 0; k0 < d; k0 += s.block) {
       const size_t k1 = d - k0 < s.block ? d : k0 + s.block;
       T* out = &at(k0);
-      for (size_t k = k0; k < k1; ++k, out += MR) {
+      size_t k = k0;
+      for (; k + 8 <= k1; k += 8, out += 8 * MR) {
+        T values[8];
+        for (int j = 0; j < 8; ++j) values[j] = (x[k + j] - job.shift[k + j]) * job.scale[k + j];
+        for (int j = 0; j < 8; ++j) parts[j] += double(values[j]) * double(values[j]);
+        for (int j = 0; j < 8; ++j) out[j * MR] = values[j];
+      }
+      for (; k < k1; ++k, out += MR) {
         const T value = (x[k] - job.shift[k]) * job.scale[k];
+        parts[k & 7] += double(value) * double(value);
         *out = value;
-        squares += double(value) * double(value);
       }
     }
+    const double squares = sum_of(parts);
     const double norm = __builtin_sqrt(squares);
     s.norms[i] = T(norm);
     s.half_norms[i] = T(-0.5 * squares);

@@ -58,8 +58,13 @@ class Tiles(ABC):
         return total
 
     def both(self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None) -> Array:
-        """K' W K V, K being the rows `part` of a block."""
-        return self.left(K, weighted(self.right(K, V), weight, part or slice(0, len(K))))
+        """K' W K V, K being the rows `part` of a block; tile by tile, so that K comes from memory once."""
+        total = np.zeros((self.n_centers, V.shape[1]))
+        offset = 0 if part is None else part.start
+        for tile in self._parts(K):
+            at = slice(offset + tile.start, offset + tile.stop)
+            total += self.left(K[tile], weighted(self.right(K[tile], V), weight, at))
+        return total
 
     def matmat(self, rows: Array, V: Array) -> Array:
         out = np.empty((len(rows), V.shape[1]), dtype=self.dtype)

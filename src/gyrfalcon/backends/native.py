@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .. import _core  # type: ignore[attr-defined]
 from ..kernels import (
     ArcCosine,
+    Constant,
     Gaussian,
     Kernel,
     Laplacian,
@@ -27,7 +28,6 @@ from ..kernels import (
     RationalQuadratic,
     Sigmoid,
     Sum,
-    _Pair,
 )
 from .base import BlockWeight, Tiles
 from .reference import KernelTiles
@@ -35,6 +35,7 @@ from .reference import KernelTiles
 Array = NDArray[Any]
 
 _MATVEC, _RMATVEC, _SANDWICH = 1, 2, 3
+_FEW = 3  # columns up to which BLAS, made for square matrices, is slower than one product for each
 _LOG2E = 1.0 / np.log(2.0)
 # Expanding |x - z|^2 loses about eps |z|^2. Beyond this many units of the profile's argument, on average over the
 # centers or at the farthest of them, that is no longer small beside the tile's own rounding, and squared differences
@@ -44,13 +45,17 @@ _FARTHEST_EXPANSION = 256.0
 
 
 class _Profile(NamedTuple):
-    """`code` is tiles.h's; `unit` brings |x - z|^2 / length_scale^2 / 2 to the native profile's argument."""
+    """`code` is tiles.h's; `unit` brings |x - z|^2 / length_scale^2 / 2 to the native profile's argument.
+
+    `gain` is how much an error of the argument can grow in the logarithm of the profile.
+    """
 
     code: int
     unit: float = 1.0
     param0: float = 0.0
     param1: float = 0.0
     degree: int = 0
+    gain: float = 1.0
 
 
 def _matern(kernel: Matern) -> _Profile:
@@ -62,7 +67,7 @@ _PROFILES: dict[type[Kernel], Callable[[Any], _Profile]] = {
     Gaussian: lambda k: _Profile(0, _LOG2E),
     Laplacian: lambda k: _Profile(1, 2 * _LOG2E**2),
     Matern: _matern,
-    RationalQuadratic: lambda k: _Profile(4, 1.0 / k.alpha, k.alpha),
+    RationalQuadratic: lambda k: _Profile(4, 1.0 / k.alpha, k.alpha, gain=max(1.0, k.alpha)),
     Linear: lambda k: _Profile(5),
     Polynomial: lambda k: _Profile(6, 1.0, k.gamma, k.coef0, k.degree),
     Sigmoid: lambda k: _Profile(7, 1.0, k.gamma, k.coef0),
@@ -99,7 +104,7 @@ class NativeTiles(Tiles):
             # distances do not see a common offset, but their rounding does: center on the centers' mean
             shift = centers.mean(axis=0, dtype=np.float64).astype(self.dtype).astype(np.float64)
             scale *= np.sqrt(profile.unit)
-            spread = 0.5 * np.square((centers - shift) * scale).sum(axis=1)
+            spread = 0.5 * profile.gain * np.square((centers - shift) * scale).sum(axis=1)
             far = spread.mean() > _LARGEST_EXPANSION or spread.max() > _FARTHEST_EXPANSION
             difference = bool(not kernel.smooth or far)
             if difference:
@@ -146,18 +151,20 @@ class NativeTiles(Tiles):
         return out[:, None]
 
     def right(self, K: Array, V: Array) -> Array:
-        if V.shape[1] != 1:
+        if V.shape[1] > _FEW:
             return super().right(K, V)
-        out = np.empty(len(K), dtype=self.dtype)
-        _core.dense(self.isa, _MATVEC, K, np.ascontiguousarray(V[:, 0]), None, out)
-        return out[:, None]
+        out = np.empty((V.shape[1], len(K)), dtype=self.dtype)
+        for v, product in zip(np.ascontiguousarray(V.T), out, strict=True):
+            _core.dense(self.isa, _MATVEC, K, v, None, product)
+        return out.T
 
     def left(self, K: Array, U: Array) -> Array:
-        if U.shape[1] != 1:
+        if U.shape[1] > _FEW:
             return super().left(K, U)
-        out = np.empty(self.n_centers)
-        _core.dense(self.isa, _RMATVEC, K, None, np.ascontiguousarray(U[:, 0]), out)
-        return out[:, None]
+        out = np.empty((U.shape[1], self.n_centers))
+        for u, product in zip(np.ascontiguousarray(U.T), out, strict=True):
+            _core.dense(self.isa, _RMATVEC, K, None, u, product)
+        return out.T
 
     def both(self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None) -> Array:
         if V.shape[1] != 1 or callable(weight):
@@ -171,7 +178,7 @@ class NativeTiles(Tiles):
 class PairTiles(Tiles):
     """A sum or product of two kernels: a tile of each, combined in place."""
 
-    def __init__(self, kernel: _Pair, centers: Array) -> None:
+    def __init__(self, kernel: Sum | Product, centers: Array) -> None:
         super().__init__(len(centers), centers.dtype)
         self.combine = type(kernel).combine
         self.first, self.second = prepare(kernel.k1, centers), prepare(kernel.k2, centers)
@@ -185,8 +192,25 @@ class PairTiles(Tiles):
         return out
 
 
+class ConstantTiles(Tiles):
+    """The same number everywhere, broadcast: an intercept or a scaling costs one sweep over the other's tile."""
+
+    def __init__(self, kernel: Constant, centers: Array) -> None:
+        super().__init__(len(centers), centers.dtype)
+        self.value = np.array(kernel.value, dtype=self.dtype)
+
+    def fill(self, rows: Array, out: Array | None = None) -> Array:
+        if out is None:
+            return np.broadcast_to(self.value, (len(rows), self.n_centers))
+        out[...] = self.value
+        return out
+
+
 def prepare(kernel: Kernel, centers: Array) -> Tiles:
-    if type(kernel) in (Sum, Product):
+    """Tiles of the kernel's type: native where there is a profile, else NumPy's."""
+    if isinstance(kernel, Sum | Product):
         return PairTiles(kernel, centers)
+    if type(kernel) is Constant:
+        return ConstantTiles(kernel, centers)
     profile = _PROFILES.get(type(kernel))
     return KernelTiles(kernel, centers) if profile is None else NativeTiles(kernel, profile(kernel), centers)

@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
 
 from .._memory import available_memory, format_bytes, parse_memory
 from ..callbacks import CallbackList, NoImprovement
-from ..centers import Centers, Given, as_centers
+from ..centers import Centers, Given, Selection, as_centers
 from ..display import progress_callback
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..operator import KernelOperator
@@ -73,7 +73,9 @@ PARAMETERS = """Parameters
         Number of Nyström centers M, at most n. More is more accurate; time is proportional to M for each pass, memory
         to M^2. None is 5 sqrt(n), at least 1,000 and at most 10,000.
     penalty : float
-        The papers' lambda, on the mean squared error; not negative.
+        The papers' lambda, on the mean squared error; not negative. What is below an eighth of the precision of the
+        kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x)) cannot be told from rounding, and counts
+        as that.
     centers : "uniform", array of shape (M, n_features), or selector
         How centers are chosen: drawn uniformly from the rows, given, or by an object of `gyrfalcon.centers`.
     max_iter : int
@@ -83,7 +85,8 @@ PARAMETERS = """Parameters
         `ConvergenceWarning` says if it did not. None stops where more would not be seen (1e-6 in float32, 1e-10 in
         float64), and never warns. 0 is for `max_iter` iterations, and never warns either.
     dtype : "auto", "float32" or "float64"
-        Precision of the kernel and the factors. "auto" follows X.
+        Precision of the kernel; "auto" follows X. The factors are in float64 up to 4,000 centers, beyond that in the
+        kernel's precision.
     memory_budget : "auto", int or str
         If the n x M kernel matrix fits beside the factors it is kept, and iterations run at memory speed. Bytes, a
         string such as "4GB", or "auto" for half of what is available. 0 never keeps it.
@@ -128,7 +131,7 @@ class FalkonBase(SaveMixin, BaseEstimator):  # type: ignore[misc]
     history_: list[dict[str, Any]]
     n_features_in_: int
     _chosen_as: tuple[int | None, Any]
-    _weights_of_centers: tuple[Array | None, Array | None]
+    _weights_of_centers: tuple[Array | None, int | None, Array | None]
 
     def __init__(
         self,
@@ -295,10 +298,12 @@ class FalkonBase(SaveMixin, BaseEstimator):  # type: ignore[misc]
         began = time.perf_counter()
         rows, (n, k) = problem.rows, problem.targets.shape
         weight = problem.weight
-        points, D, center_weight = self._choose_centers(rows, weight, random_state, warm)
+        selection, center_weight = self._choose_centers(rows, weight, random_state, warm)
+        points = selection.points
         M = len(points)
-        factors = np.dtype(np.float64) if M <= _LARGEST_FLOAT64_FACTORS else rows.dtype
-        gram_bytes, available = M * M * factors.itemsize, available_memory()
+        available = available_memory()
+        factors = np.dtype(np.float64) if M <= _LARGEST_FLOAT64_FACTORS and available >= 8 * M * M else rows.dtype
+        gram_bytes = M * M * factors.itemsize
         if gram_bytes > available:
             raise MemoryError(
                 f"the {M} x {M} factors of {M} centers take {format_bytes(gram_bytes)} and {format_bytes(available)} "
@@ -329,7 +334,13 @@ class FalkonBase(SaveMixin, BaseEstimator):  # type: ignore[misc]
         stop = False
         with callbacks.fitting(self, info):
             preconditioner = Preconditioner(
-                operator.centers_gram(factors), self.penalty, n, D=D, center_weight=center_weight, tile_dtype=rows.dtype
+                operator.centers_gram(factors),
+                self.penalty,
+                n,
+                D=selection.D,
+                center_weight=center_weight,
+                n_draws=selection.n_draws,
+                tile_dtype=rows.dtype,
             )
             for iterate in conjugate_gradient(
                 operator,
@@ -371,7 +382,7 @@ class FalkonBase(SaveMixin, BaseEstimator):  # type: ignore[misc]
             self.n_iter_ = iterate.iteration
             self.history_ = history
             self._chosen_as = (self.n_centers, self.centers)
-            self._weights_of_centers = (D, center_weight)
+            self._weights_of_centers = (selection.D, selection.n_draws, center_weight)
             for name, value in problem.attributes.items():
                 setattr(self, name, value)
         if self.tol and not iterate.converged and not stop:
@@ -384,19 +395,21 @@ class FalkonBase(SaveMixin, BaseEstimator):  # type: ignore[misc]
 
     def _choose_centers(
         self, rows: Rows, weight: Array | None, random_state: np.random.RandomState, warm: bool
-    ) -> tuple[Array, Array | None, Array | None]:
-        """Points, their sampling weights D, and the sample weights there."""
+    ) -> tuple[Selection, Array | None]:
+        """The centers, and the sample weights there."""
         selector = as_centers(self.centers)
         # Coefficients mean little at other points, so a warm start draws no new ones while the same are asked for.
         if warm and not isinstance(selector, Given) and self._asks_for_same_centers(rows.shape[1]):
-            return self.centers_.astype(rows.dtype), *getattr(self, "_weights_of_centers", (None, None))
+            D, n_draws, center_weight = getattr(self, "_weights_of_centers", (None, None, None))
+            selection = Selection(self.centers_.astype(rows.dtype), D=D, n_draws=n_draws)
+            return selection, None if weight is None else center_weight
         wanted = self.n_centers if self.n_centers is not None else default_n_centers(rows.shape[0])
         candidates = None if weight is None or weight.all() else np.flatnonzero(weight)
         selection = selector.select(rows, int(wanted), candidates, random_state)
         center_weight = None
         if weight is not None and selection.indices is not None:
             center_weight = weight[selection.indices]
-        return selection.points, selection.D, center_weight
+        return selection, center_weight
 
     def _asks_for_same_centers(self, n_features: int) -> bool:
         n_centers, centers = getattr(self, "_chosen_as", (self.n_centers, self.centers))
