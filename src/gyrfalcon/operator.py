@@ -18,6 +18,7 @@ their order in float64, so that results have the same bits for any number of thr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,7 @@ class KernelOperator:
         for at, product in self._pass(
             lambda at, rows: self._tiles.matmat(rows, columns),
             lambda at, K: self._tiles.right(K, columns),
+            np.concatenate,
         ):
             out[at] = product
         return as_given(out)
@@ -209,8 +211,13 @@ class KernelOperator:
 
     # ---- the block loop ----------------------------------------------------------------------------------------------
 
-    def _pass(self, with_rows: BlockProduct, with_kept: BlockProduct) -> Iterator[tuple[slice, Array]]:
-        """Run every block once, with its rows or, where K is kept, with its block of K; give the results in order."""
+    def _pass(
+        self, with_rows: BlockProduct, with_kept: BlockProduct, join: Callable[[list[Array]], Array]
+    ) -> Iterator[tuple[slice, Array]]:
+        """Run every block once, with its rows or, where K is kept, with its block of K; give the results in order.
+
+        `join` makes the product of a block of those of its tiles.
+        """
         kept = self._kept
 
         def run(block: tuple[slice, Array | None]) -> tuple[slice, Array]:
@@ -223,9 +230,14 @@ class KernelOperator:
             if kept is None:
                 assert rows is not None
                 return at, self._finite(with_rows(at, rows))
-            if rows is not None:
-                self._tiles.fill(rows, kept[at])
-            return at, self._finite(with_kept(at, kept[at]))
+            if rows is None:
+                return at, self._finite(with_kept(at, kept[at]))
+            products = []
+            for part in self._tiles.parts(rows):  # each tile is used while it is still in cache
+                tile = slice(at.start + part.start, at.start + part.stop)
+                self._tiles.fill(rows[part], kept[tile])
+                products.append(with_kept(tile, kept[tile]))
+            return at, self._finite(join(products))
 
         with single_threaded_blas():
             yield from ordered_map(run, self._blocks(from_rows=not self._filled), self._n_threads)
@@ -262,7 +274,7 @@ class KernelOperator:
     def _sum(self, k: int, with_rows: BlockProduct, with_kept: BlockProduct) -> Array:
         """The blocks' products of `k` columns, added in their order in float64."""
         total = np.zeros((self.shape[1], k))
-        for _, product in self._pass(with_rows, with_kept):
+        for _, product in self._pass(with_rows, with_kept, partial(reduce, np.add)):
             total += product
         return total
 

@@ -61,32 +61,33 @@ class Tiles(ABC):
         """K' W K V, K being the rows `part` of a block; tile by tile, so that K comes from memory once."""
         total = np.zeros((self.n_centers, V.shape[1]))
         offset = 0 if part is None else part.start
-        for tile in self._parts(K):
+        for tile in self.parts(K):
             at = slice(offset + tile.start, offset + tile.stop)
             total += self.left(K[tile], weighted(self.right(K[tile], V), weight, at))
         return total
 
     def matmat(self, rows: Array, V: Array) -> Array:
         out = np.empty((len(rows), V.shape[1]), dtype=self.dtype)
-        for part in self._parts(rows):
+        for part in self.parts(rows):
             out[part] = self.right(self.fill(rows[part]), V)
         return out
 
     def rmatmat(self, rows: Array, U: Array) -> Array:
         total = np.zeros((self.n_centers, U.shape[1]))
-        for part in self._parts(rows):
+        for part in self.parts(rows):
             total += self.left(self.fill(rows[part]), U[part])
         return total
 
     def sandwich(self, rows: Array, V: Array, weight: BlockWeight) -> Array:
         total = np.zeros((self.n_centers, V.shape[1]))
-        for part in self._parts(rows):
+        for part in self.parts(rows):
             total += self.both(self.fill(rows[part]), V, weight, part)
         return total
 
     def _tile_rows(self) -> int:
         return max(48, _TILE_ENTRIES // max(1, self.n_centers) // 48 * 48)
 
-    def _parts(self, rows: Array) -> list[slice]:
+    def parts(self, rows: Array) -> list[slice]:
+        """The rows of a block, as many at a time as make a tile that stays in cache."""
         step = self._tile_rows()
         return [slice(start, min(start + step, len(rows))) for start in range(0, len(rows), step)]

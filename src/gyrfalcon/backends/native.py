@@ -186,7 +186,7 @@ class PairTiles(Tiles):
     def fill(self, rows: Array, out: Array | None = None) -> Array:
         if out is None:
             out = np.empty((len(rows), self.n_centers), dtype=self.dtype)
-        for part in self._parts(rows):
+        for part in self.parts(rows):
             self.first.fill(rows[part], out[part])
             self.combine(out[part], self.second.fill(rows[part]), out=out[part])
         return out

@@ -22,7 +22,7 @@ class KernelTiles(Tiles):
     def fill(self, rows: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
         if out is None:
             out = np.empty((len(rows), self.n_centers), dtype=self.dtype)
-        for part in self._parts(rows):  # the kernel's own temporaries are several times its result
+        for part in self.parts(rows):  # the kernel's own temporaries are several times its result
             K = self.kernel(rows[part], self.centers)
             with np.errstate(over="ignore"):
                 out[part] = K
