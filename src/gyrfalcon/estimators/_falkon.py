@@ -36,8 +36,8 @@ from ..sources import ArrayRows, Rows
 Array = NDArray[Any]
 
 _LARGEST_DEFAULT = 10_000
-# Up to here factors in float64 cost little (128 MB), and make float32 fits of smooth kernels more accurate
-_LARGEST_FLOAT64_FACTORS = 4_000
+# Up to here factors in float64 cost little (18 MB and some hundredths of a second), and make float32 fits of smooth kernels more accurate
+_LARGEST_FLOAT64_FACTORS = 1_500
 # Residuals at which more iterations change nothing that can be seen in predictions of that precision
 _TOLERANCES = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}
 
@@ -85,7 +85,7 @@ PARAMETERS = """Parameters
         `ConvergenceWarning` says if it did not. None stops where more would not be seen (1e-6 in float32, 1e-10 in
         float64), and never warns. 0 is for `max_iter` iterations, and never warns either.
     dtype : "auto", "float32" or "float64"
-        Precision of the kernel; "auto" follows X. The factors are in float64 up to 4,000 centers, beyond that in the
+        Precision of the kernel; "auto" follows X. The factors are in float64 up to 1,500 centers, beyond that in the
         kernel's precision.
     memory_budget : "auto", int or str
         If the n x M kernel matrix fits beside the factors it is kept, and iterations run at memory speed. Bytes, a
