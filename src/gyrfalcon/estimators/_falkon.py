@@ -36,8 +36,8 @@ from ..sources import ArrayRows, Rows
 Array = NDArray[Any]
 
 _LARGEST_DEFAULT = 10_000
-# Up to here factors in float64 cost little (18 MB, some hundredths of a second), and make float32 fits of smooth kernels
-# more accurate
+# Up to here factors in float64 cost little (18 MB, some hundredths of a second), and make float32 fits of smooth
+# kernels more accurate
 _LARGEST_FLOAT64_FACTORS = 1_500
 # Residuals at which more iterations change nothing that can be seen in predictions of that precision
 _TOLERANCES = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}
