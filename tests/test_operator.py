@@ -50,6 +50,9 @@ def check_all_verbs(operator, exact, rng, columns, tolerance):
         assert off_by(operator.sandwich(V, w), exact.T @ (w[:, None] * KV), size.T @ (w[:, None] * AV)) < tolerance
         residual = operator.sandwich(V, lambda at, T: U[at] - T)
         assert off_by(residual, exact.T @ (U - KV), size.T @ (np.abs(U) + AV)) < tolerance
+        blocks = list(operator.blocks())
+        assert [row for at, _ in blocks for row in range(at.start, at.stop)] == list(range(n))
+        assert off_by(np.vstack([K for _, K in blocks]), exact, size) < tolerance
 
 
 # ---- shapes ---------------------------------------------------------------------------------------------------------
@@ -430,6 +433,47 @@ def test_kept_and_made_agree(backend):
         np.testing.assert_allclose(kept.matmat(V), made.matmat(V), rtol=0, atol=1e-13)
         np.testing.assert_allclose(kept.rmatmat(U), made.rmatmat(U), rtol=0, atol=1e-12)
         np.testing.assert_allclose(kept.sandwich(V, w), made.sandwich(V, w), rtol=0, atol=1e-11)
+
+
+@backends
+@pytest.mark.parametrize("budget", [0, "1GB"])
+def test_blocks_are_one_pass_and_fill_what_is_kept(backend, budget):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 3))
+    operator = KernelOperator(Gaussian(1.0), X, X[:20], backend=backend, memory_budget=budget, n_jobs=2)
+    K = np.vstack([block for _, block in operator.blocks()])
+    assert operator.passes == 1
+    np.testing.assert_array_equal(K, np.vstack([block for _, block in operator.blocks()]))
+    np.testing.assert_allclose(operator.matmat(np.ones(20)), K.sum(axis=1), rtol=1e-12)
+    one = KernelOperator(Gaussian(1.0), X, X[:20], backend=backend, memory_budget=budget, n_jobs=1)
+    np.testing.assert_array_equal(K, np.vstack([block for _, block in one.blocks()]))
+
+
+def test_blocks_left_off_are_not_taken_for_kept():
+    X = np.random.default_rng(0).standard_normal((500, 3))
+    operator = KernelOperator(Gaussian(1.0), X, X[:20], memory_budget="1GB")
+    next(operator.blocks())
+    assert operator.passes == 0
+    np.testing.assert_allclose(operator.matmat(np.ones(20)), operator.kernel(X, X[:20]).sum(axis=1), rtol=1e-12)
+
+
+@backends
+def test_on_other_rows(backend):
+    rng = np.random.default_rng(0)
+    X, other = rng.standard_normal((300, 3)), rng.standard_normal((7, 3))
+    operator = KernelOperator("gaussian", X, X[:20], backend=backend, memory_budget="1GB")
+    operator.matmat(np.ones(20))
+    there = operator.on(other)
+    assert there.shape == (7, 20)
+    assert not there.keeps
+    exact = operator.kernel(other, X[:20])
+    check_all_verbs(there, exact, rng, 2, 1e-12)
+    np.testing.assert_allclose(operator.matmat(np.ones(20)), operator.kernel(X, X[:20]).sum(axis=1), rtol=1e-12)
+    assert operator.passes == 2
+    with pytest.raises(ValueError, match=r"2 features of type float64: the centers have 3"):
+        operator.on(np.ones((4, 2)))
+    with pytest.raises(ValueError, match="float32"):
+        operator.on(other.astype(np.float32))
 
 
 class Counted:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from gyrfalcon.preconditioner import Preconditioner
+from gyrfalcon.preconditioner import Identity, Preconditioner, Whitening
 
 N = 500
 
@@ -69,6 +69,68 @@ def test_penalty_identity(gram):
     assert_allclose(B.T @ (N * gram) @ B, Ai.T @ (identity - P.jitter * Ti.T @ Ti) @ Ai, atol=1e-9 / P.ridge)
     assert_allclose(P.solve_Tt(identity), Ti.T, atol=1e-7)
     assert_allclose(P.solve_At(identity), Ai.T, atol=1e-7)
+
+
+COORDINATES = {
+    "identity": lambda gram, D: Identity(gram, N),
+    "whitening": lambda gram, D: Whitening(gram, N, D=D),
+    "falkon": lambda gram, D: Preconditioner(gram, 1e-4, N, D=D),
+}
+
+
+@pytest.mark.parametrize("kind", COORDINATES)
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+def test_coordinates(gram, kind, shape):
+    """Every implementation keeps the contract that solvers rely on: forward, backward, apply, transpose, inverse."""
+    rng = np.random.default_rng(2)
+    C = COORDINATES[kind](fortran(gram), rng.uniform(0.5, 2.0, 300))
+    assert (C.n, C.M, C.rank) == (N, 300, 300)
+    B = dense_B(C)
+    beta, s = rng.standard_normal((300, *shape)), rng.standard_normal((300, *shape))
+    alpha, halfway = C.forward(beta)
+    assert_allclose(alpha, B @ beta, rtol=1e-9, atol=1e-9 * np.abs(alpha).max())
+    assert np.array_equal(alpha, C.apply(beta))
+    assert_allclose(C.apply_transpose(s), B.T @ s, rtol=1e-9, atol=1e-9)
+    assert_allclose(C.invert(alpha), beta, atol=1e-9)
+    for penalty in (0.0, 1e-3, -1e-3):
+        expected = B.T @ s + penalty * N * B.T @ gram @ (B @ beta)
+        scale = np.abs(expected).max()
+        assert_allclose(C.backward(s, halfway, penalty), expected, atol=1e-8 * scale)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_whitening_makes_the_functions_orthonormal(gram, dtype, sampled):
+    D = np.random.default_rng(1).uniform(0.5, 2.0, 300) if sampled else None
+    W = Whitening(fortran(gram, dtype), N, D=D)
+    B = dense_B(W)
+    jittered = gram + np.diag(W.jitter / (np.ones(300) if D is None else D) ** 2)
+    assert_allclose(N * B.T @ jittered @ B, np.eye(300), atol=1e-9 if dtype == np.float64 else 1e-2)
+    assert np.array_equal(dense_B(W), Preconditioner(fortran(gram, dtype), 1e-3, N, D=D).lift(W.solve_T(np.eye(300))))
+
+
+def test_whitening_of_low_rank():
+    X = np.random.default_rng(0).standard_normal((200, 5))
+    W = Whitening(fortran(X @ X.T), N)
+    assert (W.rank, W.method) == (5, "pivoted_cholesky")
+    B = dense_B(W)
+    assert_allclose(N * B.T @ (X @ X.T) @ B, np.eye(5), atol=1e-9)
+    assert Whitening(np.zeros((4, 4), order="F"), N).rank == 0
+
+
+def test_identity_leaves_the_gram_alone(gram):
+    before = gram.copy()
+    C = Identity(gram, N)
+    C.backward(*C.forward(np.ones(300)), 1.0)
+    assert np.array_equal(gram, before)
+    with pytest.raises(ValueError, match="n=0"):
+        Identity(gram, 0)
+    with pytest.raises(ValueError, match="square"):
+        Identity(gram[:2], N)
+    with pytest.raises(ValueError, match="NaN"):
+        Identity(np.full((2, 2), np.nan), N)
+    with pytest.raises(ValueError, match="n=0"):
+        Whitening(fortran(gram), 0)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-9), (np.float32, 1e-3)])

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, clone
 
+from .feature_maps import FeatureMap, directions
 from .persistence import register
 
 __all__ = [
@@ -93,6 +94,26 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
     def scaling(self, n_features: int) -> Array:
         """What each feature is multiplied by before anything else."""
         return np.ones(n_features)
+
+    def random_features(
+        self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
+    ) -> FeatureMap:
+        """Random features whose inner products are the kernel on average; for a resolved kernel.
+
+        Parameters
+        ----------
+        n_components : int
+            How many; the error falls like 1 / sqrt(n_components). Kernels with fewer of them give fewer.
+        n_features : int
+            Features of a row.
+        random_state : RandomState
+        orthogonal : bool
+            Whether weights are orthogonal in groups of `n_features`, which lowers the variance.
+        """
+        raise ValueError(
+            f"{type(self).__name__} has no random features: use Gaussian, Laplacian, Matern, RationalQuadratic, "
+            "ArcCosine, Linear, sums of these, and their products with a constant"
+        )
 
     def diag(self, X: Array) -> Array:
         """k(x, x) for each row of `X`."""
@@ -172,6 +193,25 @@ class _Stationary(Kernel):
             raise ValueError(f"length_scale={self.length_scale!r} is not worked out yet: call resolve(X) first")
         return np.broadcast_to(1.0 / np.asarray(self.length_scale, dtype=np.float64), (n_features,))
 
+    def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
+        """`n` draws of 1 / sigma from the law that makes the kernel a mixture of Gaussians exp(-s / (2 sigma^2))."""
+        raise NotImplementedError(f"{type(self).__name__} has no random features: it does not define inverse_widths")
+
+    def random_features(
+        self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
+    ) -> FeatureMap:
+        # Rahimi and Recht 2007: frequencies of a Gaussian are Gaussian; of a mixture, those of one drawn from it.
+        # Orthogonal ones are used twice, by a cosine and a sine (Yu et al. 2016): the noise of the phase cancels, which
+        # would hide what orthogonality gains.
+        n = -(-n_components // 2) if orthogonal else n_components
+        frequencies = np.sqrt(random_state.chisquare(n_features, n)) * self.inverse_widths(n, random_state)
+        weights = frequencies[:, None] * directions(n, n_features, random_state, orthogonal)
+        offset = random_state.uniform(0, 2 * np.pi, n)
+        if orthogonal:
+            weights = np.concatenate([weights, weights])[:n_components]
+            offset = np.concatenate([offset, offset - np.pi / 2])[:n_components]
+        return FeatureMap.layer("cos", weights * self.scaling(n_features), offset, np.sqrt(2 / n_components))
+
 
 @register
 class Gaussian(_Stationary):
@@ -196,6 +236,9 @@ class Gaussian(_Stationary):
 
     def profile(self, s: Array) -> Array:
         return np.exp(-0.5 * s)
+
+    def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
+        return np.ones(n)
 
 
 @register
@@ -223,6 +266,9 @@ class Laplacian(_Stationary):
 
     def profile(self, s: Array) -> Array:
         return np.exp(-np.sqrt(s))
+
+    def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
+        return 1 / np.sqrt(random_state.chisquare(1, n))  # frequencies are multivariate Cauchy
 
 
 @register
@@ -266,6 +312,10 @@ class Matern(_Stationary):
             return (1 + a) * np.exp(-a)
         return (1 + a + a * a / 3) * np.exp(-a)
 
+    def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
+        degrees = 2 * self.nu  # frequencies are multivariate t
+        return np.sqrt(degrees / random_state.chisquare(degrees, n))
+
 
 @register
 class RationalQuadratic(_Stationary):
@@ -297,6 +347,9 @@ class RationalQuadratic(_Stationary):
         # the power as it is written loses eps * alpha where alpha is large
         return np.exp(-self.alpha * np.log1p(s / (2 * self.alpha)))
 
+    def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
+        return np.sqrt(random_state.gamma(self.alpha, 1 / self.alpha, n))
+
 
 @register
 class Linear(Kernel):
@@ -313,6 +366,17 @@ class Linear(Kernel):
 
     def profile(self, s: Array) -> Array:
         return s
+
+    def random_features(
+        self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
+    ) -> FeatureMap:
+        # A sketch X S / sqrt(M). Signs vary less than normal numbers (Achlioptas 2003), and M = d orthogonal directions
+        # lose nothing.
+        if orthogonal:
+            weights = np.sqrt(n_features) * directions(n_components, n_features, random_state, orthogonal=True)
+        else:
+            weights = random_state.choice([-1.0, 1.0], (n_components, n_features))
+        return FeatureMap.layer("identity", weights, 0.0, 1 / np.sqrt(n_components))
 
 
 class _Affine(Kernel):
@@ -441,6 +505,16 @@ class ArcCosine(Kernel):
             return 1 - theta / np.pi
         return (np.sin(theta) + (np.pi - theta) * np.cos(theta)) / np.pi
 
+    def random_features(
+        self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
+    ) -> FeatureMap:
+        weights = directions(n_components, n_features, random_state, orthogonal)
+        weights *= np.sqrt(random_state.chisquare(n_features, n_components))[:, None]
+        # too small to be seen but in the row of zeros, whose direction is an axis of its own: see _directions
+        offset = np.finfo(np.float32).tiny * random_state.choice([-1.0, 1.0], n_components)
+        activation = "step" if self.degree == 0 else "relu"
+        return FeatureMap.layer(activation, weights, offset, np.sqrt(2 / n_components))
+
 
 @register
 class Constant(Kernel):
@@ -470,6 +544,11 @@ class Constant(Kernel):
 
     def profile(self, s: Array) -> Array:
         return np.full_like(s, self.value)
+
+    def random_features(
+        self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
+    ) -> FeatureMap:
+        return FeatureMap.layer("identity", np.zeros((1, n_features)), 1.0, np.sqrt(self.value))
 
     def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
         return np.full((len(np.asarray(A)), len(np.asarray(B))), float(self.value))
@@ -507,6 +586,18 @@ class Sum(_Pair):
 
     combine = np.add
 
+    def random_features(
+        self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
+    ) -> FeatureMap:
+        if n_components < 2:
+            raise ValueError(f"n_components={n_components} must be at least 2 for a sum: its parts share them")
+        args = (n_features, random_state, orthogonal)
+        first = self.k1.random_features(n_components // 2, *args)
+        second = self.k2.random_features(n_components - len(first), *args)
+        if len(first) + len(second) < n_components:  # an intercept needs no half
+            first = self.k1.random_features(n_components - len(second), *args)
+        return first + second
+
 
 @register
 class Product(_Pair):
@@ -520,6 +611,14 @@ class Product(_Pair):
     """
 
     combine = np.multiply
+
+    def random_features(
+        self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
+    ) -> FeatureMap:
+        constant, other = (self.k1, self.k2) if isinstance(self.k1, Constant) else (self.k2, self.k1)
+        if not isinstance(constant, Constant):
+            return super().random_features(n_components, n_features, random_state, orthogonal)
+        return other.random_features(n_components, n_features, random_state, orthogonal).times(np.sqrt(constant.value))
 
 
 class CallableKernel(Kernel):

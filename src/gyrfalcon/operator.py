@@ -17,6 +17,7 @@ their order in float64, so that results have the same bits for any number of thr
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from typing import Any
@@ -209,7 +210,62 @@ class KernelOperator:
                 pass
         return gram.T  # symmetric, so this only says in which order it is stored
 
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """K itself, a block of rows at a time and in order: for methods that need more of K than products.
+
+        One pass over the rows. A block is not to be written into; BLAS has its threads again while the caller uses it.
+
+        Yields
+        ------
+        at : slice
+            The rows of the block.
+        K : array of shape (b, M)
+            In the dtype of the tiles.
+        """
+        for at, rows in self._blocks(from_rows=not self._filled):
+            if rows is None:
+                assert self._kept is not None
+                yield at, self._kept[at]
+                continue
+            K = np.empty((len(rows), self.shape[1]), dtype=self.dtype) if self._kept is None else self._kept[at]
+            self._fill(at, rows, K)
+            yield at, K
+        self.passes += 1
+        self._filled = self._kept is not None
+
+    def on(self, rows: Rows | ArrayLike) -> KernelOperator:
+        """The operator of other rows with the same kernel and centers, which are not prepared again; K is not kept."""
+        other = copy.copy(self)
+        other.rows = as_rows(rows)
+        if other.rows.dtype != self.dtype or other.rows.shape[1] != self.centers.shape[1]:
+            raise ValueError(
+                f"rows have {other.rows.shape[1]} features of type {other.rows.dtype}: the centers have "
+                f"{self.centers.shape[1]} of type {self.dtype}"
+            )
+        other.shape = (other.rows.shape[0], self.shape[1])
+        other.passes = 0
+        other._block = block_rows(*other.shape, self.centers.shape[1])
+        other._kept, other._filled = None, False
+        return other
+
     # ---- the block loop ----------------------------------------------------------------------------------------------
+
+    def _fill(self, at: slice, rows: Array, K: Array) -> None:
+        """Write k(rows, centers) into `K`, shared among the threads."""
+        self._check_block(at, rows)
+        size = max(_SMALLEST_BLOCK, -(-len(rows) // 8))  # whatever the threads
+
+        def run(start: int) -> None:
+            self._finite(self._tiles.fill(rows[start : start + size], K[start : start + size]))
+
+        with single_threaded_blas():
+            for _ in ordered_map(run, range(0, len(rows), size), self._n_threads):
+                pass
+
+    def _check_block(self, at: slice, rows: Array) -> None:
+        # the native tiles would make a number of a NaN
+        if not np.isfinite(rows).all():
+            raise ValueError(f"rows {at.start} to {at.stop - 1} contain NaN or infinity: remove or impute those values")
 
     def _pass(
         self, with_rows: BlockProduct, with_kept: BlockProduct, join: Callable[[list[Array]], Array]
@@ -222,11 +278,8 @@ class KernelOperator:
 
         def run(block: tuple[slice, Array | None]) -> tuple[slice, Array]:
             at, rows = block
-            # the native tiles would make a number of a NaN
-            if rows is not None and not np.isfinite(rows).all():
-                raise ValueError(
-                    f"rows {at.start} to {at.stop - 1} contain NaN or infinity: remove or impute those values"
-                )
+            if rows is not None:
+                self._check_block(at, rows)
             if kept is None:
                 assert rows is not None
                 return at, self._finite(with_rows(at, rows))

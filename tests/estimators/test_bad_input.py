@@ -19,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor
 from gyrfalcon.callbacks import Callback
-from gyrfalcon.estimators import _falkon
+from gyrfalcon.estimators import _nystrom
 from gyrfalcon.kernels import Gaussian, Laplacian, Linear
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -322,7 +322,7 @@ def test_any_number_of_centers(Estimator, n_centers):
 
 def test_factors_that_do_not_fit_memory(monkeypatch):
     X, y = good(1000)
-    monkeypatch.setattr(_falkon, "available_memory", lambda: 100_000)
+    monkeypatch.setattr(_nystrom, "available_memory", lambda: 100_000)
     error = refused(FalkonRegressor(n_centers=500), X, y, "500 x 500 factors", error=MemoryError)
     assert "2 MB" in str(error)
     assert "100 kB" in str(error)

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 
 from gyrfalcon.preconditioner import Preconditioner
 from gyrfalcon.solvers import conjugate_gradient
+from gyrfalcon.solvers.lanczos import condition_number, lanczos
 
 
 class DenseOperator:
@@ -297,6 +298,47 @@ def test_steps_and_ratios_are_the_lanczos_matrix():
     eigenvalues = np.linalg.eigvalsh(B.T @ (problem.K.T @ problem.K + 1e-4 * problem.n * problem.K_MM) @ B)
     assert_allclose(ritz[-1], eigenvalues[-1], rtol=1e-3)
     assert_allclose(ritz[0], eigenvalues[0], rtol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("columns", [1, 4])
+@pytest.mark.parametrize("penalty", [1e-2, 1e-4, 1e-7])
+def test_condition_number_is_that_of_the_dense_preconditioned_matrix(penalty, columns, dtype):
+    problem = make_problem(M=30, columns=columns, penalty=penalty)
+    iterates = problem.solve(dtype, max_iter=40, tol=1e-9 if dtype == np.float64 else 1e-6)
+    B = problem.preconditioner(dtype).apply(np.eye(30))
+    eigenvalues = np.linalg.eigvalsh(B.T @ (problem.K.T @ problem.K + penalty * problem.n * problem.K_MM) @ B)
+    true = eigenvalues[-1] / eigenvalues[0]
+    estimates = [i.condition_number for i in iterates]
+    assert_allclose(estimates[-1], true, rtol=0.1)
+    assert estimates[0] == 1.0
+    assert np.all(np.diff(estimates) >= -1e-6 * true)
+    assert max(estimates) < (1.001 if dtype == np.float64 else 1.1) * true
+
+
+def test_condition_number_where_there_is_none():
+    assert condition_number([], []) == 1.0
+    problem = make_problem()
+    problem.Y = np.zeros((problem.n, 2))
+    (only,) = problem.solve()
+    assert only.condition_number == 1.0
+    # a column that rests from the start says nothing, one that came to rest says what it had seen
+    one = [np.array([0.5]), np.array([0.25])], [np.array([0.5]), np.array([0.1])]
+    two = [np.array([0.5, 0.0]), np.array([0.25, 0.0])], [np.array([0.5, 0.0]), np.array([0.1, 0.0])]
+    rested = [*one[0], np.zeros(1)], [*one[1], np.zeros(1)]
+    T = np.array([[2.0, np.sqrt(0.5) / 0.5], [np.sqrt(0.5) / 0.5, 4.0 + 0.5 / 0.5]])
+    assert_allclose(condition_number(*one), np.linalg.cond(T))
+    assert condition_number(*one) == condition_number(*two) == condition_number(*rested)
+
+
+def test_lanczos_finds_extreme_eigenvalues():
+    matrix = np.diag(np.arange(1.0, 31.0))
+    assert_allclose(lanczos(lambda v: matrix @ v, 30, 30), (1.0, 30.0))
+    assert_allclose(lanczos(lambda v: 3 * v, 30, 10), (3.0, 3.0))
+    assert lanczos(lambda v: v, 0, 10) == (0.0, 0.0)
+    low, high = lanczos(lambda v: matrix @ v, 30, 8)
+    assert 1.0 <= low < 3.0
+    assert 28.0 < high <= 30.0
 
 
 def test_refuses_a_right_hand_side_that_is_not_finite():

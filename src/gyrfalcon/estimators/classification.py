@@ -1,9 +1,9 @@
-"""FALKON classification with the squared loss."""
+"""Classification: what y means to every classifier, and the FALKON one with the squared loss."""
 
 from __future__ import annotations
 
 from numbers import Number
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,102 +13,25 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
-from ..centers import Centers
-from ..kernels import Kernel, KernelFunction
 from ..persistence import register
-from ._falkon import PARAMETERS, FalkonBase, documented
+from ._base import Estimator
+from ._falkon import FalkonBase
+from ._parameters import documented, parameters
 
 Array = NDArray[Any]
 
 
-@register
-@documented(PARAMETERS)
-class FalkonClassifier(ClassifierMixin, FalkonBase):  # type: ignore[misc]
-    """Kernel classification on millions of rows, by FALKON with the squared loss.
+@parameters
+class HasClassWeight:
+    """How much each class counts."""
 
-    Regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and predicts the class
-    with the largest value. See `FalkonRegressor` for the method.
+    class_weight: Any = None
 
-    {parameters}
-    class_weight : dict, "balanced" or None
-        Weights of the classes: a dict from class to number, or "balanced" for weights inversely proportional to their
-        frequencies. Multiplied with `sample_weight`.
 
-    Attributes
-    ----------
-    classes_ : array of shape (n_classes,)
-        The classes, sorted.
-    centers_ : array of shape (M, n_features_in_)
-        The centers.
-    coef_ : array of shape (M,) for two classes, else (M, n_classes)
-        Coefficients of the centers.
-    kernel_ : Kernel
-        The kernel, with what depends on the data worked out.
-    n_iter_ : int
-        Iterations done.
-    history_ : list of dict
-        One record for each iteration, as for `FalkonRegressor`; the validation error is the share of wrong classes.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Their names, where X had names that are all strings.
-
-    See Also
-    --------
-    FalkonRegressor : The same for regression.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import make_moons
-    >>> from gyrfalcon import FalkonClassifier
-    >>> X, y = make_moons(1000, noise=0.1, random_state=0)
-    >>> model = FalkonClassifier(n_centers=100, random_state=0).fit(X, y)
-    >>> bool(model.score(X, y) > 0.99)
-    True
-    """
+class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignore[misc]
+    """What y means to a classifier: labels, as columns of +1 and -1."""
 
     classes_: Array
-
-    def __init__(
-        self,
-        kernel: Kernel | str | KernelFunction = "gaussian",
-        *,
-        n_centers: int | None = None,
-        penalty: float = 1e-6,
-        centers: str | ArrayLike | Centers = "uniform",
-        max_iter: int = 20,
-        tol: float | None = None,
-        class_weight: Any = None,
-        dtype: Any = "auto",
-        memory_budget: int | float | str = "auto",
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        warm_start: bool = False,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
-        callbacks: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            kernel,
-            n_centers=n_centers,
-            penalty=penalty,
-            centers=centers,
-            max_iter=max_iter,
-            tol=tol,
-            dtype=dtype,
-            memory_budget=memory_budget,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            warm_start=warm_start,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            callbacks=callbacks,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
 
     def fit(
         self,
@@ -117,7 +40,7 @@ class FalkonClassifier(ClassifierMixin, FalkonBase):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         X_val: Any = None,
         y_val: Any = None,
-    ) -> FalkonClassifier:
+    ) -> Self:
         """Learn from rows.
 
         Parameters
@@ -129,8 +52,8 @@ class FalkonClassifier(ClassifierMixin, FalkonBase):  # type: ignore[misc]
         sample_weight : array of shape (n,), optional
             Not negative. Only ratios matter: the penalty goes with weights of mean 1.
         X_val, y_val : optional
-            Rows on which the share of wrong classes is recorded at every iteration, and which decide when
-            `early_stopping` stops.
+            Rows on which the share of wrong classes is recorded, and which decide what is decided by validation, such
+            as when `early_stopping` stops.
 
         Returns
         -------
@@ -163,8 +86,8 @@ class FalkonClassifier(ClassifierMixin, FalkonBase):  # type: ignore[misc]
             problem = self._problem(X, targets, weight, held, held_targets, _share_wrong, codes, random_state)
             problem.flat = len(classes) == 2
             problem.attributes = {"classes_": classes}
-            warm = self.warm_start and hasattr(self, "coef_") and np.array_equal(self.classes_, classes)
-            self._fit(problem, random_state, warm=warm)
+            warm = getattr(self, "warm_start", False) and hasattr(self, "coef_")
+            self._solve(problem, random_state, warm and np.array_equal(self.classes_, classes))
         return self
 
     def _with_class_weight(self, weight: Array | None, classes: Array, codes: Array) -> Array | None:
@@ -217,6 +140,51 @@ class FalkonClassifier(ClassifierMixin, FalkonBase):  # type: ignore[misc]
         values = self.decision_function(X)
         predictions: Array = self.classes_[_codes(values)]
         return predictions
+
+
+@register
+@documented()
+@parameters
+class FalkonClassifier(Classification, FalkonBase):
+    """Kernel classification on millions of rows, by FALKON with the squared loss.
+
+    Regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and predicts the class
+    with the largest value. See `FalkonRegressor` for the method.
+
+    {parameters}
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        The classes, sorted.
+    centers_ : array of shape (M, n_features_in_)
+        The centers.
+    coef_ : array of shape (M,) for two classes, else (M, n_classes)
+        Coefficients of the centers.
+    kernel_ : Kernel
+        The kernel, with what depends on the data worked out.
+    n_iter_ : int
+        Iterations done.
+    history_ : list of dict
+        One record for each iteration, as for `FalkonRegressor`; the validation error is the share of wrong classes.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array of str
+        Their names, where X had names that are all strings.
+
+    See Also
+    --------
+    FalkonRegressor : The same for regression.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from gyrfalcon import FalkonClassifier
+    >>> X, y = make_moons(1000, noise=0.1, random_state=0)
+    >>> model = FalkonClassifier(n_centers=100, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.99)
+    True
+    """
 
 
 def _labels(y: Array, name: str) -> Array:

@@ -1,8 +1,8 @@
-"""FALKON regression."""
+"""Regression: what y means to every regressor, and the FALKON one."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,14 +11,78 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from ..persistence import register
-from ._falkon import PARAMETERS, FalkonBase, documented
+from ._base import Estimator
+from ._falkon import FalkonBase
+from ._parameters import documented, parameters
 
 Array = NDArray[Any]
 
 
+class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
+    """What y means to a regressor: one or several columns of numbers."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array or table of shape (n, n_features)
+            float32 is computed in float32, all else in float64, unless `dtype` says otherwise.
+        y : array of shape (n,) or (n, n_outputs)
+        sample_weight : array of shape (n,), optional
+            Not negative. Only ratios matter: the penalty goes with weights of mean 1.
+        X_val, y_val : optional
+            Rows on which the validation error (root mean squared) is recorded, and which decide what is decided by
+            validation, such as when `early_stopping` stops.
+
+        Returns
+        -------
+        self
+        """
+        with self._all_or_nothing():
+            self._check_parameters()
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
+            weight = self._check_weight(sample_weight, X)
+            targets = _as_columns(y, "y")
+            held = self._check_validation(X_val, y_val)
+            held_targets = None
+            if held is not None:
+                y_val = check_array(y_val, ensure_2d=False, dtype=None, input_name="y_val")
+                check_consistent_length(held, y_val)
+                held_targets = _as_columns(y_val, "y_val")
+                if held_targets.shape[1] != targets.shape[1]:
+                    raise ValueError(f"y_val has shape {y_val.shape} and y has shape {y.shape}: outputs must agree")
+            random_state = check_random_state(self.random_state)
+            problem = self._problem(X, targets, weight, held, held_targets, _root_mean_square, None, random_state)
+            problem.flat = y.ndim == 1
+            self._solve(problem, random_state, warm=getattr(self, "warm_start", False) and hasattr(self, "coef_"))
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Predict y.
+
+        Parameters
+        ----------
+        X : array or table of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n,) or (n, n_outputs)
+        """
+        return self._predict(X)
+
+
 @register
-@documented(PARAMETERS)
-class FalkonRegressor(MultiOutputMixin, RegressorMixin, FalkonBase):  # type: ignore[misc]
+@documented()
+@parameters
+class FalkonRegressor(Regression, FalkonBase):
     """Kernel ridge regression on millions of rows, by FALKON.
 
     Minimises mean((y - f(x))^2) + penalty |f|^2 over functions f(x) = sum_j coef_j k(x, center_j): the Nyström form
@@ -70,63 +134,6 @@ class FalkonRegressor(MultiOutputMixin, RegressorMixin, FalkonBase):  # type: ig
     >>> bool(model.score(X, y) > 0.999)
     True
     """
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: ArrayLike | None = None,
-        X_val: Any = None,
-        y_val: Any = None,
-    ) -> FalkonRegressor:
-        """Learn from rows.
-
-        Parameters
-        ----------
-        X : array or table of shape (n, n_features)
-            float32 is computed in float32, all else in float64, unless `dtype` says otherwise.
-        y : array of shape (n,) or (n, n_outputs)
-        sample_weight : array of shape (n,), optional
-            Not negative. Only ratios matter: the penalty goes with weights of mean 1.
-        X_val, y_val : optional
-            Rows on which the validation error (root mean squared) is recorded at every iteration, and which decide
-            when `early_stopping` stops.
-
-        Returns
-        -------
-        self
-        """
-        with self._all_or_nothing():
-            self._check_parameters()
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
-            weight = self._check_weight(sample_weight, X)
-            targets = _as_columns(y, "y")
-            held = self._check_validation(X_val, y_val)
-            held_targets = None
-            if held is not None:
-                y_val = check_array(y_val, ensure_2d=False, dtype=None, input_name="y_val")
-                check_consistent_length(held, y_val)
-                held_targets = _as_columns(y_val, "y_val")
-                if held_targets.shape[1] != targets.shape[1]:
-                    raise ValueError(f"y_val has shape {y_val.shape} and y has shape {y.shape}: outputs must agree")
-            random_state = check_random_state(self.random_state)
-            problem = self._problem(X, targets, weight, held, held_targets, _root_mean_square, None, random_state)
-            problem.flat = y.ndim == 1
-            self._fit(problem, random_state, warm=self.warm_start and hasattr(self, "coef_"))
-        return self
-
-    def predict(self, X: Any) -> Array:
-        """Predict y.
-
-        Parameters
-        ----------
-        X : array or table of shape (n, n_features)
-
-        Returns
-        -------
-        array of shape (n,) or (n, n_outputs)
-        """
-        return self._predict(X)
 
 
 def _as_columns(y: Array, name: str) -> Array:

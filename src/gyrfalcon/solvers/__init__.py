@@ -1,5 +1,18 @@
 """Solvers: plain functions of an operator, a right-hand side and a few numbers, which yield a record an iteration."""
 
-from gyrfalcon.solvers.cg import Iterate, conjugate_gradient
+from gyrfalcon.solvers.base import Iterate
+from gyrfalcon.solvers.cg import conjugate_gradient
+from gyrfalcon.solvers.direct import NystromPath, exact_least_squares, exact_ridge
+from gyrfalcon.solvers.gradient import gradient_descent, kernel_descent, largest_eigenvalue, stochastic_gradient
 
-__all__ = ["Iterate", "conjugate_gradient"]
+__all__ = [
+    "Iterate",
+    "NystromPath",
+    "conjugate_gradient",
+    "exact_least_squares",
+    "exact_ridge",
+    "gradient_descent",
+    "kernel_descent",
+    "largest_eigenvalue",
+    "stochastic_gradient",
+]

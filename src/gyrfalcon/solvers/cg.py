@@ -4,7 +4,8 @@ Definition 4 of the FALKON paper's appendix A: alpha = B beta, and beta solves
 
     B'(K'WK + lambda n K_MM)B beta = B'K'W y.
 
-K is met only through an operator's verbs, K_MM only through the preconditioner's factors.
+K is met only through an operator's verbs, B and K_MM only through `Coordinates`: with FALKON's preconditioner this is
+FALKON, with `Whitening` NYTRO's CG, with `Identity` the plain Nyström system.
 
 CG follows its residual from step to step, and in float32 what it follows soon has little to do with what is left. So
 whenever the residual has fallen far it is computed anew, as further columns of the pass that the iteration makes
@@ -14,78 +15,22 @@ anyway: no pass is added, and on well-conditioned problems float32 ends 10 times
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gyrfalcon.preconditioner import Preconditioner
-
-Vectors = NDArray[np.float64]
-Weight = NDArray[Any] | Callable[[slice, NDArray[Any]], NDArray[Any]] | None
-
-
-class Operator(Protocol):
-    """What the solver needs of K = k(rows, centers)."""
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def passes(self) -> int: ...
-    def rmatmat(self, U: NDArray[Any]) -> Vectors: ...
-    def sandwich(self, V: NDArray[Any], weight: Weight = None) -> Vectors: ...
-
-
-@dataclass
-class Iterate:
-    """The record of one iteration.
-
-    Attributes
-    ----------
-    iteration : int
-        From 1; 0 when there was nothing to do (the start already solves the problem, or ``max_iter=0``).
-    residual : float
-        The largest of ``residuals``.
-    residuals : ndarray of shape (k,)
-        Norm of each column's residual, relative to the norm of its ``B'K'W y``.
-    seconds : float
-        Since the solver started.
-    passes : int
-        Passes over the rows since the solver started.
-    converged : bool
-        Whether every column met the tolerance.
-    step, ratio : ndarray of shape (k,)
-        CG's two numbers of this iteration for each column, the length of the step and the ratio of the squared
-        residuals: they make up the Lanczos matrix, which estimates the condition number. 0 for columns at rest.
-    metrics : dict
-        Room for what callbacks add.
-    """
-
-    iteration: int
-    residual: float
-    residuals: Vectors
-    seconds: float
-    passes: int
-    converged: bool
-    step: Vectors
-    ratio: Vectors
-    metrics: dict[str, Any] = field(default_factory=dict)
-    _coef: Callable[[], Vectors] = field(default=lambda: np.empty(0), repr=False, compare=False)
-
-    def coef(self) -> Vectors:
-        """Return alpha = B beta: two triangular solves, so ask only when it is needed."""
-        return self._coef()
+from gyrfalcon.preconditioner import Coordinates
+from gyrfalcon.solvers.base import Iterate, Operator, Vectors, coefficients, make_system, sizes
+from gyrfalcon.solvers.lanczos import condition_number
 
 
 def conjugate_gradient(
     operator: Operator,
     y: NDArray[Any],
-    preconditioner: Preconditioner,
+    coordinates: Coordinates,
     penalty: float,
     *,
     max_iter: int,
@@ -101,11 +46,11 @@ def conjugate_gradient(
         K, of shape (n, M).
     y : ndarray of shape (n,) or (n, k)
         Targets.
-    preconditioner : Preconditioner
-        B, made from the same centers.
+    coordinates : Coordinates
+        B, made from the same centers: the preconditioner.
     penalty : float
         lambda. The preconditioner may have been made for another one; it is then only less good. Below the
-        preconditioner's ``least_penalty`` it counts as that.
+        coordinates' ``least_penalty`` it counts as that.
     max_iter : int
         Most iterations to do; t of them cost t + 1 passes over the rows.
     tol : float
@@ -121,23 +66,16 @@ def conjugate_gradient(
         One an iteration, made when it is asked for: a consumer stops the solver by asking no more.
     """
     began, passes = time.perf_counter(), operator.passes
-    (n, M), B = operator.shape, preconditioner
-    if (n, M) != (B.n, B.M):
-        raise ValueError(f"the operator has shape {(n, M)}, but the preconditioner was made for {(B.n, B.M)}")
-    Y = y.reshape(n, -1)
-    k = Y.shape[1]
-    system = _System(operator, Y, weight, B, max(penalty, B.least_penalty))
-
+    B, M = coordinates, coordinates.M
+    system = make_system(operator, y, B, max(penalty, B.least_penalty), weight)
+    k = system.Y.shape[1]
     if start is None:
         beta = np.zeros((B.rank, k))
-        b = r = B.apply_transpose(operator.rmatmat(Y if weight is None else weight[:, None] * Y))
+        b = r = system.rhs()
     else:
         beta = B.invert(start.reshape(M, k))
         b, r = system.rhs_and_residual(beta)
-    size = np.linalg.norm(b, axis=0)
-    if not np.isfinite(size).all():
-        raise ValueError("the right-hand side K'W y is not finite; check y and the sample weights, or rescale y")
-    size[size == 0] = 1.0
+    size = sizes(b)
 
     def record(iteration: int) -> Iterate:
         residuals = np.sqrt(rr) / size
@@ -150,11 +88,14 @@ def conjugate_gradient(
             converged=bool((residuals <= tol).all()),
             step=step,
             ratio=ratio,
-            _coef=partial(_coefficients, B, beta, (M, *y.shape[1:])),
+            condition_number=condition_number(steps, ratios),
+            _coef=partial(coefficients, B, beta, (M, *y.shape[1:])),
         )
 
     p, rr = r, np.square(r).sum(axis=0)
     step, ratio = np.zeros(k), np.zeros(k)
+    steps: list[Vectors] = []
+    ratios: list[Vectors] = []
     stuck = np.zeros(k, dtype=bool)
     # Where the residual was last known, not only followed; a fall by this much since then is not to be trusted.
     known, fall = rr, float(np.sqrt(np.finfo(operator.dtype).eps))
@@ -185,64 +126,9 @@ def conjugate_gradient(
         rr[c] = np.square(r[:, c]).sum(axis=0)
         ratio[c] = np.where(step[c] > 0, rr[c] / before, 0.0)
         p[:, c] = r[:, c] + ratio[c] * p[:, c]
+        steps.append(step)
+        ratios.append(ratio)
         yield record(iteration)
         active = np.flatnonzero((np.sqrt(rr) > tol * size) & ~stuck)
         if active.size == 0:
             return
-
-
-@dataclass(frozen=True)
-class _System:
-    """B'(K'WK + lambda n K_MM)B beta = B'K'W y; each method is one pass over the rows."""
-
-    operator: Operator
-    Y: NDArray[Any]
-    weight: NDArray[Any] | None
-    B: Preconditioner
-    penalty: float
-
-    def product(self, p: Vectors) -> Vectors:
-        """Return the left-hand side at p."""
-        a = self.B.solve_A(p)
-        u = self.B.solve_T(a)
-        return _from_centers(self.B, self.penalty, self.operator.sandwich(self.B.lift(u), self.weight), a, u)
-
-    def rhs_and_residual(self, beta: Vectors) -> tuple[Vectors, Vectors]:
-        """Return the right-hand side and what beta leaves of it."""
-        s, residual = self._beside_residual(None, beta, np.arange(self.Y.shape[1]))
-        return self.B.apply_transpose(s), residual
-
-    def product_and_residual(self, p: Vectors, beta: Vectors, columns: NDArray[np.intp]) -> tuple[Vectors, Vectors]:
-        """Return the left-hand side at p, and what beta leaves of the right-hand side's ``columns``."""
-        a = self.B.solve_A(p)
-        u = self.B.solve_T(a)
-        s, residual = self._beside_residual(self.B.lift(u), beta, columns)
-        return _from_centers(self.B, self.penalty, s, a, u), residual
-
-    def _beside_residual(self, v: Vectors | None, beta: Vectors, columns: NDArray[np.intp]) -> tuple[Vectors, Vectors]:
-        """Return K'W K v (K'W y if v is None) and B'(K'W (y - K B beta) - lambda n K_MM B beta), as one product."""
-        k = len(columns)
-        a = self.B.solve_A(beta)
-        u = self.B.solve_T(a)
-        alpha = self.B.lift(u)
-
-        def weighted(rows: slice, T: NDArray[Any]) -> NDArray[Any]:
-            y = self.Y[rows][:, columns]
-            U = np.hstack([y if v is None else T[:, :k], y - T[:, k:]])
-            return U if self.weight is None else self.weight[rows, None] * U
-
-        s = self.operator.sandwich(np.hstack([np.zeros_like(alpha) if v is None else v, alpha]), weighted)
-        return s[:, :k], _from_centers(self.B, -self.penalty, s[:, k:], a, u)
-
-
-def _from_centers(B: Preconditioner, penalty: float, s: Vectors, a: Vectors, u: Vectors) -> Vectors:
-    """Return B's + B'(lambda n K_MM)B p, where a = A^-1 p and u = T^-1 a.
-
-    The second term is lambda A^-T (I - jitter T^-T T^-1) A^-1 p, by T'T = D K_MM D + jitter I: no product with K_MM,
-    and no trace of the jitter in the problem that is solved (but for what cannot safely be taken out).
-    """
-    return B.solve_At(B.solve_Tt(B.restrict(s) - penalty * B.correction * u) + penalty * a)
-
-
-def _coefficients(B: Preconditioner, beta: Vectors, shape: tuple[int, ...]) -> Vectors:
-    return B.apply(beta).reshape(shape)

@@ -1,0 +1,54 @@
+"""Every method of the FALKON and NYTRO papers on the same data: test error, seconds, and what validation chose.
+
+python examples/baselines.py [rows]
+"""
+
+import sys
+import time
+
+import numpy as np
+
+from gyrfalcon import (
+    DivideAndConquerRegressor,
+    ExactRegressor,
+    FalkonRegressor,
+    NystromRegressor,
+    NytroRegressor,
+)
+from gyrfalcon.demo import make_arm
+
+rows = int(sys.argv[1]) if len(sys.argv) > 1 else 8_000
+X, y = make_arm(rows)
+(X, X_val, X_test), (y, y_val, y_test) = (np.split(part, [rows // 2, 3 * rows // 4]) for part in (X, y - y.mean()))
+
+penalties = np.logspace(-7, 0, 15)
+few = {"n_centers": min(500, len(X) // 4), "random_state": 0}
+methods = {
+    "KRLS, one penalty": ExactRegressor(penalty=1e-6),
+    "KRLS, 15 penalties": ExactRegressor(penalties=penalties),
+    "KOLS": ExactRegressor(method="least_squares"),
+    "early stopping": ExactRegressor(method="early_stopping", step="auto", max_iter=100),
+    "divide and conquer": DivideAndConquerRegressor(n_partitions=4, penalty=1e-6, random_state=0),
+    "NKRLS, 15 penalties": NystromRegressor(penalties=penalties, **few),
+    "NYTRO, gd": NytroRegressor(step="auto", max_iter=200, **few),
+    "NYTRO, cg": NytroRegressor(solver="cg", max_iter=200, n_iter_no_change=3, **few),
+    "NYTRO, sgd": NytroRegressor(solver="sgd", max_iter=20, **few),
+    "Nyström gd": NystromRegressor(solver="gd", max_iter=20, **few),
+    "Nyström sgd": NystromRegressor(solver="sgd", max_iter=20, **few),
+    "Nyström cg": NystromRegressor(solver="cg", max_iter=20, **few),
+    "FALKON": FalkonRegressor(max_iter=20, **few),
+}
+
+print(f"{len(X)} rows, {few['n_centers']} centers\n")
+print(f"{'method':20} {'test error':>10} {'seconds':>8}  chosen")
+for name, model in methods.items():
+    began = time.perf_counter()
+    model.fit(X, y, X_val=X_val, y_val=y_val)
+    seconds = time.perf_counter() - began
+    error = np.sqrt(np.mean((model.predict(X_test) - y_test) ** 2))
+    chosen = ""
+    if getattr(model, "penalties", None) is not None:
+        chosen = f"penalty {model.penalty_:.0e}"
+    elif getattr(model, "early_stopping", False) and getattr(model, "method", "early_stopping") == "early_stopping":
+        chosen = f"{model.n_iter_} iterations"
+    print(f"{name:20} {error:10.4f} {seconds:8.2f}  {chosen}")

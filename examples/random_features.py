@@ -1,0 +1,40 @@
+"""Random features in a pipeline and as an estimator: how the test error falls with their number.
+
+python examples/random_features.py [rows]
+"""
+
+import sys
+import time
+
+import numpy as np
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from gyrfalcon import FalkonRegressor
+from gyrfalcon.demo import make_arm
+from gyrfalcon.estimators.random_features import RandomFeaturesRegressor
+from gyrfalcon.random_features import RandomFeatures
+
+rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+X, y = make_arm(rows)
+X_train, X_test, y_train, y_test = train_test_split(X.astype(np.float32), y, random_state=0)
+mean = y_train.mean()
+
+# the features are never all in memory: the normal equations are added up over blocks of rows
+for M in (100, 300, 900):
+    models = {
+        "random features": RandomFeaturesRegressor(n_components=M, random_state=0),
+        "orthogonal random features": RandomFeaturesRegressor(n_components=M, orthogonal=True, random_state=0),
+        "Nyström centers (FALKON)": FalkonRegressor(n_centers=M, random_state=0),
+    }
+    for name, model in models.items():
+        start = time.perf_counter()
+        pipeline = make_pipeline(StandardScaler(), model).fit(X_train, y_train - mean)
+        seconds = time.perf_counter() - start
+        print(f"M = {M}, {name}: R2 {pipeline.score(X_test, y_test - mean):.3f}, {seconds:.1f} s")
+
+# the same features before any linear method of scikit-learn
+linear = make_pipeline(StandardScaler(), RandomFeatures(n_components=300, random_state=0), Ridge(alpha=1e-3))
+print(f"RandomFeatures before Ridge: R2 {linear.fit(X_train, y_train).score(X_test, y_test):.3f}")

@@ -1,0 +1,72 @@
+"""Both triangles of one buffer: the in-place steps that the factors T and A are made with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+Vectors = NDArray[np.float64]
+
+# Side of the square blocks in which one triangle is copied onto the other: two of them fit a core's cache.
+BLOCK = 256
+
+
+def check_gram(gram: NDArray[Any], in_place: bool = True) -> None:
+    """Refuse what is not K_MM, or cannot be factored in place."""
+    if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.shape[0] == 0:
+        raise ValueError(f"gram has shape {gram.shape}, but K_MM is square and not empty")
+    if gram.dtype not in (np.float32, np.float64):
+        raise ValueError(f"gram is {gram.dtype}; pass a Fortran-ordered float32 or float64 array")
+    if in_place and not (gram.flags.f_contiguous and gram.flags.writeable):
+        raise ValueError(
+            f"gram has strides {gram.strides}; pass a writeable Fortran-ordered array, because it is factored in place"
+        )
+    # min and max carry NaN through, and need no M x M array of flags.
+    if not (np.isfinite(gram.min()) and np.isfinite(gram.max())):
+        raise ValueError(
+            "the kernel matrix of the centers holds NaN or infinity; check the kernel's parameters and the features"
+        )
+
+
+def eps(dtype: DTypeLike) -> float:
+    """Return the distance from 1 to the next number of ``dtype``."""
+    return float(np.finfo(np.dtype(dtype)).eps)
+
+
+def column(x: Vectors, like: NDArray[Any]) -> Vectors:
+    """View the vector ``x`` so that it multiplies the rows of ``like``."""
+    return x.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def set_diagonal(matrix: NDArray[Any], values: NDArray[Any]) -> None:
+    """Write ``values`` on the diagonal of a square Fortran-ordered matrix."""
+    matrix.T.reshape(-1)[:: matrix.shape[0] + 1] = values
+
+
+def copy_to_lower(matrix: NDArray[Any], scale: NDArray[Any]) -> None:
+    """Make the lower triangle and the diagonal ``diag(scale) U'``, where U is the upper triangle, by blocks."""
+    M = matrix.shape[0]
+    for i in range(0, M, BLOCK):
+        corner = matrix[i : i + BLOCK, i : i + BLOCK]
+        corner[...] = np.triu(corner, 1) + np.tril(corner.T * scale[i : i + BLOCK, None])
+        for j in range(i + BLOCK, M, BLOCK):
+            block = matrix[i : i + BLOCK, j : j + BLOCK]
+            matrix[j : j + BLOCK, i : i + BLOCK] = block.T * scale[j : j + BLOCK, None]
+
+
+def copy_to_upper(matrix: NDArray[Any]) -> None:
+    """Make the matrix symmetric again from its lower triangle, by blocks."""
+    copy_to_lower(matrix.T, np.ones(matrix.shape[0], dtype=matrix.dtype))
+
+
+def first_rows(matrix: NDArray[Any], rows: int) -> NDArray[Any]:
+    """Pack the first rows of a Fortran-ordered matrix into the beginning of its own memory."""
+    M = matrix.shape[1]
+    flat = matrix.T.reshape(-1)
+    for j in range(1, M):
+        flat[j * rows : (j + 1) * rows] = flat[j * M : j * M + rows]
+    packed = flat[: rows * M].reshape((rows, M), order="F")
+    # A small remainder moves out so that the large buffer can be freed.
+    return packed.copy(order="F") if 4 * rows <= M else packed

@@ -1,0 +1,395 @@
+"""Gradient descent with a fixed step, on all rows or on mini-batches: the methods FALKON is compared with.
+
+The path over iterations is itself a regularisation path, so these follow the textbook recursions to the letter and a
+consumer stops them where validation says:
+
+    gradient_descent      beta <- beta + step B'(K'W (y - K B beta) - lambda n K_MM B beta)
+                          with `Whitening` and lambda = 0 NYTRO, with `Identity` plain Nyström gradient descent
+    stochastic_gradient   the same with the rows of a mini-batch, weighted up to all n
+    kernel_descent        alpha <- alpha + (step/n) W (y - K_nn alpha): early stopping for exact kernel least squares
+
+The norm of the residual never grows while the step is below 2 over the largest eigenvalue; that it does is the sign of
+a step that is too long, and an error names one that is not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gyrfalcon.operator import KernelOperator
+from gyrfalcon.preconditioner import Coordinates
+from gyrfalcon.solvers.base import Iterate, Operator, System, Vectors, coefficients, make_system, sizes
+from gyrfalcon.solvers.lanczos import lanczos
+
+Step = float | Literal["auto"]
+
+# Growth of the residual that rounding and the noise of mini-batches do not explain.
+_GROWTH = 10.0
+
+
+class SquareOperator(Protocol):
+    """What `kernel_descent` needs of K_nn."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def passes(self) -> int: ...
+    def matmat(self, V: NDArray[Any]) -> NDArray[Any]: ...
+
+
+def gradient_descent(
+    operator: Operator,
+    y: NDArray[Any],
+    coordinates: Coordinates,
+    penalty: float,
+    *,
+    step: Step,
+    max_iter: int,
+    tol: float = 0.0,
+    weight: NDArray[Any] | None = None,
+    start: NDArray[Any] | None = None,
+) -> Iterator[Iterate]:
+    """Follow gradient descent on ``B'(K'WK + penalty n K_MM)B beta = B'K'W y``, one pass an iteration.
+
+    Parameters
+    ----------
+    operator : KernelOperator
+        K, of shape (n, M).
+    y : ndarray of shape (n,) or (n, k)
+        Targets.
+    coordinates : Coordinates
+        B, made from the same centers.
+    penalty : float
+        lambda, taken as it is: 0 is NYTRO.
+    step : float or "auto"
+        Length of the steps; stable below 2 / `largest_eigenvalue`. NYTRO's is 1 / max k(x, x). "auto" is
+        1 / `largest_eigenvalue`, for ten more passes.
+    max_iter : int
+        Most iterations to do.
+    tol : float
+        Stop when each column's residual is at most ``tol`` times the norm of its right-hand side.
+    weight : ndarray of shape (n,), optional
+        Sample weights, the diagonal of W.
+    start : ndarray of shape (M,) or (M, k), optional
+        Coefficients to start from.
+
+    Yields
+    ------
+    Iterate
+        One an iteration. Its residual is that of the iterate before: its own would take another pass.
+    """
+    began, passes = time.perf_counter(), operator.passes
+    B = coordinates
+    system = make_system(operator, y, B, penalty, weight)
+    k = system.Y.shape[1]
+    largest = partial(largest_eigenvalue, operator, B, penalty, weight)
+    length = _length(step, largest)
+    if start is None:
+        beta = np.zeros((B.rank, k))
+        b = r = system.rhs()
+    else:
+        beta = B.invert(start.reshape(B.M, k))
+        b, r = system.rhs_and_residual(beta)
+    size = sizes(b)
+    watch = _Watch(length, operator.dtype, largest)
+
+    def record(iteration: int) -> Iterate:
+        return Iterate(
+            iteration=iteration,
+            residual=float(residuals.max(initial=0.0)),
+            residuals=residuals,
+            seconds=time.perf_counter() - began,
+            passes=operator.passes - passes,
+            converged=bool((residuals <= tol).all()),
+            step=np.full(k, length if iteration else 0.0),
+            ratio=np.zeros(k),
+            _coef=partial(coefficients, B, beta, (B.M, *y.shape[1:])),
+        )
+
+    residuals = np.linalg.norm(r, axis=0) / size
+    if max_iter == 0 or (residuals <= tol).all():
+        yield record(0)
+        return
+    for iteration in range(1, max_iter + 1):
+        if iteration > 1:
+            watch.coefficients(beta)
+            r = system.residual(beta)
+            residuals = np.linalg.norm(r, axis=0) / size
+        watch.residuals(residuals)
+        beta = beta + length * r
+        yield record(iteration)
+        if (residuals <= tol).all():
+            return
+
+
+def stochastic_gradient(
+    operator: KernelOperator,
+    y: NDArray[Any],
+    coordinates: Coordinates,
+    penalty: float,
+    *,
+    step: Step,
+    batch_size: int,
+    max_iter: int,
+    random_state: Any = None,
+    weight: NDArray[Any] | None = None,
+    start: NDArray[Any] | None = None,
+) -> Iterator[Iterate]:
+    """Follow mini-batch gradient descent: each epoch visits all rows once, in a new order.
+
+    A batch I of b rows stands for all n: ``beta <- beta + step B'((n/b) K_I'W_I (y_I - K_I B beta) - penalty n K_MM B
+    beta)``.
+
+    Parameters
+    ----------
+    operator : KernelOperator
+        K, of shape (n, M); K is not kept, since a batch is made of other rows each time.
+    y, coordinates, penalty, weight, start
+        As for `gradient_descent`.
+    step : float or "auto"
+        "auto" is 1 over the largest eigenvalue that a few batches have. Small batches need shorter steps.
+    batch_size : int
+        Rows of a batch; the last of an epoch has what is left.
+    max_iter : int
+        Epochs.
+    random_state : int, RandomState, Generator or None
+        Of the orders.
+
+    Yields
+    ------
+    Iterate
+        One an epoch, at its end. Its residual is that of the epoch's mean gradient; ``passes`` counts epochs.
+    """
+    began = time.perf_counter()
+    B = coordinates
+    whole = make_system(operator, y, B, penalty, weight)
+    Y, (n, k) = whole.Y, whole.Y.shape
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size} must be at least 1")
+    rng = random_state if hasattr(random_state, "permutation") else np.random.RandomState(random_state)
+    beta = np.zeros((B.rank, k)) if start is None else B.invert(start.reshape(B.M, k))
+    largest = partial(_largest_of_batches, whole, operator, batch_size)
+    length = _length(step, largest)
+    watch = _Watch(length, operator.dtype, largest)
+    size, rhs = np.ones(k), np.zeros((B.M, k))
+
+    def record(iteration: int) -> Iterate:
+        return Iterate(
+            iteration=iteration,
+            residual=float(residuals.max(initial=0.0)),
+            residuals=residuals,
+            seconds=time.perf_counter() - began,
+            passes=iteration,
+            converged=False,
+            step=np.full(k, length if iteration else 0.0),
+            ratio=np.zeros(k),
+            _coef=partial(coefficients, B, beta, (B.M, *y.shape[1:])),
+        )
+
+    residuals = np.ones(k)
+    if max_iter == 0:
+        yield record(0)
+        return
+    for epoch in range(1, max_iter + 1):
+        order, before = rng.permutation(n), beta
+        for i in range(0, n, batch_size):
+            rows = np.sort(order[i : i + batch_size])
+            y_rows, w_rows = Y[rows], None if weight is None else weight[rows]
+            batch = operator.on(operator.rows.take(rows))
+            alpha, halfway = B.forward(beta)
+            watch.coefficients(alpha)
+            # In the first epoch K_I'W_I y_I comes along, as further columns: residuals are relative to it.
+            V = np.hstack([alpha, np.zeros_like(alpha)]) if epoch == 1 else alpha
+            s = batch.sandwich(V, partial(_residual_beside_y, y_rows, w_rows))
+            beta = beta + length * B.backward(s[:, :k] * (n / len(rows)), halfway, -penalty)
+            if epoch == 1:
+                rhs += s[:, k:]
+        if epoch == 1:
+            size = sizes(B.apply_transpose(rhs))
+        n_steps = -(-n // batch_size)
+        residuals = np.linalg.norm(beta - before, axis=0) / (length * n_steps * size)
+        watch.residuals(residuals, noisy=True)
+        yield record(epoch)
+
+
+def kernel_descent(
+    operator: SquareOperator,
+    y: NDArray[Any],
+    *,
+    step: Step,
+    max_iter: int,
+    tol: float = 0.0,
+    weight: NDArray[Any] | None = None,
+    start: NDArray[Any] | None = None,
+) -> Iterator[Iterate]:
+    """Follow gradient descent for exact kernel least squares, ``alpha <- alpha + (step/n) W (y - K_nn alpha)``.
+
+    Parameters
+    ----------
+    operator : KernelOperator
+        K_nn, of shape (n, n): the centers are the rows, in their order.
+    y : ndarray of shape (n,) or (n, k)
+        Targets.
+    step : float or "auto"
+        Stable below 2 over the largest eigenvalue of W^(1/2) K_nn W^(1/2) / n. "auto" is 1 over it, by ten passes.
+    max_iter : int
+        Most iterations to do; t of them cost t - 1 passes from 0 and t from a start.
+    tol : float
+        Stop when each column's residual is at most ``tol`` times the norm of its targets.
+    weight : ndarray of shape (n,), optional
+        Sample weights, the diagonal of W.
+    start : ndarray of shape (n,) or (n, k), optional
+        Coefficients to start from.
+
+    Yields
+    ------
+    Iterate
+        One an iteration. Its residual is that of the iterate before, |W^(1/2) (y - K_nn alpha)|.
+    """
+    began, passes = time.perf_counter(), operator.passes
+    n, columns = operator.shape
+    if n != columns:
+        raise ValueError(f"the operator has shape {operator.shape}, but kernel_descent needs every row as a center")
+    Y = y.reshape(n, -1).astype(np.float64)
+    k = Y.shape[1]
+    W = np.ones((n, 1)) if weight is None else np.asarray(weight, dtype=np.float64)[:, None]
+    root = np.sqrt(W)
+
+    def largest() -> float:
+        return lanczos(lambda v: (root * operator.matmat(root * v[:, None]))[:, 0] / n, n, 10)[1]
+
+    length = _length(step, largest)
+    size = sizes(root * Y)
+    watch = _Watch(length, operator.dtype, largest)
+    alpha = np.zeros_like(Y) if start is None else np.array(start, dtype=np.float64).reshape(n, k)
+    r = Y if start is None else Y - operator.matmat(alpha)
+
+    def record(iteration: int) -> Iterate:
+        return Iterate(
+            iteration=iteration,
+            residual=float(residuals.max(initial=0.0)),
+            residuals=residuals,
+            seconds=time.perf_counter() - began,
+            passes=operator.passes - passes,
+            converged=bool((residuals <= tol).all()),
+            step=np.full(k, length if iteration else 0.0),
+            ratio=np.zeros(k),
+            _coef=partial(alpha.reshape, (n, *y.shape[1:])),
+        )
+
+    residuals = np.linalg.norm(root * r, axis=0) / size
+    if max_iter == 0 or (residuals <= tol).all():
+        yield record(0)
+        return
+    for iteration in range(1, max_iter + 1):
+        if iteration > 1:
+            watch.coefficients(alpha)
+            r = Y - operator.matmat(alpha)
+            residuals = np.linalg.norm(root * r, axis=0) / size
+        watch.residuals(residuals)
+        alpha = alpha + length / n * (W * r)
+        yield record(iteration)
+        if (residuals <= tol).all():
+            return
+
+
+def largest_eigenvalue(
+    operator: Operator,
+    coordinates: Coordinates,
+    penalty: float,
+    weight: NDArray[Any] | None = None,
+    n_iter: int = 10,
+) -> float:
+    """Return the largest eigenvalue of ``B'(K'WK + penalty n K_MM)B``, by Lanczos' method.
+
+    From below, and in ten passes to a few percent: 1 / this is a safe step of gradient descent, and the largest stable
+    one is 2 / this.
+
+    Parameters
+    ----------
+    operator, coordinates, penalty, weight
+        As for `gradient_descent`.
+    n_iter : int
+        Most passes to do.
+    """
+    n = operator.shape[0]
+    system = make_system(operator, np.empty((n, 0)), coordinates, penalty, weight)
+    return lanczos(lambda v: system.product(v[:, None])[:, 0], coordinates.rank, n_iter)[1]
+
+
+def _largest_of_batches(whole: System, operator: KernelOperator, batch_size: int, n_batches: int = 4) -> float:
+    """Return the largest eigenvalue of the systems of a few batches."""
+    n, B = operator.shape[0], whole.B
+    rng, largest = np.random.default_rng(0), 0.0
+    for _ in range(n_batches):
+        rows = np.sort(rng.choice(n, min(batch_size, n), replace=False))
+        batch = operator.on(operator.rows.take(rows))
+        weight = n / len(rows) * (np.ones(len(rows)) if whole.weight is None else whole.weight[rows])
+
+        def product(v: Vectors, batch: KernelOperator = batch, weight: Vectors = weight) -> Vectors:
+            alpha, halfway = B.forward(v[:, None])
+            return B.backward(batch.sandwich(alpha, weight), halfway, whole.penalty)[:, 0]
+
+        largest = max(largest, lanczos(product, B.rank, 6)[1])
+    return largest
+
+
+def _residual_beside_y(y: NDArray[Any], weight: NDArray[Any] | None, rows: slice, T: NDArray[Any]) -> NDArray[Any]:
+    """Return W (y - T), and W y in the columns that T has beyond those of y."""
+    k = y.shape[1]
+    U = y[rows] - T if T.shape[1] == k else np.hstack([y[rows] - T[:, :k], y[rows]])
+    return U if weight is None else weight[rows, None] * U
+
+
+def _length(step: Step, largest: Callable[[], float]) -> float:
+    """Return the step as a number."""
+    if step == "auto":
+        eigenvalue = largest()
+        return 1 / eigenvalue if eigenvalue > 0 else 1.0
+    if isinstance(step, str) or not (np.isfinite(step) and step > 0):
+        raise ValueError(f"step={step!r} must be 'auto' or a positive finite number")
+    return float(step)
+
+
+class _Watch:
+    """Raise an error when a step turns out to be too long."""
+
+    def __init__(self, step: float, dtype: np.dtype[Any], largest: Callable[[], float]) -> None:
+        self.step, self.largest = step, largest
+        info = np.finfo(dtype)
+        # A product with numbers above this could overflow, and no coefficient of use is so large.
+        self.limit = float(np.sqrt(info.max))
+        self.noise = float(np.sqrt(info.eps))
+        self.smallest: Vectors | None = None
+
+    def coefficients(self, x: Vectors) -> None:
+        if not np.abs(x).max(initial=0.0) < self.limit:
+            raise self._error()
+
+    def residuals(self, norms: Vectors, noisy: bool = False) -> None:
+        before = norms if self.smallest is None else self.smallest
+        # Mini-batches may leave what they have reached, but not by more than they began with.
+        bound = np.maximum(_GROWTH * before, _GROWTH if noisy else self.noise)
+        if not (norms <= bound).all():
+            raise self._error()
+        self.smallest = np.minimum(before, norms)
+
+    def _error(self) -> FloatingPointError:
+        largest = self.largest()
+        stable = 2 / largest if largest > 0 else np.inf
+        if self.step < 0.9 * stable:
+            reason = "the system is not positive: choose a positive semidefinite kernel, or a shorter step"
+        else:
+            reason = "choose a shorter one, or 'auto'"
+        return FloatingPointError(
+            f"gradient descent diverges with step={self.step:g}, where the largest stable step is about {stable:.3g}: "
+            f"{reason}"
+        )

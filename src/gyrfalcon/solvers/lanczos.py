@@ -1,0 +1,92 @@
+"""Extreme eigenvalues of a symmetric operator, from the small tridiagonal matrix that Lanczos' method or CG builds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigvalsh_tridiagonal
+from scipy.linalg.lapack import dsterf
+
+Vectors = NDArray[np.float64]
+
+
+def extreme_eigenvalues(diagonal: Vectors, beside: Vectors) -> tuple[float, float]:
+    """Return the smallest and the largest eigenvalue of a symmetric tridiagonal matrix."""
+    last = len(diagonal) - 1
+    if last == 0:
+        return float(diagonal[0]), float(diagonal[0])
+    if last < 100:  # all of them, with less ado
+        values, failed = dsterf(diagonal, beside)
+        if not failed:
+            return float(values[0]), float(values[-1])
+    low, high = (float(eigvalsh_tridiagonal(diagonal, beside, select="i", select_range=(i, i))[0]) for i in (0, last))
+    return low, high
+
+
+def condition_number(steps: Sequence[Vectors], ratios: Sequence[Vectors]) -> float:
+    """Return the condition number that CG's steps and ratios tell, the largest over columns.
+
+    With T_ii = 1/step_i + ratio_{i-1}/step_{i-1} and T_i,i+1 = sqrt(ratio_i)/step_i, T is the system as seen from the
+    directions that CG has walked: its eigenvalues lie between the system's extreme ones, and the outermost come close
+    to them within a few iterations. So this is a bound from below (but for rounding), 1 if there was no step.
+
+    Parameters
+    ----------
+    steps, ratios : sequences of ndarray of shape (k,)
+        Of each iteration; what follows a column's first step of length 0 (at rest, or begun again) does not count.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.solvers.lanczos import condition_number
+    >>> condition_number([np.array([0.5])], [np.array([0.0])])
+    1.0
+    """
+    largest = 1.0
+    if not len(steps):
+        return largest
+    S, C = np.stack(steps), np.stack(ratios)
+    for step, ratio in zip(S.T, C.T, strict=True):
+        t = int(np.argmin(step > 0)) if not (step > 0).all() else len(step)
+        if t < 2:
+            continue
+        step, ratio = step[:t], ratio[: t - 1]
+        diagonal = 1 / step
+        diagonal[1:] += ratio / step[:-1]
+        low, high = extreme_eigenvalues(diagonal, np.sqrt(ratio) / step[:-1])
+        largest = max(largest, high / low if low > 0 else np.inf)
+    return float(largest)
+
+
+def lanczos(product: Callable[[Vectors], Vectors], size: int, n_iter: int) -> tuple[float, float]:
+    """Return estimates of the extreme eigenvalues of a symmetric operator, both within the true ones.
+
+    Parameters
+    ----------
+    product : function of a vector of shape (size,)
+    size : int
+    n_iter : int
+        Most products to do; fewer when nothing is left to be found.
+    """
+    v = np.random.default_rng(0).standard_normal(size)
+    basis: list[Vectors] = []
+    diagonal: list[float] = []
+    beside: list[float] = []
+    length = float(np.linalg.norm(v))
+    for _ in range(min(n_iter, size)):
+        basis.append(v / length)
+        v = product(basis[-1])
+        diagonal.append(float(basis[-1] @ v))
+        # Against all vectors, twice: a few of them cost nothing beside a pass, and no eigenvalue appears twice.
+        Q = np.stack(basis)
+        for _ in range(2):
+            v = v - Q.T @ (Q @ v)
+        length = float(np.linalg.norm(v))
+        if not length > 1e-12 * max(map(abs, diagonal)):
+            break
+        beside.append(length)
+    if not diagonal:
+        return 0.0, 0.0
+    return extreme_eigenvalues(np.array(diagonal), np.array(beside[: len(diagonal) - 1]))
