@@ -5,9 +5,22 @@ from importlib.metadata import version as _version
 
 from . import callbacks, centers, kernels
 from ._show_versions import show_versions
-from .estimators import FalkonClassifier, FalkonRegressor
+from .estimators import (
+    DivideAndConquerRegressor,
+    EigenProRegressor,
+    ExactRegressor,
+    FalkonClassifier,
+    FalkonRegressor,
+    NystromRegressor,
+    NytroRegressor,
+    RandomFeaturesClassifier,
+    RandomFeaturesRegressor,
+)
+from .leverage import effective_dimension, leverage_scores
 from .operator import KernelOperator
 from .persistence import ModelFileError, load, save
+from .random_features import RandomFeatures
+from .theory import Suggestion, suggest
 
 try:
     __version__ = _version("gyrfalcon")
@@ -15,14 +28,26 @@ except PackageNotFoundError:  # run from a checkout that is not installed
     __version__ = "unknown"
 
 __all__ = [
+    "DivideAndConquerRegressor",
+    "EigenProRegressor",
+    "ExactRegressor",
     "FalkonClassifier",
     "FalkonRegressor",
     "KernelOperator",
     "ModelFileError",
+    "NystromRegressor",
+    "NytroRegressor",
+    "RandomFeatures",
+    "RandomFeaturesClassifier",
+    "RandomFeaturesRegressor",
+    "Suggestion",
     "callbacks",
     "centers",
+    "effective_dimension",
     "kernels",
+    "leverage_scores",
     "load",
     "save",
     "show_versions",
+    "suggest",
 ]

@@ -19,11 +19,12 @@ loss         y                               value                         predi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_expit, logsumexp, softmax, xlogy
+from scipy.special import expit, log_expit, softmax, xlogy
 from sklearn.base import BaseEstimator, clone
 
 from .persistence import register
@@ -96,6 +97,10 @@ class Loss(BaseEstimator):  # type: ignore[misc]
         """A copy with its parameters checked and those that depend on the targets y, of shape (n, k), worked out."""
         return clone(self)
 
+    def stages(self) -> Sequence[Loss]:
+        """Losses to be minimised one after another, each from where the last one led to; the last is this one."""
+        return [self]
+
     def offset(self, y: Array, weight: Array | None = None) -> Array:
         """Numbers of shape (k,) that f is to be measured from: the best constants, or 0."""
         return np.zeros(y.shape[1])
@@ -151,9 +156,8 @@ class Softmax(Loss):
     probabilities = True
 
     def value(self, y: Array, f: Array) -> Array:
-        total: Array = logsumexp(f, axis=1, keepdims=True)
-        # y sums to one; a difference for each class is exact where it is right, even if f is large
-        return (y * (total - f)).sum(axis=1, keepdims=True)
+        below = f - f.max(axis=1, keepdims=True)
+        return (y * (np.log(np.exp(below).sum(axis=1, keepdims=True)) - below)).sum(axis=1, keepdims=True)
 
     def gradient(self, y: Array, f: Array) -> Array:
         return self.inverse_link(f) - y
@@ -207,7 +211,8 @@ class Huber(Loss):
         return inside * (size - 0.5 * inside)
 
     def gradient(self, y: Array, f: Array) -> Array:
-        return np.clip(f - y, -self.delta, self.delta)
+        r = f - y
+        return np.sign(r) * np.minimum(np.abs(r), self.delta)
 
     def hessian(self, y: Array, f: Array) -> Array:
         return (np.abs(f - y) <= self.delta).astype(f.dtype)
@@ -228,8 +233,9 @@ class Quantile(Loss):
         Levels between 0 and 1: one for all columns, or one for each. Where there are several, predictions are put in
         the order of the levels (rearrangement), so that quantiles never cross.
     smoothing : float or "scale"
-        s, in units of y. "scale" is 0.02 times a robust standard deviation of y. Where the noise is much smaller than
-        that, choose a twentieth of its standard deviation. Smaller is more exact, and takes more iterations.
+        s, in units of y. "scale" is 0.03 times a robust standard deviation of y: if that is at most five times the
+        noise's, the smoothing widens intervals by at most 4%. For less noise choose a tenth of its standard deviation
+        or less. Smaller is more exact, and takes more iterations.
     """
 
     def __init__(self, level: float | ArrayLike = 0.5, smoothing: float | Literal["scale"] = "scale") -> None:
@@ -242,8 +248,12 @@ class Quantile(Loss):
             raise ValueError(f"there are {len(level)} levels for {y.shape[1]} columns: give one, or one for each")
         given = level if level.ndim else float(level)
         if isinstance(self.smoothing, str) and self.smoothing == "scale":
-            return Quantile(given, 0.02 * _robust_deviation(y, weight))
+            return Quantile(given, 0.03 * _robust_deviation(y, weight))
         return Quantile(given, _positive("smoothing", self.smoothing))
+
+    def stages(self) -> Sequence[Loss]:
+        # with little smoothing few rows have any curvature, and Newton's steps are short
+        return [Quantile(self.level, factor * self.smoothing) for factor in (9, 3, 1)]
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
         return _quantiles(y, self.level, weight)
@@ -350,12 +360,10 @@ def _quantiles(y: Array, level: ArrayLike, weight: Array | None) -> Array:
     """The quantile of each column of y, by one level for all or one for each; a row of weight 2 is two rows."""
     out = np.empty(y.shape[1])
     for j, tau in enumerate(np.broadcast_to(np.asarray(level, dtype=np.float64), out.shape)):
-        if weight is None:
-            out[j] = np.quantile(y[:, j], tau)
-            continue
         order = np.argsort(y[:, j], kind="stable")
-        share = np.cumsum(weight[order])
-        out[j] = y[order[min(np.searchsorted(share, tau * share[-1]), len(order) - 1)], j]
+        share = np.cumsum(np.ones(len(y)) if weight is None else weight[order])
+        at = np.searchsorted(share, tau * share[-1] * (1 - 1e-9))  # not the next one because of rounding
+        out[j] = y[order[min(at, len(order) - 1)], j]
     return out
 
 

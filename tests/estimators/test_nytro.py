@@ -92,7 +92,7 @@ def test_mini_batches_follow_the_textbook():
 @pytest.mark.parametrize("solver", ["gd", "cg", "sgd"])
 def test_comes_to_least_squares(solver):
     X, y = data()
-    t = {"cg": 30, "gd": 1000, "sgd": 500}[solver]
+    t = {"cg": 30, "gd": 600, "sgd": 300}[solver]
     model = NytroRegressor(
         KERNEL, n_centers=5, solver=solver, max_iter=t, batch_size=150, early_stopping=False, random_state=0
     ).fit(X, y)

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian, Linear
 from gyrfalcon.preconditioner import Preconditioner, Whitening
-from gyrfalcon.solvers import NystromPath, conjugate_gradient, exact_least_squares, exact_ridge
+from gyrfalcon.solvers import ExactPath, NystromPath, conjugate_gradient, exact_ridge
 
 PENALTIES = [1e-6, 1e-3, 1.0]
 
@@ -206,10 +206,10 @@ def test_exact_ridge_refuses():
 def test_exact_least_squares():
     operator, Y, w = make(n=60, m=60, weighted=True, length_scale=0.2)
     K, _ = dense(operator)
-    alpha = exact_least_squares(K, Y)
+    alpha = ExactPath(K.copy(), Y).coefficients(0.0)
     assert_allclose(K @ alpha, Y, atol=1e-6)
     assert relative(alpha, np.linalg.pinv(K, rcond=60 * 2.2e-16, hermitian=True) @ Y) < 1e-6
-    weighted = exact_least_squares(K, Y, w)
+    weighted = ExactPath(K.copy(), Y, w).coefficients(0.0)
     assert not weighted[4].any()
     counts = w > 0
     assert_allclose((K @ weighted)[counts], Y[counts], atol=1e-6)
@@ -221,11 +221,8 @@ def test_exact_least_squares_of_a_singular_kernel():
     X = np.random.default_rng(0).standard_normal((50, 3))
     K, y = X @ X.T, X[:, 0] + 0.1 * np.random.default_rng(1).standard_normal(50)
     fitted = X @ np.linalg.lstsq(X, y, rcond=None)[0]
-    assert_allclose(K @ exact_least_squares(K, y), fitted, atol=1e-10)
-    alpha = exact_least_squares(K.astype(np.float32), y)
-    assert np.linalg.norm(alpha) < 1.0
-    assert_allclose(K @ alpha, fitted, atol=1e-4)
-    assert_allclose(exact_least_squares(np.zeros((4, 4)), np.ones(4)), np.zeros(4))
-    # a cutoff leaves out more
-    large = exact_least_squares(K, y, cutoff=0.99)
+    assert_allclose(K @ ExactPath(K.copy(), y).coefficients(0.0), fitted, atol=1e-10)
+    assert_allclose(ExactPath(np.zeros((4, 4)), np.ones(4)).coefficients(0.0), np.zeros(4))
+    # a floor leaves out more
+    large = ExactPath(K.copy(), y, floor=0.99 * np.linalg.norm(K, 2)).coefficients(0.0)
     assert np.linalg.matrix_rank(np.outer(large, large)) == 1

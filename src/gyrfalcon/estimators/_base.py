@@ -210,15 +210,10 @@ class Estimator(HasKernel, SaveMixin, BaseEstimator):  # type: ignore[misc]
         -------
         the last iterate, and whether the solver was stopped before its end
         """
-        began = time.perf_counter()
-        n, k = problem.targets.shape
         patience = self._patience()
-        progress = filter(None, [progress_callback(self.verbose)])
-        callbacks = CallbackList([*progress, *CallbackList(self.callbacks).callbacks])
-        history: list[dict[str, Any]] = []
         best: Array | None = None
         stop = False
-        with callbacks.fitting(self, {"n_rows": n, "n_targets": k, **(info or {})}):
+        with recording(self, problem, **(info or {})) as note:
             for iterate in iterates:
                 record = _record(iterate)
                 if watch is not None:
@@ -227,14 +222,10 @@ class Estimator(HasKernel, SaveMixin, BaseEstimator):  # type: ignore[misc]
                     if patience is not None:
                         stop = patience.update(record["validation_error"], iterate.iteration)
                         best = coef if patience.improved else best
-                record["seconds"] = time.perf_counter() - began
-                history.append(record)
-                stop = callbacks.on_iteration(record) or stop
+                stop = note(record) or stop
                 if stop:
                     break
             self._keep(iterate.coef() * scale if best is None else best, problem, attributes)
-            self.n_iter_ = iterate.iteration
-            self.history_ = history
         return iterate, stop
 
     def _keep(self, coef: Array, problem: Problem, attributes: Mapping[str, Any]) -> None:
@@ -293,17 +284,38 @@ class KernelExpansion(Estimator):
         self.kernel_.resolve(self.centers_)
 
 
+@contextmanager
+def recording(estimator: Estimator, problem: Problem, **info: Any) -> Iterator[Callable[[dict[str, Any]], bool]]:
+    """Around a fit: gives a function that shows a record to the callbacks and says whether one of them asks to stop.
+
+    What was recorded ends up in `history_`. `info` is what callbacks are told at the start beside the sizes.
+    """
+    began = time.perf_counter()
+    n, k = problem.targets.shape
+    progress = filter(None, [progress_callback(estimator.verbose)])
+    callbacks = CallbackList([*progress, *CallbackList(estimator.callbacks).callbacks])
+    history: list[dict[str, Any]] = []
+
+    def note(record: dict[str, Any]) -> bool:
+        record["seconds"] = time.perf_counter() - began
+        history.append(record)
+        return callbacks.on_iteration(record)
+
+    with callbacks.fitting(estimator, {"n_rows": n, "n_targets": k, **info}):
+        yield note
+        estimator.n_iter_ = history[-1]["iteration"]
+        estimator.history_ = history
+
+
 def _record(iterate: Iterate) -> dict[str, Any]:
     """What history_ and callbacks have of an iterate."""
-    record = {
+    return {
         "iteration": iterate.iteration,
         "residual": iterate.residual,
         "passes": iterate.passes,
         "converged": iterate.converged,
+        **iterate.details,
     }
-    if not math.isnan(iterate.condition_number):
-        record["condition_number"] = iterate.condition_number
-    return record
 
 
 def powers_of_two(targets: Array) -> Array:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..callbacks import CallbackList, NoImprovement
-from ..display import progress_callback
+from ..callbacks import NoImprovement
 from ..kernels import Kernel
 from ..operator import KernelOperator
 from ..solvers import NystromPath
 from ..sources import Rows
-from ._base import Estimator, KernelExpansion, Problem
+from ._base import Estimator, KernelExpansion, Problem, recording
 from ._parameters import HasPenalty, Rule, number, one_of, optional, parameters
 
 Array = NDArray[Any]
@@ -43,7 +40,7 @@ CHOICE_WORDS = {
     "penalty": """float
         The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given.""",
     "penalties": """array of shape (P,), or None
-        Penalties to choose among; they cost little more than one.""",
+        Penalties to choose among: one factorisation serves them all.""",
     "choose_by": """{"validation", "gcv", "loo"} or None
         Which error chooses among `penalties`: that of the validation rows (given to `fit`, or held out of X), that of
         generalised cross-validation, or the leave-one-out error. None is "validation" if `fit` is given validation
@@ -152,7 +149,7 @@ class ChoosesPenalty(HasPenalties, KernelExpansion):
                 best = max(np.flatnonzero(error == error.min()).tolist(), key=lambda i: penalties[i])
             for i in range(len(penalties)):
                 record = {name: float(column[i]) for name, column in columns.items()}
-                note({"iteration": i + 1, "passes": operator.passes, **record})
+                note({"iteration": i + 1, "passes": max(1, operator.passes), **record})
             self._keep(alpha[:, :, best], problem, attributes)
             self.penalty_ = float(penalties[best])
 
@@ -171,29 +168,6 @@ class ChoosesPenalty(HasPenalties, KernelExpansion):
             predictions = validation.matmat(part.reshape(M, -1)).reshape(-1, *part.shape[1:])
             errors[i : i + size] = [problem.error(predictions[:, :, j]) for j in range(part.shape[2])]
         return errors
-
-
-@contextmanager
-def recording(estimator: Estimator, problem: Problem, **info: Any) -> Iterator[Callable[[dict[str, Any]], bool]]:
-    """For fits that are no stream of iterates: a function that takes records to `history_` and shows them to callbacks.
-
-    It returns whether one of them asks to stop.
-    """
-    began = time.perf_counter()
-    n, k = problem.targets.shape
-    progress = filter(None, [progress_callback(estimator.verbose)])
-    callbacks = CallbackList([*progress, *CallbackList(estimator.callbacks).callbacks])
-    history: list[dict[str, Any]] = []
-
-    def note(record: dict[str, Any]) -> bool:
-        record["seconds"] = time.perf_counter() - began
-        history.append(record)
-        return callbacks.on_iteration(record)
-
-    with callbacks.fitting(estimator, {"n_rows": n, "n_targets": k, **info}):
-        yield note
-        estimator.n_iter_ = len(history)
-        estimator.history_ = history
 
 
 def safe_step(kernel: Kernel, rows: Rows, weight: Array | None = None) -> float:

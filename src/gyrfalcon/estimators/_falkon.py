@@ -1,4 +1,4 @@
-"""FALKON (Rudi, Carratino, Rosasco 2017) for the squared loss and any number of targets."""
+"""FALKON (Rudi, Carratino, Rosasco 2017) for any number of targets; Newton's method for losses that are not squared."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from .._memory import available_memory
+from ..losses import Squared
 from ..preconditioner import Coordinates, Krill, Preconditioner
 from ..solvers import Iterate, conjugate_gradient
 from ._base import Problem
-from ._nystrom import NystromEstimator, Subspace
+from ._newton import NEWTON_RULES, NewtonSolver
+from ._nystrom import Subspace
 from ._parameters import HasCenters, HasPenalty, HasResources, HasValidation, one_of, parameters
 
 Array = NDArray[Any]
 
 # Residuals at which more iterations change nothing that can be seen in predictions of that precision
-_TOLERANCES = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}
+TOLERANCES = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}
 
 
 @parameters
@@ -34,16 +36,18 @@ class HasFalkon(HasPenalty, HasCenters):
 
 
 @parameters
-class FalkonBase(HasResources, HasValidation, HasFalkon, NystromEstimator):
+class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
     """Everything of the FALKON estimators but the meaning of y."""
 
-    own_rules: ClassVar = {"preconditioner": one_of("auto", "falkon", "krill")}
+    own_rules: ClassVar = {"preconditioner": one_of("auto", "falkon", "krill"), **NEWTON_RULES}
 
     def _solve(self, problem: Problem, random_state: np.random.RandomState, warm: bool) -> None:
-        space = self._subspace(problem, random_state, warm, buffers=3 if self.preconditioner == "krill" else 1)
-        tol = _TOLERANCES[problem.rows.dtype] if self.tol is None else float(self.tol)
+        if not isinstance(problem.attributes.get("loss_", Squared()), Squared):
+            return self._solve_newton(problem, random_state, warm)
+        space = self._subspace(problem, random_state, warm, buffers=4 if self.preconditioner == "krill" else 1)
+        tol = TOLERANCES[problem.rows.dtype] if self.tol is None else float(self.tol)
         last, stopped = self._follow(
-            self._iterates(space, problem, random_state, tol),
+            self._iterates(space, problem, tol),
             problem,
             space.attributes,
             info={"max_iter": self.max_iter, "n_centers": len(space.selection.points)},
@@ -58,13 +62,11 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NystromEstimator):
                 stacklevel=3,
             )
 
-    def _iterates(
-        self, space: Subspace, problem: Problem, random_state: np.random.RandomState, tol: float
-    ) -> Iterator[Iterate]:
+    def _iterates(self, space: Subspace, problem: Problem, tol: float) -> Iterator[Iterate]:
         yield from conjugate_gradient(
             space.operator,
             space.targets,
-            self._coordinates(space, problem, random_state),
+            self._coordinates(space, problem),
             self.penalty,
             max_iter=self.max_iter,
             tol=tol,
@@ -72,16 +74,17 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NystromEstimator):
             start=space.start,
         )
 
-    def _coordinates(self, space: Subspace, problem: Problem, random_state: np.random.RandomState) -> Coordinates:
+    def _coordinates(self, space: Subspace, problem: Problem) -> Coordinates:
         """FALKON's preconditioner where the centers were drawn with known probabilities, else KRILL's if it fits."""
         M = len(space.selection.points)
-        sketch_bytes = 2 * M * M * space.factors.itemsize
+        sketch_bytes = 4 * M * M * space.factors.itemsize
         sketched = self.preconditioner == "krill"
         if self.preconditioner == "auto" and not space.selection.sampled:
             sketched = sketch_bytes <= available_memory() // 2
         gram = space.operator.centers_gram(space.factors)
         if sketched:
-            return Krill(space.operator, gram, self.penalty, weight=problem.weight, random_state=random_state)
+            # one sketch is as good as another, and given centers should give the same model each time
+            return Krill(space.operator, gram, self.penalty, weight=problem.weight, random_state=0)
         return Preconditioner(
             gram,
             self.penalty,

@@ -81,7 +81,7 @@ class NystromEstimator(HasCenters, KernelExpansion):
             )
         budget = max(0, parse_memory(self.memory_budget) - factor_bytes)
         operator = KernelOperator(
-            as_kernel(self.kernel).resolve(points if center_weight is None else _spread(points, center_weight)),
+            as_kernel(self.kernel).resolve(points if center_weight is None else spread(points, center_weight)),
             rows,
             points,
             n_jobs=self.n_jobs,
@@ -133,7 +133,7 @@ def default_n_centers(n: int) -> int:
     return min(n, max(1_000, math.isqrt(25 * n)), _LARGEST_DEFAULT)
 
 
-def _spread(points: Array, weight: Array) -> Array:
+def spread(points: Array, weight: Array) -> Array:
     """Two rows with the mean and the variance of weighted points, for what a kernel works out from the data."""
     share = weight / weight.sum()
     mean = share @ points.astype(np.float64)

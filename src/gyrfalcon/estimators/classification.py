@@ -1,22 +1,26 @@
-"""Classification: what y means to every classifier, and the FALKON one with the squared loss."""
+"""Classification: what y means to every classifier, and the FALKON one."""
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Number
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
+from ..losses import Logistic, Loss, Softmax, Squared, as_loss
 from ..persistence import register
 from ._base import Estimator
 from ._falkon import FalkonBase
-from ._parameters import documented, parameters
+from ._newton import NEWTON_WORDS, mean_loss
+from ._parameters import documented, one_of, parameters
 
 Array = NDArray[Any]
 
@@ -29,9 +33,13 @@ class HasClassWeight:
 
 
 class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignore[misc]
-    """What y means to a classifier: labels, as columns of +1 and -1."""
+    """What y means to a classifier: labels, as columns of +1 and -1 (or 1 and 0, where a loss couples the columns)."""
 
     classes_: Array
+
+    def _make_loss(self, n_classes: int) -> Loss | None:
+        """The loss to be minimised, None where that is no choice."""
+        return None
 
     def fit(
         self,
@@ -52,8 +60,8 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
         sample_weight : array of shape (n,), optional
             Not negative. Only ratios matter: the penalty goes with weights of mean 1.
         X_val, y_val : optional
-            Rows on which the share of wrong classes is recorded, and which decide what is decided by validation, such
-            as when `early_stopping` stops.
+            Rows on which the validation error is recorded (the share of wrong classes for the squared loss, the mean
+            loss for others), and which decide what is decided by validation, such as when `early_stopping` stops.
 
         Returns
         -------
@@ -72,6 +80,9 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
                     f"y has one class, {classes[present[0]]!r}, among the rows that count: at least two are needed"
                 )
             weight = self._with_class_weight(weight, classes, codes)
+            loss = self._make_loss(len(classes))
+            as_columns = _indicators if loss is not None and loss.coupled else _signs
+            error = _share_wrong if loss is None or isinstance(loss, Squared) else partial(mean_loss, loss)
             held = self._check_validation(X_val, y_val)
             held_targets = None
             if held is not None:
@@ -80,12 +91,12 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
                 unseen = sorted(set(y_val.tolist()) - set(classes.tolist()), key=str)
                 if unseen:
                     raise ValueError(f"y_val has classes that y has not: {unseen}")
-                held_targets = _signs(np.searchsorted(classes, y_val), len(classes))
+                held_targets = as_columns(np.searchsorted(classes, y_val), len(classes))
             random_state = check_random_state(self.random_state)
-            targets = _signs(codes, len(classes)).astype(self._tile_dtype(X))
-            problem = self._problem(X, targets, weight, held, held_targets, _share_wrong, codes, random_state)
+            targets = as_columns(codes, len(classes)).astype(self._tile_dtype(X))
+            problem = self._problem(X, targets, weight, held, held_targets, error, codes, random_state)
             problem.flat = len(classes) == 2
-            problem.attributes = {"classes_": classes}
+            problem.attributes = {"classes_": classes} | ({} if loss is None else {"loss_": loss})
             warm = getattr(self, "warm_start", False) and hasattr(self, "coef_")
             self._solve(problem, random_state, warm and np.array_equal(self.classes_, classes))
         return self
@@ -143,13 +154,23 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
 
 
 @register
-@documented()
+@documented(
+    loss=""""squared", "logistic" or Loss
+        What is minimised. "squared" is the fastest, one linear system. "logistic" is the negative log-likelihood, for
+        probabilities; it takes several times longer. Or a loss of `gyrfalcon.losses`, which is given +1 and -1.""",
+    multi_class=""""multinomial" or "ovr"
+        What the logistic loss is with more than two classes: one model of all their probabilities (softmax), or one
+        model of each class against the rest, whose probabilities are then made to sum to one.""",
+    **NEWTON_WORDS,
+)
 @parameters
 class FalkonClassifier(Classification, FalkonBase):
-    """Kernel classification on millions of rows, by FALKON with the squared loss.
+    """Kernel classification on millions of rows, by FALKON.
 
-    Regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and predicts the class
-    with the largest value. See `FalkonRegressor` for the method.
+    With the squared loss, regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and
+    predicts the class with the largest value; see `FalkonRegressor` for the method. With the logistic loss, minimises
+    mean(-log P(y | x)) + penalty / 2 |f|^2 by Newton's method, each step of which is a weighted problem of that kind
+    [1]_; probabilities then are the model's own.
 
     {parameters}
 
@@ -163,10 +184,13 @@ class FalkonClassifier(Classification, FalkonBase):
         Coefficients of the centers.
     kernel_ : Kernel
         The kernel, with what depends on the data worked out.
+    loss_ : Loss
+        The loss.
     n_iter_ : int
         Iterations done.
     history_ : list of dict
-        One record for each iteration, as for `FalkonRegressor`; the validation error is the share of wrong classes.
+        One record for each iteration, as for `FalkonRegressor`; the validation error is the share of wrong classes for
+        the squared loss, and the mean loss for others.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -176,6 +200,11 @@ class FalkonClassifier(Classification, FalkonBase):
     --------
     FalkonRegressor : The same for regression.
 
+    References
+    ----------
+    .. [1] Marteau-Ferey, Bach, Rudi, "Globally Convergent Newton Methods for Ill-conditioned Generalized
+       Self-concordant Losses", NeurIPS 2019.
+
     Examples
     --------
     >>> from sklearn.datasets import make_moons
@@ -184,7 +213,82 @@ class FalkonClassifier(Classification, FalkonBase):
     >>> model = FalkonClassifier(n_centers=100, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.99)
     True
+    >>> model = FalkonClassifier(loss="logistic", n_centers=100, random_state=0).fit(X, y)
+    >>> model.predict_proba(X[:1]).round(2)
+    array([[0., 1.]])
     """
+
+    loss: str | Loss = "squared"
+    multi_class: str = "multinomial"
+
+    own_rules: ClassVar = {**FalkonBase.own_rules, "multi_class": one_of("multinomial", "ovr")}
+    loss_: ClassVar[Loss]
+
+    def _make_loss(self, n_classes: int) -> Loss:
+        loss = as_loss(self.loss)
+        if isinstance(self.loss, str) and self.loss not in ("squared", "logistic"):
+            raise ValueError(f'loss={self.loss!r} must be "squared", "logistic" or a loss of gyrfalcon.losses')
+        if isinstance(loss, Logistic | Softmax):  # for two classes they are the same model
+            return Softmax() if n_classes > 2 and self.multi_class == "multinomial" else Logistic()
+        signs = _indicators if loss.coupled else _signs
+        targets = signs(np.arange(n_classes), n_classes)
+        loss.check(targets)
+        return loss.resolve(targets)
+
+    def _probabilistic(self) -> None:
+        loss = as_loss(self.loss)
+        if not loss.probabilities:
+            raise AttributeError(
+                f'{type(loss).__name__} gives no probabilities: use loss="logistic", or fit '
+                "sklearn.calibration.CalibratedClassifierCV with this classifier, which calibrates decision_function"
+            )
+
+    @property
+    def predict_proba(self) -> Any:
+        """Probabilities of the classes, ``predict_proba(X)`` of shape (n, n_classes); rows sum to one.
+
+        Only where the loss gives any: for others, there is no such method.
+        """
+        self._probabilistic()
+        return self._predict_proba
+
+    @property
+    def predict_log_proba(self) -> Any:
+        """Logarithms of `predict_proba`, finite even where a probability rounds to zero."""
+        self._probabilistic()
+        return self._predict_log_proba
+
+    def _predict_proba(self, X: Any) -> Array:
+        f = self._columns(X)
+        if isinstance(self.loss_, Logistic | Softmax):
+            return np.exp(_log_probabilities(self.loss_, f))
+        p = self.loss_.inverse_link(f)
+        if p.shape[1] == 1:
+            return np.hstack([1 - p, p])
+        return p / p.sum(axis=1, keepdims=True)
+
+    def _predict_log_proba(self, X: Any) -> Array:
+        f = self._columns(X)
+        if isinstance(self.loss_, Logistic | Softmax):
+            return _log_probabilities(self.loss_, f)
+        with np.errstate(divide="ignore"):
+            return np.log(self._predict_proba(X))
+
+    def _columns(self, X: Any) -> Array:
+        f = self.decision_function(X)
+        return f.reshape(len(f), -1).astype(np.float64)  # so that float32 rows sum to one, too
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        if not isinstance(self.loss_, Loss):
+            raise ValueError("loss_ is not a loss")
+
+
+def _log_probabilities(loss: Loss, f: Array) -> Array:
+    if f.shape[1] == 1:
+        return log_expit(np.hstack([-f, f]))
+    out: Array = log_softmax(log_expit(f) if isinstance(loss, Logistic) else f, axis=1)
+    return out
 
 
 def _labels(y: Array, name: str) -> Array:
@@ -202,6 +306,11 @@ def _signs(codes: Array, n_classes: int) -> Array:
     if n_classes == 2:
         return 2.0 * codes[:, None] - 1.0
     return np.where(codes[:, None] == np.arange(n_classes), 1.0, -1.0)
+
+
+def _indicators(codes: Array, n_classes: int) -> Array:
+    """Targets 1 and 0: one column for each class."""
+    return np.where(codes[:, None] == np.arange(n_classes), 1.0, 0.0)
 
 
 def _codes(values: Array) -> Array:

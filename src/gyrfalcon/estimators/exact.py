@@ -16,21 +16,19 @@ from .._memory import available_memory, format_bytes, parse_memory
 from ..kernels import Kernel, as_kernel
 from ..operator import KernelOperator
 from ..persistence import register
-from ..solvers import exact_ridge, kernel_descent
-from ..solvers.exact_path import ExactPath
+from ..solvers import ExactPath, exact_ridge, kernel_descent
 from ..solvers.lanczos import lanczos
 from ..sources import ArrayRows
-from ._base import KernelExpansion, Problem, powers_of_two
+from ._base import KernelExpansion, Problem, powers_of_two, recording
 from ._choices import (
     CHOICE_RULES,
     CHOICE_WORDS,
     STOPPING_WORDS,
     ChoosesPenalty,
     StopsEarly,
-    recording,
     stable_step,
 )
-from ._nystrom import _spread
+from ._nystrom import spread
 from ._parameters import HasPenalty, HasResources, documented, integer, one_of, optional, parameters, positive
 from .regression import Regression
 
@@ -155,7 +153,7 @@ class ExactRegressor(Regression, HasResources, StopsEarly, HasSteps, ChoosesPena
         scale = powers_of_two(problem.targets)
         y, weight = problem.targets / scale, problem.weight
         if self.method == "early_stopping":
-            vars(self).pop("penalty_", None)  # of an earlier fit by another method
+            self.__dict__.pop("penalty_", None)  # of an earlier fit by another method
             root = np.ones(n) if weight is None else np.sqrt(weight)
             step = stable_step(
                 self.step,
@@ -167,7 +165,7 @@ class ExactRegressor(Regression, HasResources, StopsEarly, HasSteps, ChoosesPena
                 kernel_descent(operator, y, step=step, max_iter=self.max_iter, weight=weight),
                 problem,
                 attributes,
-                info={"max_iter": self.max_iter, "max_passes": self.max_iter, "n_centers": n},
+                info={"max_iter": self.max_iter, "max_passes": max(1, self.max_iter - 1), "n_centers": n},
                 watch=self._watch(problem, operator, budget),
                 scale=scale,
             )
@@ -181,17 +179,16 @@ class ExactRegressor(Regression, HasResources, StopsEarly, HasSteps, ChoosesPena
                 self._keep(alpha, problem, {"penalty_": float(self.penalty), **attributes})
         else:
             _check_memory(n, 3)
-            ridge = self.method == "ridge"
+            ridge, least = self.method == "ridge", _least_penalty(operator)
             penalties: Any = self.penalties if ridge else 0.0
-            # without a penalty, what is left out is what cannot be told from zero at the precision of predictions
-            cutoff = None if ridge else n * float(np.finfo(operator.dtype).eps)
             self._choose_penalty(
-                lambda: ExactPath(operator.centers_gram(np.float64), y, weight, cutoff),
+                # without a penalty, what it could not be told from is left out
+                lambda: ExactPath(operator.centers_gram(np.float64), y, weight, floor=0.0 if ridge else n * least),
                 problem,
                 operator,
                 attributes,
                 penalties=penalties,
-                least=_least_penalty(operator) if ridge else 0.0,
+                least=least if ridge else 0.0,
                 scale=scale,
             )
 
@@ -315,21 +312,21 @@ def _mean_one(weight: Array) -> Array:
 
 def _resolved(kernel: Any, points: Array, weight: Array | None) -> Kernel:
     """The kernel, with what depends on the data worked out from weighted points as from repeated ones."""
-    return as_kernel(kernel).resolve(points if weight is None else _spread(points, weight))
+    return as_kernel(kernel).resolve(points if weight is None else spread(points, weight))
 
 
-def _least_penalty(operator: KernelOperator) -> float:
-    """The smallest penalty that means something at the precision that predictions are made in."""
+def _least_penalty(operator: KernelOperator, dtype: Any = None) -> float:
+    """The smallest penalty that means something at a precision: by default that in which predictions are made."""
     diagonal = np.maximum(operator.kernel.diag(operator.centers), 0.0)
-    return float(diagonal.mean()) * float(np.finfo(operator.dtype).eps) / 8
+    return float(diagonal.mean()) * float(np.finfo(operator.dtype if dtype is None else dtype).eps) / 8
 
 
 def _ridge(operator: KernelOperator, y: Array, penalty: float, weight: Array | None, remedy: str) -> Array:
     """Kernel ridge regression's coefficients; `operator` is k(rows, rows)."""
-    n, least = operator.shape[0], _least_penalty(operator)
-    penalty = max(float(penalty), least)
+    n = operator.shape[0]
+    penalty = max(float(penalty), _least_penalty(operator))
     # below this, Cholesky's factorisation divides by rounding errors where K is singular
-    safe = penalty > 8 * n * least * np.finfo(np.float64).eps / np.finfo(operator.dtype).eps
+    safe = penalty > 8 * n * _least_penalty(operator, np.float64)
     _check_memory(n, 1 if safe else 3, remedy)
     gram = operator.centers_gram(np.float64)
     if safe:

@@ -35,7 +35,7 @@ from ._choices import (
     safe_step,
     stable_step,
 )
-from ._falkon import _TOLERANCES
+from ._falkon import TOLERANCES
 from ._nystrom import NystromEstimator, Subspace
 from ._parameters import HasResources, HasValidation, documented, integer, one_of, optional, parameters, positive
 from .regression import Regression
@@ -211,7 +211,7 @@ class NystromRegressor(
             self._solve_directly(problem, random_state)
             return
         space = self._subspace(problem, random_state, warm)
-        tol = _TOLERANCES[problem.rows.dtype] if self.tol is None else float(self.tol)
+        tol = TOLERANCES[problem.rows.dtype] if self.tol is None else float(self.tol)
         step = "auto" if self.step is None else self.step
         gram = space.operator.centers_gram(space.factors)
         n, M = space.operator.shape
@@ -228,7 +228,7 @@ class NystromRegressor(
             ),
             problem,
             {"penalty_": float(self.penalty), **space.attributes},
-            info={"max_iter": self.max_iter, "n_centers": M},
+            info={"max_iter": self.max_iter, "max_passes": self.max_iter + (self.solver == "cg"), "n_centers": M},
             watch=self._watch(problem, space.operator, space.budget),
             scale=space.scale,
         )
@@ -353,7 +353,7 @@ class NytroRegressor(Regression, HasResources, StopsEarly, IteratesOnCenters, Ha
             self._iterates(self.solver, whitening, space, problem, random_state, penalty=0.0, step=step, tol=0.0),
             problem,
             space.attributes,
-            info={"max_iter": self.max_iter, "n_centers": M},
+            info={"max_iter": self.max_iter, "max_passes": self.max_iter + (self.solver == "cg"), "n_centers": M},
             watch=self._watch(problem, operator, space.budget),
             scale=space.scale,
         )

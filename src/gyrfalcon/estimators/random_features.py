@@ -19,7 +19,7 @@ from ..random_features import FeatureCoordinates, feature_operator, normal_equat
 from ..solvers import Iterate, stochastic_gradient
 from ..sources import Rows
 from ._base import Estimator, Problem, powers_of_two
-from ._nystrom import _spread
+from ._nystrom import spread
 from ._parameters import (
     HasPenalty,
     HasResources,
@@ -132,7 +132,7 @@ class RandomFeaturesBase(HasResources, HasValidation, HasFeatureSolver, HasFeatu
         rows, weight = problem.rows, problem.weight
         sample = sample_of(rows, random_state, weight)
         points = rows.take(sample)
-        kernel = as_kernel(self.kernel).resolve(points if weight is None else _spread(points, weight[sample]))
+        kernel = as_kernel(self.kernel).resolve(points if weight is None else spread(points, weight[sample]))
         features = kernel.random_features(int(self.n_components), rows.shape[1], random_state, self.orthogonal)
         features = features.astype(rows.dtype)
         scale = powers_of_two(problem.targets)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,16 +11,26 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
+from ..losses import Loss, Poisson, Quantile, Squared, as_loss
 from ..persistence import register
 from ._base import Estimator
 from ._falkon import FalkonBase
-from ._parameters import documented, parameters
+from ._newton import NEWTON_WORDS, mean_loss
+from ._parameters import documented, optional, parameters
 
 Array = NDArray[Any]
 
 
 class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
     """What y means to a regressor: one or several columns of numbers."""
+
+    def _make_targets(self, y: Array, name: str) -> Array:
+        """The columns to learn, of the columns of y."""
+        return y
+
+    def _make_loss(self, targets: Array, weight: Array | None) -> Loss | None:
+        """The loss to be minimised, None where that is no choice."""
+        return None
 
     def fit(
         self,
@@ -39,8 +50,8 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[m
         sample_weight : array of shape (n,), optional
             Not negative. Only ratios matter: the penalty goes with weights of mean 1.
         X_val, y_val : optional
-            Rows on which the validation error (root mean squared) is recorded, and which decide what is decided by
-            validation, such as when `early_stopping` stops.
+            Rows on which the validation error (root mean squared, or the mean of another loss) is recorded, and which
+            decide what is decided by validation, such as when `early_stopping` stops.
 
         Returns
         -------
@@ -50,18 +61,24 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[m
             self._check_parameters()
             X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
             weight = self._check_weight(sample_weight, X)
-            targets = _as_columns(y, "y")
+            targets = self._make_targets(_as_columns(y, "y"), "y")
+            loss = self._make_loss(targets, weight)
             held = self._check_validation(X_val, y_val)
             held_targets = None
             if held is not None:
                 y_val = check_array(y_val, ensure_2d=False, dtype=None, input_name="y_val")
                 check_consistent_length(held, y_val)
-                held_targets = _as_columns(y_val, "y_val")
+                held_targets = self._make_targets(_as_columns(y_val, "y_val"), "y_val")
+                if loss is not None:
+                    loss.check(held_targets, "y_val")
                 if held_targets.shape[1] != targets.shape[1]:
                     raise ValueError(f"y_val has shape {y_val.shape} and y has shape {y.shape}: outputs must agree")
             random_state = check_random_state(self.random_state)
-            problem = self._problem(X, targets, weight, held, held_targets, _root_mean_square, None, random_state)
-            problem.flat = y.ndim == 1
+            error = _root_mean_square if loss is None or isinstance(loss, Squared) else partial(mean_loss, loss)
+            problem = self._problem(X, targets, weight, held, held_targets, error, None, random_state)
+            problem.flat = y.ndim == 1 and not np.ndim(getattr(self, "quantiles", None))
+            if loss is not None:
+                problem.attributes = {"loss_": loss, "offset_": loss.offset(targets, weight)}
             self._solve(problem, random_state, warm=getattr(self, "warm_start", False) and hasattr(self, "coef_"))
         return self
 
@@ -79,16 +96,38 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[m
         return self._predict(X)
 
 
+def _quantile_levels(name: str, value: Any) -> None:
+    try:
+        levels = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        levels = np.empty(0)
+    if levels.ndim > 1 or not levels.size or not ((levels > 0) & (levels < 1)).all():
+        raise ValueError(f"{name}={value!r} must be None, a number between 0 and 1, both excluded, or a list of them")
+
+
 @register
-@documented()
+@documented(
+    loss=""""squared", "huber", "quantile", "poisson" or Loss
+        What is minimised. "squared" is the fastest, one linear system, and learns the mean; "huber" as well, but
+        outliers cannot bend it; "quantile" learns `quantiles`; "poisson" the mean of counts, as exp(f). Or a loss of
+        `gyrfalcon.losses`, where their parameters can be chosen, or your own.""",
+    quantiles="""float, list of float, or None
+        Levels for loss="quantile". A list gives a column of predictions for each, which never cross. None is the
+        median.""",
+    **NEWTON_WORDS,
+)
 @parameters
 class FalkonRegressor(Regression, FalkonBase):
-    """Kernel ridge regression on millions of rows, by FALKON.
+    """Kernel ridge regression on millions of rows, by FALKON; also robust regression, quantiles and counts.
 
     Minimises mean((y - f(x))^2) + penalty |f|^2 over functions f(x) = sum_j coef_j k(x, center_j): the Nyström form
     of kernel ridge regression, solved by conjugate gradient with a preconditioner made from the centers [1]_. The
     kernel matrix is never stored unless it fits `memory_budget`. There is no intercept: center y, or add a constant to
     the kernel.
+
+    With another loss, minimises mean(loss(y, f(x))) + penalty / 2 |f - offset|^2 by Newton's method, each step of which
+    is a weighted problem of that kind [2]_. There f is measured from the best constant, so that far from the rows it is
+    the median, the quantile or the mean of all y.
 
     {parameters}
 
@@ -104,7 +143,12 @@ class FalkonRegressor(Regression, FalkonBase):
         Iterations done.
     history_ : list of dict
         For each iteration: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there
-        is a validation set, and what callbacks added.
+        is a validation set, and what callbacks added. For losses other than the squared one an iteration is a Newton
+        step, with `penalty`, `decrement` (Newton's), `cg_steps`, `step` (its length) and `objective` (after it).
+    loss_ : Loss
+        The loss, with what depends on the data worked out.
+    offset_ : array of shape (n_outputs,)
+        What f is measured from; 0 for the squared loss.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -123,6 +167,8 @@ class FalkonRegressor(Regression, FalkonBase):
     References
     ----------
     .. [1] Rudi, Carratino, Rosasco, "FALKON: An Optimal Large Scale Kernel Method", NeurIPS 2017.
+    .. [2] Marteau-Ferey, Bach, Rudi, "Globally Convergent Newton Methods for Ill-conditioned Generalized
+       Self-concordant Losses", NeurIPS 2019.
 
     Examples
     --------
@@ -134,6 +180,54 @@ class FalkonRegressor(Regression, FalkonBase):
     >>> bool(model.score(X, y) > 0.999)
     True
     """
+
+    loss: str | Loss = "squared"
+    quantiles: float | ArrayLike | None = None
+
+    own_rules: ClassVar = {**FalkonBase.own_rules, "quantiles": optional(_quantile_levels)}
+    loss_: ClassVar[Loss]
+    offset_: ClassVar[Array]
+
+    def _make_targets(self, y: Array, name: str) -> Array:
+        if self.quantiles is None:
+            return y
+        if not (isinstance(self.loss, str) and self.loss == "quantile"):
+            raise ValueError(f'quantiles={self.quantiles!r} are for loss="quantile", not for loss={self.loss!r}')
+        if not np.ndim(self.quantiles):
+            return y
+        if y.shape[1] != 1:
+            raise ValueError(f"{name} has {y.shape[1]} columns: several quantiles can be learnt of one column only")
+        return np.repeat(y, np.size(self.quantiles), axis=1)
+
+    def _make_loss(self, targets: Array, weight: Array | None) -> Loss:
+        loss = as_loss(self.loss)
+        if isinstance(self.loss, str):
+            if self.loss == "logistic":
+                raise ValueError('loss="logistic" is for labels: use FalkonClassifier')
+            if self.quantiles is not None:
+                loss = Quantile(self.quantiles)
+        loss.check(targets)
+        return loss.resolve(targets, weight)
+
+    def _predict(self, X: Any) -> Array:
+        f = super()._predict(X)
+        if isinstance(self.loss_, Squared):
+            return f
+        columns = f.reshape(len(f), -1) + self.offset_.astype(f.dtype)
+        return self.loss_.inverse_link(columns).reshape(f.shape)
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        if not isinstance(self.loss_, Loss):
+            raise ValueError("loss_ is not a loss")
+        columns = 1 if self.coef_.ndim == 1 else self.coef_.shape[1]
+        if self.offset_.shape != (columns,) or not np.isfinite(self.offset_).all():
+            raise ValueError(f"offset_ of shape {self.offset_.shape} does not fit coef_ of shape {self.coef_.shape}")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = isinstance(self.loss, Poisson) or self.loss == "poisson"
+        return tags
 
 
 def _as_columns(y: Array, name: str) -> Array:

@@ -2,14 +2,15 @@
 
 from gyrfalcon.solvers.base import Iterate
 from gyrfalcon.solvers.cg import conjugate_gradient
-from gyrfalcon.solvers.direct import NystromPath, exact_least_squares, exact_ridge
+from gyrfalcon.solvers.direct import NystromPath
+from gyrfalcon.solvers.exact import ExactPath, exact_ridge
 from gyrfalcon.solvers.gradient import gradient_descent, kernel_descent, largest_eigenvalue, stochastic_gradient
 
 __all__ = [
+    "ExactPath",
     "Iterate",
     "NystromPath",
     "conjugate_gradient",
-    "exact_least_squares",
     "exact_ridge",
     "gradient_descent",
     "kernel_descent",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -65,6 +66,11 @@ class Iterate:
     ratio: Vectors
     condition_number: float = float("nan")
     _coef: Callable[[], Vectors] = field(default=lambda: np.empty(0), repr=False, compare=False)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What is worth a record beside the numbers that every solver has."""
+        return {} if math.isnan(self.condition_number) else {"condition_number": self.condition_number}
 
     def coef(self) -> Vectors:
         """Return alpha = B beta: a few triangular solves, so ask only when it is needed."""

@@ -1,6 +1,6 @@
-"""Direct solves: the Nyström problem for a whole list of penalties by one factorisation, and exact kernel regression.
+"""The direct Nyström solve (NKRLS): one factorisation serves a whole list of penalties.
 
-*Nyström* (NKRLS). With R from `Whitening`, R'K_MM R = I, the problem in beta = R^-1 alpha is ridge regression on the
+With R from `Whitening`, R'K_MM R = I, the problem in beta = R^-1 alpha is ridge regression on the
 n x r features F = K R. F is made block by block with triangular solves; forming K'K first would square the condition
 number. Then
 
@@ -8,9 +8,6 @@ number. Then
 
 so that a penalty costs no more than a product with V, degrees of freedom and generalised cross-validation nothing, and
 one further pass gives leave-one-out residuals for all penalties at once.
-
-*Exact*. With all rows as centers, (K + mu W^-1) alpha = y, written as S (S K S + mu I)^-1 S y with S = W^(1/2) so that
-weights may be zero; and its limit at mu = 0 by an eigendecomposition.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, solve_triangular
+from scipy.linalg import eigh, solve_triangular
 from scipy.linalg.blas import dsyrk
 
 from gyrfalcon.operator import KernelOperator
@@ -194,100 +191,3 @@ class NystromPath:
             left = (1 - h)[:, None, :]
             # A row of weight 0 is left out anyway, and its h is 0.
             yield at, np.divide(r, left, out=np.full_like(r, np.inf), where=left > 1e-12)
-
-
-def exact_ridge(
-    gram: NDArray[Any],
-    y: NDArray[Any],
-    penalty: float,
-    weight: NDArray[Any] | None = None,
-    *,
-    overwrite_gram: bool = False,
-) -> Vectors:
-    """Return kernel ridge regression's alpha, ``(K + penalty n W^-1) alpha = y``, by a Cholesky factorisation.
-
-    Parameters
-    ----------
-    gram : ndarray of shape (n, n)
-        K.
-    y : ndarray of shape (n,) or (n, k)
-    penalty : float
-        lambda, at least 0.
-    weight : ndarray of shape (n,), optional
-        Sample weights; coefficients of rows with weight 0 are 0.
-    overwrite_gram : bool
-        Whether gram's memory may be used for the factor (if it is float64 and Fortran-ordered).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.solvers import exact_ridge
-    >>> exact_ridge(np.eye(2), np.array([3.0, 6.0]), penalty=1.0)
-    array([1., 2.])
-    """
-    if not (np.isfinite(penalty) and penalty >= 0):
-        raise ValueError(f"penalty={penalty!r} must be a finite number, at least 0")
-    K, root, z = _weighted(gram, y, weight, overwrite_gram)
-    n = len(K)
-    K[np.diag_indices(n)] += penalty * n
-    try:
-        factor = cho_factor(K, lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:
-        raise ValueError(
-            f"the kernel matrix plus penalty * n = {penalty * n:.3g} is not positive definite: raise "
-            f"penalty={penalty!r}, or choose least squares, which takes a singular matrix"
-        ) from None
-    return _unweighted(cho_solve(factor, z, overwrite_b=True, check_finite=False), root, y.shape)
-
-
-def exact_least_squares(
-    gram: NDArray[Any],
-    y: NDArray[Any],
-    weight: NDArray[Any] | None = None,
-    *,
-    cutoff: float | None = None,
-    overwrite_gram: bool = False,
-) -> Vectors:
-    """Return the alpha of the function of least norm among those with the least squared error: K^+ y.
-
-    Parameters
-    ----------
-    gram, y, weight, overwrite_gram
-        As for `exact_ridge`.
-    cutoff : float, optional
-        Eigenvalues below ``cutoff`` times the largest count as zero: what is smaller is rounding, and dividing by it
-        would blow it up. By default ``n`` times the precision of gram's type.
-    """
-    K, root, z = _weighted(gram, y, weight, overwrite_gram)
-    if cutoff is None:
-        cutoff = len(K) * float(np.finfo(gram.dtype if gram.dtype.kind == "f" else np.float64).eps)
-    s, V = eigh(K, lower=True, overwrite_a=True, check_finite=False, driver="evd")
-    kept = s > max(cutoff * float(s[-1]), 0.0)
-    V = V[:, kept]
-    return _unweighted(V @ ((V.T @ z) / s[kept, None]), root, y.shape)
-
-
-def _weighted(
-    gram: NDArray[Any], y: NDArray[Any], weight: NDArray[Any] | None, overwrite: bool
-) -> tuple[Vectors, Vectors | None, Vectors]:
-    """Return S K S, S and S y with S = W^(1/2), the first as a Fortran-ordered array to write into."""
-    n = len(gram)
-    if gram.ndim != 2 or gram.shape[1] != n or n == 0 or len(y) != n:
-        raise ValueError(f"gram has shape {gram.shape} and y {y.shape}: gram must be n x n and y have n rows")
-    if not (np.isfinite(gram.min()) and np.isfinite(gram.max())):
-        raise ValueError("the kernel matrix holds NaN or infinity; check the kernel's parameters and the features")
-    K = gram.astype(np.float64, order="F", copy=not overwrite)
-    z = np.array(y, dtype=np.float64, order="F").reshape(n, -1)
-    if weight is None:
-        return K, None, z
-    root = np.sqrt(np.asarray(weight, dtype=np.float64))
-    if root.shape != (n,) or not np.isfinite(root).all():
-        raise ValueError(f"weight must hold {n} finite numbers, at least 0, one a row")
-    K *= root
-    K *= root[:, None]
-    return K, root, root[:, None] * z
-
-
-def _unweighted(z: Vectors, root: Vectors | None, shape: tuple[int, ...]) -> Vectors:
-    alpha = z if root is None else root[:, None] * z
-    return alpha.reshape(shape)

@@ -1,0 +1,44 @@
+"""Which rows should be centers? Five answers, on data where a few rare clusters hold most of what is to be learnt.
+
+python examples/center_selection.py [rows]
+"""
+
+import sys
+import time
+
+import numpy as np
+
+from gyrfalcon import FalkonRegressor
+from gyrfalcon.centers import Bless, KMeansPlusPlus, LeverageScores, RPCholesky, Uniform
+from gyrfalcon.kernels import Gaussian
+from gyrfalcon.leverage import effective_dimension
+
+
+def make_rare_clusters(n, seed, k=20, share=0.001):
+    """A crowd around the origin, and k clusters elsewhere with a share of the rows each."""
+    rng = np.random.default_rng(seed)
+    cluster = rng.choice(k + 1, n, p=[1 - k * share, *[share] * k])
+    middle = np.random.default_rng(99).uniform(-20, 20, size=(k + 1, 3))
+    middle[0] = 0
+    X = middle[cluster] + rng.standard_normal((n, 3)) * np.where(cluster == 0, 0.5, 1.0)[:, None]
+    y = np.sin(2 * X[:, 0]) + (cluster > 0) * (3 + np.cos(X[:, 1])) + 0.1 * rng.standard_normal(n)
+    return X, y
+
+
+rows = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000
+X, y = make_rare_clusters(rows, seed=0)
+X_test, y_test = make_rare_clusters(20_000, seed=1)
+kernel, penalty, n_centers = Gaussian(length_scale=1.5), 1e-6, 200
+
+print(f"{rows:,} rows, {n_centers} centers; the noise alone has a mean squared error of 0.01")
+for large in (1e-2, 1e-4, penalty):
+    d_eff = effective_dimension(X, kernel, large, random_state=0)
+    print(f"effective dimension at penalty {large:g}: {d_eff:.0f}")
+
+for centers in [Uniform(), LeverageScores(), Bless(), RPCholesky(), KMeansPlusPlus()]:
+    began = time.perf_counter()
+    model = FalkonRegressor(kernel, n_centers=n_centers, penalty=penalty, centers=centers, random_state=0).fit(X, y)
+    seconds = time.perf_counter() - began
+    error = np.mean((model.predict(X_test) - y_test) ** 2)
+    rare = np.mean(np.abs(model.centers_).max(axis=1) > 3)
+    print(f"{centers!r:20} test error {error:.3f}, {rare:4.0%} of the centers outside the crowd, {seconds:.1f} s")
