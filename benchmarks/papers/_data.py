@@ -90,12 +90,15 @@ def split(arrays: dict[str, Any], test: float = 0.2, seed: int = 0, n_rows: int 
 
 def standardise(data: Data, targets: bool = False) -> Data:
     """Features (and targets) with mean 0 and variance 1 on the training rows."""
-    mean, deviation = data.X.mean(axis=0), data.X.std(axis=0)
+    # float32 sums of millions of rows would be off
+    mean, deviation = data.X.mean(axis=0, dtype=np.float64), data.X.std(axis=0, dtype=np.float64)
     deviation[deviation == 0] = 1
+    mean, deviation = mean.astype(data.X.dtype), deviation.astype(data.X.dtype)
     X, X_test = (data.X - mean) / deviation, (data.X_test - mean) / deviation
     y, y_test = data.y, data.y_test
     if targets:
-        y, y_test = (y - data.y.mean()) / data.y.std(), (y_test - data.y.mean()) / data.y.std()
+        center, scale = float(y.mean(dtype=np.float64)), float(y.std(dtype=np.float64))
+        y, y_test = (y - center) / scale, (y_test - center) / scale
     return Data(X, y, X_test, y_test)
 
 

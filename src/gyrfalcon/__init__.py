@@ -20,7 +20,7 @@ from .leverage import effective_dimension, leverage_scores
 from .operator import KernelOperator
 from .persistence import ModelFileError, load, save
 from .random_features import RandomFeatures
-from .theory import Suggestion, suggest
+from .theory import suggest
 
 try:
     __version__ = _version("gyrfalcon")
@@ -40,7 +40,6 @@ __all__ = [
     "RandomFeatures",
     "RandomFeaturesClassifier",
     "RandomFeaturesRegressor",
-    "Suggestion",
     "callbacks",
     "centers",
     "effective_dimension",

@@ -253,7 +253,7 @@ class Quantile(Loss):
 
     def stages(self) -> Sequence[Loss]:
         # with little smoothing few rows have any curvature, and Newton's steps are short
-        return [Quantile(self.level, factor * self.smoothing) for factor in (9, 3, 1)]
+        return [Quantile(self.level, factor * float(self.smoothing)) for factor in (9, 3, 1)]
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
         return _quantiles(y, self.level, weight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from gyrfalcon import FalkonRegressor
@@ -35,10 +36,14 @@ def data(n=800, seed=0):
 
 
 def dense(X, y, w, Z, penalty):
-    K, G = Gaussian(1.0)(X, Z), Gaussian(1.0)(Z, Z)
-    w = w / w.mean()
-    alpha = np.linalg.lstsq(K.T @ (w[:, None] * K) + penalty * len(X) * G, K.T @ (w * y), rcond=1e-15)[0]
-    return K @ alpha
+    """Fitted values by ridge regression on orthonormal functions: the normal equations would lose half the digits."""
+    K, (values, vectors) = Gaussian(1.0)(X, Z), np.linalg.eigh(Gaussian(1.0)(Z, Z))
+    kept = values > 1e-13 * values[-1]
+    F = K @ vectors[:, kept] / np.sqrt(values[kept])
+    root = np.sqrt(w / w.mean())
+    ridge = np.sqrt(penalty * len(X)) * np.eye(F.shape[1])
+    beta = np.linalg.lstsq(np.vstack([root[:, None] * F, ridge]), np.append(root * y, np.zeros(len(ridge))))[0]
+    return F @ beta
 
 
 @pytest.mark.parametrize(
@@ -78,12 +83,32 @@ def test_krill_where_the_centers_are_far_from_the_rows():
     assert model.set_params(preconditioner="krill").fit(X, y).history_[-1]["converged"]
 
 
+def test_auto_changes_horses_where_uniform_centers_miss_rare_rows(made):
+    rng = np.random.default_rng(0)
+    X = np.vstack([0.3 * rng.standard_normal((1960, 2)), 4 * rng.standard_normal((40, 2))])
+    y = np.sin(2 * X[:, 0]) + np.cos(X[:, 1])
+    auto = FalkonRegressor(Gaussian(1.0), n_centers=200, penalty=1e-6, random_state=0).fit(X, y)
+    assert made == ["Preconditioner", "Krill"]
+    iterations = [record["iteration"] for record in auto.history_]
+    assert iterations == list(range(1, auto.n_iter_ + 1))
+    # the sketch, and the residual to go on from
+    assert [record["passes"] - record["iteration"] for record in auto.history_] == [1] * 4 + [3] * (auto.n_iter_ - 4)
+    falkon = clone(auto).set_params(preconditioner="falkon")
+    assert np.abs(falkon.fit(X, y).predict(X) - auto.predict(X)).max() > 0.5
+    assert_allclose(falkon.set_params(max_iter=300).fit(X, y).predict(X), auto.predict(X), atol=1e-6)
+
+
+def test_auto_stays_where_it_would_be_the_last_iteration(made):
+    rng = np.random.default_rng(0)
+    X = np.vstack([0.3 * rng.standard_normal((1960, 2)), 4 * rng.standard_normal((40, 2))])
+    model = FalkonRegressor(Gaussian(1.0), n_centers=200, penalty=1e-6, max_iter=4, random_state=0).fit(X, X[:, 0])
+    assert made == ["Preconditioner"]
+    assert model.n_iter_ == len(model.history_) == 4
+
+
 def test_given_centers_give_the_same_model_each_time():
     X, y, _ = data()
-    fits = [
-        FalkonRegressor(Gaussian(1.0), centers=X[:20], preconditioner="krill").fit(X, y).coef_
-        for _ in range(2)
-    ]
+    fits = [FalkonRegressor(Gaussian(1.0), centers=X[:20], preconditioner="krill").fit(X, y).coef_ for _ in range(2)]
     assert_array_equal(*fits)
 
 

@@ -144,7 +144,8 @@ DOCUMENTATION: dict[str, str] = {
     "preconditioner": """"auto", "falkon" or "krill"
         What makes conjugate gradient fast. "falkon" is made from the centers alone, and presumes that they were drawn
         from the rows with known probabilities; "krill" from a sketch of all rows, in one more pass and 2 M^2 more
-        numbers, for any centers. "auto" is "krill" for centers that were given or not drawn so, if memory allows.""",
+        numbers, for any centers. "auto" is "krill", if memory allows, for centers that were given or not drawn so, and
+        where four iterations show that "falkon" does not suit the rows.""",
     "max_iter": """int
         Most iterations of conjugate gradient. Ten to twenty are enough where the preconditioner is good.""",
     "tol": """float or None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +24,11 @@ Array = NDArray[Any]
 
 class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
     """What y means to a regressor: one or several columns of numbers."""
+
+    @property
+    def _flat(self) -> bool:
+        """Whether a y without a second axis has predictions without one."""
+        return True
 
     def _make_targets(self, y: Array, name: str) -> Array:
         """The columns to learn, of the columns of y."""
@@ -76,7 +82,7 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[m
             random_state = check_random_state(self.random_state)
             error = _root_mean_square if loss is None or isinstance(loss, Squared) else partial(mean_loss, loss)
             problem = self._problem(X, targets, weight, held, held_targets, error, None, random_state)
-            problem.flat = y.ndim == 1 and not np.ndim(getattr(self, "quantiles", None))
+            problem.flat = y.ndim == 1 and not np.ndim(cast(Any, getattr(self, "quantiles", 0)))
             if loss is not None:
                 problem.attributes = {"loss_": loss, "offset_": loss.offset(targets, weight)}
             self._solve(problem, random_state, warm=getattr(self, "warm_start", False) and hasattr(self, "coef_"))
@@ -187,6 +193,10 @@ class FalkonRegressor(Regression, FalkonBase):
     own_rules: ClassVar = {**FalkonBase.own_rules, "quantiles": optional(_quantile_levels)}
     loss_: ClassVar[Loss]
     offset_: ClassVar[Array]
+
+    @property
+    def _flat(self) -> bool:
+        return not isinstance(self.quantiles, Sequence | np.ndarray)
 
     def _make_targets(self, y: Array, name: str) -> Array:
         if self.quantiles is None:

@@ -18,19 +18,21 @@ penalty is |u|^2 / 2. A Newton step is
 so that t steps of CG cost t + 1 passes. Columns that a loss does not couple (several quantiles, one class against the
 rest) share the passes, each with its own CG and its own length of step; those it couples (softmax) are one vector.
 
-What was chosen by measurement (a9a with M = 500 and 1,000, MNIST with ten classes and M = 700 to 2,000, penalties 1e-6
-and 1e-9, counting passes to an objective within 1e-3 to 1e-6 of the least):
+What was chosen by measurement (a9a: n = 16,000, M = 500; MNIST, ten classes: n = 20,000, M = 700; lambda = 1e-6).
+Counted are passes to an objective within the number in brackets of the least:
 
 - *the path*: a tenth of the penalty after each step that was near, in that the predicted decrease is less than half of
-  the objective. Factors of 30 and 100 lost in short steps what they saved in levels; a stricter rule made twice as many
-  steps at the large penalties.
-- *accuracy of CG*: to half of the first residual, in the norm of the preconditioner. At 0.3 and 0.1 too much is done
-  for a direction that the next step changes: 67 and 74 passes to 1e-3 on MNIST instead of 49.
-- *length of the step*: by one secant on the slope along d, which may also be longer than 1: 49 passes instead of 57.
-- *weights at the centers*: where few centers have most of the weight (ten well separated classes: 5% of them) A is made
-  from too few points, and a constant weight is better: 66 instead of 86 passes. Where weights are even (a9a), it is
-  worse: 49 instead of 37. So A's weights are the centers' own as far as these are even, and their mean for the rest.
-  A from rows drawn by their weights helped a9a (25 instead of 37), not MNIST, and costs M^3 several times over.
+  the objective. On MNIST it reaches the last penalty after 21 passes, and a rule twice as strict after 30, for nothing;
+  factors of 30 and 100 are not faster.
+- *accuracy of CG*: to half of the first residual, in the norm of the preconditioner. MNIST takes 49 passes (9e-4); to
+  0.3 it takes 58 (4e-4), to 0.1 at the last penalty 74 (1e-3): too much is done for a direction that the next step
+  changes. On a9a it makes no difference.
+- *length of the step*: by one secant on the slope along d, which may also be longer than 1: MNIST 37 passes (4e-3)
+  instead of 43 (2e-3), more at the beginning.
+- *weights at the centers*: where few centers have most of the weight (well separated classes: 5% of them) A is made
+  from too few points, and a constant weight is better: MNIST 66 passes (2e-3) instead of 86 (4e-3). Where weights are
+  even it is worse: a9a 57 (2e-6) instead of 37 (1e-6). So A's weights are the centers' own as far as these are even,
+  and their mean for the rest. A from rows drawn by their weights did not help MNIST, and costs several times as much.
 - *stages*: a loss that is nearly not smooth (`Quantile`) is minimised through smoother ones: half the passes.
 """
 
@@ -38,6 +40,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -45,6 +48,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gyrfalcon._threads import single_threaded_blas
 from gyrfalcon.losses import Loss
 from gyrfalcon.preconditioner import Preconditioner, Whitening
 from gyrfalcon.preconditioner.coordinates import Halfway
@@ -60,6 +64,8 @@ _MOST_CG_STEPS = 20
 _ARMIJO = 1e-4
 _LONGEST = 4.0
 _SHORTEST = 1e-10
+# Up to here factors are made in some hundredths of a second by one thread, and two that share a busy core take longer.
+_SMALL = 1_000
 _PATIENCE = 2  # steps in a row that change the objective by no more than rounding
 
 
@@ -178,10 +184,11 @@ def newton(
             mu = given[iteration - 1] if iteration <= len(given) else last
         elif near:
             mu = max(last, _first_penalty(coordinates, operator, h) if iteration == 1 else mu / _FALL)
-        coordinates.update(mu, _center_weight(h, center_rows, coordinates.M))
-        wanted = None if cg_steps is None else _number(cg_steps, iteration)
-        direction = model.direction(mu, wanted)
-        t, before, after = model.line_search(direction, mu, rounding)
+        with single_threaded_blas() if coordinates.M <= _SMALL else nullcontext():
+            coordinates.update(mu, _center_weight(h, center_rows, coordinates.M))
+            wanted = None if cg_steps is None else _number(cg_steps, iteration)
+            direction = model.direction(mu, wanted)
+            t, before, after = model.line_search(direction, mu, rounding)
         predicted = np.maximum(-0.5 * direction.slope, 0) / np.maximum(before, np.finfo(np.float64).tiny)
         model.u = model.u + t * direction.d
         largest, at_last = float(predicted.max(initial=0.0)), mu == last and len(stages) == 1
