@@ -3,7 +3,7 @@
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as _version
 
-from . import callbacks, centers, kernels
+from . import callbacks, centers, kernels, losses
 from ._show_versions import show_versions
 from .estimators import (
     DivideAndConquerRegressor,
@@ -46,6 +46,7 @@ __all__ = [
     "kernels",
     "leverage_scores",
     "load",
+    "losses",
     "save",
     "show_versions",
     "suggest",

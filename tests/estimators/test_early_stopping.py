@@ -32,7 +32,7 @@ def regressor(**params):
     # centers that are not rows, so that one step of the preconditioned iteration is not yet the solution
     centers = np.random.default_rng(1).standard_normal((150, 3))
     defaults = {"kernel": Laplacian(1.0), "penalty": 0.0, "centers": centers, "max_iter": 60, "random_state": 0}
-    return FalkonRegressor(**{**defaults, **params})
+    return FalkonRegressor(**{**defaults, "preconditioner": "falkon", **params})
 
 
 def classifier(**params):

@@ -168,7 +168,8 @@ class FalkonRegressor(Regression, FalkonBase):
     Notes
     -----
     The penalty is the papers' lambda, on the mean squared error. scikit-learn's `KernelRidge` puts its `alpha` on the
-    sum: ``alpha = penalty * n``. t iterations pass t + 1 times over the rows.
+    sum: ``alpha = penalty * n``. t iterations of conjugate gradient pass t + 1 times over the rows; the sketch for
+    KRILL's preconditioner is one pass more.
 
     References
     ----------
