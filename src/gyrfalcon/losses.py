@@ -19,7 +19,7 @@ loss         y                               value                         predi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -85,6 +85,13 @@ class Loss(BaseEstimator):  # type: ignore[misc]
     def curvature(self, y: Array, f: Array, T: Array) -> Array:
         """Each row's second derivatives times that row of T, of shape (n, k)."""
         return self.hessian(y, f) * T
+
+    def curvature_at(self, y: Array, f: Array) -> Callable[[slice, Array], Array]:
+        """`curvature` at one f that many T are multiplied with: a function of a slice of the rows, and of T there."""
+        if self.coupled:
+            return lambda rows, T: self.curvature(y[rows], f[rows], T)
+        second = self.hessian(y, f)
+        return lambda rows, T: second[rows] * T
 
     def inverse_link(self, f: Array) -> Array:
         """What f says about y, on y's own scale."""
@@ -167,8 +174,11 @@ class Softmax(Loss):
         return p * (1 - p)
 
     def curvature(self, y: Array, f: Array, T: Array) -> Array:
+        return self.curvature_at(y, f)(slice(None), T)
+
+    def curvature_at(self, y: Array, f: Array) -> Callable[[slice, Array], Array]:
         p = self.inverse_link(f)
-        return p * (T - (p * T).sum(axis=1, keepdims=True))
+        return lambda rows, T: p[rows] * (T - np.einsum("ij,ij->i", p[rows], T)[:, None])
 
     def inverse_link(self, f: Array) -> Array:
         p: Array = softmax(f, axis=1)

@@ -19,8 +19,9 @@ from ._parameters import Rule, integer, optional, parameters
 
 Array = NDArray[Any]
 
-# A predicted decrease after which test errors no longer change in their third digit; what remains is smaller
-_TOLERANCE = 1e-4
+# The decrease that the last step predicts, relative to the objective. What remains after that step is less: 0.07% of
+# the objective on a9a and 0.09% on MNIST, with a log-loss on test rows 0.1% below and 0.3% above the converged one's.
+_TOLERANCE = 5e-3
 
 
 def _penalties(name: str, value: Any) -> None:
@@ -60,8 +61,8 @@ NEWTON_WORDS = {
         Squared loss: stop when the preconditioned residual falls below `tol` times the right-hand side's norm. Other
         losses: stop when a Newton step promises to lower the objective by at most `tol` times itself. A
         `ConvergenceWarning` says if that was not reached. None stops where more would not be seen (1e-6 in float32
-        and 1e-10 in float64 for the squared loss, 1e-4 for others), and never warns. 0 is for `max_iter` iterations,
-        and never warns either.""",
+        and 1e-10 in float64 for the squared loss; 5e-3 for others, which leaves some 0.1% of the objective), and never
+        warns. 0 is for `max_iter` iterations, and never warns either.""",
     "penalty_path": """list of float, or None
         Losses other than the squared one: penalties for the first Newton steps, one step each, before `penalty`. None
         finds them: a tenth of the last, from a large one on, as soon as Newton's method is near enough.""",

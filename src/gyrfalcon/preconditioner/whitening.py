@@ -24,14 +24,19 @@ What was chosen by measurement (data and sizes in `gyrfalcon.preconditioner.falk
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
+from gyrfalcon._threads import single_threaded_blas
+
 from ._triangles import check_gram, column, copy_to_upper, eps, first_rows, set_diagonal
 from .coordinates import Halfway, Vectors
+
+_SMALL = 10**8  # multiplications: some milliseconds of one thread
 
 
 class Whitening:
@@ -245,11 +250,13 @@ class Whitening:
         x = np.array(x, dtype=self.dtype, order="F")
         if x.size == 0:
             return x.astype(np.float64)
-        if x.ndim == 1 or x.shape[1] == 1:
-            # The matrix routines are several times slower than these on a single vector.
-            routine = self._trmv if multiply else self._trsv
-            out = routine(self._T1, x.ravel(), lower=lower, trans=transposed, diag=lower, overwrite_x=True)
-        else:
-            routine = self._trmm if multiply else self._trsm
-            out = routine(1.0, self._T1, x, lower=lower, trans_a=transposed, diag=lower, overwrite_b=True)
+        # BLAS's threads keep a core busy for a while after their work is done, which here is a pass over the rows.
+        with single_threaded_blas() if self.rank * x.size < _SMALL else nullcontext():
+            if x.ndim == 1 or x.shape[1] == 1:
+                # The matrix routines are several times slower than these on a single vector.
+                routine = self._trmv if multiply else self._trsv
+                out = routine(self._T1, x.ravel(), lower=lower, trans=transposed, diag=lower, overwrite_x=True)
+            else:
+                routine = self._trmm if multiply else self._trsm
+                out = routine(1.0, self._T1, x, lower=lower, trans_a=transposed, diag=lower, overwrite_b=True)
         return np.asarray(out, dtype=np.float64).reshape(x.shape)

@@ -64,8 +64,8 @@ _MOST_CG_STEPS = 20
 _ARMIJO = 1e-4
 _LONGEST = 4.0
 _SHORTEST = 1e-10
-# Up to here factors are made in some hundredths of a second by one thread, and two that share a busy core take longer.
-_SMALL = 1_000
+# Up to here A is made in some tenths of a second by one thread, and the threads of BLAS would go on spinning after it.
+_SMALL = 3_000
 _PATIENCE = 2  # steps in a row that change the objective by no more than rounding
 
 
@@ -186,9 +186,9 @@ def newton(
             mu = max(last, _first_penalty(coordinates, operator, h) if iteration == 1 else mu / _FALL)
         with single_threaded_blas() if coordinates.M <= _SMALL else nullcontext():
             coordinates.update(mu, _center_weight(h, center_rows, coordinates.M))
-            wanted = None if cg_steps is None else _number(cg_steps, iteration)
-            direction = model.direction(mu, wanted)
-            t, before, after = model.line_search(direction, mu, rounding)
+        wanted = None if cg_steps is None else _number(cg_steps, iteration)
+        direction = model.direction(mu, wanted)
+        t, before, after = model.line_search(direction, mu, rounding)
         predicted = np.maximum(-0.5 * direction.slope, 0) / np.maximum(before, np.finfo(np.float64).tiny)
         model.u = model.u + t * direction.d
         largest, at_last = float(predicted.max(initial=0.0)), mu == last and len(stages) == 1
@@ -280,13 +280,14 @@ class _Model:
 
     def direction(self, mu: float, steps: int | None) -> _Direction:
         """Solve H d = -g by CG, preconditioned with A, for `steps` steps or to its accuracy."""
-        B, f, y = self.B, self.f, self.y
+        B, f = self.B, self.f
+        curvature_at_f = self.loss.curvature_at(self.y, f)
         g = Whitening.backward(B, self.s, self.halfway, mu)
         Kp, Kd, d, r = np.empty_like(f), np.zeros_like(f), np.zeros_like(g), -g
 
         def curved(rows: slice, T: Array) -> Array:
             Kp[rows] = T
-            return self.weighted(self.loss.curvature(y[rows], f[rows], T), rows)
+            return self.weighted(curvature_at_f(rows, T), rows)
 
         p = z = B.solve_A(B.solve_At(r))
         rz = first = self.total(r * z)
