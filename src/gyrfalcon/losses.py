@@ -108,6 +108,10 @@ class Loss(BaseEstimator):  # type: ignore[misc]
         """Losses to be minimised one after another, each from where the last one led to; the last is this one."""
         return [self]
 
+    def penalty_unit(self, y: Array, weight: Array | None = None) -> float:
+        """What the penalty is multiplied with, so that the unit of y does not matter where it should not."""
+        return 1.0
+
     def offset(self, y: Array, weight: Array | None = None) -> Array:
         """Numbers of shape (k,) that f is to be measured from: the best constants, or 0."""
         return np.zeros(y.shape[1])
@@ -199,12 +203,12 @@ class Huber(Loss):
 
     Parameters
     ----------
-    delta : float or "scale"
+    delta : float, array of shape (k,), or "scale"
         Where it turns linear. "scale" is 1.35 times a robust standard deviation of y (its median absolute deviation
         from the median, divided by 0.674): with that, all that is not far out costs as in least squares.
     """
 
-    def __init__(self, delta: float | Literal["scale"] = "scale") -> None:
+    def __init__(self, delta: float | ArrayLike | Literal["scale"] = "scale") -> None:
         self.delta = delta
 
     def resolve(self, y: Array, weight: Array | None = None) -> Huber:
@@ -240,17 +244,30 @@ class Quantile(Loss):
     Parameters
     ----------
     level : float or array of shape (k,)
-        Levels between 0 and 1: one for all columns, or one for each. Where there are several, predictions are put in
-        the order of the levels (rearrangement), so that quantiles never cross.
-    smoothing : float or "scale"
+        Levels between 0 and 1: one for all columns, or one for each.
+    smoothing : float, array of shape (k,), or "scale"
         s, in units of y. "scale" is 0.03 times a robust standard deviation of y: if that is at most five times the
         noise's, the smoothing widens intervals by at most 4%. For less noise choose a tenth of its standard deviation
         or less. Smaller is more exact, and takes more iterations.
+    ordered : bool
+        Whether columns are quantiles of one y: predictions are then put in the order of the levels (rearrangement), so
+        that they never cross.
+
+    Notes
+    -----
+    The loss is of the first degree in y and the penalty |f|^2 of the second, so the penalty is divided by a robust
+    standard deviation of y: the unit of y does not matter.
     """
 
-    def __init__(self, level: float | ArrayLike = 0.5, smoothing: float | Literal["scale"] = "scale") -> None:
+    def __init__(
+        self,
+        level: float | ArrayLike = 0.5,
+        smoothing: float | ArrayLike | Literal["scale"] = "scale",
+        ordered: bool = False,
+    ) -> None:
         self.level = level
         self.smoothing = smoothing
+        self.ordered = ordered
 
     def resolve(self, y: Array, weight: Array | None = None) -> Quantile:
         level = _levels(self.level)
@@ -258,12 +275,17 @@ class Quantile(Loss):
             raise ValueError(f"there are {len(level)} levels for {y.shape[1]} columns: give one, or one for each")
         given = level if level.ndim else float(level)
         if isinstance(self.smoothing, str) and self.smoothing == "scale":
-            return Quantile(given, 0.03 * _robust_deviation(y, weight))
-        return Quantile(given, _positive("smoothing", self.smoothing))
+            return Quantile(given, 0.03 * _robust_deviation(y, weight), self.ordered)
+        return Quantile(given, _positive("smoothing", self.smoothing), self.ordered)
 
     def stages(self) -> Sequence[Loss]:
         # with little smoothing few rows have any curvature, and Newton's steps are short
-        return [Quantile(self.level, factor * float(self.smoothing)) for factor in (9, 3, 1)]
+        smoothing = np.asarray(self.smoothing)
+        return [Quantile(self.level, factor * smoothing, self.ordered) for factor in (9, 3, 1)]
+
+    def penalty_unit(self, y: Array, weight: Array | None = None) -> float:
+        # the loss is of the first degree in y and the penalty of the second
+        return 1 / float(np.mean(_robust_deviation(y, weight)))
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
         return _quantiles(y, self.level, weight)
@@ -281,7 +303,7 @@ class Quantile(Loss):
 
     def inverse_link(self, f: Array) -> Array:
         level = np.asarray(self.level)
-        if level.ndim == 0 or len(level) == 1:
+        if not self.ordered or level.ndim == 0 or len(level) == 1:
             return f
         ordered = np.empty_like(f)
         ordered[:, np.argsort(level, kind="stable")] = np.sort(f, axis=1)
@@ -349,11 +371,11 @@ def as_loss(loss: Loss | str) -> Loss:
     raise ValueError(f"loss={loss!r} must be one of {', '.join(map(repr, _NAMES))}, or a gyrfalcon.losses.Loss")
 
 
-def _positive(name: str, value: Any) -> float:
-    number = np.asarray(value)
-    if number.ndim or number.dtype.kind not in "fiu" or not 0 < float(number) < np.inf:
-        raise ValueError(f'{name}={value!r} must be "scale" or a positive finite number')
-    return float(number)
+def _positive(name: str, value: Any) -> Any:
+    numbers = np.asarray(value)
+    if numbers.dtype.kind not in "fiu" or numbers.ndim > 1 or not ((numbers > 0) & (numbers < np.inf)).all():
+        raise ValueError(f'{name}={value!r} must be "scale" or positive and finite, one number or one for each column')
+    return numbers.astype(np.float64) if numbers.ndim else float(numbers)
 
 
 def _levels(value: Any) -> Array:
@@ -377,11 +399,15 @@ def _quantiles(y: Array, level: ArrayLike, weight: Array | None) -> Array:
     return out
 
 
-def _robust_deviation(y: Array, weight: Array | None) -> float:
-    """Standard deviation of y's entries that are not far out; the plain one, or 1, where most are equal."""
+def _robust_deviation(y: Array, weight: Array | None) -> Any:
+    """Standard deviation of each column's entries that are not far out: a number, or (k,) numbers.
+
+    Where most entries are equal the plain one, and where all are, a thousandth of their size.
+    """
     y = y.astype(np.float64)
     distance = np.abs(y - _quantiles(y, 0.5, weight))
-    deviation = float(_quantiles(distance, 0.5, weight).mean()) / _QUARTILE
-    if not deviation > 0:
-        deviation = float(np.sqrt(np.average(np.square(distance).mean(axis=1), weights=weight)))
-    return deviation if deviation > 0 else 1.0
+    deviation = _quantiles(distance, 0.5, weight) / _QUARTILE
+    for otherwise in (np.sqrt(np.average(np.square(distance), axis=0, weights=weight)), 1e-3 * np.abs(y).max(axis=0)):
+        deviation = np.where(deviation > 0, deviation, otherwise)
+    deviation = np.where(deviation > 0, deviation, 1e-3)
+    return float(deviation[0]) if (deviation == deviation[0]).all() else deviation

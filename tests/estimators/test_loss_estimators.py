@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, make_classification
@@ -279,7 +280,7 @@ def test_warm_start(three):
 def test_tolerance_and_its_warning(three):
     X, y = three
     with pytest.warns(ConvergenceWarning, match="still promises"):
-        classifier(tol=1e-8, max_iter=3).fit(X, y)
+        classifier(tol=1e-8, max_iter=8).fit(X, y)
     model = classifier(tol=1e-8, max_iter=50).fit(X, y)
     assert model.history_[-1]["residual"] <= 1e-8
 
@@ -459,3 +460,106 @@ def test_another_loss_in_the_next_fit(two, waves):
     X, y, _ = waves
     model = regressor(loss="huber").fit(X, 9 + y).set_params(loss="squared").fit(X, y)
     np.testing.assert_array_equal(model.predict(X), regressor().fit(X, y).predict(X))
+
+
+# ---- what goes together -------------------------------------------------------------------------------------------
+
+
+def wave(n=300):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 1))
+    return X, np.sin(2 * X[:, 0]), rng
+
+
+def test_a_warm_start_does_not_carry_coefficients_to_another_loss():
+    X, s, rng = wave()
+    y = rng.poisson(np.exp(4 + 2 * s)).astype(float)
+    model = FalkonRegressor(warm_start=True, n_centers=40, random_state=0).fit(X, y)
+    warm = model.set_params(loss="poisson").fit(X, y).predict(X)
+    cold = FalkonRegressor(loss="poisson", n_centers=40, random_state=0).fit(X, y).predict(X)
+    assert_allclose(warm, cold, rtol=1e-6)
+
+
+def test_levels_of_different_outputs_are_not_put_in_order():
+    X, s, _ = wave()
+    Y = np.column_stack([100 + s, s])
+    model = FalkonRegressor(loss=Quantile([0.1, 0.9]), n_centers=40, penalty=1e-8, random_state=0).fit(X, Y)
+    assert_allclose(model.predict(X).mean(axis=0), Y.mean(axis=0), atol=1.0)
+
+
+@pytest.mark.parametrize("loss", [Quantile(0.9), Huber()], ids=repr)
+def test_outputs_of_different_units_are_learnt_as_if_alone(loss):
+    X, s, rng = wave()
+    Y = np.column_stack([1000 * rng.standard_normal(300), s + 0.1 * rng.standard_normal(300)])
+    options = {"loss": loss, "n_centers": 40, "penalty": 1e-6, "random_state": 0, "tol": 1e-10, "max_iter": 60}
+    both = FalkonRegressor(**options).fit(X, Y)
+    assert np.ndim(getattr(both.loss_, "delta", getattr(both.loss_, "smoothing", 0))) == 1
+    alone = FalkonRegressor(**options).fit(X, Y[:, 1])
+    # the penalty is one for all outputs, so quantiles are not quite the same
+    assert_allclose(both.predict(X)[:, 1], alone.predict(X), atol=0.15)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_unit_of_y_does_not_matter_to_quantiles(unit):
+    X, s, rng = wave()
+    y = s + 0.1 * rng.standard_normal(300)
+    options = {"loss": "quantile", "quantiles": [0.1, 0.9], "n_centers": 40, "random_state": 0}
+    one, other = (FalkonRegressor(**options).fit(X, c * y).predict(X) / c for c in (1.0, unit))
+    assert_allclose(other, one, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-6, -5e4])
+def test_constant_targets_of_any_size(value):
+    X, _, _ = wave()
+    y = np.full(300, value)
+    predictions = (
+        FalkonRegressor(loss="quantile", quantiles=[0.1, 0.9], n_centers=40, random_state=0).fit(X, y).predict(X)
+    )
+    assert_allclose(predictions, value, atol=1e-3 * max(abs(value), 1.0 if value == 0 else 0.0))
+
+
+def test_probabilities_are_those_of_the_fitted_loss():
+    X, s, _ = wave()
+    model = FalkonClassifier(n_centers=40, random_state=0).fit(X, s > 0)
+    model.set_params(loss="logistic")
+    assert not hasattr(model, "predict_proba")
+    assert hasattr(model.fit(X, s > 0), "predict_proba")
+    model.set_params(loss="squared")
+    assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+
+
+def test_a_subclass_of_the_squared_loss_is_itself():
+    class Cosh(Squared):
+        def value(self, y, f):
+            return np.cosh(f - y) - 1
+
+        def gradient(self, y, f):
+            return np.sinh(f - y)
+
+        def hessian(self, y, f):
+            return np.cosh(f - y)
+
+    X, s, _ = wave()
+    assert "objective" in FalkonRegressor(loss=Cosh(), n_centers=40, random_state=0).fit(X, s).history_[0]
+
+
+def test_numbers_of_steps_from_numpy():
+    X, s, _ = wave()
+    model = FalkonRegressor(loss="huber", cg_steps=np.int64(3), n_centers=40, random_state=0).fit(X, s)
+    assert {record["cg_steps"] for record in model.history_} == {3}
+
+
+def test_a_path_that_leaves_no_step_for_the_penalty():
+    X, s, _ = wave()
+    with pytest.raises(ValueError, match="penalty_path has 20 penalties"):
+        FalkonRegressor(loss="huber", penalty_path=[1.0] * 20, n_centers=40).fit(X, s)
+    with pytest.warns(ConvergenceWarning, match="not enough to come from penalty"):
+        FalkonRegressor(loss="huber", max_iter=2, n_centers=40, random_state=0).fit(X, s)
+
+
+def test_rows_that_are_held_out_do_not_decide_where_f_starts():
+    X, _, _ = wave()
+    y = np.arange(300.0)
+    model = FalkonRegressor(loss="poisson", early_stopping=True, n_centers=40, random_state=0, validation_fraction=0.5)
+    model.fit(X, y)
+    assert model.offset_[0] != pytest.approx(np.log(y.mean()), rel=1e-12)

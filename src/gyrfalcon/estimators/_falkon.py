@@ -49,7 +49,7 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
     own_rules: ClassVar = {"preconditioner": one_of("auto", "falkon", "krill"), **NEWTON_RULES}
 
     def _solve(self, problem: Problem, random_state: np.random.RandomState, warm: bool) -> None:
-        if not isinstance(problem.attributes.get("loss_", Squared()), Squared):
+        if type(problem.attributes.get("loss_", Squared())) is not Squared:
             return self._solve_newton(problem, random_state, warm)
         space = self._subspace(problem, random_state, warm, buffers=4 if self.preconditioner == "krill" else 1)
         tol = TOLERANCES[problem.rows.dtype] if self.tol is None else float(self.tol)

@@ -51,7 +51,8 @@ NEWTON_RULES: dict[str, Rule] = {"penalty_path": optional(_penalties), "cg_steps
 
 NEWTON_WORDS = {
     "penalty": """float
-        The papers' lambda, not negative: on the mean squared error, or half of it on the mean of another loss. What is
+        The papers' lambda, not negative: on the mean squared error, or half of it on the mean of another loss (for
+        quantiles over a robust standard deviation of y, so that its unit does not matter). What is
         below an eighth of the precision of the kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x))
         cannot be told from rounding, and counts as that.""",
     "max_iter": """int
@@ -89,6 +90,11 @@ class NewtonSolver(HasNewton, NystromEstimator):
 
     def _solve_newton(self, problem: Problem, random_state: np.random.RandomState, warm: bool) -> None:
         loss, offset = problem.attributes["loss_"], problem.attributes.get("offset_")
+        if self.penalty_path is not None and len(self.penalty_path) >= self.max_iter:
+            raise ValueError(
+                f"penalty_path has {len(self.penalty_path)} penalties, one for a Newton step each, and max_iter="
+                f"{self.max_iter}: no step is left for the penalty itself"
+            )
         space = self._subspace(problem, random_state, warm)
         tol = _TOLERANCE if self.tol is None else float(self.tol)
         if problem.error is not None and offset is not None:
@@ -101,7 +107,15 @@ class NewtonSolver(HasNewton, NystromEstimator):
             info={"max_iter": self.max_iter, "n_centers": len(space.selection.points)},
             watch=self._watch(problem, space.operator, space.budget),
         )
-        if self.tol and not last.converged and not stopped:
+        assert isinstance(last, NewtonIterate)
+        if not last.at_penalty and not stopped:
+            warnings.warn(
+                f"{last.iteration} Newton steps were not enough to come from penalty={last.penalty:g} down to the one "
+                f"asked for: raise max_iter={self.max_iter}",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        elif self.tol and not last.converged and not stopped:
             warnings.warn(
                 f"a Newton step still promises a decrease of {last.residual:.1e} after {last.iteration} steps, above "
                 f"tol={tol:g}: raise max_iter={self.max_iter}, the penalty or tol",
@@ -125,7 +139,7 @@ class NewtonSolver(HasNewton, NystromEstimator):
             problem.targets.astype(problem.rows.dtype, copy=False),
             loss,
             preconditioner,
-            self.penalty,
+            self.penalty * loss.penalty_unit(problem.targets, problem.weight),
             max_iter=self.max_iter,
             tol=tol,
             weight=problem.weight,

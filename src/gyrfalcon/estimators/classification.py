@@ -82,7 +82,7 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
             weight = self._with_class_weight(weight, classes, codes)
             loss = self._make_loss(len(classes))
             as_columns = _indicators if loss is not None and loss.coupled else _signs
-            error = _share_wrong if loss is None or isinstance(loss, Squared) else partial(mean_loss, loss)
+            error = _share_wrong if loss is None or type(loss) is Squared else partial(mean_loss, loss)
             held = self._check_validation(X_val, y_val)
             held_targets = None
             if held is not None:
@@ -98,7 +98,8 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
             problem.flat = len(classes) == 2
             problem.attributes = {"classes_": classes} | ({} if loss is None else {"loss_": loss})
             warm = getattr(self, "warm_start", False) and hasattr(self, "coef_")
-            self._solve(problem, random_state, warm and np.array_equal(self.classes_, classes))
+            same = warm and np.array_equal(self.classes_, classes) and type(getattr(self, "loss_", None)) is type(loss)
+            self._solve(problem, random_state, same)
         return self
 
     def _with_class_weight(self, weight: Array | None, classes: Array, codes: Array) -> Array | None:
@@ -236,7 +237,7 @@ class FalkonClassifier(Classification, FalkonBase):
         return loss.resolve(targets)
 
     def _probabilistic(self) -> None:
-        loss = as_loss(self.loss)
+        loss = getattr(self, "loss_", None) or as_loss(self.loss)
         if not loss.probabilities:
             raise AttributeError(
                 f'{type(loss).__name__} gives no probabilities: use loss="logistic", or fit '

@@ -80,12 +80,17 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[m
                 if held_targets.shape[1] != targets.shape[1]:
                     raise ValueError(f"y_val has shape {y_val.shape} and y has shape {y.shape}: outputs must agree")
             random_state = check_random_state(self.random_state)
-            error = _root_mean_square if loss is None or isinstance(loss, Squared) else partial(mean_loss, loss)
+            error = _root_mean_square if loss is None or type(loss) is Squared else partial(mean_loss, loss)
             problem = self._problem(X, targets, weight, held, held_targets, error, None, random_state)
             problem.flat = y.ndim == 1 and not np.ndim(cast(Any, getattr(self, "quantiles", 0)))
             if loss is not None:
-                problem.attributes = {"loss_": loss, "offset_": loss.offset(targets, weight)}
-            self._solve(problem, random_state, warm=getattr(self, "warm_start", False) and hasattr(self, "coef_"))
+                # held out rows have no say in it
+                loss = self._make_loss(problem.targets, problem.weight) or loss
+                offset = loss.offset(problem.targets, problem.weight)
+                problem.attributes = {"loss_": loss, "offset_": offset}
+            warm = getattr(self, "warm_start", False) and hasattr(self, "coef_")
+            # coefficients mean something else to another loss
+            self._solve(problem, random_state, warm and type(getattr(self, "loss_", None)) is type(loss))
         return self
 
     def predict(self, X: Any) -> Array:
@@ -216,13 +221,13 @@ class FalkonRegressor(Regression, FalkonBase):
             if self.loss == "logistic":
                 raise ValueError('loss="logistic" is for labels: use FalkonClassifier')
             if self.quantiles is not None:
-                loss = Quantile(self.quantiles)
+                loss = Quantile(self.quantiles, ordered=True)
         loss.check(targets)
         return loss.resolve(targets, weight)
 
     def _predict(self, X: Any) -> Array:
         f = super()._predict(X)
-        if isinstance(self.loss_, Squared):
+        if type(self.loss_) is Squared:
             return f
         columns = f.reshape(len(f), -1) + self.offset_.astype(f.dtype)
         return self.loss_.inverse_link(columns).reshape(f.shape)

@@ -43,6 +43,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -86,12 +87,15 @@ class NewtonIterate(Iterate):
         Newton's, of the mean: the square root of twice the predicted decrease, over n.
     cg_steps : int
         Steps of conjugate gradient.
+    at_penalty : bool
+        Whether the step was made for the penalty and the loss asked for, and not for one on the way there.
     """
 
     penalty: float = 0.0
     objective: float = float("nan")
     decrement: float = 0.0
     cg_steps: int = 0
+    at_penalty: bool = True
 
     @property
     def details(self) -> dict[str, Any]:
@@ -208,6 +212,7 @@ def newton(
             objective=float((after.sum() + 0.5 * (last - mu) * model.square_norm()) / coordinates.n),
             decrement=float(np.sqrt(np.maximum(-direction.slope, 0).sum() / coordinates.n)),
             cg_steps=direction.steps,
+            at_penalty=at_last,
             _coef=partial(_coefficients, coordinates, model.u),
         )
         stuck = not t.any() or largest <= rounding or waiting >= _PATIENCE
@@ -371,5 +376,5 @@ def _coefficients(B: Preconditioner, u: Vectors) -> Vectors:
     return Whitening.forward(B, u)[0]
 
 
-def _number(cg_steps: int | Sequence[int], iteration: int) -> int:
-    return cg_steps if isinstance(cg_steps, int) else cg_steps[min(iteration, len(cg_steps)) - 1]
+def _number(cg_steps: Any, iteration: int) -> int:
+    return int(cg_steps) if isinstance(cg_steps, Integral) else cg_steps[min(iteration, len(cg_steps)) - 1]
