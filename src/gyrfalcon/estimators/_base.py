@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from ..callbacks import CallbackList, NoImprovement
 from ..display import progress_callback
-from ..kernels import Kernel
+from ..kernels import Kernel, KernelFunction, as_kernel
 from ..operator import KernelOperator
 from ..persistence import SaveMixin
 from ..solvers import Iterate
@@ -25,6 +25,10 @@ from ..sources import ArrayRows, Rows
 from ._parameters import HasKernel, Rule, check_parameters
 
 Array = NDArray[Any]
+
+
+# Residuals at which more iterations change nothing that can be seen in predictions of that precision
+TOLERANCES = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}
 
 
 @dataclass
@@ -323,3 +327,16 @@ def powers_of_two(targets: Array) -> Array:
     largest = np.maximum(targets.max(axis=0), -targets.min(axis=0)).astype(np.float64)
     powers: Array = np.ldexp(1.0, np.frexp(largest)[1] - 1)
     return powers
+
+
+def resolved(kernel: Kernel | str | KernelFunction, points: Array, weight: Array | None) -> Kernel:
+    """The kernel, with what depends on the data worked out from weighted points as from repeated ones."""
+    return as_kernel(kernel).resolve(points if weight is None else _spread(points, weight))
+
+
+def _spread(points: Array, weight: Array) -> Array:
+    """Two rows with the mean and the variance of weighted points, for what a kernel works out from the data."""
+    share = weight / weight.sum()
+    mean = share @ points.astype(np.float64)
+    deviation = np.sqrt(share @ np.square(points - mean))
+    return np.stack([mean - deviation, mean + deviation])

@@ -14,24 +14,17 @@ from ..operator import KernelOperator
 from ..solvers import NystromPath
 from ..sources import Rows
 from ._base import Estimator, KernelExpansion, Problem, recording
-from ._parameters import HasPenalty, Rule, number, one_of, optional, parameters
+from ._parameters import HasPenalty, Rule, number, numbers, one_of, optional, parameters
 
 Array = NDArray[Any]
 
 _PREDICTIONS = 1 << 25  # entries of the validation rows' predictions by several penalties that are held at a time
 
 
-def _penalties(name: str, value: Any) -> None:
-    try:
-        numbers = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        numbers = np.empty(0)
-    if numbers.ndim != 1 or not numbers.size or not (np.isfinite(numbers).all() and (numbers >= 0).all()):
-        raise ValueError(f"{name}={value!r} must be None or a list of at least one finite number, none negative")
-
-
 CHOICE_RULES: Mapping[str, Rule] = {
-    "penalties": optional(_penalties),
+    "penalties": optional(
+        numbers(lambda x: 0 <= x < np.inf, "None or a list of at least one finite number, none negative")
+    ),
     "choose_by": one_of(None, "validation", "gcv", "loo"),
     "min_decrease": number(lambda x: 0 <= x < 1, "a number of at least 0 and less than 1"),
 }

@@ -16,15 +16,12 @@ from .._memory import available_memory
 from ..losses import Squared
 from ..preconditioner import Krill, Preconditioner
 from ..solvers import Iterate, conjugate_gradient
-from ._base import Problem
+from ._base import TOLERANCES, Problem
 from ._newton import NEWTON_RULES, NewtonSolver
 from ._nystrom import Subspace
 from ._parameters import HasCenters, HasPenalty, HasResources, HasValidation, one_of, parameters
 
 Array = NDArray[Any]
-
-# Residuals at which more iterations change nothing that can be seen in predictions of that precision
-TOLERANCES = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}
 
 # Where a few rows far from the others decide much, uniform centers miss them. After 4 iterations that can be seen: the
 # condition number is 42 to 91 and the residual 0.6 to 2 (cpusmall with penalties 1e-9 and 6e-7), where otherwise they

@@ -14,7 +14,7 @@ from ..centers import Given, Selection, as_centers
 from ..kernels import as_kernel
 from ..operator import KernelOperator
 from ..sources import Rows
-from ._base import KernelExpansion, Problem, powers_of_two
+from ._base import KernelExpansion, Problem, powers_of_two, resolved
 from ._parameters import HasCenters
 
 Array = NDArray[Any]
@@ -81,7 +81,7 @@ class NystromEstimator(HasCenters, KernelExpansion):
             )
         budget = max(0, parse_memory(self.memory_budget) - factor_bytes)
         operator = KernelOperator(
-            as_kernel(self.kernel).resolve(points if center_weight is None else spread(points, center_weight)),
+            resolved(self.kernel, points, center_weight),
             rows,
             points,
             n_jobs=self.n_jobs,
@@ -131,11 +131,3 @@ class NystromEstimator(HasCenters, KernelExpansion):
 def default_n_centers(n: int) -> int:
     """Centers for n rows: a few times sqrt(n), as Theorem 3 of the FALKON paper asks for, up to logarithms."""
     return min(n, max(1_000, math.isqrt(25 * n)), _LARGEST_DEFAULT)
-
-
-def spread(points: Array, weight: Array) -> Array:
-    """Two rows with the mean and the variance of weighted points, for what a kernel works out from the data."""
-    share = weight / weight.sum()
-    mean = share @ points.astype(np.float64)
-    deviation = np.sqrt(share @ np.square(points - mean))
-    return np.stack([mean - deviation, mean + deviation])

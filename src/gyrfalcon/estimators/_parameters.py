@@ -68,6 +68,21 @@ def number(holds: Callable[[float], bool], words: str) -> Rule:
     return check
 
 
+def numbers(holds: Callable[[float], bool], words: str, *, empty: bool = False, scalar: bool = False) -> Rule:
+    """A list of real numbers for each of which `holds` is true; if asked for also none, or a single number."""
+
+    def check(name: str, value: Any) -> None:
+        try:
+            given = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            given = np.full((1, 1), np.nan)
+        fits = given.ndim == 1 or (scalar and given.ndim == 0)
+        if not fits or not (empty or given.size) or not all(map(holds, given.ravel().tolist())):
+            raise ValueError(f"{name}={value!r} must be {words}")
+
+    return check
+
+
 def one_of(*choices: Any) -> Rule:
     """One of a few strings (or None)."""
 

@@ -13,7 +13,7 @@ from ..kernels import as_kernel
 from ..operator import KernelOperator
 from ..persistence import register
 from ..solvers.eigenpro import eigenpro, top_eigensystem
-from ._base import KernelExpansion, Problem, powers_of_two
+from ._base import TOLERANCES, KernelExpansion, Problem, powers_of_two
 from ._parameters import HasResources, HasValidation, documented, integer, optional, parameters, positive
 from .regression import Regression
 
@@ -164,7 +164,7 @@ class EigenProRegressor(Regression, HasResources, HasValidation, HasEigenPro, Ke
         batch_size = min(n, system.batch_size if self.batch_size is None else int(self.batch_size))
         step = system.step(batch_size) if isinstance(self.step, str) else float(self.step)
         scale = powers_of_two(problem.targets)
-        tol = (1e-6 if rows.dtype == np.float32 else 1e-10) if self.tol is None else float(self.tol)
+        tol = TOLERANCES[rows.dtype] if self.tol is None else float(self.tol)
         last, stopped = self._follow(
             eigenpro(
                 operator,

@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._memory import available_memory, format_bytes, parse_memory
-from ..kernels import Kernel, as_kernel
 from ..operator import KernelOperator
 from ..persistence import register
 from ..solvers import ExactPath, exact_ridge, kernel_descent
 from ..solvers.lanczos import lanczos
 from ..sources import ArrayRows
-from ._base import KernelExpansion, Problem, powers_of_two, recording
+from ._base import KernelExpansion, Problem, powers_of_two, recording, resolved
 from ._choices import (
     CHOICE_RULES,
     CHOICE_WORDS,
@@ -28,7 +27,6 @@ from ._choices import (
     StopsEarly,
     stable_step,
 )
-from ._nystrom import spread
 from ._parameters import HasPenalty, HasResources, documented, integer, one_of, optional, parameters, positive
 from .regression import Regression
 
@@ -143,7 +141,7 @@ class ExactRegressor(Regression, HasResources, StopsEarly, HasSteps, ChoosesPena
         n, budget = problem.rows.shape[0], parse_memory(self.memory_budget)
         points = problem.rows.take(np.arange(n))
         operator = KernelOperator(
-            _resolved(self.kernel, points, problem.weight),
+            resolved(self.kernel, points, problem.weight),
             problem.rows,
             points,
             n_jobs=self.n_jobs,
@@ -271,7 +269,7 @@ class DivideAndConquerRegressor(Regression, HasResources, HasPenalty, HasPartiti
             raise ValueError(f"n_partitions={m} must be at most the number of rows that count, {n}")
         order = random_state.permutation(n)
         points = problem.rows.take(order)
-        kernel = _resolved(self.kernel, points, None if problem.weight is None else problem.weight[order])
+        kernel = resolved(self.kernel, points, None if problem.weight is None else problem.weight[order])
         scale = powers_of_two(problem.targets)
         y = (problem.targets / scale)[order]
         weight = None if problem.weight is None else problem.weight[order]
@@ -308,11 +306,6 @@ def _counting(problem: Problem) -> Problem:
 
 def _mean_one(weight: Array) -> Array:
     return np.asarray(weight / weight.mean())
-
-
-def _resolved(kernel: Any, points: Array, weight: Array | None) -> Kernel:
-    """The kernel, with what depends on the data worked out from weighted points as from repeated ones."""
-    return as_kernel(kernel).resolve(points if weight is None else spread(points, weight))
 
 
 def _least_penalty(operator: KernelOperator, dtype: Any = None) -> float:

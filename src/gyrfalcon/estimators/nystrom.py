@@ -25,7 +25,7 @@ from ..solvers import (
     largest_eigenvalue,
     stochastic_gradient,
 )
-from ._base import Problem
+from ._base import TOLERANCES, Problem
 from ._choices import (
     CHOICE_RULES,
     CHOICE_WORDS,
@@ -35,7 +35,6 @@ from ._choices import (
     safe_step,
     stable_step,
 )
-from ._falkon import TOLERANCES
 from ._nystrom import NystromEstimator, Subspace
 from ._parameters import HasResources, HasValidation, documented, integer, one_of, optional, parameters, positive
 from .regression import Regression

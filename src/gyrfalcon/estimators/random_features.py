@@ -13,13 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._memory import available_memory, format_bytes, parse_memory
 from ..feature_maps import FeatureMap
-from ..kernels import Kernel, as_kernel
+from ..kernels import Kernel
 from ..persistence import register
 from ..random_features import FeatureCoordinates, feature_operator, normal_equations, sample_of, solve_ridge
 from ..solvers import Iterate, stochastic_gradient
 from ..sources import Rows
-from ._base import Estimator, Problem, powers_of_two
-from ._nystrom import spread
+from ._base import Estimator, Problem, powers_of_two, resolved
 from ._parameters import (
     HasPenalty,
     HasResources,
@@ -132,7 +131,7 @@ class RandomFeaturesBase(HasResources, HasValidation, HasFeatureSolver, HasFeatu
         rows, weight = problem.rows, problem.weight
         sample = sample_of(rows, random_state, weight)
         points = rows.take(sample)
-        kernel = as_kernel(self.kernel).resolve(points if weight is None else spread(points, weight[sample]))
+        kernel = resolved(self.kernel, points, None if weight is None else weight[sample])
         features = kernel.random_features(int(self.n_components), rows.shape[1], random_state, self.orthogonal)
         features = features.astype(rows.dtype)
         scale = powers_of_two(problem.targets)

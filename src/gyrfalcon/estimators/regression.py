@@ -17,7 +17,7 @@ from ..persistence import register
 from ._base import Estimator
 from ._falkon import FalkonBase
 from ._newton import NEWTON_WORDS, mean_loss
-from ._parameters import documented, optional, parameters
+from ._parameters import documented, numbers, optional, parameters
 
 Array = NDArray[Any]
 
@@ -107,13 +107,7 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[m
         return self._predict(X)
 
 
-def _quantile_levels(name: str, value: Any) -> None:
-    try:
-        levels = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        levels = np.empty(0)
-    if levels.ndim > 1 or not levels.size or not ((levels > 0) & (levels < 1)).all():
-        raise ValueError(f"{name}={value!r} must be None, a number between 0 and 1, both excluded, or a list of them")
+_LEVELS = numbers(lambda x: 0 < x < 1, "None, a number between 0 and 1, both excluded, or a list of them", scalar=True)
 
 
 @register
@@ -196,7 +190,7 @@ class FalkonRegressor(Regression, FalkonBase):
     loss: str | Loss = "squared"
     quantiles: float | ArrayLike | None = None
 
-    own_rules: ClassVar = {**FalkonBase.own_rules, "quantiles": optional(_quantile_levels)}
+    own_rules: ClassVar = {**FalkonBase.own_rules, "quantiles": optional(_LEVELS)}
     loss_: ClassVar[Loss]
     offset_: ClassVar[Array]
 
