@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 
 import gyrfalcon
 from gyrfalcon import cli, demo
-from gyrfalcon.cli import Command, main
+from gyrfalcon.cli import Command, UsageError, main, make_parser
 
 SMALL = ["demo", "--rows", "3000", "--centers", "100"]
 
@@ -74,6 +76,41 @@ def test_every_command_has_help(command, capsys):
     assert command.help.split()[0] in capsys.readouterr().out
 
 
+def examples(text):
+    """The commands in a help text."""
+    return [line.strip() for line in text.replace("\\\n", "").splitlines() if line.startswith("  gyrfalcon ")]
+
+
+def help_of(arguments, capsys):
+    with pytest.raises(SystemExit):
+        main([*arguments, "--help"])
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "inspect"])
+def test_examples_of_help_can_be_typed(command, capsys):
+    found = examples(help_of([command], capsys))
+    assert len(found) >= 2
+    for line in found:
+        words = shlex.split(line.partition("|")[0])
+        assert words[1] == command
+        arguments = make_parser().parse_args(words[1:])
+        assert callable(arguments.run)
+
+
+def test_the_list_of_commands(capsys):
+    text = help_of([], capsys)
+    assert all(f"\n    {command.name} " in text for command in cli.COMMANDS)
+    assert [line.split()[1] for line in examples(text)] == ["fit", "evaluate", "predict"]
+
+
+def test_defaults_are_told(capsys):
+    text = " ".join(help_of(["fit"], capsys).split())
+    for name, default in (("penalty", "1e-06"), ("random-state", "0"), ("max-iter", "20"), ("kernel", "gaussian")):
+        assert f"(default: {default})" in text.partition(f"--{name} ")[2].partition(" --")[0]
+    assert "(default: None)" not in text
+
+
 def test_versions(capsys):
     assert main(["versions"]) == 0
     assert f"gyrfalcon: {gyrfalcon.__version__}" in capsys.readouterr().out
@@ -113,6 +150,34 @@ def test_an_error_is_one_line(error, capsys):
     assert capsys.readouterr().err == "gyrfalcon: error: n is odd\n"
     with pytest.raises(type(error)):
         main(["try", "--traceback"], command_that(fail))
+
+
+def test_options_that_do_not_go_together_are_2(capsys):
+    def fail(arguments):
+        raise UsageError("--this and --that: choose one")
+
+    assert main(["try"], command_that(fail)) == 2
+    assert capsys.readouterr().err == "gyrfalcon: error: --this and --that: choose one\n"
+
+
+def test_an_error_proposes_columns_as_they_are_typed(capsys):
+    def fail(arguments):
+        raise ValueError("not numbers:\nchoose features=['a', 'b c'] or\nfeatures=[...]")
+
+    assert main(["try"], command_that(fail)) == 1
+    said = "not numbers: choose --features a,b c or --features A,B,..."
+    assert capsys.readouterr().err == f"gyrfalcon: error: {said}\n"
+
+
+def test_a_warning_is_one_line(capsys):
+    def warn(arguments):
+        warnings.warn("n is\nodd", UserWarning, stacklevel=1)
+        return 0
+
+    before = warnings.showwarning
+    assert main(["try"], command_that(warn)) == 0
+    assert capsys.readouterr().err == "gyrfalcon: warning: n is odd\n"
+    assert warnings.showwarning is before
 
 
 def test_a_bug_is_not_hidden():

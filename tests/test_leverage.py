@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gyrfalcon import leverage
 from gyrfalcon.kernels import Gaussian, Kernel, Laplacian, Linear, Sigmoid
 from gyrfalcon.leverage import effective_dimension, leverage_scores
 
@@ -190,9 +189,9 @@ def test_a_kernel_without_any_positive_value():
 
 
 def test_memory(monkeypatch):
-    monkeypatch.setattr(leverage, "available_memory", lambda: 10**6)
+    monkeypatch.setattr("gyrfalcon._memory.available_memory", lambda: 10**6)
     X = np.zeros((1000, 2))
-    with pytest.raises(MemoryError, match=r"a 1000 x 1000 kernel matrix takes 8 MB and 1 MB are .* method=\"bless\""):
+    with pytest.raises(MemoryError, match=r"a 1000 x 1000 kernel matrix takes 8 MB, and 1 MB are .* method=\"bless\""):
         leverage_scores(X, "gaussian", 1e-2)
     assert effective_dimension(X, "gaussian", 1e-2, random_state=0) == pytest.approx(1 / 1.01, rel=0.1)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -194,6 +195,26 @@ def test_values_survive_as_parameter_and_as_attribute(value, path):
 )
 def test_any_nesting_survives(value, path):
     same(value, round_trip(ToyModel(extra=value).fit(), path).extra)
+
+
+@pytest.mark.parametrize("make", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_sparse_matrices_survive(make, index, path):
+    data, indices, indptr = np.array([1.5, -2.0, 3.0], np.float32), np.array([9, 2, 70_000_000]), np.array([0, 1, 1, 3])
+    matrix = make((data, indices.astype(index), indptr.astype(index)), shape=(3, 100_000_000))
+    loaded = round_trip(ToyModel(extra=[matrix]).fit(thing_=matrix), path)
+    for other in (loaded.extra[0], loaded.thing_):
+        assert isinstance(other, scipy.sparse.csr_array)
+        assert other.shape == matrix.shape
+        assert other.dtype == np.float32
+        for name in ("data", "indices", "indptr"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(matrix, name))
+    assert path.stat().st_size < 10_000
+
+
+def test_other_sparse_formats_are_refused(path):
+    with pytest.raises(TypeError, match="cannot go into a model file"):
+        ToyModel(extra=scipy.sparse.eye_array(3, format="csc")).fit().save(path)
 
 
 def test_names_of_arrays_do_not_collide(path):
@@ -627,6 +648,43 @@ def test_headers(path, metadata, message):
 def test_hostile_models(path, model, message):
     forge(path, model, {"c": C})
     refused(path, message)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, None),
+        ({"__csr__": [2]}, "where the shape of a sparse matrix should be"),
+        ({"__csr__": [2, -3]}, "where the shape of a sparse matrix should be"),
+        ({"__csr__": [2.0, 3]}, "where the shape of a sparse matrix should be"),
+        ({"__csr__": None}, "where the shape of a sparse matrix should be"),
+        ({"__csr__": [3, 3]}, "whose rows do not fit"),
+        ({"__csr__": [2, 2]}, "indices outside its 2 columns"),
+        ({"__csr__": [2, 2**70]}, "malformed value"),
+        ({"data": 3}, "whose parts are not arrays"),
+        ({"data": np.ones((2, 1))}, "whose parts are not arrays"),
+        ({"data": np.ones(3)}, "whose rows do not fit"),
+        ({"indices": np.array([0, -1])}, "indices outside its 3 columns"),
+        ({"indices": np.array([0, 2**40])}, "indices outside its 3 columns"),
+        ({"indices": np.array([0.0, 1.0])}, "of the wrong types"),
+        ({"indices": np.array([0, 1], dtype=np.int32)}, "of the wrong types"),
+        ({"indptr": np.array([0, 5, 2])}, "whose rows do not fit"),
+        ({"indptr": np.array([-1, 1, 2])}, "whose rows do not fit"),
+        ({"indptr": np.array([0, 1, 9])}, "whose rows do not fit"),
+        ({"indptr": np.array([0, 2])}, "whose rows do not fit"),
+        ({"more": 1}, "where an object with __csr__, data, indices, indptr should be"),
+    ],
+    ids=repr,
+)
+def test_hostile_sparse_matrices(change, message, path):
+    """Compiled code follows these indices, so none may lead outside."""
+    node = {"__csr__": [2, 3], "data": np.ones(2), "indices": np.array([0, 2]), "indptr": np.array([0, 1, 2])} | change
+    tensors = {name: part for name, part in node.items() if isinstance(part, np.ndarray)}
+    forge(path, model_with(node | {name: {"__tensor__": name} for name in tensors}), {"c": C} | tensors)
+    if message is None:
+        np.testing.assert_array_equal(load(path).extra.toarray(), [[1, 0, 0], [0, 0, 1]])
+    else:
+        refused(path, message)
 
 
 def test_deep_values(path):

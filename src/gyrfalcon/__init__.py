@@ -5,6 +5,7 @@ from importlib.metadata import version as _version
 
 from . import callbacks, centers, kernels, losses
 from ._show_versions import show_versions
+from .checkpoints import Checkpoint, CheckpointError
 from .estimators import (
     DivideAndConquerRegressor,
     EigenProRegressor,
@@ -19,7 +20,9 @@ from .estimators import (
 from .leverage import effective_dimension, leverage_scores
 from .operator import KernelOperator
 from .persistence import ModelFileError, load, save
+from .predictions import write_predictions
 from .random_features import RandomFeatures
+from .sources.files import open
 from .theory import suggest
 
 try:
@@ -28,6 +31,8 @@ except PackageNotFoundError:  # run from a checkout that is not installed
     __version__ = "unknown"
 
 __all__ = [
+    "Checkpoint",
+    "CheckpointError",
     "DivideAndConquerRegressor",
     "EigenProRegressor",
     "ExactRegressor",
@@ -47,7 +52,9 @@ __all__ = [
     "leverage_scores",
     "load",
     "losses",
+    "open",
     "save",
     "show_versions",
     "suggest",
+    "write_predictions",
 ]

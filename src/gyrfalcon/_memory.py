@@ -77,6 +77,31 @@ def parse_memory(budget: int | float | str) -> int:
     return int(budget)
 
 
+def limit_of(budget: int | float | str) -> int:
+    """Bytes that a budget allows for what a fit cannot do without: all that is available, if it does not say."""
+    asked = 0 if budget == "auto" else parse_memory(budget)
+    return asked or available_memory()
+
+
+def require(budget: int | float | str, size: int, what: str, remedy: str) -> None:
+    """Raise MemoryError if `size` bytes do not fit the budget: `what` needs them, and `remedy` says what to do.
+
+    Examples
+    --------
+    >>> from gyrfalcon._memory import require
+    >>> require("1GB", 2 * 10**9, "the matrix takes 2 GB", "take fewer rows")
+    Traceback (most recent call last):
+    MemoryError: the matrix takes 2 GB, and memory_budget='1GB' allows 1 GB: take fewer rows
+    """
+    limit = limit_of(budget)
+    if size > limit:
+        if budget == "auto" or parse_memory(budget) == 0:
+            room = f"{format_bytes(limit)} are available"
+        else:
+            room = f"memory_budget={budget!r} allows {format_bytes(limit)}"
+        raise MemoryError(f"{what}, and {room}: {remedy}")
+
+
 def format_bytes(count: int) -> str:
     """A count of bytes for people.
 

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -45,6 +46,8 @@ _TYPES: dict[str, type] = {**_SCALAR_TYPES, "float": float}
 _MAX_DEPTH = 50
 # Fixed-width strings take length x longest, so a short list with one long entry could ask for any amount of memory.
 _MAX_STRINGS = 256 * 2**20
+
+_CSR_ARRAYS = ("data", "indices", "indptr")
 
 _registry: dict[str, type] = {}
 
@@ -127,7 +130,7 @@ class Encoder:
         params = {
             name: None if isinstance(value, np.random.RandomState | np.random.Generator) else value
             for name, value in estimator.get_params(deep=False).items()
-            if name != "callbacks"
+            if name not in ("callbacks", "checkpoint")
         }
         attributes = {name: value for name, value in vars(estimator).items() if _is_fitted_name(name)}
         return {
@@ -153,6 +156,8 @@ class Encoder:
             return {"__scalar__": value.dtype.name, "value": self.value(value.item(), where, depth + 1)}
         if kind in (np.ndarray, np.memmap):
             return self.array(value, where, depth)
+        if scipy.sparse.issparse(value) and value.format == "csr" and value.ndim == 2:
+            return self.csr(value, where, depth)
         if kind is list:
             return self.items(value, where, depth)
         if kind is tuple:
@@ -206,6 +211,10 @@ class Encoder:
         # safetensors copies memory from an address, without regard to strides. (ascontiguousarray would make 0-d 1-d.)
         self.tensors[name] = np.require(array, requirements="C")
         return tensor
+
+    def csr(self, matrix: Any, where: str, depth: int) -> dict[str, Any]:
+        parts = {name: getattr(matrix, name) for name in _CSR_ARRAYS}
+        return {"__csr__": [int(size) for size in matrix.shape], **self.fields(parts, f"{where}.", depth)}
 
     def refuse(self, value: Any, where: str, why: str) -> NoReturn:
         kind, _, name = where.partition(".")
@@ -361,6 +370,24 @@ class Decoder:
         array = self.unused.pop(name)
         return array.T if order == "F" else array
 
+    def csr(self, node: Any, depth: int) -> Any:
+        node = self.keys(node, "__csr__", *_CSR_ARRAYS)
+        shape = node["__csr__"]
+        data, indices, indptr = (self.value(node[name], depth + 1) for name in _CSR_ARRAYS)
+        if not (isinstance(shape, list) and len(shape) == 2 and all(type(size) is int and size >= 0 for size in shape)):
+            raise ModelFileError(f"it holds {reprlib.repr(shape)} where the shape of a sparse matrix should be")
+        if not all(isinstance(part, np.ndarray) and part.ndim == 1 for part in (data, indices, indptr)):
+            raise ModelFileError("it holds a sparse matrix whose parts are not arrays")
+        if not (data.dtype.kind in "fiub" and indices.dtype == indptr.dtype and indices.dtype in (np.int32, np.int64)):
+            raise ModelFileError("it holds a sparse matrix of the wrong types")
+        # all of it, because compiled code will follow these indices
+        rows_fit = len(indptr) == shape[0] + 1 and indptr[0] == 0 and indptr[-1] == len(data) == len(indices)
+        if not (rows_fit and (indptr[1:] >= indptr[:-1]).all()):
+            raise ModelFileError("it holds a sparse matrix whose rows do not fit its numbers")
+        if len(indices) and not (indices.min() >= 0 and indices.max() < shape[1]):
+            raise ModelFileError(f"it holds a sparse matrix with indices outside its {shape[1]} columns")
+        return scipy.sparse.csr_array((data, indices, indptr), shape=tuple(shape))
+
     tags: Mapping[str, Callable[[Decoder, Any, int], Any]] = {
         "__tuple__": tuple_,
         "__dict__": dict_,
@@ -372,6 +399,7 @@ class Decoder:
         "__estimator__": nested,
         "__array__": array,
         "__tensor__": tensor,
+        "__csr__": csr,
     }
 
 

@@ -98,11 +98,15 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], n_thr
     """Yield ``function(item)`` for each item, in order, with at most a few items under way at once.
 
     An exception, KeyboardInterrupt included, cancels what has not started and waits for the blocks that run, which
-    are short; no thread outlives the call.
+    are short; no thread outlives the call. `items` is closed then if it can be: it may have a thread of its own.
     """
+    close: Callable[[], None] = getattr(items, "close", lambda: None)
     if n_threads == 1:
-        for item in items:
-            yield function(item)
+        try:
+            for item in items:
+                yield function(item)
+        finally:
+            close()
         return
     waiting: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="gyrfalcon")
@@ -115,3 +119,4 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], n_thr
             yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+        close()

@@ -325,4 +325,23 @@ class NoImprovement:
             self._waiting = 0
         else:
             self._waiting += 1
+        return self.exhausted
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether it is time to stop."""
         return self._waiting >= self.n_iter_no_change
+
+    def state(self) -> dict[str, Any]:
+        """Return what `resume` needs to go on from here."""
+        return {
+            "best": self.best,
+            "best_iteration": self.best_iteration,
+            "reference": self._reference,
+            "waiting": self._waiting,
+        }
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from where `state` was asked for."""
+        self.best, self.best_iteration = float(state["best"]), state["best_iteration"]
+        self._reference, self._waiting = float(state["reference"]), int(state["waiting"])

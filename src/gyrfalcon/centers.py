@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigvalsh, get_blas_funcs
 from sklearn.base import BaseEstimator
@@ -35,8 +36,9 @@ from sklearn.utils import check_random_state
 from ._memory import available_memory
 from .kernels import Kernel, KernelFunction
 from .leverage import RandomState, Scoring, check_count, check_memory, no_scores
+from .operator import as_points
 from .persistence import register
-from .sources import Rows, as_rows
+from .sources import Rows, as_rows, is_sparse
 
 __all__ = [
     "Bless",
@@ -165,7 +167,7 @@ class Given(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    points : array of shape (M, d)
+    points : array or sparse matrix of shape (M, d)
 
     Examples
     --------
@@ -190,17 +192,15 @@ class Given(BaseEstimator):  # type: ignore[misc]
         n_jobs: int | None = None,
     ) -> Selection:
         rows = as_rows(rows)
-        points = np.asarray(self.points)
-        if points.ndim != 2 or points.dtype.kind not in "fiu" or len(points) == 0:
+        points: Any = self.points if scipy.sparse.issparse(self.points) else np.asarray(self.points)
+        if points.ndim != 2 or points.dtype.kind not in "fiu" or points.shape[0] == 0:
             raise ValueError(
                 "centers must be a 2-D array of numbers with at least one row, not one of shape "
                 f"{points.shape} and type {points.dtype}"
             )
         if points.shape[1] != rows.shape[1]:
             raise ValueError(f"centers have {points.shape[1]} features, X has {rows.shape[1]}")
-        if not np.isfinite(points).all():
-            raise ValueError("centers contain NaN or infinity")
-        return Selection(np.array(points, dtype=rows.dtype, order="C"), sampled=False)
+        return Selection(as_points(points, rows.dtype, sparse=is_sparse(rows)).copy(), sampled=False)
 
 
 class _Chooser(BaseEstimator):  # type: ignore[misc]
@@ -219,12 +219,13 @@ class _Chooser(BaseEstimator):  # type: ignore[misc]
     ) -> Selection:
         """Choose centers; see `Centers.select`."""
         rows = as_rows(rows)
+        candidates = None if candidates is None else np.sort(candidates)
         n = rows.shape[0] if candidates is None else len(candidates)
         M = check_count("n_centers", n_centers)
         if not 0 <= penalty < np.inf:
             raise ValueError(f"penalty={penalty!r} must be a finite number, not negative")
         if n <= M:
-            indices = np.arange(n) if candidates is None else np.asarray(candidates)
+            indices = np.arange(n) if candidates is None else candidates
             return Selection(rows.take(indices), indices)
         scoring = Scoring(rows, kernel, random_state, n_jobs, candidates)
         chosen, D, n_draws, sampled = self._choose(scoring, M, float(penalty))
@@ -377,7 +378,7 @@ class RPCholesky(_Chooser):
         return pool[chosen], _voronoi(scoring, points, chosen), len(chosen), False
 
 
-def rp_cholesky(scoring: Scoring, pool: Array, M: int, block: int) -> Indices:
+def rp_cholesky(scoring: Scoring, pool: Any, M: int, block: int) -> Indices:
     """Positions in `pool` of up to M pivots, in the order they were drawn, `block` candidates at a time.
 
     Algorithm 2.2 of "Embrace rejection: kernel matrix approximation by accelerated randomly pivoted Cholesky"; a block
@@ -388,7 +389,7 @@ def rp_cholesky(scoring: Scoring, pool: Array, M: int, block: int) -> Indices:
     operator = scoring.operator(pool)
     diagonal = np.maximum(scoring.kernel.diag(pool), 0.0)
     d = diagonal.copy()
-    G = np.empty((M, len(pool)))  # K[pool, pool] is about G'G
+    G = np.empty((M, len(d)))  # K[pool, pool] is about G'G
     chosen: list[int] = []
     while len(chosen) < M and d.any():
         i = len(chosen)
@@ -472,9 +473,9 @@ class KMeansPlusPlus(_Chooser):
         operator = scoring.operator(pool)
         diagonal = scoring.kernel.diag(pool)
         least = _ROUNDING * float(np.abs(diagonal).max())
-        distance = np.full(len(pool), np.inf)
-        nearest = np.zeros(len(pool), dtype=np.intp)
-        chosen = [int(scoring.random_state.randint(len(pool)))]
+        distance = np.full(len(diagonal), np.inf)
+        nearest = np.zeros(len(diagonal), dtype=np.intp)
+        chosen = [int(scoring.random_state.randint(len(diagonal)))]
         while True:
             c = chosen[-1]
             ((_, K),) = operator.on(pool[c : c + 1]).blocks()
@@ -490,7 +491,7 @@ class KMeansPlusPlus(_Chooser):
         return positions[chosen], _shares(nearest, len(chosen)), len(chosen), False
 
 
-def _voronoi(scoring: Scoring, pool: Array, chosen: Indices) -> Array:
+def _voronoi(scoring: Scoring, pool: Any, chosen: Indices) -> Array:
     """D from the share of the pool that each center is the nearest of, in feature space."""
     centers = pool[chosen]
     half = scoring.kernel.diag(centers) / 2
@@ -531,7 +532,7 @@ def as_centers(centers: str | ArrayLike | Centers) -> Centers:
     # tables of polars and pyarrow have a `select` too, which chooses columns
     if hasattr(centers, "select") and not isinstance(centers, type) and not hasattr(centers, "__array__"):
         return cast(Centers, centers)
-    return Given(np.asarray(centers))
+    return Given(cast(Any, centers) if scipy.sparse.issparse(centers) else np.asarray(centers))
 
 
 def _own(penalty: Any, estimators: float) -> float:
@@ -560,15 +561,15 @@ def _largest_diagonal(scoring: Scoring) -> float:
     return largest
 
 
-def _resolved(scoring: Scoring, sample: Array, penalty: float, M: int) -> float:
+def _resolved(scoring: Scoring, sample: Any, penalty: float, M: int) -> float:
     """The penalty, or the larger one where the effective dimension is M / 2, by the spectrum of a uniform sample."""
-    sample = sample[:: max(1, len(sample) // _SPECTRUM_ROWS)][:_SPECTRUM_ROWS]
+    sample = sample[:: max(1, sample.shape[0] // _SPECTRUM_ROWS)][:_SPECTRUM_ROWS]
     gram = scoring.operator(sample).centers_gram()
-    spectrum = np.maximum(eigvalsh(gram, overwrite_a=True, check_finite=False), 0.0) / len(sample)
+    spectrum = np.maximum(eigvalsh(gram, overwrite_a=True, check_finite=False), 0.0) / sample.shape[0]
     if not spectrum.any():
         raise no_scores(scoring.kernel)
     low, high = max(penalty, _LEAST_PENALTY * float(spectrum.sum())), float(spectrum.sum())
-    wanted = min(_DIMENSION * M, len(sample) / 2)
+    wanted = min(_DIMENSION * M, sample.shape[0] / 2)
     if np.sum(spectrum / (spectrum + low)) <= wanted:
         return low
     for _ in range(60):

@@ -1,7 +1,8 @@
 """The command line: ``gyrfalcon COMMAND``, also ``python -m gyrfalcon COMMAND``.
 
 A command is an entry of `COMMANDS`: its name, a sentence, a function that adds its arguments to a parser, and a
-function that runs it and gives the exit code. Whatever is heavy is imported by the function that runs.
+function that runs it and gives the exit code. Those that work on files are in `gyrfalcon.commands`. Whatever is heavy
+is imported by these functions.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Results go to standard output; progress, messages and
 errors to standard error.
@@ -11,14 +12,23 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
-__all__ = ["COMMANDS", "Command", "main"]
+__all__ = ["COMMANDS", "Command", "UsageError", "main"]
 
 # What a user can cause and can read in a line. Anything else is a bug, and its traceback is what we want to see.
 _EXPECTED = (OSError, ValueError, MemoryError, ImportError, ArithmeticError)
+
+
+class UsageError(ValueError):
+    """Options that do not go together, as seen by a command that runs; the exit code is 2."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +52,16 @@ class Command:
     run: Callable[[argparse.Namespace], int]
 
 
-def _demo_arguments(parser: argparse.ArgumentParser) -> None:
-    from .demo import add_arguments
+def _in(module: str, name: str, help: str) -> Command:
+    """A command whose functions are in a module of the package."""
 
-    add_arguments(parser)
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        import_module(module, __package__).add_arguments(parser)
 
+    def run(arguments: argparse.Namespace) -> int:
+        return int(import_module(module, __package__).run(arguments))
 
-def _demo(arguments: argparse.Namespace) -> int:
-    from .demo import run
-
-    return run(arguments)
+    return Command(name, help, add_arguments, run)
 
 
 def _versions_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,12 +81,11 @@ def _versions(arguments: argparse.Namespace) -> int:
 
 
 COMMANDS: tuple[Command, ...] = (
-    Command(
-        "demo",
-        "Learn a non-linear function from a million rows, beside two models of scikit-learn.",
-        _demo_arguments,
-        _demo,
-    ),
+    _in(".commands.fit", "fit", "Learn a model from the rows of files, and write it to a file."),
+    _in(".commands.predict", "predict", "Predict for the rows of files with a model."),
+    _in(".commands.evaluate", "evaluate", "Measure how good a model is on rows whose target is known."),
+    _in(".commands.inspect", "inspect", "Show what is in a model file."),
+    _in(".demo", "demo", "Learn a non-linear function from a million rows, beside two models of scikit-learn."),
     Command(
         "versions",
         "Show the versions of gyrfalcon and what it uses, and the machine as it sees it.",
@@ -86,11 +95,32 @@ COMMANDS: tuple[Command, ...] = (
 )
 
 
+EXAMPLES = """\
+a first session:
+  gyrfalcon fit train.csv --target price --scale -o price.gyr
+  gyrfalcon evaluate price.gyr test.csv
+  gyrfalcon predict price.gyr new.csv -o predictions.csv
+
+gyrfalcon COMMAND --help tells more about each.
+"""
+
+
+class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Examples as they were written, and defaults where there is one to tell."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default is None or action.default is False:
+            return action.help
+        return super()._get_help_string(action)
+
+
 def make_parser(commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     from . import __version__
 
-    parser = argparse.ArgumentParser(prog="gyrfalcon", description="Kernel learning at scale.")
+    parser = argparse.ArgumentParser(
+        prog="gyrfalcon", description="Kernel learning at scale.", epilog=EXAMPLES, formatter_class=_Help
+    )
     parser.add_argument("--version", action="version", version=f"gyrfalcon {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in commands:
@@ -98,7 +128,7 @@ def make_parser(commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentPars
             command.name,
             help=command.help,
             description=command.help,
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            formatter_class=_Help,
         )
         command.add_arguments(sub)
         sub.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
@@ -118,7 +148,8 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     """
     arguments = make_parser(commands).parse_args(argv)
     try:
-        code: int = arguments.run(arguments)
+        with _warnings_in_a_line(arguments.traceback):
+            code: int = arguments.run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
         print("\ngyrfalcon: interrupted", file=sys.stderr)
@@ -130,6 +161,27 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     except _EXPECTED as error:
         if arguments.traceback:
             raise
-        print(f"gyrfalcon: error: {str(error) or type(error).__name__}", file=sys.stderr)
-        return 1
+        print(f"gyrfalcon: error: {_in_a_line(error)}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
     return code
+
+
+def _in_a_line(error: Exception) -> str:
+    """An error's message, with the columns that it proposes as they are typed here."""
+    message = " ".join(str(error).split()) or type(error).__name__
+    message = message.replace("features=[...]", "--features A,B,...")
+    named = r"features=\['([^\]]*)'\]"
+    return re.sub(named, lambda found: "--features " + found[1].replace("', '", ","), message)
+
+
+@contextmanager
+def _warnings_in_a_line(traceback: bool) -> Iterator[None]:
+    """Warnings without the place in the code that they came from, unless that is wanted."""
+    with warnings.catch_warnings():
+        if not traceback:
+
+            def show(message: Warning | str, *_: Any, **__: Any) -> None:
+                print(f"gyrfalcon: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+            warnings.showwarning = show
+        yield

@@ -16,11 +16,12 @@ which the native backend finds by their type. Kernels add and multiply: ``Gaussi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, clone
@@ -61,10 +62,71 @@ def _finite(name: str, value: Any) -> float:
     return float(value)
 
 
-def _total_variance(X: Array) -> float:
+def _total_variance(X: Any) -> float:
     """Sum of the features' variances; 1 where the rows do not vary at all."""
-    total = float(np.var(np.asarray(X, dtype=np.float64), axis=0).sum())
+    if sp.issparse(X):
+        total = _sparse_variance(X)
+    else:
+        total = float(np.var(np.asarray(X, dtype=np.float64), axis=0).sum())
     return total if total > 0 else 1.0
+
+
+def _sparse_variance(X: Any) -> float:
+    """Sum of the columns' variances, with nothing as long as a row: only columns that occur can vary."""
+    X = _csr64(X)
+    _, at, counts = np.unique(X.indices, return_inverse=True, return_counts=True)
+    mean = np.bincount(at, weights=X.data) / X.shape[0]
+    stored = np.square(X.data - mean[at]).sum()
+    return float(stored + ((X.shape[0] - counts) * np.square(mean)).sum()) / X.shape[0]
+
+
+def _csr64(X: Any) -> Any:
+    """`X` as CSR in float64, with numbers of the same place added."""
+    X = sp.csr_array(X, dtype=np.float64)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def _scaled(X: Any, scale: Array) -> Any:
+    """The columns of a sparse `X` times `scale`, in float64."""
+    X = _csr64(X)
+    data = X.data * (scale[0] if scale.strides == (0,) else scale[X.indices])
+    return sp.csr_array((data, X.indices, X.indptr), shape=X.shape)
+
+
+def _row_squares(X: Any) -> Array:
+    of = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    return np.asarray(np.bincount(of, weights=np.square(X.data), minlength=X.shape[0]), dtype=np.float64)
+
+
+# Of |a|^2 + |b|^2 - 2 a.b, what is below this part of |a|^2 + |b|^2 has lost 12 bits, and is summed as a difference.
+_NEAR = 1.0 / 4096
+
+
+def _sparse_distances(A: Any, B: Any) -> Array:
+    """Squared distances between the rows of two CSR matrices, which never become dense."""
+    size = _row_squares(A)[:, None] + _row_squares(B)
+    squares: Array = size - 2 * (A @ B.T).toarray()
+    for i, j in _pairs(squares < _NEAR * size):
+        squares[i, j] = _row_squares(sp.csr_array(A[i] - B[j]))
+    return squares
+
+
+def _sparse_angles(A: Any, B: Any) -> Array:
+    """The same between rows of unit length, as accurate where they are opposite as where they are the same."""
+    squares = _sparse_distances(A, B)
+    for i, j in _pairs(squares > 4 - 2 * _NEAR):
+        squares[i, j] = 4 - _row_squares(sp.csr_array(A[i] + B[j]))
+    return squares
+
+
+def _pairs(mask: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Where `mask` holds, some thousand entries at a time."""
+    i, j = np.nonzero(mask)
+    for start in range(0, len(i), 4096):
+        yield i[start : start + 4096], j[start : start + 4096]
 
 
 class Kernel(BaseEstimator):  # type: ignore[misc]
@@ -92,8 +154,8 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
         return clone(self)
 
     def scaling(self, n_features: int) -> Array:
-        """What each feature is multiplied by before anything else."""
-        return np.ones(n_features)
+        """What each feature is multiplied by before anything else; one number for all is best broadcast."""
+        return np.broadcast_to(1.0, (n_features,))
 
     def random_features(
         self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
@@ -117,16 +179,25 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
 
     def diag(self, X: Array) -> Array:
         """k(x, x) for each row of `X`."""
-        X = np.asarray(X, dtype=np.float64) * self.scaling(X.shape[1])
+        zeros = np.zeros(X.shape[0])
         if self.geometry == "distance":
-            return self.profile(np.zeros(len(X)))
-        squares = np.einsum("ij,ij->i", X, X)
+            return self.profile(zeros)
+        if sp.issparse(X):
+            squares = _row_squares(_scaled(X, self.scaling(X.shape[1])))
+        else:
+            X = np.asarray(X, dtype=np.float64) * self.scaling(X.shape[1])
+            squares = np.einsum("ij,ij->i", X, X)
         if self.geometry == "dot":
             return self.profile(squares)
-        return self.profile(np.zeros(len(X))) * squares**self.norm_power
+        return self.profile(zeros) * squares**self.norm_power
 
     def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
-        """The dense matrix k(A, B), in float64, by the plainest route: what every fast path is checked against."""
+        """The dense matrix k(A, B), in float64, by the plainest route: what every fast path is checked against.
+
+        `A` and `B` are arrays, or both CSR: then nothing but the result is dense.
+        """
+        if sp.issparse(A) or sp.issparse(B):
+            return self._sparse_call(A, B)
         A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
         scale = self.scaling(A.shape[1])
         A, B = A * scale, B * scale
@@ -137,6 +208,18 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
         K = self.profile(0.5 * cdist(_directions(A), _directions(B), "sqeuclidean"))
         norms = np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=1))
         return K * norms**self.norm_power
+
+    def _sparse_call(self, A: Any, B: Any) -> Array:
+        _both_sparse(A, B)
+        scale = self.scaling(A.shape[1])
+        A, B = _scaled(A, scale), _scaled(B, scale)
+        if self.geometry == "dot":
+            return self.profile((A @ B.T).toarray())
+        if self.geometry == "distance":
+            return self.profile(_sparse_distances(A, B))
+        norms_a, norms_b = np.sqrt(_row_squares(A)), np.sqrt(_row_squares(B))
+        K = self.profile(0.5 * _sparse_angles(_sparse_directions(A, norms_a), _sparse_directions(B, norms_b)))
+        return K * np.outer(norms_a, norms_b) ** self.norm_power
 
     def __add__(self, other: Any) -> Sum:
         return Sum(self, _operand(other))
@@ -156,6 +239,17 @@ def _directions(X: Array) -> Array:
     norms = np.linalg.norm(X, axis=1, keepdims=True)
     zero = norms == 0
     return np.hstack([X / np.where(zero, 1.0, norms), zero.astype(X.dtype)])
+
+
+def _sparse_directions(X: Any, norms: Array) -> Any:
+    data = X.data / np.repeat(np.where(norms == 0, 1.0, norms), np.diff(X.indptr))
+    unit = sp.csr_array((data, X.indices, X.indptr), shape=X.shape)
+    return sp.csr_array(sp.hstack([unit, sp.csr_array((norms == 0).astype(np.float64)[:, None])]))
+
+
+def _both_sparse(A: Any, B: Any) -> None:
+    if not (sp.issparse(A) and sp.issparse(B)):
+        raise TypeError("one of A and B is sparse and the other is not: give both sparse, or both dense")
 
 
 def _operand(other: Any) -> Kernel:
@@ -551,7 +645,11 @@ class Constant(Kernel):
         return FeatureMap.layer("identity", np.zeros((1, n_features)), 1.0, np.sqrt(self.value))
 
     def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
-        return np.full((len(np.asarray(A)), len(np.asarray(B))), float(self.value))
+        return np.full((_length(A), _length(B)), float(self.value))
+
+
+def _length(X: Any) -> int:
+    return int(X.shape[0]) if sp.issparse(X) else len(np.asarray(X))
 
 
 class _Pair(Kernel):
@@ -627,7 +725,7 @@ class CallableKernel(Kernel):
     Parameters
     ----------
     function : callable
-        Called with two 2-D arrays, from several threads at once.
+        Called with two 2-D arrays, from several threads at once; with two CSR matrices where the rows are sparse.
 
     Examples
     --------
@@ -647,19 +745,35 @@ class CallableKernel(Kernel):
         return type(self)(self.function)  # not clone: a function may be an object that should stay the same one
 
     def diag(self, X: Array) -> Array:
-        return np.array([self(row[None], row[None])[0, 0] for row in np.asarray(X)])
+        X = X if sp.issparse(X) else np.asarray(X)
+        rows = (X[i : i + 1] for i in range(X.shape[0]))
+        return np.array([self(row, row)[0, 0] for row in rows])
 
     def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
-        A, B = np.asarray(A), np.asarray(B)
-        K = np.asarray(self.function(A, B))
-        if K.shape != (len(A), len(B)):
+        if sp.issparse(A) or sp.issparse(B):
+            K, shape = self._of_sparse(A, B), (_length(A), _length(B))
+        else:
+            A, B = np.asarray(A), np.asarray(B)
+            K, shape = np.asarray(self.function(A, B)), (len(A), len(B))
+        if K.shape != shape:
             raise ValueError(
-                f"the kernel function gave an array of shape {K.shape} for {len(A)} rows and {len(B)} centers: "
-                f"it must give ({len(A)}, {len(B)})"
+                f"the kernel function gave an array of shape {K.shape} for {shape[0]} rows and {shape[1]} centers: "
+                f"it must give {shape}"
             )
         if K.dtype.kind not in "fiub":
             raise ValueError(f"the kernel function gave an array of type {K.dtype}: it must give real numbers")
         return K
+
+    def _of_sparse(self, A: Any, B: Any) -> Array:
+        _both_sparse(A, B)
+        try:
+            K = self.function(A, B)
+        except Exception as error:
+            raise ValueError(
+                f"the kernel function cannot take sparse rows ({type(error).__name__}: {error}): it is called with two "
+                "CSR matrices; use a named kernel, or dense rows"
+            ) from error
+        return K.toarray() if sp.issparse(K) else np.asarray(K)  # type: ignore[union-attr]
 
 
 _NAMES: dict[str, type[Kernel]] = {
@@ -694,3 +808,28 @@ def as_kernel(kernel: Kernel | str | KernelFunction) -> Kernel:
     if callable(kernel) and not isinstance(kernel, type):
         return CallableKernel(kernel)
     raise TypeError(f"kernel={kernel!r} must be a name, a gyrfalcon.kernels.Kernel or a callable k(A, B)")
+
+
+def linear_form(kernel: Kernel) -> tuple[float, float] | None:
+    """(a, c) if the kernel is a x.z + c.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Gaussian, Linear, linear_form
+    >>> linear_form(2.0 * Linear() + 1.0), linear_form(Linear() * Gaussian(1.0))
+    ((2.0, 1.0), None)
+    """
+    if type(kernel) is Linear:
+        return 1.0, 0.0
+    if type(kernel) is Constant:
+        return 0.0, float(kernel.value)
+    if type(kernel) not in (Sum, Product):
+        return None
+    first, second = linear_form(kernel.k1), linear_form(kernel.k2)
+    if first is None or second is None:
+        return None
+    if type(kernel) is Sum:
+        return first[0] + second[0], first[1] + second[1]
+    if first[0] != 0 and second[0] != 0:
+        return None
+    return first[0] * second[1] + second[0] * first[1], first[1] * second[1]

@@ -17,7 +17,6 @@ of nearly equal numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -29,11 +28,11 @@ from scipy.linalg import get_lapack_funcs, solve_triangular
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
-from ._memory import available_memory, format_bytes
+from ._memory import format_bytes, require
 from ._threads import single_threaded_blas
 from .kernels import Kernel, KernelFunction, as_kernel
 from .operator import KernelOperator
-from .sources import Rows, as_rows
+from .sources import Rows, as_rows, converted, subset
 
 __all__ = ["effective_dimension", "leverage_scores"]
 
@@ -163,7 +162,8 @@ class Scoring:
         n_jobs: int | None = None,
         candidates: Indices | None = None,
     ) -> None:
-        self.rows = Float64Rows(as_rows(X), candidates)
+        rows = as_rows(X)
+        self.rows = converted(rows if candidates is None else subset(rows, candidates), np.float64)
         self.n = self.rows.shape[0]
         if self.n == 0:
             raise ValueError("X has no rows: at least one is needed")
@@ -178,7 +178,7 @@ class Scoring:
         chosen = sample_without_replacement(self.n, size, random_state=self.random_state)
         return np.sort(chosen).astype(np.intp)
 
-    def sample(self, size: int) -> Array:
+    def sample(self, size: int) -> Any:
         return self.rows.take(self.indices(size))
 
     def exact(self, penalty: float) -> Array:
@@ -193,9 +193,10 @@ class Scoring:
     def pilot(self, n_pilot: int | None = None) -> Scorer:
         """Scores against uniform rows."""
         points = self.sample(_PILOT if n_pilot is None else n_pilot)
-        return Scorer(self, points, np.full(len(points), len(points) / self.n))
+        size = points.shape[0]
+        return Scorer(self, points, np.full(size, size / self.n))
 
-    def operator(self, points: Array) -> KernelOperator:
+    def operator(self, points: Any) -> KernelOperator:
         return KernelOperator(self.kernel, points, points, n_jobs=self.n_jobs, memory_budget=0)
 
     def bless(self, penalty: float, *, dimension: float = math.inf, oversampling: float = _OVERSAMPLING) -> Level:
@@ -213,9 +214,9 @@ class Scoring:
         while level.d_eff < dimension:
             mine = max(level.penalty / _STEP, penalty)
             last = mine <= penalty
-            most = max(_LARGEST_POOL if last else _LARGEST_POOL_ON_THE_WAY, 5 * len(level.score.points))
+            most = max(_LARGEST_POOL if last else _LARGEST_POOL_ON_THE_WAY, 5 * level.score.points.shape[0])
             pool = self.sample(max(_LEAST_POOL, min(most, math.ceil(oversampling * kappa / mine))))
-            share = len(pool) / self.n
+            share = pool.shape[0] / self.n
             scores = level.score(pool, mine)
             d_eff = float(scores.sum()) / share
             if not d_eff > 0:
@@ -223,7 +224,7 @@ class Scoring:
             times = oversampling if last or d_eff >= dimension else min(oversampling, _OVERSAMPLING_ON_THE_WAY)
             # P(j in J) = share * chance: in proportion to the score, and `times` d_eff rows on the whole
             chance = np.minimum(1.0, max(times, _LEAST_SET / d_eff) * scores / share)
-            kept = self.random_state.random_sample(len(pool)) < chance
+            kept = self.random_state.random_sample(pool.shape[0]) < chance
             level = Level(mine, d_eff, Scorer(self, pool[kept], share * chance[kept]))
             if last:
                 break
@@ -233,7 +234,7 @@ class Scoring:
 class Scorer:
     """Scores of any rows against the weighted set `points`, `W`. No points: k_ii / mu."""
 
-    def __init__(self, scoring: Scoring, points: Array, W: Array) -> None:
+    def __init__(self, scoring: Scoring, points: Any, W: Array) -> None:
         self.scoring = scoring
         self.points = points
         self.W = W
@@ -241,10 +242,10 @@ class Scorer:
     def __call__(self, X: Rows | ArrayLike, penalty: float) -> Array:
         rows, kernel, mu = as_rows(X), self.scoring.kernel, penalty * self.scoring.n
         scores = np.concatenate([kernel.diag(block) for block in rows.blocks(_DIAGONAL_ROWS)])
-        if len(self.points):
+        if m := self.points.shape[0]:
             operator = self.scoring.operator(self.points)
             # several threads of BLAS gain nothing on small problems, and lose much on a machine that is busy
-            small = rows.shape[0] * len(self.points) ** 2 < _SMALL
+            small = rows.shape[0] * m**2 < _SMALL
             with single_threaded_blas() if small else nullcontext():
                 L, _ = _cholesky(operator, mu * self.W)
                 for at, K in operator.on(rows).blocks():
@@ -263,32 +264,6 @@ class Level:
     penalty: float
     d_eff: float
     score: Scorer
-
-
-class Float64Rows:
-    """The rows of a source that count, in float64."""
-
-    dtype = np.dtype(np.float64)
-
-    def __init__(self, rows: Rows, index: Indices | None = None) -> None:
-        self._rows = rows
-        self._index = index
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._rows.shape[0] if self._index is None else len(self._index), self._rows.shape[1]
-
-    def blocks(self, size: int) -> Iterator[Array]:
-        if self._index is None:
-            for block in self._rows.blocks(size):
-                yield np.ascontiguousarray(block, dtype=np.float64)
-            return
-        for start in range(0, len(self._index), size):
-            yield self.take(np.arange(start, min(start + size, len(self._index))))
-
-    def take(self, indices: Indices) -> Array:
-        at = indices if self._index is None else self._index[indices]
-        return np.ascontiguousarray(self._rows.take(at), dtype=np.float64)
 
 
 def _cholesky(operator: KernelOperator, shift: Array) -> tuple[Array, Array]:
@@ -328,12 +303,8 @@ def check_count(name: str, value: Any) -> int:
 
 def check_memory(rows: int, columns: int, remedy: str) -> None:
     """Refuse a matrix of float64 that does not fit."""
-    needed, available = 8 * rows * columns, available_memory()
-    if needed > available:
-        raise MemoryError(
-            f"a {rows} x {columns} kernel matrix takes {format_bytes(needed)} and {format_bytes(available)} are "
-            f"available: {remedy}"
-        )
+    size = 8 * rows * columns
+    require("auto", size, f"a {rows} x {columns} kernel matrix takes {format_bytes(size)}", remedy)
 
 
 def no_scores(kernel: Kernel) -> ValueError:

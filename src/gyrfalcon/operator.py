@@ -23,6 +23,7 @@ from functools import partial, reduce
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import backends
@@ -30,9 +31,9 @@ from ._memory import parse_memory
 from ._threads import effective_n_jobs, ordered_map, single_threaded_blas
 from .backends.base import BlockWeight
 from .kernels import Kernel, KernelFunction, as_kernel
-from .sources import Rows, as_rows
+from .sources import Rows, as_rows, is_sparse
 
-__all__ = ["KernelOperator"]
+__all__ = ["KernelOperator", "Rowwise", "make_operator"]
 
 Array = NDArray[Any]
 BlockProduct = Callable[[slice, Array], Array]
@@ -43,10 +44,51 @@ _BLOCKS_AT_LEAST = 32  # ... but enough blocks to share among threads
 _SMALLEST_BLOCK = 96
 
 
+class Rowwise:
+    """A weight for `KernelOperator.sandwich` that says which of each row's numbers it is a function of.
+
+    An operator whose rows are elsewhere can then send each part its own numbers, instead of fetching K V.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(T, *parts)``: T = (K V)[at] of shape (b, k) and the rows `at` of the arrays, to an array like T.
+    arrays : arrays whose first axis is that of the rows
+    """
+
+    def __init__(self, function: Callable[..., Array], *arrays: Array) -> None:
+        self.function = function
+        self.arrays = arrays
+
+    def __call__(self, at: slice, T: Array) -> Array:
+        return self.function(T, *(array[at] for array in self.arrays))
+
+
 def block_rows(n: int, n_centers: int, n_features: int) -> int:
     """Rows of a block. A function of the problem alone: the same sums whatever the threads and the memory."""
     size = min(_BLOCK_ENTRIES // max(1, n_centers, 4 * n_features), -(-n // _BLOCKS_AT_LEAST))
     return max(_SMALLEST_BLOCK, -(-size // _SMALLEST_BLOCK) * _SMALLEST_BLOCK)
+
+
+def as_points(centers: Any, dtype: DTypeLike, *, sparse: bool = False) -> Any:
+    """Centers as the tiles want them: a C-contiguous array, or CSR where the rows are CSR; checked."""
+    points = centers if scipy.sparse.issparse(centers) else np.asarray(centers)
+    if points.ndim != 2 or points.shape[0] == 0:
+        raise ValueError(f"centers must be a 2-D array with at least one row, not of shape {points.shape}")
+    if sparse:
+        points = scipy.sparse.csr_array(points, dtype=dtype)
+    elif scipy.sparse.issparse(points):
+        raise ValueError("centers are sparse and rows are not: give both sparse, or centers.toarray()")
+    else:
+        points = np.ascontiguousarray(points, dtype=dtype)
+    if not np.isfinite(points.data if sparse else points).all():
+        raise ValueError("centers contain NaN or infinity: remove or impute those values first")
+    return points
+
+
+def _width(points: Any) -> int:
+    """Numbers of a row, as far as the centers tell."""
+    return int(points.nnz // points.shape[0] if scipy.sparse.issparse(points) else points.shape[1])
 
 
 class KernelOperator:
@@ -56,9 +98,9 @@ class KernelOperator:
     ----------
     kernel : Kernel, str or callable
         See `gyrfalcon.kernels`. Parameters given as "scale" are worked out from the centers.
-    rows : array of shape (n, d), or a source
+    rows : array or sparse matrix of shape (n, d), or a source
         float32 rows make float32 tiles; all else makes float64 tiles.
-    centers : array of shape (M, d)
+    centers : array or sparse matrix of shape (M, d)
     backend : {"auto", "native", "reference"}
         "auto" is native where the extension is built.
     n_jobs : int or None
@@ -101,35 +143,36 @@ class KernelOperator:
         self.dtype = np.dtype(self.rows.dtype)
         if self.dtype not in (np.float32, np.float64):
             raise ValueError(f"rows of type {self.dtype} cannot be used: a source must give float32 or float64")
-        self.centers = np.ascontiguousarray(centers, dtype=self.dtype)
-        if self.centers.ndim != 2 or self.centers.shape[0] == 0:
-            raise ValueError(f"centers must be a 2-D array with at least one row, not of shape {self.centers.shape}")
+        self.centers = as_points(centers, self.dtype, sparse=is_sparse(self.rows))
         if self.rows.shape[1] != self.centers.shape[1]:
             raise ValueError(
                 f"rows have {self.rows.shape[1]} features and centers {self.centers.shape[1]}: they must have the same"
             )
         if self.centers.shape[1] == 0:
             raise ValueError("rows and centers have no features: at least one is needed")
-        if not np.isfinite(self.centers).all():
-            raise ValueError("centers contain NaN or infinity: remove or impute those values first")
         self.kernel = as_kernel(kernel).resolve(self.centers)
-        self.shape = (self.rows.shape[0], len(self.centers))
+        self.shape = (self.rows.shape[0], self.centers.shape[0])
         self.passes = 0
         self._n_threads = effective_n_jobs(n_jobs)
         self._backend = backend
         self._tiles = backends.prepare(self.kernel, self.centers, backend)
-        self._block = block_rows(*self.shape, self.centers.shape[1])
+        self._block = self._block_rows()
         # K is allocated now (that costs nothing until it is written) and filled by the first pass
         self._kept: Array | None = None
         self._filled = False
         size = self.shape[0] * self.shape[1] * self.dtype.itemsize
-        if 0 < size <= parse_memory(memory_budget):
+        if self._tiles.worth_keeping and 0 < size <= parse_memory(memory_budget):
             self._kept = np.empty(self.shape, dtype=self.dtype)
 
     @property
     def keeps(self) -> bool:
         """Whether K is kept in memory."""
         return self._kept is not None
+
+    @property
+    def kept_bytes(self) -> int:
+        """What K takes of this process's memory."""
+        return 0 if self._kept is None else self._kept.nbytes
 
     def matmat(self, V: ArrayLike) -> Array:
         """K V, in the dtype of the tiles. `V` has shape (M,) or (M, k)."""
@@ -198,9 +241,9 @@ class KernelOperator:
         if dtype is not None and np.dtype(dtype) != self.dtype:
             centers = centers.astype(dtype)
             tiles = backends.prepare(self.kernel, centers, self._backend)
-        m = len(centers)
+        m = centers.shape[0]
         gram = np.empty((m, m), dtype=centers.dtype)
-        size = block_rows(m, m, centers.shape[1])
+        size = block_rows(m, m, _width(centers))
 
         def run(start: int) -> None:
             self._finite(tiles.fill(centers[start : start + size], gram[start : start + size]))
@@ -227,7 +270,7 @@ class KernelOperator:
                 assert self._kept is not None
                 yield at, self._kept[at]
                 continue
-            K = np.empty((len(rows), self.shape[1]), dtype=self.dtype) if self._kept is None else self._kept[at]
+            K = np.empty((rows.shape[0], self.shape[1]), dtype=self.dtype) if self._kept is None else self._kept[at]
             self._fill(at, rows, K)
             yield at, K
         self.passes += 1
@@ -244,27 +287,30 @@ class KernelOperator:
             )
         other.shape = (other.rows.shape[0], self.shape[1])
         other.passes = 0
-        other._block = block_rows(*other.shape, self.centers.shape[1])
+        other._block = other._block_rows()
         other._kept, other._filled = None, False
         return other
+
+    def _block_rows(self) -> int:
+        return block_rows(*self.shape, _width(self.centers))
 
     # ---- the block loop ----------------------------------------------------------------------------------------------
 
     def _fill(self, at: slice, rows: Array, K: Array) -> None:
         """Write k(rows, centers) into `K`, shared among the threads."""
         self._check_block(at, rows)
-        size = max(_SMALLEST_BLOCK, -(-len(rows) // 8))  # whatever the threads
+        b = rows.shape[0]
+        size = max(_SMALLEST_BLOCK, -(-b // 8))  # whatever the threads
 
         def run(start: int) -> None:
             self._finite(self._tiles.fill(rows[start : start + size], K[start : start + size]))
 
         with single_threaded_blas():
-            for _ in ordered_map(run, range(0, len(rows), size), self._n_threads):
+            for _ in ordered_map(run, range(0, b, size), self._n_threads):
                 pass
 
     def _check_block(self, at: slice, rows: Array) -> None:
-        # the native tiles would make a number of a NaN
-        if not np.isfinite(rows).all():
+        if not self._tiles.check_finite(rows):
             raise ValueError(f"rows {at.start} to {at.stop - 1} contain NaN or infinity: remove or impute those values")
 
     def _pass(
@@ -305,14 +351,15 @@ class KernelOperator:
             return
         start = 0
         for given in self.rows.blocks(self._block):
-            rows = np.ascontiguousarray(given, dtype=self.dtype)
-            if rows.ndim != 2 or rows.shape[1] != width or start + len(rows) > n:
+            rows = self._tiles.accept(given)
+            b = rows.shape[0]
+            if rows.shape[1] != width or start + b > n:
                 raise ValueError(
                     f"the source gave a block of shape {rows.shape} at row {start}, where its shape says {(n, width)}: "
                     "did it change meanwhile?"
                 )
-            yield slice(start, start + len(rows)), rows
-            start += len(rows)
+            yield slice(start, start + b), rows
+            start += b
         if start != n:
             raise ValueError(f"the source gave {start} rows where its shape says {n}: did it change meanwhile?")
 
@@ -342,3 +389,16 @@ class KernelOperator:
         if columns.ndim == 1:
             return np.ascontiguousarray(columns[:, None]), lambda out: out[:, 0]
         return np.ascontiguousarray(columns), lambda out: out
+
+
+def make_operator(
+    kernel: Kernel | str | KernelFunction,
+    rows: Rows,
+    centers: Any,
+    *,
+    n_jobs: int | None = None,
+    memory_budget: int | float | str = "auto",
+) -> KernelOperator:
+    """The operator that suits the source: its own, if it runs products where its rows are."""
+    own: Callable[..., KernelOperator] = getattr(rows, "make_operator", None) or partial(KernelOperator, rows=rows)
+    return own(kernel=kernel, centers=centers, n_jobs=n_jobs, memory_budget=memory_budget)

@@ -14,19 +14,19 @@ How values are written in that JSON, and what is believed when they are read, is
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
 import reprlib
-import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from gyrfalcon._atomic import replacing
 from gyrfalcon._model_values import (
     TENSOR_DTYPES,
     Array,
@@ -46,6 +46,18 @@ FORMAT_VERSION = 1
 _MAX_JSON = 32 * 2**20
 
 
+@dataclass(frozen=True)
+class Format:
+    """A kind of file: what its header calls it, the newest version known here, and under which name its JSON is."""
+
+    name: str
+    version: int
+    key: str
+
+
+_MODEL = Format(FORMAT, FORMAT_VERSION, "model")
+
+
 class SaveMixin:
     """Gives an estimator ``save(path)``."""
 
@@ -53,8 +65,8 @@ class SaveMixin:
         """Write the fitted estimator to a file that `gyrfalcon.load` reads back.
 
         The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
-        temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks`` and the state
-        of a random generator given as ``random_state`` are not kept.
+        temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks``,
+        ``checkpoint`` and the state of a random generator given as ``random_state`` are not kept.
 
         Parameters
         ----------
@@ -102,14 +114,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
             f"{cls.__name__} holds {len(model)} bytes of strings and numbers outside arrays, more than the "
             f"{_MAX_JSON} a model file may hold; pickle can keep it"
         )
-    metadata = {
-        "format": FORMAT,
-        "format_version": str(FORMAT_VERSION),
-        "gyrfalcon_version": package_version(),
-        "model": model,
-        "sha256": _digest(model, encoder.tensors),
-    }
-    _write(os.fspath(path), encoder.tensors, metadata)
+    write_file(os.fspath(path), _MODEL, model, encoder.tensors)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -150,53 +155,40 @@ def _digest(model: str, tensors: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def _write(path: str, tensors: dict[str, Array], metadata: dict[str, str]) -> None:
+def write_file(path: str, kind: Format, text: str, tensors: dict[str, Array]) -> None:
+    """Write JSON and arrays to a file of some kind, in place of the one that is there."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    # A link stays a link: the file it points to is the one to replace.
-    target = os.path.realpath(path)
-    if os.path.isdir(target):
-        raise IsADirectoryError(f"cannot save to {path!r}: it is a folder")
-    folder, name = os.path.split(target)
-    partial = os.path.join(folder, f".{name[:40]}.{secrets.token_hex(8)}.partial")
-    try:
-        # Made here because safetensors may make its file readable by the owner alone; the model gets the mode any new
-        # file would have, or that of the file it replaces.
-        descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        mode = os.fstat(descriptor).st_mode
-        os.close(descriptor)
-        with contextlib.suppress(FileNotFoundError):
-            mode = os.stat(target).st_mode
+    metadata = {
+        "format": kind.name,
+        "format_version": str(kind.version),
+        "gyrfalcon_version": package_version(),
+        kind.key: text,
+        "sha256": _digest(text, tensors),
+    }
+    with replacing(path) as partial:
         try:
             save_file(tensors, partial, metadata=metadata)
         except SafetensorError as error:
             reason = str(error)
             number = re.search(r"os error (\d+)", reason)
             if number:
-                raise OSError(int(number[1]), f"cannot save the model: {reason}", path) from error
-            raise OSError(f"cannot save the model to {path!r}: {reason}") from error
-        _sync(partial, os.O_RDWR)
-        os.chmod(partial, mode & 0o777)
-        os.replace(partial, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
-        raise
-    # The move itself survives a power cut only once the folder is on disk; some systems cannot do that, and need not.
-    with contextlib.suppress(OSError):
-        _sync(folder, os.O_RDONLY)
-
-
-def _sync(path: str, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+                raise OSError(int(number[1]), f"cannot save the {kind.key}: {reason}", path) from error
+            raise OSError(f"cannot save the {kind.key} to {path!r}: {reason}") from error
 
 
 def _read(path: str) -> Any:
+    node, tensors = read_file(path, _MODEL)
+    decoder = Decoder(tensors)
+    estimator = decoder.estimator(node)
+    if decoder.unused:
+        raise ModelFileError(f"it holds an array that belongs to nothing: {reprlib.repr(min(decoder.unused))}")
+    return estimator
+
+
+def read_file(path: str, kind: Format) -> tuple[Any, dict[str, Array]]:
+    """Read JSON and arrays back from a file of that kind, if it is one and is whole."""
     from safetensors import SafetensorError, safe_open
 
     if not os.path.exists(path):
@@ -205,44 +197,41 @@ def _read(path: str) -> Any:
         raise ModelFileError("it is not a regular file")
     try:
         with safe_open(path, framework="numpy") as file:
-            model, sha256 = _header(file.metadata())
+            text, sha256 = _header(file.metadata(), kind)
             tensors = {name: _tensor(file, name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
     except SafetensorError as error:
         raise ModelFileError(f"it is not a safetensors file, or is damaged ({error})") from error
     except OSError as error:
         raise ModelFileError(f"it cannot be read ({error})") from error
-    if _digest(model, tensors) != sha256:
+    if _digest(text, tensors) != sha256:
         raise ModelFileError("it is damaged: its contents do not match its checksum")
     try:
-        node = json.loads(model, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant), tensors
     except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"its model description is not valid JSON ({error})") from error
-    decoder = Decoder(tensors)
-    estimator = decoder.estimator(node)
-    if decoder.unused:
-        raise ModelFileError(f"it holds an array that belongs to nothing: {reprlib.repr(min(decoder.unused))}")
-    return estimator
+        raise ModelFileError(f"its {kind.key} description is not valid JSON ({error})") from error
 
 
-def _header(metadata: Any) -> tuple[str, str]:
-    """The model's JSON and the digest, from a file known to be ours and not too new."""
-    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+def _header(metadata: Any, kind: Format) -> tuple[str, str]:
+    """The JSON and the digest, from a file known to be ours and not too new."""
+    if not isinstance(metadata, dict) or metadata.get("format") != kind.name:
         raise ModelFileError("it is a safetensors file, but not one written by gyrfalcon")
     number = metadata.get("format_version", "")
     if not re.fullmatch(r"[1-9][0-9]{0,8}", number):
         raise ModelFileError(f"its format version {reprlib.repr(number)} is not a number")
-    if int(number) > FORMAT_VERSION:
+    if int(number) > kind.version:
         version = reprlib.repr(metadata.get("gyrfalcon_version", "unknown"))
         raise ModelFileError(
             f"it has format version {number}, written by gyrfalcon {version}; this is gyrfalcon {package_version()}, "
-            f"which reads up to {FORMAT_VERSION}: upgrade gyrfalcon"
+            f"which reads up to {kind.version}: upgrade gyrfalcon"
         )
-    model, sha256 = metadata.get("model"), metadata.get("sha256")
-    if model is None or sha256 is None:
-        raise ModelFileError("its header lacks the model or the checksum")
-    if len(model) > _MAX_JSON:
-        raise ModelFileError(f"its model description has {len(model)} characters, more than the {_MAX_JSON} allowed")
-    return model, sha256
+    text, sha256 = metadata.get(kind.key), metadata.get("sha256")
+    if text is None or sha256 is None:
+        raise ModelFileError(f"its header lacks the {kind.key} or the checksum")
+    if len(text) > _MAX_JSON:
+        raise ModelFileError(
+            f"its {kind.key} description has {len(text)} characters, more than the {_MAX_JSON} allowed"
+        )
+    return text, sha256
 
 
 def _tensor(file: Any, name: str) -> Array:

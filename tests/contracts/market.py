@@ -6,6 +6,7 @@ The formulas are written out anew, in float64 and by broadcasting, and share not
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ from gyrfalcon.kernels import (
     Sigmoid,
 )
 from gyrfalcon.sources import ArrayRows
+
+from .stored import STORED
 
 Oracle = Callable[[Any, Any], Any]
 
@@ -224,6 +227,7 @@ SOURCES: dict[str, Callable[[Any], Any]] = {
     ),
     "generated": lambda folder: Generated(),
 }
+SOURCES.update({make.__name__: partial(make, values=SOURCE_VALUES) for make in STORED})
 
 
 # ---- how far off ----------------------------------------------------------------------------------------------------

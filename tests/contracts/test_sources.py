@@ -8,6 +8,7 @@ import pytest
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.sources import Rows, as_rows
+from gyrfalcon.testing import check_rows
 
 from .market import BACKENDS, SOURCE_VALUES, SOURCES
 
@@ -20,6 +21,10 @@ def test_says_what_it_is(name, tmp_path):
     assert as_rows(source) is source
     assert source.shape == (103, 4)
     assert source.dtype in (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def test_keeps_the_contract(name, tmp_path):
+    check_rows(SOURCES[name](tmp_path), SOURCE_VALUES)
 
 
 @pytest.mark.parametrize("size", [1, 7, 102, 103, 104, 1000])

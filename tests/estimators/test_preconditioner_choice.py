@@ -112,11 +112,11 @@ def test_given_centers_give_the_same_model_each_time():
     assert_array_equal(*fits)
 
 
-def test_auto_does_without_a_sketch_that_does_not_fit(made, monkeypatch):
+def test_auto_does_without_a_sketch_that_does_not_fit(made):
     X, y, _ = data()
-    monkeypatch.setattr(_falkon, "available_memory", lambda: 1_000)
-    FalkonRegressor(Gaussian(1.0), centers=X[:20]).fit(X, y)
-    assert made == ["Preconditioner"]
+    FalkonRegressor(Gaussian(1.0), centers=X[:200], max_iter=1, memory_budget="4MB").fit(X, y)
+    FalkonRegressor(Gaussian(1.0), centers=X[:200], max_iter=1, memory_budget="1.4MB").fit(X, y)
+    assert made == ["Krill", "Preconditioner"]
 
 
 def test_the_condition_number_is_recorded():

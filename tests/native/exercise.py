@@ -48,6 +48,17 @@ SHAPES = [
     (0, 5, 3),
     (100, 2100, 2),
 ]
+# the same of sparse rows: around vectors of centers, words of columns, and more rows than are summed in one go
+SPARSE_SHAPES = [
+    (0, 1, 1),
+    (1, 1, 1),
+    (1, 5, 63),
+    (3, 15, 64),
+    (7, 16, 65),
+    (20, 17, 300),
+    (300, 40, 30),
+    (9, 130, 5000),
+]
 
 
 def exact(values):
@@ -116,6 +127,144 @@ def run_on_threads(centers, X, v, K):
     assert all((out == outcomes[0]).all() for out in outcomes)
 
 
+def random_csr(rng, n, d, dtype, index, unsorted=False):
+    """Data, indices and indptr in buffers of their own; some rows are empty, some full."""
+    lengths = rng.integers(0, min(d, 12) + 1, n)
+    if n:
+        lengths[n // 2] = 0
+        lengths[n // 3] = min(d, 200)
+    columns = [np.sort(rng.choice(d, length, replace=False)) for length in lengths]
+    if unsorted:
+        columns = [column[::-1] for column in columns]
+    data = exact(rng.standard_normal(lengths.sum()).astype(dtype))
+    indices = exact(np.concatenate([*columns, np.empty(0)]).astype(index))
+    return data, indices, exact(np.concatenate([[0], np.cumsum(lengths)]).astype(index)), d
+
+
+def dense_of(csr):
+    data, indices, indptr, d = csr
+    X = np.zeros((len(indptr) - 1, d))
+    np.add.at(X, (np.repeat(np.arange(len(X)), np.diff(indptr)), indices), data)
+    return X
+
+
+def run_sparse(core, isa, profile, dtype, shape, index, rng):
+    n, m, d = shape
+    make = core.SparseF32 if dtype == np.float32 else core.SparseF64
+    Z, rows = random_csr(rng, m, d, dtype, index), random_csr(rng, n, d, dtype, index)
+    geometry = 0 if profile < 5 else 1 if profile < 8 else 2
+    scale = np.full(1 if profile % 2 else d, 0.5)
+    centers = make(*Z, scale, geometry, profile, 0.7, 0.1, 3, isa)
+    X, C = dense_of(rows), dense_of(Z)
+    del Z, scale
+    v, u = exact(rng.standard_normal(m).astype(dtype)), exact(rng.standard_normal(n).astype(dtype))
+    K = exact(np.empty((n, m), dtype=dtype))
+    assert centers.fill(*rows, K)
+    assert np.isfinite(K).all()
+    if profile == 5 or not n:
+        np.testing.assert_allclose(K, 0.25 * X @ C.T, rtol=1e-5, atol=1e-5)
+    out, sums = exact(np.empty(n, dtype=dtype)), exact(np.empty(m))
+    assert centers.matvec(*rows, v, out)
+    np.testing.assert_allclose(out, K.astype(float) @ v, rtol=1e-4, atol=1e-3)
+    assert centers.rmatvec(*rows, u, sums)
+    np.testing.assert_allclose(sums, K.astype(float).T @ u, rtol=1e-4, atol=1e-3)
+    for weight in (None, u):
+        assert centers.sandwich(*rows, v, weight, sums)
+        w = 1.0 if weight is None else u.astype(float)
+        np.testing.assert_allclose(sums, K.astype(float).T @ (w * (K.astype(float) @ v)), rtol=1e-3, atol=1e-2)
+    if n:
+        reverse = random_csr(rng, n, d, dtype, index, unsorted=True)
+        assert d == 1 or not centers.fill(*reverse, K)
+    for k in (1, 3):
+        V, U = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((n, k)).astype(dtype)
+        P, product = exact(np.empty((centers.n_columns, k), dtype=dtype)), exact(np.empty((n, k), dtype=dtype))
+        centers.project(exact(V), P)
+        centers.linear_matmat(*rows, P, product)
+        np.testing.assert_allclose(product, X @ (C.T @ V), rtol=1e-4, atol=1e-3)
+        total = exact(np.empty((m, k)))
+        centers.linear_rmatmat(*rows, exact(U), total)
+        np.testing.assert_allclose(total, C @ (X.T @ U), rtol=1e-4, atol=1e-3)
+        centers.linear_sandwich(*rows, P, u, total)
+        np.testing.assert_allclose(total, C @ (X.T @ (u[:, None] * (X @ (C.T @ V)))), rtol=1e-3, atol=1e-2)
+
+
+def refuse_sparse(core):
+    """Index arrays that lead outside, in every place where one could."""
+    data = exact(np.array([1.0, 2.0, 3.0], dtype=np.float32))
+    good = (data, exact(np.array([0, 3, 1], dtype=np.int32)), exact(np.array([0, 2, 3], dtype=np.int32)), 4)
+    rest = (np.ones(1), 0, 0, 0.0, 0.0, 0, "")
+    centers = core.SparseF32(*good, *rest)
+    out, sums, v = np.empty(2, dtype=np.float32), np.empty(2), np.ones(2, dtype=np.float32)
+    K, P, total = np.empty((2, 2), dtype=np.float32), np.empty((3, 1), dtype=np.float32), np.empty((2, 1))
+    centers.project(v[:, None], P)
+    broken = []
+    for index in (np.int32, np.int64):
+        for columns in ([0, 4, 1], [0, -1, 1], [0, np.iinfo(index).max, 1], [0, np.iinfo(index).min, 1], [0, 1]):
+            broken.append((data, exact(np.array(columns, dtype=index)), exact(np.array([0, 2, 3], dtype=index)), 4))
+        for starts in ([0, 2, 4], [0, 3, 2], [-1, 2, 3], [0, 2, np.iinfo(index).max], [0, np.iinfo(index).min, 3]):
+            broken.append((data, exact(np.array([0, 3, 1], dtype=index)), exact(np.array(starts, dtype=index)), 4))
+        broken.append((data, exact(np.array([0, 3, 1], dtype=index)), exact(np.empty(0, dtype=index)), 4))
+    broken.append((*good[:3], 5))
+    broken.append((data, good[1], good[2].astype(np.int64), 4))
+    broken.append((data, good[1].astype(float), good[2], 4))
+    broken.append((data.astype(float), good[1], good[2], 4))
+    broken.append((data[:2], good[1], good[2], 4))
+    attempts = []
+    for rows in broken:
+        attempts += [
+            lambda rows=rows: centers.fill(*rows, K),
+            lambda rows=rows: centers.matvec(*rows, v, out),
+            lambda rows=rows: centers.rmatvec(*rows, v, sums),
+            lambda rows=rows: centers.sandwich(*rows, v, None, sums),
+            lambda rows=rows: centers.linear_matmat(*rows, P, out[:, None]),
+            lambda rows=rows: centers.linear_rmatmat(*rows, v[:, None], total),
+            lambda rows=rows: centers.linear_sandwich(*rows, P, None, total),
+        ]
+        if rows[3] == 4:
+            attempts.append(lambda rows=rows: core.SparseF32(*rows, *rest))
+    attempts += [
+        lambda: core.SparseF32(data, np.array([3, 0, 1], dtype=np.int32), good[2], 4, *rest),  # unsorted
+        lambda: core.SparseF32(data, np.array([3, 3, 1], dtype=np.int32), good[2], 4, *rest),  # twice
+        lambda: core.SparseF32(*good, np.ones(3), *rest[1:]),
+        lambda: core.SparseF32(*good, np.ones(1), 1, 0, 0.0, 0.0, 0, ""),
+        lambda: core.SparseF32(*good, np.ones(1), 0, 99, 0.0, 0.0, 0, ""),
+        lambda: core.SparseF32(*good[:3], 0, *rest),
+        lambda: centers.fill(*good, np.empty((2, 3), dtype=np.float32)),
+        lambda: centers.fill(*good, np.empty((2, 2))),
+        lambda: centers.matvec(*good, np.ones(3, dtype=np.float32), out),
+        lambda: centers.matvec(*good, v, np.empty(3, dtype=np.float32)),
+        lambda: centers.rmatvec(*good, np.ones(3, dtype=np.float32), sums),
+        lambda: centers.sandwich(*good, v, np.ones(3, dtype=np.float32), sums),
+        lambda: centers.sandwich(*good, v, None, np.empty(3)),
+        lambda: centers.project(np.ones((3, 1), dtype=np.float32), P),
+        lambda: centers.project(v[:, None], np.empty((4, 1), dtype=np.float32)),
+        lambda: centers.linear_matmat(*good, np.empty((4, 1), dtype=np.float32), out[:, None]),
+        lambda: centers.linear_matmat(*good, P, np.empty((2, 2), dtype=np.float32)),
+        lambda: centers.linear_rmatmat(*good, np.ones((3, 1), dtype=np.float32), total),
+        lambda: centers.linear_sandwich(*good, P, None, np.empty((2, 2))),
+    ]
+    bits = exact(np.array([0b1000_0001, 0b10], dtype=np.uint8))
+    for index in (np.int32, np.int64):
+        marked, columns = exact(np.empty(4, dtype=bool)), exact(np.array([0, 7, 9, 15], dtype=index))
+        core.marked(bits, columns, marked)
+        assert marked.tolist() == [True, True, True, False]
+        for outside in (16, -1, np.iinfo(index).max, np.iinfo(index).min):
+            broken_columns = exact(np.array([0, outside, 1, 2], dtype=index))
+            attempts.append(lambda columns=broken_columns, out=marked: core.marked(bits, columns, out))
+        attempts.append(lambda columns=columns: core.marked(bits, columns, np.empty(3, dtype=bool)))
+        attempts.append(lambda columns=columns, out=marked: core.marked(bits[:0], columns, out))
+    all_refused(attempts)
+
+
+def all_refused(attempts):
+    for i, attempt in enumerate(attempts):
+        try:
+            attempt()
+        except (TypeError, ValueError, RuntimeError):
+            continue
+        raise AssertionError(f"attempt {i} was not refused")
+
+
 def refuse(core):
     """Arguments that must be refused, each with an exception and without touching memory."""
     Z, one = np.ones((4, 3), dtype=np.float32), np.ones(3, dtype=np.float32)
@@ -138,12 +287,7 @@ def refuse(core):
         lambda: core.dense("", 7, X, one, None, sums),
         lambda: core.dense("", 2, X, None, None, sums),
     ]
-    for i, attempt in enumerate(attempts):
-        try:
-            attempt()
-        except (TypeError, ValueError, RuntimeError):
-            continue
-        raise AssertionError(f"attempt {i} was not refused")
+    all_refused(attempts)
 
 
 def main(folder):
@@ -158,7 +302,11 @@ def main(folder):
                     for shape in SHAPES:
                         last = run(_core, isa, profile, dtype, shape, difference, rng)
                 run_on_threads(*last)
+                for shape in SPARSE_SHAPES:
+                    for index in (np.int32, np.int64):
+                        run_sparse(_core, isa, profile, dtype, shape, index, rng)
     refuse(_core)
+    refuse_sparse(_core)
     print(f"exercised {', '.join(_core.instruction_sets())}: {len(PROFILES)} profiles, {len(SHAPES)} shapes")
 
 

@@ -1,98 +1,15 @@
 // The bindings: shapes are checked here, before any pointer is handed to the tile kernels. Python holds no lock while
 // a block runs.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
+#include "bindings.h"
 
-#include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <new>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#include "tiles.h"
-
-namespace nb = nanobind;
-using gyrfalcon::Engine;
-using gyrfalcon::Job;
+using namespace gyrfalcon;
 
 namespace {
-
-struct Set {
-  const char* name;
-  const Engine<float>& (*f)();
-  const Engine<double>& (*d)();
-};
-
-std::vector<Set> available_sets() {
-  std::vector<Set> sets;
-#if defined(GYRFALCON_AVX512)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl"))
-    sets.push_back({"avx512", gyrfalcon::avx512::engine_f, gyrfalcon::avx512::engine_d});
-#endif
-#if defined(GYRFALCON_X86)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    sets.push_back({"avx2", gyrfalcon::avx2::engine_f, gyrfalcon::avx2::engine_d});
-#endif
-  sets.push_back({"baseline", gyrfalcon::baseline::engine_f, gyrfalcon::baseline::engine_d});
-  return sets;
-}
-
-const Set& find_set(const std::string& name) {
-  static const std::vector<Set> sets = available_sets();
-  if (name.empty()) return sets.front();
-  for (const Set& set : sets)
-    if (name == set.name) return set;
-  throw std::invalid_argument("instruction set '" + name + "' is not available on this processor");
-}
 
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> names;
   for (const Set& set : available_sets()) names.emplace_back(set.name);
   return names;
-}
-
-template <class T> const Engine<T>& engine_of(const Set& set);
-template <> const Engine<float>& engine_of<float>(const Set& set) { return set.f(); }
-template <> const Engine<double>& engine_of<double>(const Set& set) { return set.d(); }
-
-// Aligned, checked for overflow, freed by itself.
-template <class T> class Buffer {
- public:
-  explicit Buffer(size_t count, bool zero = false) {
-    if (count > (SIZE_MAX / 2) / sizeof(T)) throw std::length_error("buffer size overflows");
-    void* memory = nullptr;
-    if (posix_memalign(&memory, 64, count * sizeof(T) + 64) != 0) throw std::bad_alloc();
-    data_ = static_cast<T*>(memory);
-    if (zero)
-      for (size_t i = 0; i < count; ++i) data_[i] = T(0);
-  }
-  ~Buffer() { std::free(data_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  T* get() const { return data_; }
-
- private:
-  T* data_;
-};
-
-template <class T> using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-template <class T> using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T> using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-template <class T> using OutVector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-void require(bool holds, const char* message) {
-  if (!holds) throw std::invalid_argument(message);
-}
-
-size_t product(size_t a, size_t b) {
-  size_t result;
-  if (__builtin_mul_overflow(a, b, &result)) throw std::length_error("size of the packed centers overflows");
-  return result;
 }
 
 template <class T> class Centers {
@@ -267,4 +184,5 @@ NB_MODULE(_core, m) {
   m.def("instruction_sets", &instruction_sets, "Instruction sets this processor can run, best first.");
   bind<float>(m, "CentersF32");
   bind<double>(m, "CentersF64");
+  bind_sparse(m);
 }

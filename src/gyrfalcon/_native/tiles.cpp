@@ -4,246 +4,24 @@
 // MR rows x NR centers is accumulated, turned into kernel entries by a profile, multiplied into the first product, and,
 // for the sandwich, left in a strip buffer that the second product reads back from L2 as soon as the strip is complete.
 // Sums are T inside a run of a few hundred terms and double across runs, so they do not drift with n.
-#include "tiles.h"
-
-#include <cstdint>
-#include <cstring>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-#define GYRFALCON_INLINE static inline __attribute__((always_inline))
+#include "profiles.h"
 
 namespace gyrfalcon {
 namespace GYRFALCON_ISA {
 namespace {
 
 #if defined(__AVX512F__)
-constexpr size_t kVectorBytes = 64;
 constexpr int MR = 12;
-#elif defined(__AVX2__)
-constexpr size_t kVectorBytes = 32;
-constexpr int MR = 6;
 #elif defined(__aarch64__)
-constexpr size_t kVectorBytes = 16;
 constexpr int MR = 8;
 #else
-constexpr size_t kVectorBytes = 16;
 constexpr int MR = 6;
 #endif
 constexpr int NV = 2;                      // vectors across a panel
 constexpr size_t kFeatureBlock = 256;      // features a panel keeps in L1
 constexpr size_t kStripBytes = 192 << 10;  // what a strip may take of L2
-constexpr size_t kSumRows = 256;           // rows summed in T before they go to double
 constexpr size_t kSumPanels = 64;          // panels summed in T before they go to double
-constexpr size_t kAlign = 64;
-
-template <class T> struct Lane;
-template <> struct Lane<float> {
-  typedef float vec __attribute__((vector_size(kVectorBytes)));
-  typedef int32_t ivec __attribute__((vector_size(kVectorBytes)));
-  typedef float loose __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
-  static constexpr int mantissa = 23;
-  static constexpr float lowest_exponent = -126.0f;
-  static constexpr float largest = 3e38f;
-  static constexpr float round_magic = 12582912.0f;  // 1.5 * 2^23
-};
-template <> struct Lane<double> {
-  typedef double vec __attribute__((vector_size(kVectorBytes)));
-  typedef int64_t ivec __attribute__((vector_size(kVectorBytes)));
-  typedef double loose __attribute__((vector_size(kVectorBytes), aligned(8), may_alias));
-  static constexpr int mantissa = 52;
-  static constexpr double lowest_exponent = -1022.0;
-  static constexpr double largest = 1e308;
-  static constexpr double round_magic = 6755399441055744.0;  // 1.5 * 2^52
-};
-template <class T> using vec_t = typename Lane<T>::vec;
-template <class T> constexpr int kWidth = int(kVectorBytes / sizeof(T));
 template <class T> constexpr size_t kPanel = size_t(NV) * kWidth<T>;
-
-template <class T> GYRFALCON_INLINE vec_t<T> splat(T x) { return x - vec_t<T>{}; }
-template <class T> GYRFALCON_INLINE vec_t<T> load(const T* p) { return *reinterpret_cast<const vec_t<T>*>(p); }
-template <class T> GYRFALCON_INLINE vec_t<T> load_loose(const T* p) {
-  return *reinterpret_cast<const typename Lane<T>::loose*>(p);
-}
-template <class T> GYRFALCON_INLINE void store(T* p, vec_t<T> x) { *reinterpret_cast<vec_t<T>*>(p) = x; }
-template <class T> GYRFALCON_INLINE void store_loose(T* p, vec_t<T> x) {
-  *reinterpret_cast<typename Lane<T>::loose*>(p) = x;
-}
-// Compare-and-blend is two instructions where the processor has one for the maximum, and the language no word for it.
-#if defined(__AVX512F__)
-GYRFALCON_INLINE vec_t<float> max_of(vec_t<float> a, vec_t<float> b) { return _mm512_max_ps(a, b); }
-GYRFALCON_INLINE vec_t<double> max_of(vec_t<double> a, vec_t<double> b) { return _mm512_max_pd(a, b); }
-#elif defined(__AVX2__)
-GYRFALCON_INLINE vec_t<float> max_of(vec_t<float> a, vec_t<float> b) { return _mm256_max_ps(a, b); }
-GYRFALCON_INLINE vec_t<double> max_of(vec_t<double> a, vec_t<double> b) { return _mm256_max_pd(a, b); }
-#elif defined(__SSE2__)
-GYRFALCON_INLINE vec_t<float> max_of(vec_t<float> a, vec_t<float> b) { return _mm_max_ps(a, b); }
-GYRFALCON_INLINE vec_t<double> max_of(vec_t<double> a, vec_t<double> b) { return _mm_max_pd(a, b); }
-#else
-template <class V> GYRFALCON_INLINE V max_of(V a, V b) { return a > b ? a : b; }
-#endif
-template <class T> GYRFALCON_INLINE vec_t<T> larger(vec_t<T> a, T b) { return max_of(a, splat<T>(b)); }
-template <class T> GYRFALCON_INLINE vec_t<T> smaller(vec_t<T> a, T b) { return -max_of(-a, splat<T>(-b)); }
-GYRFALCON_INLINE float root(float x) { return __builtin_sqrtf(x); }
-GYRFALCON_INLINE double root(double x) { return __builtin_sqrt(x); }
-template <class T> GYRFALCON_INLINE vec_t<T> root_of(vec_t<T> x) {
-  vec_t<T> y;
-  for (int i = 0; i < kWidth<T>; ++i) y[i] = root(T(x[i]));
-  return y;
-}
-template <class T> GYRFALCON_INLINE double sum(vec_t<T> x) {
-  double s = 0;
-  for (int i = 0; i < kWidth<T>; ++i) s += double(x[i]);
-  return s;
-}
-
-// ---- elementary functions: polynomials by Chebyshev interpolation -------------------------------------------------
-
-template <class T, int N> GYRFALCON_INLINE vec_t<T> horner(vec_t<T> x, const double (&c)[N]) {
-  vec_t<T> y = splat<T>(T(c[N - 1]));
-  for (int i = N - 2; i >= 0; --i) y = y * x + splat<T>(T(c[i]));
-  return y;
-}
-
-// (2^f - 1) / f for |f| <= 1/2.
-template <class T> GYRFALCON_INLINE vec_t<T> exp2_slope(vec_t<T> f) {
-  if constexpr (sizeof(T) == 4) {
-    constexpr double c[] = {0.69314718056, 0.24022349038, 0.055503810138, 0.00966636851539, 0.00133813025373};
-    return horner<T>(f, c);
-  } else {
-    constexpr double c[] = {0.69314718055994530925,    0.24022650695910159567,   0.055504108664821627039,
-                            0.0096181291075872566681,  0.0013333558146406470697, 0.00015403530463724354209,
-                            0.000015252733841556772589, 1.3215432535912376166e-6, 1.0178057087733941105e-7,
-                            7.0741942972885210056e-9,  4.455817908336064493e-10};
-    return horner<T>(f, c);
-  }
-}
-
-// 2^x for lowest_exponent <= x <= ~0: x = k + f, |f| <= 1/2; k is added to the exponent field of 2^f.
-template <class T> GYRFALCON_INLINE vec_t<T> exp2_in_range(vec_t<T> x) {
-  using L = Lane<T>;
-  vec_t<T> rounded = x + splat<T>(L::round_magic);
-  vec_t<T> f = x - (rounded - splat<T>(L::round_magic));
-  vec_t<T> p = exp2_slope<T>(f) * f + splat<T>(T(1));
-  typename L::ivec k = (typename L::ivec)rounded << L::mantissa;
-  return (vec_t<T>)((typename L::ivec)p + k);
-}
-template <class T> GYRFALCON_INLINE vec_t<T> exp2_of(vec_t<T> x) {
-  return exp2_in_range<T>(larger<T>(x, Lane<T>::lowest_exponent));
-}
-
-// 2^x - 1 for x <= 0, without cancellation near 0.
-template <class T> GYRFALCON_INLINE vec_t<T> exp2_minus_1(vec_t<T> x) {
-  using L = Lane<T>;
-  x = larger<T>(x, L::lowest_exponent);
-  vec_t<T> rounded = x + splat<T>(L::round_magic);
-  vec_t<T> f = x - (rounded - splat<T>(L::round_magic));
-  typename L::ivec k = (typename L::ivec)rounded << L::mantissa;
-  vec_t<T> power = (vec_t<T>)((typename L::ivec)splat<T>(T(1)) + k);
-  return power * (exp2_slope<T>(f) * f) + (power - splat<T>(T(1)));
-}
-
-// log2(1 + t) for t >= 0: 1 + t = 2^k m, m in [sqrt(1/2), sqrt(2)), log m = 2 artanh((m - 1) / (m + 1)). Where k = 0,
-// t is m - 1 before it was rounded.
-template <class T> GYRFALCON_INLINE vec_t<T> log2_of_1_plus(vec_t<T> t) {
-  using L = Lane<T>;
-  typedef typename L::ivec ivec;
-  ivec bits = (ivec)(t + splat<T>(T(1)));
-  const vec_t<T> sqrt_half = splat<T>(T(0.70710678118654752440));
-  ivec k = (bits - (ivec)sqrt_half) >> L::mantissa;
-  vec_t<T> m = (vec_t<T>)(bits - (k << L::mantissa));
-  vec_t<T> s = (k == ivec{} ? t : m - splat<T>(T(1))) / (m + splat<T>(T(1)));
-  vec_t<T> z = s * s;
-  vec_t<T> p;
-  if constexpr (sizeof(T) == 4) {
-    constexpr double c[] = {1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9};
-    p = horner<T>(z, c);
-  } else {
-    constexpr double c[] = {1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11,
-                            1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23};
-    p = horner<T>(z, c);
-  }
-  return __builtin_convertvector(k, vec_t<T>) + splat<T>(T(2.88539008177792681472)) * s * p;
-}
-
-// acos(1 - y) / sqrt(y) for y in [0, 1]: as accurate for the smallest angles as for large ones.
-template <class T> GYRFALCON_INLINE vec_t<T> acos_slope(vec_t<T> y) {
-  if constexpr (sizeof(T) == 4) {
-    constexpr double c[] = {1.414213565,     0.1178507595,     0.02652625288,  0.007794370296,  0.003165561433,
-                            -0.0003102686954, 0.002373227605, -0.001501676829, 0.0006845318166};
-    return horner<T>(y, c);
-  } else {
-    constexpr double c[] = {
-        1.4142135623730950492,      0.11785113019775755334,     0.026516504294549270866,   0.0078918167511983359101,
-        0.0026854099632398177403,   0.00098871730208733701882,  0.00038346777627487398366, 0.00015409629993610557836,
-        0.000065064942566217605844, 0.000020941883596183593203, 0.000033793385165677613353, -0.000058406191243053625095,
-        0.00014368698307475771643,  -0.00024545341111490858145, 0.00033476327668173514132, -0.00034946035315777285953,
-        0.00027687516218464797724,  -0.00016059648723674871259, 0.000064686574687966934766, -0.00001620608465790301697,
-        1.9321562114749931377e-6};
-    return horner<T>(y, c);
-  }
-}
-
-// ---- profiles -------------------------------------------------------------------------------------------------------
-
-constexpr double kLn2 = 0.69314718055994530942;
-constexpr double kInvPi = 0.31830988618379067154;
-
-template <class T, int P> struct Apply {
-  vec_t<T> a, b;
-  int degree;
-  explicit Apply(const Job<T>& job)
-      : a(splat<T>(T(job.param0))), b(splat<T>(T(job.param1))), degree(job.degree) {}
-  // sqrt(-q), no further than where 2^-r is the smallest number: beyond it r 2^-r would grow again
-  static inline __attribute__((always_inline)) vec_t<T> radius(vec_t<T> q) {
-    constexpr T farthest = Lane<T>::lowest_exponent;
-    return root_of<T>(larger<T>(-larger<T>(q, -farthest * farthest), T(0)));
-  }
-  // `norms_z` and `norm_x` are read by the arc-cosine kernel of degree 1 alone
-  inline __attribute__((always_inline)) vec_t<T> operator()(vec_t<T> q, const T* norms_z, T norm_x) const {
-    if constexpr (P == kGaussian) {
-      return exp2_of<T>(q);
-    } else if constexpr (P == kLaplacian) {
-      return exp2_in_range<T>(-radius(q));
-    } else if constexpr (P == kMatern32) {
-      vec_t<T> r = radius(q);
-      return (r * T(kLn2) + T(1)) * exp2_in_range<T>(-r);
-    } else if constexpr (P == kMatern52) {
-      vec_t<T> r = radius(q);
-      return ((r * T(kLn2 * kLn2 / 3) + T(kLn2)) * r + T(1)) * exp2_in_range<T>(-r);
-    } else if constexpr (P == kRational) {
-      return exp2_of<T>(-a * log2_of_1_plus<T>(larger<T>(-larger<T>(q, -Lane<T>::largest), T(0))));
-    } else if constexpr (P == kLinear) {
-      return q;
-    } else if constexpr (P == kPolynomial) {
-      vec_t<T> x = q * a + b;
-      vec_t<T> y = degree & 1 ? x : splat<T>(T(1));
-      for (int e = degree >> 1; e; e >>= 1) {
-        x = x * x;
-        if (e & 1) y = y * x;
-      }
-      return y;
-    } else if constexpr (P == kSigmoid) {
-      // tanh x = -sign(x) e / (2 + e), e = exp(-2|x|) - 1: never overflows, and is as good near 0 as elsewhere
-      vec_t<T> x = q * a + b;
-      vec_t<T> size = x < splat<T>(T(0)) ? -x : x;
-      vec_t<T> e = exp2_minus_1<T>(size * T(-2 / kLn2));
-      vec_t<T> t = -e / (T(2) + e);
-      return x < splat<T>(T(0)) ? -t : t;
-    } else {
-      // directions: y = 1 - cos(theta) = -q / 2, from the nearer end of [0, 2] for accuracy at both
-      const vec_t<T> y = smaller<T>(larger<T>(q * T(-0.5), T(0)), T(2));
-      const vec_t<T> rest = T(2) - y;
-      const auto wide = y > splat<T>(T(1));
-      const vec_t<T> near = wide ? rest : y;
-      const vec_t<T> angle = root_of<T>(near) * acos_slope<T>(near) * T(kInvPi);  // theta or pi - theta, over pi
-      const vec_t<T> left = wide ? angle : T(1) - angle;                          // 1 - theta / pi
-      if constexpr (P == kArcCosine0) return left;
-      return load<T>(norms_z) * splat<T>(norm_x) * (root_of<T>(y * rest) * T(kInvPi) + left * (T(1) - y));
-    }
-  }
-};
 
 // ---- packing --------------------------------------------------------------------------------------------------------
 
@@ -445,7 +223,7 @@ template <class T, int P, bool kDifference, int kVerb> void run_strips(const Job
   constexpr bool kRight = kVerb == kMatvec || kVerb == kSandwich;
   constexpr bool kLeft = kVerb == kRmatvec || kVerb == kSandwich;
   constexpr size_t W = kWidth<T>, NR = kPanel<T>;
-  const Apply<T, P> profile(job);
+  const Apply<T, P> profile(job.param0, job.param1, job.degree);
   const size_t panels = job.n_padded / NR;
   Strip<T> s;
   carve(job, s);

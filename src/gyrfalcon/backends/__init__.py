@@ -8,28 +8,26 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from numpy.typing import NDArray
-
 from ..kernels import Kernel
 from .base import Tiles
 
 __all__ = ["Tiles", "prepare"]
 
 
-def _reference(kernel: Kernel, centers: NDArray[Any]) -> Tiles:
+def _reference(kernel: Kernel, centers: Any) -> Tiles:
     from .reference import prepare
 
     return prepare(kernel, centers)
 
 
-def _native(kernel: Kernel, centers: NDArray[Any]) -> Tiles:
+def _native(kernel: Kernel, centers: Any) -> Tiles:
     from .native import prepare
 
     return prepare(kernel, centers)
 
 
 @cache  # so that the warning comes once, not with each operator
-def _best() -> Callable[[Kernel, NDArray[Any]], Tiles]:
+def _best() -> Callable[[Kernel, Any], Tiles]:
     try:
         from . import native  # noqa: F401
     except ImportError as error:
@@ -43,19 +41,21 @@ def _best() -> Callable[[Kernel, NDArray[Any]], Tiles]:
     return _native
 
 
-def _auto(kernel: Kernel, centers: NDArray[Any]) -> Tiles:
+def _auto(kernel: Kernel, centers: Any) -> Tiles:
     return _best()(kernel, centers)
 
 
-_BACKENDS: dict[str, Callable[[Kernel, NDArray[Any]], Tiles]] = {
+_BACKENDS: dict[str, Callable[[Kernel, Any], Tiles]] = {
     "auto": _auto,
     "native": _native,
     "reference": _reference,
 }
 
 
-def prepare(kernel: Kernel, centers: NDArray[Any], backend: str = "auto") -> Tiles:
-    """Make `Tiles` of a resolved kernel and its centers (float32 or float64, C-contiguous).
+def prepare(kernel: Kernel, centers: Any, backend: str = "auto") -> Tiles:
+    """Make `Tiles` of a resolved kernel and its centers: a C-contiguous array or CSR, float32 or float64.
+
+    Blocks of rows must then be of the same kind.
 
     The environment variable ``GYRFALCON_BACKEND`` stands in for "auto" where it is set.
     """

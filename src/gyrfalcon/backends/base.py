@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -28,17 +29,77 @@ def weighted(T: Array, weight: BlockWeight, part: slice) -> Array:
     return T * weight[part, None]
 
 
+def check_indices(rows: Any) -> None:
+    """Refuse a CSR matrix whose index arrays do not fit its shape and data."""
+    (n, d), stored = rows.shape, len(rows.data)
+    starts, columns = rows.indptr, rows.indices
+    if len(starts) != n + 1 or len(columns) != stored:
+        raise ValueError(f"a sparse block of shape {rows.shape} has index arrays of the wrong length")
+    if starts[0] < 0 or starts[-1] > stored or (np.diff(starts) < 0).any():
+        raise ValueError(f"the indptr of a sparse block does not increase from 0 to its {stored} numbers")
+    # negative ones are large as unsigned numbers
+    if stored and int(columns.view(f"u{columns.itemsize}").max()) >= d:
+        raise ValueError(f"a column index is outside the {d} features of a sparse block")
+
+
 class Tiles(ABC):
     """A kernel and its centers, ready to be multiplied with blocks of rows.
 
-    Only `fill` has to be defined. The verbs `matmat`, `rmatmat` and `sandwich` take a block of rows; `right`, `left`
-    and `both` are the same products with a block of K that already exists. `V` is (M, k), `U` and `T` are (b, k). What
-    is summed over rows comes back in float64.
+    A block is an array, or a CSR matrix where the centers are one: rows are counted by ``shape[0]``. Only `fill` has to
+    be defined. The verbs `matmat`, `rmatmat` and `sandwich` take a block of rows; `right`, `left` and `both` are the
+    same products with a block of K that already exists. `V` is (M, k), `U` and `T` are (b, k). What is summed over rows
+    comes back in float64.
+
+    Attributes
+    ----------
+    worth_keeping : bool
+        Whether products with a K that is kept in memory are faster than making it anew.
     """
 
-    def __init__(self, n_centers: int, dtype: Any) -> None:
+    worth_keeping = True
+
+    def __init__(self, n_centers: int, dtype: Any, sparse: bool = False) -> None:
         self.n_centers = n_centers
         self.dtype = np.dtype(dtype)
+        self.sparse = sparse
+
+    def accept(self, block: Any) -> Any:
+        """A block of rows as a source gave it, in the form the verbs take; an error where it is of the wrong kind.
+
+        Whether its numbers are finite is asked by `check_finite`, which is work for the threads.
+        """
+        if sp.issparse(block) != self.sparse:
+            kinds = ("a dense array", "sparse") if self.sparse else (f"a sparse {block.format} matrix", "dense")
+            raise ValueError(
+                f"a block of rows is {kinds[0]} where the centers are {kinds[1]}: give both sparse (CSR), or both dense"
+            )
+        if self.sparse:
+            return self._accept_sparse(block)
+        rows = np.ascontiguousarray(block, dtype=self.dtype)
+        if rows.ndim != 2:
+            raise ValueError(f"a block of rows has shape {rows.shape}: it must be 2-D")
+        return rows
+
+    def _accept_sparse(self, block: Any) -> Any:
+        # no pass over the numbers and indices here: see `check_finite`
+        if block.format != "csr" or block.ndim != 2:
+            raise ValueError(f"a block of rows is a sparse {block.format} matrix: sources must give CSR ones")
+        index = block.indices.dtype if block.indices.dtype in (np.int32, np.int64) else np.dtype(np.int64)
+        data = np.ascontiguousarray(block.data, dtype=self.dtype)
+        indices = np.ascontiguousarray(block.indices, dtype=index)
+        indptr = np.ascontiguousarray(block.indptr, dtype=index)
+        if data is block.data and indices is block.indices and indptr is block.indptr:
+            return block
+        return type(block)((data, indices, indptr), shape=block.shape)
+
+    def check_finite(self, rows: Any) -> bool:
+        """Whether all numbers of an accepted block are finite: the native tiles would make a number of a NaN.
+
+        An error where the indices of a sparse block lead outside of it: compiled code, ours and SciPy's, follows them.
+        """
+        if self.sparse:
+            check_indices(rows)
+        return bool(np.isfinite(rows.data if self.sparse else rows).all())
 
     @abstractmethod
     def fill(self, rows: Array, out: Array | None = None) -> Array:
@@ -67,7 +128,7 @@ class Tiles(ABC):
         return total
 
     def matmat(self, rows: Array, V: Array) -> Array:
-        out = np.empty((len(rows), V.shape[1]), dtype=self.dtype)
+        out = np.empty((rows.shape[0], V.shape[1]), dtype=self.dtype)
         for part in self.parts(rows):
             out[part] = self.right(self.fill(rows[part]), V)
         return out
@@ -90,4 +151,5 @@ class Tiles(ABC):
     def parts(self, rows: Array) -> list[slice]:
         """The rows of a block, as many at a time as make a tile that stays in cache."""
         step = self._tile_rows()
-        return [slice(start, min(start + step, len(rows))) for start in range(0, len(rows), step)]
+        n = rows.shape[0]
+        return [slice(start, min(start + step, n)) for start in range(0, n, step)]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .. import _core  # type: ignore[attr-defined]
@@ -28,6 +29,7 @@ from ..kernels import (
     RationalQuadratic,
     Sigmoid,
     Sum,
+    linear_form,
 )
 from .base import BlockWeight, Tiles
 from .reference import KernelTiles
@@ -44,7 +46,7 @@ _LARGEST_EXPANSION = 32.0
 _FARTHEST_EXPANSION = 256.0
 
 
-class _Profile(NamedTuple):
+class Profile(NamedTuple):
     """`code` is tiles.h's; `unit` brings |x - z|^2 / length_scale^2 / 2 to the native profile's argument.
 
     `gain` is how much an error of the argument can grow in the logarithm of the profile.
@@ -58,20 +60,20 @@ class _Profile(NamedTuple):
     gain: float = 1.0
 
 
-def _matern(kernel: Matern) -> _Profile:
+def _matern(kernel: Matern) -> Profile:
     # the native argument is -a^2 with 2^-a, so |x - z|^2 / 2 is multiplied by 2 (2 nu) log2(e)^2
-    return _Profile({0.5: 1, 1.5: 2, 2.5: 3}[kernel.nu], 4 * kernel.nu * _LOG2E**2)
+    return Profile({0.5: 1, 1.5: 2, 2.5: 3}[kernel.nu], 4 * kernel.nu * _LOG2E**2)
 
 
-_PROFILES: dict[type[Kernel], Callable[[Any], _Profile]] = {
-    Gaussian: lambda k: _Profile(0, _LOG2E),
-    Laplacian: lambda k: _Profile(1, 2 * _LOG2E**2),
+_PROFILES: dict[type[Kernel], Callable[[Any], Profile]] = {
+    Gaussian: lambda k: Profile(0, _LOG2E),
+    Laplacian: lambda k: Profile(1, 2 * _LOG2E**2),
     Matern: _matern,
-    RationalQuadratic: lambda k: _Profile(4, 1.0 / k.alpha, k.alpha, gain=max(1.0, k.alpha)),
-    Linear: lambda k: _Profile(5),
-    Polynomial: lambda k: _Profile(6, 1.0, k.gamma, k.coef0, k.degree),
-    Sigmoid: lambda k: _Profile(7, 1.0, k.gamma, k.coef0),
-    ArcCosine: lambda k: _Profile(8 + k.degree),
+    RationalQuadratic: lambda k: Profile(4, 1.0 / k.alpha, k.alpha, gain=max(1.0, k.alpha)),
+    Linear: lambda k: Profile(5),
+    Polynomial: lambda k: Profile(6, 1.0, k.gamma, k.coef0, k.degree),
+    Sigmoid: lambda k: Profile(7, 1.0, k.gamma, k.coef0),
+    ArcCosine: lambda k: Profile(8 + k.degree),
 }
 
 
@@ -91,48 +93,24 @@ def instruction_set() -> str:
     return asked or available[0]
 
 
-class NativeTiles(Tiles):
-    """A named kernel's tiles, made in C++."""
+class FusedTiles(Tiles):
+    """Tiles whose native `centers` have the verbs fill, matvec, rmatvec and sandwich."""
 
-    def __init__(self, kernel: Kernel, profile: _Profile, centers: Array) -> None:
-        super().__init__(len(centers), centers.dtype)
-        self.isa = instruction_set()
-        shift = np.zeros(centers.shape[1])
-        scale = np.array(kernel.scaling(centers.shape[1]), dtype=np.float64)
-        difference = False
-        if kernel.geometry == "distance":
-            # distances do not see a common offset, but their rounding does: center on the centers' mean
-            shift = centers.mean(axis=0, dtype=np.float64).astype(self.dtype).astype(np.float64)
-            scale *= np.sqrt(profile.unit)
-            spread = 0.5 * profile.gain * np.square((centers - shift) * scale).sum(axis=1)
-            far = spread.mean() > _LARGEST_EXPANSION or spread.max() > _FARTHEST_EXPANSION
-            difference = bool(not kernel.smooth or far)
-            if difference:
-                scale *= np.sqrt(0.5)
-        make = _core.CentersF32 if self.dtype == np.float32 else _core.CentersF64
-        self._centers = make(
-            np.ascontiguousarray(centers),
-            shift.astype(self.dtype),
-            scale.astype(self.dtype),
-            profile.code,
-            float(profile.param0),
-            float(profile.param1),
-            int(profile.degree),
-            difference,
-            kernel.geometry == "angle",
-            self.isa,
-        )
+    def __init__(self, centers: Any, n_centers: int, dtype: Any, isa: str, sparse: bool = False) -> None:
+        super().__init__(n_centers, dtype, sparse)
+        self._centers = centers
+        self.isa = isa
 
     def fill(self, rows: Array, out: Array | None = None) -> Array:
         if out is None:
-            out = np.empty((len(rows), self.n_centers), dtype=self.dtype)
+            out = np.empty((rows.shape[0], self.n_centers), dtype=self.dtype)
         self._centers.fill(rows, out)
         return out
 
     def matmat(self, rows: Array, V: Array) -> Array:
         if V.shape[1] != 1:
             return super().matmat(rows, V)
-        out = np.empty(len(rows), dtype=self.dtype)
+        out = np.empty(rows.shape[0], dtype=self.dtype)
         self._centers.matvec(rows, np.ascontiguousarray(V[:, 0]), out)
         return out[:, None]
 
@@ -175,17 +153,50 @@ class NativeTiles(Tiles):
         return out[:, None]
 
 
+class NativeTiles(FusedTiles):
+    """A named kernel's tiles, made in C++."""
+
+    def __init__(self, kernel: Kernel, profile: Profile, centers: Array) -> None:
+        dtype, isa = centers.dtype, instruction_set()
+        shift = np.zeros(centers.shape[1])
+        scale = np.array(kernel.scaling(centers.shape[1]), dtype=np.float64)
+        difference = False
+        if kernel.geometry == "distance":
+            # distances do not see a common offset, but their rounding does: center on the centers' mean
+            shift = centers.mean(axis=0, dtype=np.float64).astype(dtype).astype(np.float64)
+            scale *= np.sqrt(profile.unit)
+            spread = 0.5 * profile.gain * np.square((centers - shift) * scale).sum(axis=1)
+            far = spread.mean() > _LARGEST_EXPANSION or spread.max() > _FARTHEST_EXPANSION
+            difference = bool(not kernel.smooth or far)
+            if difference:
+                scale *= np.sqrt(0.5)
+        make = _core.CentersF32 if dtype == np.float32 else _core.CentersF64
+        native = make(
+            np.ascontiguousarray(centers),
+            shift.astype(dtype),
+            scale.astype(dtype),
+            profile.code,
+            float(profile.param0),
+            float(profile.param1),
+            int(profile.degree),
+            difference,
+            kernel.geometry == "angle",
+            isa,
+        )
+        super().__init__(native, len(centers), dtype, isa)
+
+
 class PairTiles(Tiles):
     """A sum or product of two kernels: a tile of each, combined in place."""
 
     def __init__(self, kernel: Sum | Product, centers: Array) -> None:
-        super().__init__(len(centers), centers.dtype)
+        super().__init__(centers.shape[0], centers.dtype, sp.issparse(centers))
         self.combine = type(kernel).combine
         self.first, self.second = prepare(kernel.k1, centers), prepare(kernel.k2, centers)
 
     def fill(self, rows: Array, out: Array | None = None) -> Array:
         if out is None:
-            out = np.empty((len(rows), self.n_centers), dtype=self.dtype)
+            out = np.empty((rows.shape[0], self.n_centers), dtype=self.dtype)
         for part in self.parts(rows):
             self.first.fill(rows[part], out[part])
             self.combine(out[part], self.second.fill(rows[part]), out=out[part])
@@ -196,21 +207,30 @@ class ConstantTiles(Tiles):
     """The same number everywhere, broadcast: an intercept or a scaling costs one sweep over the other's tile."""
 
     def __init__(self, kernel: Constant, centers: Array) -> None:
-        super().__init__(len(centers), centers.dtype)
+        super().__init__(centers.shape[0], centers.dtype, sp.issparse(centers))
         self.value = np.array(kernel.value, dtype=self.dtype)
 
     def fill(self, rows: Array, out: Array | None = None) -> Array:
         if out is None:
-            return np.broadcast_to(self.value, (len(rows), self.n_centers))
+            return np.broadcast_to(self.value, (rows.shape[0], self.n_centers))
         out[...] = self.value
         return out
 
 
-def prepare(kernel: Kernel, centers: Array) -> Tiles:
+def prepare(kernel: Kernel, centers: Any) -> Tiles:
     """Tiles of the kernel's type: native where there is a profile, else NumPy's."""
+    sparse = sp.issparse(centers)
+    if sparse:
+        from .sparse import LinearTiles, SparseTiles
+
+        form = linear_form(kernel)
+        if form is not None and form[0] != 0:
+            return LinearTiles(*form, _PROFILES[Linear](Linear()), centers)
     if isinstance(kernel, Sum | Product):
         return PairTiles(kernel, centers)
     if type(kernel) is Constant:
         return ConstantTiles(kernel, centers)
     profile = _PROFILES.get(type(kernel))
-    return KernelTiles(kernel, centers) if profile is None else NativeTiles(kernel, profile(kernel), centers)
+    if profile is None:
+        return KernelTiles(kernel, centers)
+    return (SparseTiles if sparse else NativeTiles)(kernel, profile(kernel), centers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..kernels import Kernel
@@ -14,14 +15,14 @@ from .base import Tiles
 class KernelTiles(Tiles):
     """Tiles made by calling the kernel itself."""
 
-    def __init__(self, kernel: Kernel, centers: NDArray[Any]) -> None:
-        super().__init__(len(centers), centers.dtype)
+    def __init__(self, kernel: Kernel, centers: Any) -> None:
+        super().__init__(centers.shape[0], centers.dtype, sp.issparse(centers))
         self.kernel = kernel
         self.centers = centers
 
-    def fill(self, rows: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def fill(self, rows: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
         if out is None:
-            out = np.empty((len(rows), self.n_centers), dtype=self.dtype)
+            out = np.empty((rows.shape[0], self.n_centers), dtype=self.dtype)
         for part in self.parts(rows):  # the kernel's own temporaries are several times its result
             K = self.kernel(rows[part], self.centers)
             with np.errstate(over="ignore"):
@@ -33,5 +34,5 @@ class KernelTiles(Tiles):
         return out
 
 
-def prepare(kernel: Kernel, centers: NDArray[Any]) -> Tiles:
+def prepare(kernel: Kernel, centers: Any) -> Tiles:
     return KernelTiles(kernel, centers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,17 +10,19 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from ..callbacks import CallbackList, NoImprovement
+from ..checkpoints import Journal, Progress
 from ..display import progress_callback
 from ..kernels import Kernel, KernelFunction, as_kernel
-from ..operator import KernelOperator
+from ..operator import KernelOperator, make_operator
 from ..persistence import SaveMixin
 from ..solvers import Iterate
-from ..sources import ArrayRows, Rows
+from ..sources import Rows, is_sparse, mapped, subset
+from ._input import TakesRows
 from ._parameters import HasKernel, Rule, check_parameters
 
 Array = NDArray[Any]
@@ -45,7 +46,7 @@ class Problem:
     attributes : what the fitted estimator has beside the solution
     """
 
-    rows: ArrayRows
+    rows: Rows
     targets: Array
     weight: Array | None
     validation: Rows | None = None
@@ -54,13 +55,14 @@ class Problem:
     attributes: dict[str, Any] = field(default_factory=dict)
 
 
-class Estimator(HasKernel, SaveMixin, BaseEstimator):  # type: ignore[misc]
+class Estimator(HasKernel, SaveMixin, TakesRows):
     """A fit is: check the input and make a `Problem` of it (`Regression`, `Classification`), then `_solve` it.
 
     Every estimator also has the parameters of `HasResources`; `own_rules` are the rules of those that it alone has.
     """
 
     own_rules: ClassVar[Mapping[str, Rule]] = {}
+    _journal: Journal | None = None  # of an estimator with checkpoints, during its fit
     dtype: Any
     memory_budget: int | float | str
     n_jobs: int | None
@@ -91,40 +93,6 @@ class Estimator(HasKernel, SaveMixin, BaseEstimator):  # type: ignore[misc]
         """Whether a part of the rows is to be held out for validation where `fit` is given no other rows for it."""
         return bool(getattr(self, "early_stopping", False))
 
-    def _tile_dtype(self, X: Array) -> np.dtype[Any]:
-        if isinstance(self.dtype, str) and self.dtype == "auto":
-            return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
-        return np.dtype(self.dtype)
-
-    def _rows(self, X: Array, dtype: np.dtype[Any], name: str = "X") -> ArrayRows:
-        if dtype == np.float32 and X.dtype != np.float32 and X.size:
-            largest = max(-float(X.min()), float(X.max()))
-            if largest > float(np.finfo(np.float32).max):
-                raise ValueError(f'{name} holds {largest:.3g}, too large for float32: rescale or use dtype="float64"')
-        return ArrayRows(X, dtype)
-
-    def _new_rows(self, X: Any, dtype: np.dtype[Any]) -> ArrayRows:
-        """Rows to predict for."""
-        return self._rows(validate_data(self, X, reset=False, dtype=[np.float64, np.float32]), dtype)
-
-    def _check_weight(self, sample_weight: ArrayLike | None, X: Array) -> Array | None:
-        if sample_weight is None:
-            return None
-        weight: Array = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weight.max() > 0:
-            raise ValueError("sample_weight is zero for every row: at least one row must count")
-        weight = weight / weight.max()  # so that no sum of them overflows
-        return weight
-
-    def _check_validation(self, X_val: Any, y_val: Any) -> Array | None:
-        if (X_val is None) != (y_val is None):
-            missing = "y_val" if y_val is None else "X_val"
-            raise ValueError(f"X_val and y_val go together: {missing} is missing")
-        if X_val is None:
-            return None
-        checked: Array = validate_data(self, X_val, reset=False, dtype=[np.float64, np.float32])
-        return checked
-
     def _split(
         self, indices: Array, stratify: Array | None, random_state: np.random.RandomState
     ) -> tuple[Array, Array]:
@@ -145,28 +113,27 @@ class Estimator(HasKernel, SaveMixin, BaseEstimator):  # type: ignore[misc]
 
     def _problem(
         self,
-        X: Array,
+        rows: Rows,
         targets: Array,
         weight: Array | None,
-        held: Array | None,
+        validation: Rows | None,
         held_targets: Array | None,
         error: Callable[[Array, Array | None, Array], float],
         stratify: Array | None,
         random_state: np.random.RandomState,
     ) -> Problem:
         """Rows and targets for training, and for validation if there is any: given, or held out."""
-        dtype = self._tile_dtype(X)
-        rows = self._rows(X, dtype)
-        validation, held_weight = None, None
-        if held is not None:
-            validation = self._rows(held, dtype, "X_val")
-        elif self._holds_out:
-            counting = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+        dtype, held_weight = self._tile_dtype(rows), None
+        if validation is None and self._holds_out:
+            counting = np.arange(rows.shape[0]) if weight is None else np.flatnonzero(weight)
             train, test = self._split(counting, stratify, random_state)
-            rows, validation = rows.subset(train), rows.subset(test)
+            rows, validation = subset(rows, train), subset(rows, test)
             targets, held_targets = targets[train], targets[test]
             if weight is not None:
                 weight, held_weight = weight[train], weight[test]
+        self._learn_scale(rows, weight)
+        rows = self._prepared(rows, dtype)
+        validation = None if validation is None else self._prepared(validation, dtype)
         if weight is not None:
             weight = weight / weight.mean()
         problem = Problem(rows, targets, weight, validation)
@@ -199,6 +166,7 @@ class Estimator(HasKernel, SaveMixin, BaseEstimator):  # type: ignore[misc]
         info: Mapping[str, Any] | None = None,
         watch: Callable[[Array], float] | None = None,
         scale: Array | float = 1.0,
+        kind: type[Iterate] = Iterate,
     ) -> tuple[Iterate, bool]:
         """Run a solver to its end, or until a callback or the validation error stops it, and keep the solution.
 
@@ -209,16 +177,35 @@ class Estimator(HasKernel, SaveMixin, BaseEstimator):  # type: ignore[misc]
         info : what callbacks are told at the start beside the sizes of the problem
         watch : the validation error of coefficients, or None
         scale : what coefficients are to be multiplied with
+        kind : class of the iterates
 
         Returns
         -------
         the last iterate, and whether the solver was stopped before its end
         """
-        patience = self._patience()
-        best: Array | None = None
+        journal, patience = self._journal, self._patience()
+        before = None if journal is None else journal.progress
+        best, history = (None, []) if before is None else (before.best, before.history)
+        if before is not None and patience is not None:
+            patience.resume(before.patience or {})
         stop = False
-        with recording(self, problem, **(info or {})) as note:
+
+        def progress(**end: Any) -> Progress:
+            waiting = None if patience is None else patience.state()
+            return Progress(iterate.state(), iterate.numbers(), history, best, waiting, **end)
+
+        with recording(self, problem, history, **(info or {})) as note:
+            if before is not None and before.is_over(getattr(self, "max_iter", 0)):
+                assert before.coef is not None
+                self._keep(before.coef, problem, attributes)
+                return kind.again(before.last), patience is not None and patience.exhausted
             for iterate in iterates:
+                if before is not None:  # the one that is resumed, which is on record
+                    before = None
+                    stop = patience is not None and patience.exhausted
+                    if stop:
+                        break
+                    continue
                 record = _record(iterate)
                 if watch is not None:
                     coef = iterate.coef() * scale
@@ -229,7 +216,15 @@ class Estimator(HasKernel, SaveMixin, BaseEstimator):  # type: ignore[misc]
                 stop = note(record) or stop
                 if stop:
                     break
-            self._keep(iterate.coef() * scale if best is None else best, problem, attributes)
+                if journal is not None and journal.due:
+                    journal.keep(progress())
+            coef = iterate.coef() * scale if best is None else best
+            self._keep(coef, problem, attributes)
+            if journal is not None:
+                enough = iterate.converged or (patience is not None and patience.exhausted)
+                # what a callback has stopped can go on: its next answer may be another
+                may_go_on = not enough and (stop or iterate.iteration >= getattr(self, "max_iter", 0))
+                journal.keep(progress(coef=coef, may_go_on=may_go_on))
         return iterate, stop
 
     def _keep(self, coef: Array, problem: Problem, attributes: Mapping[str, Any]) -> None:
@@ -253,15 +248,14 @@ class KernelExpansion(Estimator):
     """Learns functions sum_j coef_j k(x, center_j)."""
 
     kernel_: Kernel
-    centers_: Array
+    centers_: Any
 
     def _watch(self, problem: Problem, operator: KernelOperator, budget: int) -> Callable[[Array], float] | None:
         """The validation error of coefficients; its kernel matrix is kept if the budget has room for it as well."""
         if problem.validation is None or problem.error is None:
             return None
-        if operator.keeps:
-            budget -= math.prod(operator.shape) * operator.dtype.itemsize
-        validation = KernelOperator(
+        budget -= operator.kept_bytes
+        validation = make_operator(
             operator.kernel, problem.validation, operator.centers, n_jobs=self.n_jobs, memory_budget=max(0, budget)
         )
         error = problem.error
@@ -270,7 +264,9 @@ class KernelExpansion(Estimator):
     def _predict(self, X: Any) -> Array:
         check_is_fitted(self)  # before centers_ is asked for
         rows = self._new_rows(X, self.centers_.dtype)
-        operator = KernelOperator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs, memory_budget=0)
+        if scipy.sparse.issparse(self.centers_) and not is_sparse(rows):
+            rows = mapped(rows, scipy.sparse.csr_array, rows.dtype)
+        operator = make_operator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs, memory_budget=0)
         return operator.matmat(self.coef_)
 
     def _check_loaded(self) -> None:
@@ -279,26 +275,31 @@ class KernelExpansion(Estimator):
             raise ValueError("kernel_ is not a kernel")
         if self.centers_.ndim != 2 or self.centers_.dtype not in (np.float32, np.float64):
             raise ValueError("centers_ is not a matrix of floats")
-        if self.coef_.ndim not in (1, 2) or len(self.coef_) != len(self.centers_) or self.coef_.dtype.kind != "f":
+        M = self.centers_.shape[0]
+        if self.coef_.ndim not in (1, 2) or len(self.coef_) != M or self.coef_.dtype.kind != "f":
             raise ValueError(f"coef_ of shape {self.coef_.shape} does not fit centers_ of shape {self.centers_.shape}")
         if self.n_features_in_ != self.centers_.shape[1]:
             raise ValueError(f"n_features_in_={self.n_features_in_}, but centers_ has shape {self.centers_.shape}")
-        if not (np.isfinite(self.centers_).all() and np.isfinite(self.coef_).all()):
+        numbers = self.centers_.data if scipy.sparse.issparse(self.centers_) else self.centers_
+        if not (np.isfinite(numbers).all() and np.isfinite(self.coef_).all()):
             raise ValueError("centers_ or coef_ holds NaN or infinity")
         self.kernel_.resolve(self.centers_)
 
 
 @contextmanager
-def recording(estimator: Estimator, problem: Problem, **info: Any) -> Iterator[Callable[[dict[str, Any]], bool]]:
+def recording(
+    estimator: Estimator, problem: Problem, history: list[dict[str, Any]] | None = None, **info: Any
+) -> Iterator[Callable[[dict[str, Any]], bool]]:
     """Around a fit: gives a function that shows a record to the callbacks and says whether one of them asks to stop.
 
-    What was recorded ends up in `history_`. `info` is what callbacks are told at the start beside the sizes.
+    What was recorded ends up in `history_`, after the records of `history`, if the fit is one that is resumed. `info`
+    is what callbacks are told at the start beside the sizes.
     """
-    began = time.perf_counter()
+    history = [] if history is None else history
+    began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
     n, k = problem.targets.shape
     progress = filter(None, [progress_callback(estimator.verbose)])
     callbacks = CallbackList([*progress, *CallbackList(estimator.callbacks).callbacks])
-    history: list[dict[str, Any]] = []
 
     def note(record: dict[str, Any]) -> bool:
         record["seconds"] = time.perf_counter() - began
@@ -334,9 +335,18 @@ def resolved(kernel: Kernel | str | KernelFunction, points: Array, weight: Array
     return as_kernel(kernel).resolve(points if weight is None else _spread(points, weight))
 
 
-def _spread(points: Array, weight: Array) -> Array:
+def _spread(points: Any, weight: Array) -> Any:
     """Two rows with the mean and the variance of weighted points, for what a kernel works out from the data."""
     share = weight / weight.sum()
+    if scipy.sparse.issparse(points):
+        columns, at = np.unique(points.indices, return_inverse=True)
+        each = np.repeat(share, np.diff(points.indptr))
+        mean = np.bincount(at, each * points.data, minlength=len(columns))
+        variance = np.bincount(at, each * np.square(points.data, dtype=np.float64), minlength=len(columns)) - mean**2
+        deviation = np.sqrt(np.maximum(variance, 0.0))
+        data = np.concatenate([mean - deviation, mean + deviation])
+        starts = np.arange(3) * len(columns)
+        return scipy.sparse.csr_array((data, np.tile(columns, 2), starts), shape=(2, points.shape[1]))
     mean = share @ points.astype(np.float64)
     deviation = np.sqrt(share @ np.square(points - mean))
     return np.stack([mean - deviation, mean + deviation])

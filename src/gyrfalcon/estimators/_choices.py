@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..callbacks import NoImprovement
 from ..kernels import Kernel
-from ..operator import KernelOperator
+from ..operator import KernelOperator, make_operator
 from ..solvers import NystromPath
 from ..sources import Rows
 from ._base import Estimator, KernelExpansion, Problem, recording
@@ -150,7 +150,7 @@ class ChoosesPenalty(HasPenalties, KernelExpansion):
         """The validation error of each of the P solutions `alpha`, of shape (M, k, P)."""
         assert problem.validation is not None
         assert problem.error is not None
-        validation = KernelOperator(
+        validation = make_operator(
             operator.kernel, problem.validation, operator.centers, n_jobs=self.n_jobs, memory_budget=0
         )
         M, k, P = alpha.shape
@@ -169,9 +169,9 @@ def safe_step(kernel: Kernel, rows: Rows, weight: Array | None = None) -> float:
     for block in rows.blocks(1 << 16):
         diagonal = kernel.diag(block)
         if weight is not None:
-            diagonal = diagonal * weight[start : start + len(block)]
+            diagonal = diagonal * weight[start : start + block.shape[0]]
         largest = max(largest, float(diagonal.max()))
-        start += len(block)
+        start += block.shape[0]
     return 1 / largest if largest > 0 else 1.0
 
 

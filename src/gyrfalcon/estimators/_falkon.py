@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from .._memory import available_memory
+from ..checkpoints import Checkpoint
 from ..losses import Squared
 from ..preconditioner import Krill, Preconditioner
 from ..solvers import Iterate, conjugate_gradient
 from ._base import TOLERANCES, Problem
+from ._checkpointed import fill
 from ._newton import NEWTON_RULES, NewtonSolver
 from ._nystrom import Subspace
 from ._parameters import HasCenters, HasPenalty, HasResources, HasValidation, one_of, parameters
@@ -37,6 +39,7 @@ class HasFalkon(HasPenalty, HasCenters):
     max_iter: int = 20
     tol: float | None = None
     warm_start: bool = False
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None
 
 
 @parameters
@@ -54,7 +57,7 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
             self._iterates(space, problem, tol),
             problem,
             space.attributes,
-            info={"max_iter": self.max_iter, "n_centers": len(space.selection.points)},
+            info={"max_iter": self.max_iter, "n_centers": space.operator.shape[1]},
             watch=self._watch(problem, space.operator, space.budget),
             scale=space.scale,
         )
@@ -71,27 +74,33 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
         solve = partial(
             conjugate_gradient, space.operator, space.targets, penalty=self.penalty, tol=tol, weight=problem.weight
         )
-        done, start = 0, space.start
+        done, passes, start = 0, 0, space.start
+        resume = self._resumed_state()
+        if resume is not None:
+            done, passes, sketched = resume["done"], resume["passes_done"], resume["sketched"]
+            if done or not sketched:  # else the sketch fills K, as it did
+                fill(space.operator)
         if not sketched:
             falkon = self._falkon(space, problem)
-            for iterate in solve(coordinates=falkon, max_iter=self.max_iter, start=start):
-                yield iterate
+            for iterate in solve(coordinates=falkon, max_iter=self.max_iter, start=start, resume=resume):
+                yield _after(iterate, 0, 0, sketched=False)
                 trial = iterate.iteration == _TRIAL < self.max_iter
                 if trial and _is_weak(iterate) and self._may_sketch(space):
-                    done, start = _TRIAL, iterate.coef()
+                    done, passes, start, resume = _TRIAL, iterate.passes, iterate.coef(), None
                     break
             else:
                 return
         # one sketch is as good as another, and given centers should give the same model each time
         gram = space.operator.centers_gram(space.factors)
         krill = Krill(space.operator, gram, self.penalty, weight=problem.weight, random_state=0)
-        for iterate in solve(coordinates=krill, max_iter=self.max_iter - done, start=start):
-            yield replace(iterate, iteration=iterate.iteration + done, passes=space.operator.passes)
+        passes += resume is None  # the sketch
+        for iterate in solve(coordinates=krill, max_iter=self.max_iter - done, start=start, resume=resume):
+            yield _after(iterate, done, passes, sketched=True)
 
     def _may_sketch(self, space: Subspace) -> bool:
         """Whether KRILL may take the place of FALKON's preconditioner."""
-        fits = 4 * space.operator.shape[1] ** 2 * space.factors.itemsize <= available_memory() // 2
-        return self.preconditioner == "auto" and fits
+        more = 3 * space.operator.shape[1] ** 2 * space.factors.itemsize  # factors beside the one that is planned
+        return self.preconditioner == "auto" and more <= space.spare
 
     def _falkon(self, space: Subspace, problem: Problem) -> Preconditioner:
         return Preconditioner(
@@ -103,6 +112,16 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
             n_draws=space.selection.n_draws,
             tile_dtype=problem.rows.dtype,
         )
+
+
+def _after(iterate: Iterate, done: int, passes: int, *, sketched: bool) -> Iterate:
+    """An iterate of a solver that was begun after others had done some iterations and passes."""
+    return replace(
+        iterate,
+        iteration=iterate.iteration + done,
+        passes=iterate.passes + passes,
+        _state=lambda: {**iterate.state(), "done": done, "passes_done": passes, "sketched": sketched},
+    )
 
 
 def _is_weak(iterate: Iterate) -> bool:

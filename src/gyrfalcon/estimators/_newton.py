@@ -14,7 +14,8 @@ from ..losses import Loss
 from ..preconditioner import Preconditioner
 from ..solvers.newton import NewtonIterate, newton
 from ._base import Problem
-from ._nystrom import NystromEstimator, Subspace
+from ._checkpointed import Checkpointed, fill
+from ._nystrom import Subspace
 from ._parameters import Rule, integer, numbers, optional, parameters
 
 Array = NDArray[Any]
@@ -73,7 +74,7 @@ class HasNewton:
     cg_steps: int | Sequence[int] | None = None
 
 
-class NewtonSolver(HasNewton, NystromEstimator):
+class NewtonSolver(HasNewton, Checkpointed):
     """Solves problems whose `attributes` have a `loss_`, and an `offset_` if f does not start from 0."""
 
     penalty: float
@@ -87,7 +88,8 @@ class NewtonSolver(HasNewton, NystromEstimator):
                 f"penalty_path has {len(self.penalty_path)} penalties, one for a Newton step each, and max_iter="
                 f"{self.max_iter}: no step is left for the penalty itself"
             )
-        space = self._subspace(problem, random_state, warm)
+        # f, K d, K p, what the loss knows of f, and room to make them
+        space = self._subspace(problem, random_state, warm, row_vectors=6)
         tol = _TOLERANCE if self.tol is None else float(self.tol)
         if problem.error is not None and offset is not None:
             of_all = problem.error
@@ -96,8 +98,9 @@ class NewtonSolver(HasNewton, NystromEstimator):
             self._newton_steps(space, problem, loss, offset, tol),
             problem,
             space.attributes,
-            info={"max_iter": self.max_iter, "n_centers": len(space.selection.points)},
+            info={"max_iter": self.max_iter, "n_centers": space.operator.shape[1]},
             watch=self._watch(problem, space.operator, space.budget),
+            kind=NewtonIterate,
         )
         assert isinstance(last, NewtonIterate)
         if not last.at_penalty and not stopped:
@@ -126,6 +129,9 @@ class NewtonSolver(HasNewton, NystromEstimator):
             n_draws=space.selection.n_draws,
             tile_dtype=problem.rows.dtype,
         )
+        resume = self._resumed_state()
+        if resume is not None:
+            fill(space.operator)
         yield from newton(
             space.operator,
             problem.targets.astype(problem.rows.dtype, copy=False),
@@ -140,6 +146,7 @@ class NewtonSolver(HasNewton, NystromEstimator):
             center_rows=space.selection.indices,
             path=self.penalty_path,
             cg_steps=self.cg_steps,
+            resume=resume,
         )
 
 

@@ -7,22 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
-from .._memory import available_memory, format_bytes, parse_memory
+from .._threads import effective_n_jobs
 from ..centers import Given, Selection, as_centers
 from ..kernels import as_kernel
-from ..operator import KernelOperator
-from ..sources import Rows
+from ..operator import KernelOperator, make_operator
+from ..sources import Rows, buffer_bytes, is_sparse, runs_elsewhere
+from ..sources.scaling import Standardize
 from ._base import KernelExpansion, Problem, powers_of_two, resolved
 from ._parameters import HasCenters
+from ._plan import Plan
 
 Array = NDArray[Any]
 
 _LARGEST_DEFAULT = 10_000
-# Up to here factors in float64 cost little (18 MB, some hundredths of a second), and make float32 fits of smooth
-# kernels more accurate
-_LARGEST_FLOAT64_FACTORS = 1_500
 
 
 @dataclass
@@ -36,6 +36,7 @@ class Subspace:
     center_weight : sample weights at the centers, or None
     factors : precision of M x M factors
     budget : bytes left for keeping kernel matrices
+    spare : bytes left beside all that, and beside a kernel matrix that is kept
     targets, scale : targets divided by a scale that brings them near 1
     start : the last fit's coefficients of the same centers for these targets, if that is where to start
     """
@@ -45,6 +46,7 @@ class Subspace:
     center_weight: Array | None
     factors: np.dtype[Any]
     budget: int
+    spare: int
     targets: Array
     scale: Array
     start: Array | None
@@ -58,44 +60,57 @@ class Subspace:
 class NystromEstimator(HasCenters, KernelExpansion):
     """Learns functions of chosen centers."""
 
+    takes_sparse = True
+
     _chosen_as: tuple[int | None, Any]
     _weights_of_centers: tuple[Selection, Array | None]
 
     def _subspace(
-        self, problem: Problem, random_state: np.random.RandomState, warm: bool, *, buffers: int = 1
+        self,
+        problem: Problem,
+        random_state: np.random.RandomState,
+        warm: bool,
+        *,
+        buffers: int = 1,
+        row_vectors: int = 2,
     ) -> Subspace:
-        """Choose the centers and make the operator, if `buffers` M x M factors fit in memory."""
+        """Choose the centers and make the operator, if it all fits in memory; see `Plan` for the numbers."""
         rows, k = problem.rows, problem.targets.shape[1]
+        elsewhere = runs_elsewhere(rows)  # where the budget is each worker's
+        plan = Plan(
+            n=rows.shape[0],
+            width=0 if is_sparse(rows) else rows.shape[1],
+            k=k,
+            itemsize=rows.dtype.itemsize,
+            buffers=buffers,
+            row_vectors=row_vectors,
+            n_threads=effective_n_jobs(self.n_jobs),
+            buffered=0 if elsewhere else buffer_bytes(rows),
+            budget=self.memory_budget,
+        )
+        plan.check(min(self._wanted(rows.shape[0]), rows.shape[0]))
         selection, center_weight = self._choose_centers(rows, problem.weight, random_state, warm)
         points = selection.points
-        M = len(points)
-        available = available_memory()
-        small = M <= _LARGEST_FLOAT64_FACTORS and available >= buffers * 8 * M * M
-        factors = np.dtype(np.float64) if small else rows.dtype
-        factor_bytes = buffers * M * M * factors.itemsize
-        if factor_bytes > available:
-            fits = math.isqrt(available // (buffers * rows.dtype.itemsize))
-            raise MemoryError(
-                f"the {M} x {M} factors of {M} centers take {format_bytes(factor_bytes)} and {format_bytes(available)} "
-                f"are available: n_centers={fits} would fit"
-            )
-        budget = max(0, parse_memory(self.memory_budget) - factor_bytes)
-        operator = KernelOperator(
+        M = points.shape[0]
+        plan.check(M)
+        budget = plan.left(M)
+        operator = make_operator(
             resolved(self.kernel, points, center_weight),
             rows,
             points,
             n_jobs=self.n_jobs,
-            memory_budget=budget,
+            memory_budget=self.memory_budget if elsewhere else budget,
         )
+        spare = plan.spare(M) - operator.kept_bytes
         scale = powers_of_two(problem.targets)
         targets = problem.targets if (scale == 1).all() else problem.targets / scale
         start = None
-        if warm and np.array_equal(points, self.centers_) and self.coef_.size == M * k:
+        if warm and same_points(points, self.centers_) and self.coef_.size == M * k:
             start = self.coef_.reshape(M, k) / scale
         self._chosen_as = (self.n_centers, self.centers)
         self._weights_of_centers = (replace(selection, points=operator.centers, indices=None), center_weight)
         targets = targets.astype(rows.dtype, copy=False)
-        return Subspace(operator, selection, center_weight, factors, budget, targets, scale, start)
+        return Subspace(operator, selection, center_weight, plan.factors(M), budget, spare, targets, scale, start)
 
     def _choose_centers(
         self, rows: Rows, weight: Array | None, random_state: np.random.RandomState, warm: bool
@@ -106,11 +121,12 @@ class NystromEstimator(HasCenters, KernelExpansion):
         if warm and not isinstance(selector, Given) and self._asks_for_same_centers(rows.shape[1]):
             last, center_weight = getattr(self, "_weights_of_centers", (Selection(self.centers_), None))
             return replace(last, points=self.centers_.astype(rows.dtype)), None if weight is None else center_weight
-        wanted = self.n_centers if self.n_centers is not None else default_n_centers(rows.shape[0])
+        if isinstance(selector, Given) and hasattr(self, "scale_"):
+            selector = self._scaled(selector)
         candidates = None if weight is None or weight.all() else np.flatnonzero(weight)
         selection = selector.select(
             rows,
-            int(wanted),
+            self._wanted(rows.shape[0]),
             kernel=as_kernel(self.kernel),
             penalty=getattr(self, "penalty", 0.0),
             candidates=candidates,
@@ -122,10 +138,31 @@ class NystromEstimator(HasCenters, KernelExpansion):
             center_weight = weight[selection.indices]
         return selection, center_weight
 
+    def _wanted(self, n: int) -> int:
+        """How many centers are asked for."""
+        selector = as_centers(self.centers)
+        if isinstance(selector, Given):
+            return int((*np.shape(selector.points), 1)[0])  # what is no matrix will be refused for that
+        return int(self.n_centers) if self.n_centers is not None else default_n_centers(n)
+
+    def _scaled(self, given: Given) -> Given:
+        """Given points are in the units of X."""
+        points: Any = given.points if scipy.sparse.issparse(given.points) else np.asarray(given.points)
+        if points.ndim != 2 or points.shape[1] != self.n_features_in_:
+            return given  # and will be refused for that
+        return Given(Standardize(self.mean_, self.scale_, np.float64)(points))
+
     def _asks_for_same_centers(self, n_features: int) -> bool:
         n_centers, centers = getattr(self, "_chosen_as", (self.n_centers, self.centers))
         same = centers is self.centers or (isinstance(centers, str) and centers == self.centers)
         return same and n_centers == self.n_centers and self.centers_.shape[1] == n_features
+
+
+def same_points(a: Any, b: Any) -> bool:
+    """Whether two sets of centers, dense or CSR, are the same."""
+    if a.shape != b.shape or scipy.sparse.issparse(a) != scipy.sparse.issparse(b):
+        return False
+    return bool((a != b).nnz == 0 if scipy.sparse.issparse(a) else np.array_equal(a, b))
 
 
 def default_n_centers(n: int) -> int:

@@ -167,18 +167,26 @@ DOCUMENTATION: dict[str, str] = {
         Stop when the preconditioned residual falls below `tol` times the right-hand side's norm; a
         `ConvergenceWarning` says if it did not. None stops where more would not be seen (1e-6 in float32, 1e-10 in
         float64), and never warns. 0 is for `max_iter` iterations, and never warns either.""",
+    "scale": """bool
+        Whether every feature is brought to mean 0 and standard deviation 1 as rows are read, which costs one pass and
+        no memory; `predict` does the same. Zeros of sparse rows stay zeros: these are divided only.""",
     "dtype": """"auto", "float32" or "float64"
         Precision of the kernel; "auto" follows X. The factors are in float64 up to 1,500 centers, beyond that in the
         kernel's precision.""",
     "memory_budget": """"auto", int or str
-        If the n x M kernel matrix fits beside the factors it is kept, and iterations run at memory speed. Bytes, a
-        string such as "4GB", or "auto" for half of what is available. 0 never keeps it.""",
+        What the fit may take beside X and y, in bytes or as "4GB": the factors, the blocks at work, what a file is
+        buffered in. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is
+        what is available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.""",
     "n_jobs": """int or None
         Threads; None is every core.""",
     "random_state": """int, RandomState or None
         Seed of all that is drawn: the centers, the validation split, the order of mini-batches.""",
     "warm_start": """bool
         Start from the last fit's solution, with its centers unless `n_centers` or `centers` has changed since.""",
+    "checkpoint": """str, path-like, Checkpoint or None
+        A folder for the state of the fit, written every 30 seconds or as `gyrfalcon.checkpoints.Checkpoint` says. A fit
+        that was killed and is started again goes on from there, to the same solution bit for bit. Each fit has a folder
+        of its own; delete it to start afresh.""",
     "early_stopping": """bool
         Stop when the validation error has not fallen for `n_iter_no_change` iterations, and keep the best solution. The
         validation set is the one given to `fit`, or a random part of the rows, whose weights then count there too.""",
@@ -234,6 +242,7 @@ class HasValidation:
 class HasResources:
     """How the work is done."""
 
+    scale: bool = False
     dtype: Any = "auto"
     memory_budget: int | float | str = "auto"
     n_jobs: int | None = None

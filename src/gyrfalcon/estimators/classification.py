@@ -13,12 +13,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 
 from ..losses import Logistic, Loss, Softmax, Squared, as_loss
 from ..persistence import register
 from ._base import Estimator
 from ._falkon import FalkonBase
+from ._input import check_lengths, gathered, in_memory, lazily
 from ._newton import NEWTON_WORDS, mean_loss
 from ._parameters import documented, one_of, parameters
 
@@ -53,8 +54,9 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
 
         Parameters
         ----------
-        X : array or table of shape (n, n_features)
-            float32 is computed in float32, all else in float64, unless `dtype` says otherwise.
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+            float32 is computed in float32, all else in float64, unless `dtype` says otherwise. A source, such as
+            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
         y : array of shape (n,)
             Labels of any kind.
         sample_weight : array of shape (n,), optional
@@ -69,11 +71,11 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
         """
         with self._all_or_nothing():
             self._check_parameters()
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+            rows, y = self._training_rows(X, y)
             y = _labels(y, "y")
             check_classification_targets(y)
             classes, codes = np.unique(y, return_inverse=True)
-            weight = self._check_weight(sample_weight, X)
+            weight = self._check_weight(sample_weight, len(y))
             present = np.unique(codes if weight is None else codes[weight > 0])
             if len(present) < 2:
                 raise ValueError(
@@ -86,15 +88,15 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
             held = self._check_validation(X_val, y_val)
             held_targets = None
             if held is not None:
-                y_val = _labels(column_or_1d(y_val, warn=True), "y_val")
-                check_consistent_length(held, y_val)
+                y_val = _labels(column_or_1d(gathered(y_val), warn=True), "y_val")
+                check_lengths(held, y_val)
                 unseen = sorted(set(y_val.tolist()) - set(classes.tolist()), key=str)
                 if unseen:
                     raise ValueError(f"y_val has classes that y has not: {unseen}")
                 held_targets = as_columns(np.searchsorted(classes, y_val), len(classes))
             random_state = check_random_state(self.random_state)
-            targets = as_columns(codes, len(classes)).astype(self._tile_dtype(X))
-            problem = self._problem(X, targets, weight, held, held_targets, error, codes, random_state)
+            targets = as_columns(codes, len(classes)).astype(self._tile_dtype(rows))
+            problem = self._problem(rows, targets, weight, held, held_targets, error, codes, random_state)
             problem.flat = len(classes) == 2
             problem.attributes = {"classes_": classes} | ({} if loss is None else {"loss_": loss})
             warm = getattr(self, "warm_start", False) and hasattr(self, "coef_")
@@ -125,12 +127,13 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
         if self.classes_.ndim != 1 or columns != (1 if len(self.classes_) == 2 else len(self.classes_)):
             raise ValueError(f"coef_ of shape {self.coef_.shape} does not fit classes_ of shape {self.classes_.shape}")
 
+    @lazily
     def decision_function(self, X: Any) -> Array:
         """The regression's values: positive for ``classes_[1]`` if there are two classes, else largest for the class.
 
         Parameters
         ----------
-        X : array or table of shape (n, n_features)
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
 
         Returns
         -------
@@ -138,20 +141,36 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
         """
         return self._predict(X)
 
+    @lazily
     def predict(self, X: Any) -> Array:
         """Predict classes.
 
         Parameters
         ----------
-        X : array or table of shape (n, n_features)
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
 
         Returns
         -------
-        array of shape (n,)
+        array of shape (n,); a Dask array for a Dask collection
         """
         values = self.decision_function(X)
         predictions: Array = self.classes_[_codes(values)]
         return predictions
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """The share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X : as for `predict`
+        y : array of shape (n,)
+        sample_weight : array of shape (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        return float(super().score(*in_memory(X, y, sample_weight)))
 
 
 @register
@@ -259,6 +278,7 @@ class FalkonClassifier(Classification, FalkonBase):
         self._probabilistic()
         return self._predict_log_proba
 
+    @lazily
     def _predict_proba(self, X: Any) -> Array:
         f = self._columns(X)
         if isinstance(self.loss_, Logistic | Softmax):
@@ -268,6 +288,7 @@ class FalkonClassifier(Classification, FalkonBase):
             return np.hstack([1 - p, p])
         return p / p.sum(axis=1, keepdims=True)
 
+    @lazily
     def _predict_log_proba(self, X: Any) -> Array:
         f = self._columns(X)
         if isinstance(self.loss_, Logistic | Softmax):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from .._memory import available_memory, format_bytes, parse_memory
+from .._memory import format_bytes, parse_memory, require
 from ..kernels import as_kernel
 from ..operator import KernelOperator
 from ..persistence import register
@@ -123,6 +123,10 @@ class EigenProRegressor(Regression, HasResources, HasValidation, HasEigenPro, Ke
         "step": optional(positive('"auto" or a finite number greater than 0'), "auto"),
     }
 
+    @property
+    def _random_access(self) -> bool:
+        return True
+
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> Self:  # type: ignore[override]
         """Learn from rows.
 
@@ -143,12 +147,9 @@ class EigenProRegressor(Regression, HasResources, HasValidation, HasEigenPro, Ke
     def _solve(self, problem: Problem, random_state: np.random.RandomState, warm: bool) -> None:
         rows, n = problem.rows, problem.rows.shape[0]
         s = self.n_subsamples or (1_000 if n <= _MANY_ROWS else 2_000)
-        needed, available = 3 * 8 * min(s, n) ** 2, available_memory()
-        if needed > available:
-            raise MemoryError(
-                f"the eigenvectors of n_subsamples={s} rows take {format_bytes(needed)} and {format_bytes(available)} "
-                "are available: take fewer"
-            )
+        size = 3 * 8 * min(s, n) ** 2
+        what = f"the eigenvectors of n_subsamples={s} rows take {format_bytes(size)}"
+        require(self.memory_budget, size, what, "take fewer")
         n_jobs = 1 if n < _WORTH_THREADS else self.n_jobs
         points = rows.take(np.arange(n))
         kernel = as_kernel(self.kernel).resolve(points)

@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._memory import available_memory, format_bytes, parse_memory
+from .._memory import format_bytes, limit_of, parse_memory, require
 from ..operator import KernelOperator
 from ..persistence import register
 from ..solvers import ExactPath, exact_ridge, kernel_descent
 from ..solvers.lanczos import lanczos
-from ..sources import ArrayRows
+from ..sources import subset
 from ._base import KernelExpansion, Problem, powers_of_two, recording, resolved
 from ._choices import (
     CHOICE_RULES,
@@ -297,7 +297,7 @@ def _counting(problem: Problem) -> Problem:
     if problem.weight is None or problem.weight.all():
         return problem
     counting = np.flatnonzero(problem.weight)
-    rows: ArrayRows = problem.rows.subset(counting)
+    rows = subset(problem.rows, counting)
     weight = _mean_one(problem.weight[counting])
     return Problem(
         rows, problem.targets[counting], weight, problem.validation, problem.error, problem.flat, problem.attributes
@@ -328,11 +328,12 @@ def _ridge(operator: KernelOperator, y: Array, penalty: float, weight: Array | N
 
 
 def _check_memory(n: int, matrices: int, remedy: str = _FALKON) -> None:
-    needed, available = matrices * 8 * n * n, available_memory()
-    if needed > available:
-        fits = math.isqrt(available // (8 * matrices))
-        raise MemoryError(
-            f"{matrices} matri{'x' if matrices == 1 else 'ces'} of {n} x {n} numbers take{'s' * (matrices == 1)} "
-            f"{format_bytes(needed)} and {format_bytes(available)} are available, enough for {fits} rows: use {remedy} "
-            "or fewer rows"
-        )
+    size = matrices * 8 * n * n
+    fits = math.isqrt(limit_of("auto") // (8 * matrices))
+    what = "a matrix" if matrices == 1 else f"{matrices} matrices"
+    require(
+        "auto",
+        size,
+        f"{what} of {n} x {n} numbers: {format_bytes(size)}",
+        f"{fits} rows would fit; use {remedy} or fewer rows",
+    )

@@ -63,6 +63,12 @@ class HasIterations:
 class IteratesOnCenters(HasIterations, NystromEstimator):
     """Runs one of three iterations in given coordinates."""
 
+    solver: str
+
+    @property
+    def _random_access(self) -> bool:
+        return self.solver == "sgd"
+
     def _iterates(
         self,
         solver: str,

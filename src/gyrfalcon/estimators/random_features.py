@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._memory import available_memory, format_bytes, parse_memory
+from .._memory import format_bytes, limit_of, parse_memory, require
 from ..feature_maps import FeatureMap
 from ..kernels import Kernel
 from ..persistence import register
@@ -124,6 +124,10 @@ class RandomFeaturesBase(HasResources, HasValidation, HasFeatureSolver, HasFeatu
     }
 
     @property
+    def _random_access(self) -> bool:
+        return self.solver == "sgd"
+
+    @property
     def _holds_out(self) -> bool:
         return self.early_stopping and self.solver == "sgd"
 
@@ -151,12 +155,10 @@ class RandomFeaturesBase(HasResources, HasValidation, HasFeatureSolver, HasFeatu
     ) -> Iterator[Iterate]:
         began = time.perf_counter()
         n, M, k = rows.shape[0], len(features), targets.shape[1]
-        needed, available = 8 * M * M, available_memory()
-        if needed > available:
-            raise MemoryError(
-                f"the {M} x {M} normal equations take {format_bytes(needed)} and {format_bytes(available)} are "
-                f'available: n_components={math.isqrt(available // 8)} would fit, or solver="sgd"'
-            )
+        size = 8 * M * M
+        what = f"the {M} x {M} normal equations take {format_bytes(size)}"
+        fits = math.isqrt(limit_of(self.memory_budget) // 8)
+        require(self.memory_budget, size, what, f'n_components={fits} would fit, or solver="sgd"')
         operator = feature_operator(features, rows, n_jobs=self.n_jobs)
         G, c = normal_equations(operator, targets, weight, n_jobs=self.n_jobs)
         coef = solve_ridge(G, c, self.penalty * n)

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, check_consistent_length, validate_data
+from sklearn.utils.validation import check_array
 
 from ..losses import Loss, Poisson, Quantile, Squared, as_loss
 from ..persistence import register
 from ._base import Estimator
 from ._falkon import FalkonBase
+from ._input import check_lengths, gathered, in_memory, lazily
 from ._newton import NEWTON_WORDS, mean_loss
 from ._parameters import documented, numbers, optional, parameters
 
@@ -50,8 +51,9 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[m
 
         Parameters
         ----------
-        X : array or table of shape (n, n_features)
-            float32 is computed in float32, all else in float64, unless `dtype` says otherwise.
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+            float32 is computed in float32, all else in float64, unless `dtype` says otherwise. A source, such as
+            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
         y : array of shape (n,) or (n, n_outputs)
         sample_weight : array of shape (n,), optional
             Not negative. Only ratios matter: the penalty goes with weights of mean 1.
@@ -65,15 +67,15 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[m
         """
         with self._all_or_nothing():
             self._check_parameters()
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
-            weight = self._check_weight(sample_weight, X)
+            rows, y = self._training_rows(X, y, multi_output=True, y_numeric=True)
+            weight = self._check_weight(sample_weight, len(y))
             targets = self._make_targets(_as_columns(y, "y"), "y")
             loss = self._make_loss(targets, weight)
             held = self._check_validation(X_val, y_val)
             held_targets = None
             if held is not None:
-                y_val = check_array(y_val, ensure_2d=False, dtype=None, input_name="y_val")
-                check_consistent_length(held, y_val)
+                y_val = check_array(gathered(y_val), ensure_2d=False, dtype=None, input_name="y_val")
+                check_lengths(held, y_val)
                 held_targets = self._make_targets(_as_columns(y_val, "y_val"), "y_val")
                 if loss is not None:
                     loss.check(held_targets, "y_val")
@@ -81,7 +83,7 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[m
                     raise ValueError(f"y_val has shape {y_val.shape} and y has shape {y.shape}: outputs must agree")
             random_state = check_random_state(self.random_state)
             error = _root_mean_square if loss is None or type(loss) is Squared else partial(mean_loss, loss)
-            problem = self._problem(X, targets, weight, held, held_targets, error, None, random_state)
+            problem = self._problem(rows, targets, weight, held, held_targets, error, None, random_state)
             problem.flat = y.ndim == 1 and not np.ndim(cast(Any, getattr(self, "quantiles", 0)))
             if loss is not None:
                 # held out rows have no say in it
@@ -93,18 +95,34 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[m
             self._solve(problem, random_state, warm and type(getattr(self, "loss_", None)) is type(loss))
         return self
 
+    @lazily
     def predict(self, X: Any) -> Array:
         """Predict y.
 
         Parameters
         ----------
-        X : array or table of shape (n, n_features)
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
 
         Returns
         -------
-        array of shape (n,) or (n, n_outputs)
+        array of shape (n,) or (n, n_outputs); a Dask array for a Dask collection
         """
         return self._predict(X)
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """The coefficient of determination R^2 of the predictions; 1 is perfect, 0 is that of the mean of y.
+
+        Parameters
+        ----------
+        X : as for `predict`
+        y : array of shape (n,) or (n, n_outputs)
+        sample_weight : array of shape (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        return float(super().score(*in_memory(X, y, sample_weight)))
 
 
 _LEVELS = numbers(lambda x: 0 < x < 1, "None, a number between 0 and 1, both excluded, or a list of them", scalar=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gyrfalcon.operator import Weight
+from gyrfalcon.operator import Rowwise, Weight
 from gyrfalcon.preconditioner import Coordinates
 
 Vectors = NDArray[np.float64]
@@ -66,6 +67,7 @@ class Iterate:
     ratio: Vectors
     condition_number: float = float("nan")
     _coef: Callable[[], Vectors] = field(default=lambda: np.empty(0), repr=False, compare=False)
+    _state: Callable[[], dict[str, Any]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -75,6 +77,30 @@ class Iterate:
     def coef(self) -> Vectors:
         """Return alpha = B beta: a few triangular solves, so ask only when it is needed."""
         return self._coef()
+
+    @classmethod
+    def measured(cls, iteration: int, residuals: Vectors, tol: float, **more: Any) -> Self:
+        """Make an iterate of the columns' residuals: which is the largest, and whether all meet the tolerance."""
+        largest, converged = float(residuals.max(initial=0.0)), bool((residuals <= tol).all())
+        return cls(iteration=iteration, residual=largest, residuals=residuals, converged=converged, **more)
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the attributes by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if not f.name.startswith("_")}
+
+    @classmethod
+    def again(cls, numbers: Mapping[str, Any], **functions: Any) -> Self:
+        """Make an iterate of what `numbers` gave, or of a state."""
+        return cls(**{f.name: numbers[f.name] for f in fields(cls) if not f.name.startswith("_")}, **functions)
+
+    def state(self) -> dict[str, Any]:
+        """Return numbers and arrays by name, from which the solver goes on as if it had never stopped.
+
+        The same solver of the same problem takes them as ``resume``, and begins with this iterate.
+        """
+        if self._state is None:
+            raise NotImplementedError("this solver cannot be resumed")
+        return {**self.numbers(), **self._state()}
 
 
 @dataclass(frozen=True)
@@ -101,12 +127,7 @@ class System:
     def residual(self, beta: Vectors) -> Vectors:
         """Return what beta leaves of the right-hand side."""
         alpha, halfway = self.B.forward(beta)
-
-        def weighted(rows: slice, T: NDArray[Any]) -> NDArray[Any]:
-            U = self.Y[rows] - T
-            return U if self.weight is None else self.weight[rows, None] * U
-
-        return self.B.backward(self.operator.sandwich(alpha, weighted), halfway, -self.penalty)
+        return self.B.backward(self.operator.sandwich(alpha, self._rowwise(_residual)), halfway, -self.penalty)
 
     def rhs_and_residual(self, beta: Vectors) -> tuple[Vectors, Vectors]:
         """Return the right-hand side and what beta leaves of it."""
@@ -123,14 +144,35 @@ class System:
         """Return K'W K v (K'W y if v is None) and B'(K'W (y - K B beta) - lambda n K_MM B beta), as one product."""
         k = len(columns)
         alpha, halfway = self.B.forward(beta)
-
-        def weighted(rows: slice, T: NDArray[Any]) -> NDArray[Any]:
-            y = self.Y[rows][:, columns]
-            U = np.hstack([y if v is None else T[:, :k], y - T[:, k:]])
-            return U if self.weight is None else self.weight[rows, None] * U
-
-        s = self.operator.sandwich(np.hstack([np.zeros_like(alpha) if v is None else v, alpha]), weighted)
+        both = np.hstack([np.zeros_like(alpha) if v is None else v, alpha])
+        s = self.operator.sandwich(both, self._rowwise(partial(_beside_residual, columns, v is None)))
         return s[:, :k], self.B.backward(s[:, k:], halfway, -self.penalty)
+
+    def _rowwise(self, function: Callable[..., NDArray[Any]]) -> Rowwise:
+        """A function of T and each row's target and weight."""
+        return Rowwise(function, self.Y) if self.weight is None else Rowwise(function, self.Y, self.weight)
+
+
+# Functions of the module and no closures, so that they can be sent to where the rows are
+
+
+def _residual(T: NDArray[Any], y: NDArray[Any], weight: NDArray[Any] | None = None) -> NDArray[Any]:
+    U = y - T
+    return U if weight is None else weight[:, None] * U
+
+
+def _beside_residual(
+    columns: NDArray[np.intp],
+    beside_y: bool,
+    T: NDArray[Any],
+    y: NDArray[Any],
+    weight: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """y or the first columns of T, and beside them what the other columns leave of y."""
+    k = len(columns)
+    y = y[:, columns]
+    U = np.hstack([y if beside_y else T[:, :k], y - T[:, k:]])
+    return U if weight is None else weight[:, None] * U
 
 
 def make_system(
@@ -155,3 +197,12 @@ def sizes(b: Vectors) -> Vectors:
 def coefficients(B: Coordinates, beta: Vectors, shape: tuple[int, ...]) -> Vectors:
     """Return B beta in the shape that coefficients of y have."""
     return B.apply(beta).reshape(shape)
+
+
+def recall(state: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> list[NDArray[Any]]:
+    """Return the arrays of a state, if they have the shapes they must have."""
+    for name, shape in shapes.items():
+        found = getattr(state.get(name), "shape", None)
+        if found != shape:
+            raise ValueError(f"the state does not belong to this problem: {name} must have shape {shape}, not {found}")
+    return [state[name] for name in shapes]

@@ -15,7 +15,7 @@ anyway: no pass is added, and on well-conditioned problems float32 ends 10 times
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gyrfalcon.preconditioner import Coordinates
-from gyrfalcon.solvers.base import Iterate, Operator, Vectors, coefficients, make_system, sizes
+from gyrfalcon.solvers.base import Iterate, Operator, Vectors, coefficients, make_system, recall, sizes
 from gyrfalcon.solvers.lanczos import condition_number
+
+# What an iterate's state has beside its numbers: of shape (rank, k), and one number a column
+_TALL = ("beta", "r", "p")
+_FLAT = ("rr", "known", "size", "stuck", "step", "ratio")
 
 
 def conjugate_gradient(
@@ -37,6 +41,7 @@ def conjugate_gradient(
     tol: float,
     weight: NDArray[Any] | None = None,
     start: NDArray[Any] | None = None,
+    resume: Mapping[str, Any] | None = None,
 ) -> Iterator[Iterate]:
     """Solve ``(K'WK + penalty n K_MM) alpha = K'W y`` for all columns of y at once.
 
@@ -59,53 +64,64 @@ def conjugate_gradient(
         Sample weights, the diagonal of W.
     start : ndarray of shape (M,) or (M, k), optional
         Coefficients to start from.
+    resume : mapping, optional
+        An iterate's `Iterate.state`: the iteration goes on from there, bit for bit, and `start` does not matter.
 
     Yields
     ------
     Iterate
-        One an iteration, made when it is asked for: a consumer stops the solver by asking no more.
+        One an iteration (with `resume` from the one that is resumed), made when it is asked for: a consumer stops the
+        solver by asking no more.
     """
-    began, passes = time.perf_counter(), operator.passes
+    done: Mapping[str, Any] = {"iteration": 0, "seconds": 0.0, "passes": 0} if resume is None else resume
+    began, passes = time.perf_counter() - done["seconds"], operator.passes - done["passes"]
     B, M = coordinates, coordinates.M
     system = make_system(operator, y, B, max(penalty, B.least_penalty), weight)
     k = system.Y.shape[1]
-    if start is None:
-        beta = np.zeros((B.rank, k))
-        b = r = system.rhs()
+    steps: list[Vectors] = []
+    ratios: list[Vectors] = []
+    if resume is not None:
+        tall, wide = (B.rank, k), (done["iteration"], k)
+        shapes = {**dict.fromkeys(_TALL, tall), **dict.fromkeys(_FLAT, (k,)), "steps": wide, "ratios": wide}
+        beta, r, p, rr, known, size, stuck, step, ratio, *lists = recall(resume, shapes)
+        steps, ratios = map(list, lists)
     else:
-        beta = B.invert(start.reshape(M, k))
-        b, r = system.rhs_and_residual(beta)
-    size = sizes(b)
+        if start is None:
+            beta = np.zeros((B.rank, k))
+            b = r = system.rhs()
+        else:
+            beta = B.invert(start.reshape(M, k))
+            b, r = system.rhs_and_residual(beta)
+        size = sizes(b)
+        p, rr = r, np.square(r).sum(axis=0)
+        # Where the residual was last known, not only followed
+        known, stuck = rr, np.zeros(k, dtype=bool)
+        step, ratio = np.zeros(k), np.zeros(k)
 
     def record(iteration: int) -> Iterate:
-        residuals = np.sqrt(rr) / size
-        return Iterate(
-            iteration=iteration,
-            residual=float(residuals.max(initial=0.0)),
-            residuals=residuals,
+        return Iterate.measured(
+            iteration,
+            np.sqrt(rr) / size,
+            tol,
             seconds=time.perf_counter() - began,
             passes=operator.passes - passes,
-            converged=bool((residuals <= tol).all()),
             step=step,
             ratio=ratio,
             condition_number=condition_number(steps, ratios),
             _coef=partial(coefficients, B, beta, (M, *y.shape[1:])),
+            _state=partial(_state, [beta, r, p, rr, known, size, stuck, step, ratio], steps, ratios, iteration),
         )
 
-    p, rr = r, np.square(r).sum(axis=0)
-    step, ratio = np.zeros(k), np.zeros(k)
-    steps: list[Vectors] = []
-    ratios: list[Vectors] = []
-    stuck = np.zeros(k, dtype=bool)
-    # Where the residual was last known, not only followed; a fall by this much since then is not to be trusted.
-    known, fall = rr, float(np.sqrt(np.finfo(operator.dtype).eps))
-    active = np.flatnonzero(np.sqrt(rr) > tol * size)
-    if max_iter == 0 or active.size == 0:
-        yield record(0)
+    # A fall by this much since the residual was known is not to be trusted.
+    fall = float(np.sqrt(np.finfo(operator.dtype).eps))
+    active = np.flatnonzero((np.sqrt(rr) > tol * size) & ~stuck)
+    if resume is not None or max_iter == 0 or active.size == 0:
+        yield record(done["iteration"])
+    if active.size == 0:
         return
-    for iteration in range(1, max_iter + 1):
+    for iteration in range(done["iteration"] + 1, max_iter + 1):
         # Arrays already yielded stay as they are, and only the columns still at work take part in the pass.
-        beta, r, p, rr, known = beta.copy(), r.copy(), p.copy(), rr.copy(), known.copy()
+        beta, r, p, rr, known, stuck = (x.copy() for x in (beta, r, p, rr, known, stuck))
         c = active
         if (rr[c] < fall * known[c]).any():
             Wp, r[:, c] = system.product_and_residual(p[:, c], beta[:, c], c)
@@ -132,3 +148,10 @@ def conjugate_gradient(
         active = np.flatnonzero((np.sqrt(rr) > tol * size) & ~stuck)
         if active.size == 0:
             return
+
+
+def _state(arrays: list[NDArray[Any]], steps: list[Vectors], ratios: list[Vectors], iteration: int) -> dict[str, Any]:
+    k = len(arrays[-1])
+    # the lists go on growing after the iterate was made
+    lists = (np.reshape(numbers[:iteration], (iteration, k)) for numbers in (steps, ratios))
+    return dict(zip((*_TALL, *_FLAT, "steps", "ratios"), (*arrays, *lists), strict=True))

@@ -102,13 +102,12 @@ def gradient_descent(
     watch = _Watch(length, operator.dtype, largest)
 
     def record(iteration: int) -> Iterate:
-        return Iterate(
-            iteration=iteration,
-            residual=float(residuals.max(initial=0.0)),
-            residuals=residuals,
+        return Iterate.measured(
+            iteration,
+            residuals,
+            tol,
             seconds=time.perf_counter() - began,
             passes=operator.passes - passes,
-            converged=bool((residuals <= tol).all()),
             step=np.full(k, length if iteration else 0.0),
             ratio=np.zeros(k),
             _coef=partial(coefficients, B, beta, (B.M, *y.shape[1:])),
@@ -273,13 +272,12 @@ def kernel_descent(
     r = Y if start is None else Y - operator.matmat(alpha)
 
     def record(iteration: int) -> Iterate:
-        return Iterate(
-            iteration=iteration,
-            residual=float(residuals.max(initial=0.0)),
-            residuals=residuals,
+        return Iterate.measured(
+            iteration,
+            residuals,
+            tol,
             seconds=time.perf_counter() - began,
             passes=operator.passes - passes,
-            converged=bool((residuals <= tol).all()),
             step=np.full(k, length if iteration else 0.0),
             ratio=np.zeros(k),
             _coef=partial(alpha.reshape, (n, *y.shape[1:])),

@@ -39,7 +39,7 @@ Counted are passes to an objective within the number in brackets of the least:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -53,7 +53,7 @@ from gyrfalcon._threads import single_threaded_blas
 from gyrfalcon.losses import Loss
 from gyrfalcon.preconditioner import Preconditioner, Whitening
 from gyrfalcon.preconditioner.coordinates import Halfway
-from gyrfalcon.solvers.base import Iterate, Operator, Vectors
+from gyrfalcon.solvers.base import Iterate, Operator, Vectors, recall
 
 Array = NDArray[Any]
 
@@ -124,6 +124,7 @@ def newton(
     center_rows: Array | None = None,
     path: Sequence[float] | None = None,
     cg_steps: int | Sequence[int] | None = None,
+    resume: Mapping[str, Any] | None = None,
 ) -> Iterator[NewtonIterate]:
     """Minimise ``mean(w loss(y, offset + K alpha)) + penalty / 2 tr(alpha'K_MM alpha)``.
 
@@ -158,13 +159,16 @@ def newton(
     cg_steps : int or sequence of int, optional
         How many steps of CG for each Newton step: the same for all, or one after another, the last of them for all
         that follow. If None, as many as the accuracy asks for.
+    resume : mapping, optional
+        An iterate's `Iterate.state`: steps go on from there, bit for bit. All else must be as it was, `start` too.
 
     Yields
     ------
     NewtonIterate
-        One a Newton step, made when it is asked for.
+        One a Newton step (with `resume` from the one that is resumed), made when it is asked for.
     """
-    began, passes = time.perf_counter(), operator.passes
+    done: Mapping[str, Any] = {"iteration": 0, "seconds": 0.0, "passes": 0} if resume is None else resume
+    began, passes = time.perf_counter() - done["seconds"], operator.passes - done["passes"]
     if operator.shape != (coordinates.n, coordinates.M):
         raise ValueError(
             f"the operator has shape {operator.shape}, but the coordinates were made for "
@@ -178,7 +182,17 @@ def newton(
         given = []
     mu, near, waiting = last, True, 0
     stages = [loss] if start is not None else list(loss.stages())
-    for iteration in range(1, max_iter + 1):
+    if resume is not None:
+        (model.u,) = recall(resume, {"u": model.u.shape})
+        near, waiting, mu = resume["near"], resume["waiting"], resume["penalty"]
+        del stages[: len(stages) - resume["n_stages"]]
+        iterate = NewtonIterate.again(
+            resume, _coef=partial(_coefficients, coordinates, model.u), _state=partial(dict, resume)
+        )
+        yield iterate
+        if _is_over(iterate, waiting, rounding):
+            return
+    for iteration in range(done["iteration"] + 1, max_iter + 1):
         if iteration > 1 and mu == last and near and len(stages) > 1:
             del stages[0]
         model.loss = stages[0]
@@ -198,14 +212,13 @@ def newton(
         largest, at_last = float(predicted.max(initial=0.0)), mu == last and len(stages) == 1
         near = largest < (_NEAR if mu > last else _NEAR_STAGE)
         waiting = waiting + 1 if ((before - after) <= rounding * before).all() else 0
-        converged = at_last and largest <= tol
-        yield NewtonIterate(
+        iterate = NewtonIterate(
             iteration=iteration,
             residual=largest,
             residuals=predicted,
             seconds=time.perf_counter() - began,
             passes=operator.passes - passes,
-            converged=converged,
+            converged=at_last and largest <= tol,
             step=t,
             ratio=direction.left,
             penalty=mu,
@@ -214,10 +227,17 @@ def newton(
             cg_steps=direction.steps,
             at_penalty=at_last,
             _coef=partial(_coefficients, coordinates, model.u),
+            _state=partial(dict, u=model.u, near=near, waiting=waiting, n_stages=len(stages)),
         )
-        stuck = not t.any() or largest <= rounding or waiting >= _PATIENCE
-        if converged or (at_last and stuck):
+        yield iterate
+        if _is_over(iterate, waiting, rounding):
             return
+
+
+def _is_over(iterate: NewtonIterate, waiting: int, rounding: float) -> bool:
+    """Whether a further step would change nothing."""
+    stuck = not iterate.step.any() or iterate.residual <= rounding or waiting >= _PATIENCE
+    return iterate.converged or (iterate.at_penalty and stuck)
 
 
 @dataclass

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .base import Rows
-
 
 class ArrayRows:
     """The rows of a 2-D array; nothing is copied but the block at hand, and that only if its type or order differs.
@@ -58,10 +56,3 @@ class ArrayRows:
     def subset(self, indices: NDArray[np.intp]) -> ArrayRows:
         """The rows at `indices`, gathered block by block as they are read."""
         return ArrayRows(self.X, self.dtype, indices if self.index is None else self.index[indices])
-
-
-def as_rows(X: Rows | ArrayLike) -> Rows:
-    """`X` itself if it is a source, else the rows of it as an array."""
-    if isinstance(X, np.ndarray) or not isinstance(X, Rows):
-        return ArrayRows(X)
-    return X

@@ -1,0 +1,111 @@
+// The contract between the bindings of sparse rows (sparse_module.cpp) and their tiles (sparse.cpp).
+//
+// As in tiles.h: sparse.cpp is compiled once for each instruction set, and nothing here allocates, throws or touches
+// Python. Only columns that occur in some center matter for x.z, so these are numbered 0, 1, ... in their order and all
+// else is done with these numbers; what a row has in other columns counts in |x|^2 alone.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "tiles.h"
+
+namespace gyrfalcon {
+
+enum Geometry : int { kDistance = 0, kDot = 1, kAngle = 2 };
+
+// What reading rows found. Columns must increase within a row where |x|^2 or a difference is needed.
+enum Status : int { kRead = 0, kOutside = 1, kUnsorted = 2 };
+
+constexpr uint32_t kNoDenseRow = 0xffffffffu, kIsShared = 0x80000000u;
+
+// Where a column's share of X'U goes: to the center that alone has it, times its value there, or to a sum of its own.
+template <class T> struct Lone {
+  uint32_t to;  // the center; or the number among the shared columns, with kIsShared
+  T value;
+};
+
+template <class T>
+struct SparseCenters {
+  size_t n_features, n_centers, n_padded;
+  // which columns occur, a bit each; ranks: how many before each word of 64; columns: the column of each number
+  const uint64_t* bits;
+  const uint32_t* ranks;
+  const uint64_t* columns;
+  size_t n_columns;
+  // by center, columns increasing
+  const size_t* center_start;
+  const uint32_t* center_columns;
+  const T* center_values;
+  // by column; one that is in many centers has all of them, zeros too, in a dense row
+  const size_t* column_start;
+  const uint32_t* column_centers;
+  const T* column_values;
+  const uint32_t* dense_of;  // its dense row, or kNoDenseRow
+  const T* dense_rows;
+  // columns of one center alone, and the others, which are numbered again
+  const Lone<T>* lone;
+  const uint32_t* shared;
+  size_t n_shared;
+  // one for each padded center
+  const double* half_norms;     // |z'|^2 / 2
+  const double* inverse_norms;  // 1 / |z|, 0 for the zero vector (angle)
+  const T* norms;               // |z| (angle)
+  // squares of what each column is multiplied with: one for all (step 0) or one for each (step 1)
+  const double* scale;
+  size_t scale_step;
+  int geometry, profile, degree;
+  double param0, param1;
+};
+
+// CSR; indptr was checked by the bindings, indices are checked as they are read.
+template <class T>
+struct SparseRows {
+  const T* data;
+  const void* indices;  // int32 or, if wide, int64
+  const void* indptr;
+  bool wide;
+  size_t n_rows, longest;
+};
+
+template <class T>
+struct SparseJob {
+  SparseCenters<T> centers;
+  SparseRows<T> rows;
+  int verb;
+  const T* v;           // n_padded, zeros at the end
+  const T* u;           // rmatvec: the left factor; sandwich: the row weights or null
+  T* out_rows;          // fill: n_rows x n_centers; matvec: n_rows
+  double* out_centers;  // rmatvec, sandwich: n_padded sums, added to
+  unsigned char* scratch;
+};
+
+// Products of the linear kernel, which never make K: with P = C'V in the numbered columns and G = X'U in the shared
+// ones, k numbers each. What X'U has in the columns of one center goes there at once: in wide data these are nearly all.
+template <class T>
+struct LinearJob {
+  SparseCenters<T> centers;
+  SparseRows<T> rows;
+  int verb;       // matvec, rmatvec, sandwich
+  size_t k;
+  const T* P;     // n_columns x k
+  const T* u;     // rmatvec: n_rows x k; sandwich: the row weights or null
+  T* out_rows;    // matvec: n_rows x k
+  double* G;      // rmatvec, sandwich: n_shared x k, zero before, used up
+  double* out_centers;  // ... n_centers x k, added to
+  unsigned char* scratch;
+};
+
+template <class T>
+struct SparseEngine {
+  size_t (*scratch_bytes)(const SparseJob<T>&);
+  int (*run)(const SparseJob<T>&);
+  size_t (*linear_scratch_bytes)(const LinearJob<T>&);
+  int (*linear)(const LinearJob<T>&);
+  void (*project)(const SparseCenters<T>&, const T* V, size_t k, double* sums, T* P);  // P = C'V
+};
+
+namespace baseline { const SparseEngine<float>& sparse_f(); const SparseEngine<double>& sparse_d(); }
+namespace avx2 { const SparseEngine<float>& sparse_f(); const SparseEngine<double>& sparse_d(); }
+namespace avx512 { const SparseEngine<float>& sparse_f(); const SparseEngine<double>& sparse_d(); }
+
+}  // namespace gyrfalcon

@@ -1,0 +1,121 @@
+"""Nyström estimators whose fit can be killed and gone on with: where a fit meets `gyrfalcon.checkpoints`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..centers import Selection
+from ..checkpoints import (
+    Beginning,
+    Checkpoint,
+    CheckpointError,
+    decode_selection,
+    encode_selection,
+    identify,
+    journal,
+)
+from ..operator import KernelOperator, make_operator
+from ..sources import Rows
+from ._base import Problem
+from ._nystrom import NystromEstimator, Subspace
+
+Array = NDArray[Any]
+
+
+class Checkpointed(NystromEstimator):
+    """What is drawn or decided at the start of a fit is kept in its journal, and taken from there when it is resumed.
+
+    The journal is open while the fit runs; `Estimator._follow` writes the solver's progress into it.
+    """
+
+    checkpoint: str | os.PathLike[str] | Checkpoint | None
+    max_iter: int
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        with super()._all_or_nothing(), journal(self.checkpoint) as opened:
+            if opened is None:
+                yield
+                return
+            self._journal = opened  # an open file, which a fitted estimator must not have: it can be pickled
+            yield
+            del self._journal
+
+    def _split(
+        self, indices: Array, stratify: Array | None, random_state: np.random.RandomState
+    ) -> tuple[Array, Array]:
+        if self._journal is not None:
+            random_state = self._journal.generator(random_state)
+        return super()._split(indices, stratify, random_state)
+
+    def _choose_centers(
+        self, rows: Rows, weight: Array | None, random_state: np.random.RandomState, warm: bool
+    ) -> tuple[Selection, Array | None]:
+        if self._journal is not None:
+            if self._journal.beginning is not None:
+                return decode_selection(self._journal.beginning.selection, rows)
+            random_state = self._journal.generator(random_state)
+        return super()._choose_centers(rows, weight, random_state, warm)
+
+    def _subspace(self, problem: Problem, random_state: np.random.RandomState, warm: bool, **needs: int) -> Subspace:
+        if self._journal is None:
+            return super()._subspace(problem, random_state, warm, **needs)
+        self._journal.check(self._identity(problem, warm), self.max_iter)
+        space = super()._subspace(problem, random_state, warm, **needs)
+        if self._journal.beginning is not None:
+            return self._same_memory(space, self._journal.beginning)
+        drawn = self._journal.random_state
+        assert drawn is not None  # the centers were drawn with it
+        selection = encode_selection(space.selection, space.center_weight)
+        self._journal.begin(Beginning(drawn, selection, space.budget, space.operator.keeps, space.factors.name))
+        return space
+
+    def _identity(self, problem: Problem, warm: bool) -> dict[str, str]:
+        held = [arg for arg in getattr(problem.error, "args", ()) if isinstance(arg, np.ndarray)]
+        y_val, weight_val, *_ = [*held, None, None]
+        return identify(
+            self,
+            {
+                "X": problem.rows,
+                "y": problem.targets,
+                "sample_weight": problem.weight,
+                "X_val": problem.validation,
+                "y_val": y_val,
+                "sample_weight of X_val": weight_val,
+                "the coefficients to start from": self.coef_ if warm else None,
+                "their centers": self.centers_ if warm else None,
+            },
+        )
+
+    def _same_memory(self, space: Subspace, begun: Beginning) -> Subspace:
+        """Whether K is kept decides the last bits of products, so a resumed fit keeps it if the first one did."""
+        operator = space.operator
+        if begun.keeps and not operator.keeps:
+            raise CheckpointError(
+                f"the fit began with the kernel matrix of shape {operator.shape} in memory, for which there is no room "
+                f"now: raise memory_budget={self.memory_budget!r}, or delete the checkpoint folder to start afresh"
+            )
+        if operator.keeps and not begun.keeps:
+            operator = make_operator(
+                operator.kernel, operator.rows, operator.centers, n_jobs=self.n_jobs, memory_budget=0
+            )
+        return replace(space, operator=operator, budget=begun.budget, factors=np.dtype(begun.factors))
+
+    def _resumed_state(self) -> dict[str, Any] | None:
+        """The solver's state to go on from, if there is one."""
+        return None if self._journal is None or self._journal.progress is None else self._journal.progress.state
+
+
+def fill(operator: KernelOperator) -> None:
+    """Make the pass that fills a K that is kept: it adds products in another order than later passes do, so a solver
+    that is resumed must not be the one to make it.
+    """
+    if operator.keeps:
+        operator.rmatmat(np.zeros((operator.shape[0], 1)))

@@ -1,0 +1,283 @@
+"""`open`: a file, a folder or a pattern as rows, a target and weights, whatever the format."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .._memory import format_bytes
+from .stored import StoredRows
+
+__all__ = ["Dataset", "open"]
+
+Array = NDArray[Any]
+PathLike = str | os.PathLike[str]
+
+_SUFFIXES = {
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+    ".csv": "CSV",
+    ".csv.gz": "CSV",
+    ".arrow": "Arrow",
+    ".feather": "Arrow",
+    ".ipc": "Arrow",
+    ".h5": "HDF5",
+    ".hdf5": "HDF5",
+    ".zarr": "zarr",
+    ".npy": "npy",
+}
+_STORE_MARKS = ("zarr.json", ".zarray", ".zgroup")
+
+
+class Dataset:
+    """Rows, a target and weights in files; `gyrfalcon.open` makes it.
+
+    Attributes
+    ----------
+    X : source
+        The features, read as they are needed. See `gyrfalcon.sources.Rows`.
+    y : array or None
+        The target, in memory: read once, when it is first asked for. Of shape (n,), or (n, k) for a list of targets.
+    weight : array or None
+        The weights, likewise.
+    feature_names : list of str or None
+    n_rows : int
+    files : list of str
+    """
+
+    def __init__(self, files: Any, X: StoredRows, paths: list[str], target: Any, weight: Any) -> None:
+        self._files = files
+        self.X = X
+        self.files = paths
+        self._target = target
+        self._weight = weight
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        return self.X.feature_names
+
+    @property
+    def n_rows(self) -> int:
+        return self.X.shape[0]
+
+    @cached_property
+    def y(self) -> Array | None:
+        if self._target is None:
+            return None
+        if not isinstance(self._target, list):
+            (column,) = self._files.values([self._target])
+            return column
+        columns = self._files.values(self._target)
+        if any(column.dtype.kind not in "fiub" for column in columns):
+            raise ValueError(f"target={self._target!r}: several targets must be numbers")
+        return np.column_stack(columns)
+
+    @cached_property
+    def weight(self) -> Array | None:
+        if self._weight is None:
+            return None
+        (column,) = self._files.values([self._weight])
+        if column.dtype.kind not in "fiub" or column.ndim != 1:
+            raise ValueError(f"weight={self._weight!r} must be one number a row")
+        return column.astype(np.float64)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        raise TypeError("these are rows, a target and weights: give the rows alone, as in fit(data.X, data.y)")
+
+    def __repr__(self) -> str:
+        size = sum(part.stamp.size for part in self.X.parts if part.stamp is not None)
+        target = "" if self._target is None else f", target {self._target!r}"
+        weight = "" if self._weight is None else f", weight {self._weight!r}"
+        n, d = self.X.shape
+        count = len(self.files)
+        return (
+            f"<Dataset: {n:,} rows of {d} features in {self.X.dtype}{target}{weight}; "
+            f"{count} {self._files.format} file{'s' * (count != 1)}, {format_bytes(size)}>"
+        )
+
+
+def open(
+    path: PathLike | Sequence[PathLike],
+    *,
+    target: Any = None,
+    features: Any = None,
+    weight: Any = None,
+    dtype: DTypeLike | None = None,
+) -> Dataset:
+    """Open files as rows that estimators read block by block, without ever holding them all in memory.
+
+    Parameters
+    ----------
+    path : str, path-like or list of these
+        One file, a folder (with the folders in it; names that begin with a dot or an underscore are left out), a
+        pattern such as ``"data/2024-*.parquet"``, or a list of files. Parquet (``.parquet``, ``.pq``), CSV (``.csv``,
+        ``.csv.gz``), Arrow or Feather (``.arrow``, ``.feather``, ``.ipc``), HDF5 (``.h5``, ``.hdf5``), zarr
+        (``.zarr``) and ``.npy``. Rows come in the order of the files' sorted names (of a list, in its order).
+    target : str or list of str, optional
+        The column to learn, or several. HDF5 and zarr: another array's name. ``.npy``: a column's number, or the name
+        of another ``.npy`` file.
+    features : list of str, optional
+        The columns to learn from; all but target and weight by default. HDF5 and zarr: the name of the 2-D array of
+        rows, by default "X" or the only one. ``.npy``: numbers of columns.
+    weight : str, optional
+        The column of sample weights.
+    dtype : float32 or float64, optional
+        What features are converted to; by default float32 if all of them are stored as float32 or less, else float64.
+
+    Returns
+    -------
+    Dataset
+        With `X`, `y` and `weight`, for ``model.fit(data.X, data.y, data.weight)``.
+
+    Raises
+    ------
+    OSError
+        If a file is missing, cannot be read, or changes after it was opened.
+    ValueError
+        If a file is damaged, files do not fit together, or a column is missing, is no number or has nulls.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import gyrfalcon
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     name = os.path.join(folder, "rows.npy")
+    ...     np.save(name, np.arange(12.0).reshape(4, 3))
+    ...     data = gyrfalcon.open(name, target=-1)
+    ...     print(data.X.shape, data.y)
+    (4, 2) [ 2.  5.  8. 11.]
+    """
+    paths, format = _find(path)
+    asked = None if dtype is None else np.dtype(dtype)
+    if asked is not None and asked not in (np.float32, np.float64):
+        raise ValueError(f"dtype={dtype!r} must be float32 or float64")
+    if isinstance(target, tuple | np.ndarray):
+        target = list(target)
+    if isinstance(target, list) and not target:
+        raise ValueError("target=[] names no column: use None where there is no target")
+    targets = target if isinstance(target, list) else [] if target is None else [target]
+    weights = [] if weight is None else [weight]
+    for name in [*targets, *weights]:
+        if format != "npy" and not isinstance(name, str):
+            raise TypeError(f"{name!r} must be the name of a column")
+    if format in ("Parquet", "Arrow", "CSV"):
+        from .tables import TableFiles
+
+        files: Any = TableFiles(paths, format)
+    else:
+        from .arrays import NamedArrays, NpyFiles
+
+        files = (NpyFiles if format == "npy" else NamedArrays)(paths, format)
+    X = files.rows(features, targets, weights, asked)
+    if X.shape[0] == 0:
+        raise ValueError(f"there are no rows in {_listed(paths)}")
+    return Dataset(files, X, paths, target, weight)
+
+
+# ---- which files -----------------------------------------------------------------------------------------------------
+
+
+def _find(path: PathLike | Sequence[PathLike]) -> tuple[list[str], str]:
+    """The files that are meant, and their common format."""
+    if isinstance(path, str | os.PathLike):
+        paths = _expand(os.fspath(path))
+    elif isinstance(path, Sequence) and all(isinstance(item, str | os.PathLike) for item in path):
+        paths = [found for item in path for found in _expand(os.fspath(item))]
+    else:
+        raise TypeError(f"path={path!r} must be a path or a list of paths")
+    if not paths:
+        raise ValueError("path=[] names no file")
+    formats = [_format(name) for name in paths]
+    for name, format in zip(paths, formats, strict=True):
+        if format != formats[0]:
+            raise ValueError(
+                f"{paths[0]} is {formats[0]} and {name} is {format}: give files of one kind, such as by a pattern"
+            )
+        if os.path.isfile(name) and os.path.getsize(name) == 0:
+            raise ValueError(f"{name} is empty: it has 0 bytes")
+    return paths, formats[0]
+
+
+def _expand(path: str) -> list[str]:
+    if not isinstance(path, str):
+        raise TypeError(f"path={path!r} must be text, not bytes")
+    if "://" in path:
+        raise ValueError(f"{path} is not on this machine: copy it to a disk, or read it with Dask")
+    path = os.path.expanduser(path)
+    if _is_store(path) or os.path.isfile(path):
+        return [os.path.abspath(path)]
+    if os.path.isdir(path):
+        return _in_folder(os.path.abspath(path))
+    if os.path.exists(path):
+        raise ValueError(f"{path} is neither a file nor a folder")
+    if glob.has_magic(path):
+        found = sorted(os.path.abspath(name) for name in glob.glob(path, recursive=True))
+        found = [name for name in found if os.path.isfile(name) or _is_store(name)]
+        if not found:
+            raise FileNotFoundError(f"no file matches {path!r}")
+        return found
+    if os.path.lexists(path):
+        raise FileNotFoundError(f"{path} is a link to a file that does not exist")
+    parent = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(parent) and not os.access(parent, os.X_OK):
+        raise PermissionError(f"{path} cannot be read: no permission")
+    raise FileNotFoundError(f"{path} does not exist")
+
+
+def _in_folder(path: str) -> list[str]:
+    """All files below of a format that is known, sorted by name."""
+
+    def fail(error: OSError) -> None:
+        raise PermissionError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+    found: list[str] = []
+    others: list[str] = []
+    for folder, folders, names in os.walk(path, onerror=fail):
+        stores = [name for name in folders if _is_store(os.path.join(folder, name))]
+        folders[:] = [name for name in folders if not name.startswith((".", "_")) and name not in stores]
+        for name in [*names, *stores]:
+            if not name.startswith((".", "_")):
+                known = _suffix(name) is not None or name in stores
+                (found if known else others).append(os.path.join(folder, name))
+    if not found:
+        holds = f"it holds {os.path.basename(min(others))!r}" if others else "it is empty"
+        raise ValueError(f"the folder {path} has no file to read ({holds}): {_KNOWN}")
+    return sorted(found)
+
+
+def _is_store(path: str) -> bool:
+    return os.path.isdir(path) and (
+        path.rstrip("/").endswith(".zarr") or any(os.path.exists(os.path.join(path, mark)) for mark in _STORE_MARKS)
+    )
+
+
+_KNOWN = f"files that can be read end in {', '.join(_SUFFIXES)}"
+
+
+def _suffix(path: str) -> str | None:
+    return next((suffix for suffix in _SUFFIXES if path.lower().endswith(suffix)), None)
+
+
+def _format(path: str) -> str:
+    if _is_store(path):
+        return "zarr"
+    suffix = _suffix(path)
+    if suffix is not None:
+        return _SUFFIXES[suffix]
+    if path.lower().endswith(".npz"):
+        raise ValueError(
+            f"{path} is an archive, which cannot be read row by row: save its arrays with numpy.save as .npy files, or "
+            "load it and pass the arrays"
+        )
+    raise ValueError(f"{path} is of no known kind: {_KNOWN}")
+
+
+def _listed(paths: list[str]) -> str:
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"

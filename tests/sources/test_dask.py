@@ -1,0 +1,489 @@
+"""Dask rows: every product against the dense formula, whole fits against those of the same rows in memory.
+
+On Dask's own threads, and on a real cluster of two processes, workers of which are killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+distributed = pytest.importorskip("distributed")
+
+import dask  # noqa: E402
+import pandas as pd  # noqa: E402
+
+from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator  # noqa: E402
+from gyrfalcon.distributed import DaskOperator  # noqa: E402
+from gyrfalcon.kernels import Gaussian  # noqa: E402
+from gyrfalcon.operator import Rowwise  # noqa: E402
+from gyrfalcon.sources import DaskRows, Rows, adopt, as_rows, fingerprint, mapped, subset  # noqa: E402
+from gyrfalcon.sources.base import Converted  # noqa: E402
+from gyrfalcon.sources.dask import gather, predict_lazily  # noqa: E402
+
+VALUES = np.random.default_rng(3).integers(0, 100, (103, 4))
+PRECISION = {np.float32: 1e-6, np.float64: 1e-10}
+
+
+@contextmanager
+def cluster_of(workers):
+    with (
+        distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",
+            memory_limit="1GiB",
+            silence_logs="CRITICAL",
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client():
+    with cluster_of(2) as client:
+        yield client
+
+
+@pytest.fixture
+def one_worker():
+    """A cluster of a single process, which is not missed by other tests when it is killed."""
+    with cluster_of(1) as client:
+        yield client
+
+
+@pytest.fixture(params=["synchronous", "threads", "cluster"])
+def anywhere(request):
+    """The schedulers, each as the ambient one."""
+    if request.param == "cluster":
+        with request.getfixturevalue("client").as_current() as client:
+            yield client
+    else:
+        with dask.config.set(scheduler=request.param):
+            yield None
+
+
+def frame(values, partitions=3):
+    table = pd.DataFrame(values, columns=[f"x{j}" for j in range(values.shape[1])])
+    return dd.from_pandas(table, npartitions=partitions)
+
+
+# ---- rows -----------------------------------------------------------------------------------------------------------
+
+COLLECTIONS = {
+    "float64": lambda: da.from_array(VALUES.astype(float), chunks=(20, 4)),
+    "float32": lambda: da.from_array(VALUES.astype(np.float32), chunks=(20, 4)),
+    "integers": lambda: da.from_array(VALUES, chunks=(103, 4)),
+    "chunks over columns": lambda: da.from_array(VALUES.astype(float), chunks=(40, 3)),
+    "uneven chunks": lambda: da.from_array(VALUES.astype(float), chunks=((1, 50, 2, 50), 4)),
+    "unknown chunks, one of them empty": lambda: _with_unknown_chunks(),
+    "dataframe": lambda: frame(VALUES.astype(float)),
+    "float32 dataframe": lambda: frame(VALUES.astype(np.float32)),
+    "nullable integers": lambda: frame(VALUES).astype("Int64"),
+}
+
+
+def _with_unknown_chunks():
+    padded = np.vstack([np.full((30, 4), -1.0), VALUES])
+    X = da.from_array(padded, chunks=(30, 4))
+    return X[X[:, 0] >= 0]
+
+
+@pytest.fixture(params=COLLECTIONS)
+def rows(request):
+    with dask.config.set(scheduler="synchronous"):
+        yield as_rows(COLLECTIONS[request.param]())
+
+
+def test_rows_say_what_they_are(rows):
+    assert isinstance(rows, DaskRows)
+    assert isinstance(rows, Rows)
+    assert rows.shape == (103, 4)
+    assert rows.lengths.sum() == 103
+    assert rows.lengths.all()
+
+
+@pytest.mark.parametrize("size", [1, 7, 102, 103, 1000])
+def test_blocks_are_the_rows(rows, size):
+    for _ in range(2):
+        blocks = list(rows.blocks(size))
+        assert [len(block) for block in blocks[:-1]] == [size] * (len(blocks) - 1)
+        assert all(block.dtype == rows.dtype and block.flags.c_contiguous for block in blocks)
+        np.testing.assert_array_equal(np.vstack(blocks), VALUES)
+
+
+def test_two_readers_do_not_disturb_each_other(rows):
+    first, second = rows.blocks(50), rows.blocks(30)
+    np.testing.assert_array_equal(next(first), VALUES[:50])
+    np.testing.assert_array_equal(next(second), VALUES[:30])
+    np.testing.assert_array_equal(next(first), VALUES[50:100])
+
+
+def test_take_subset_and_map(rows):
+    indices = np.array([102, 0, 5, 5, 1])
+    taken = rows.take(indices)
+    assert taken.dtype == rows.dtype
+    np.testing.assert_array_equal(taken, VALUES[indices])
+    assert rows.take(np.empty(0, dtype=int)).shape == (0, 4)
+    some = np.array([0, 3, 50, 51, 102])
+    part = subset(rows, some)
+    assert isinstance(part, DaskRows)
+    np.testing.assert_array_equal(np.vstack(list(part.blocks(2))), VALUES[some])
+    np.testing.assert_array_equal(part.take(np.array([3, 1])), VALUES[some[[3, 1]]])
+    narrow = mapped(part, Converted(np.float32), np.float32)
+    assert isinstance(narrow, DaskRows)
+    (block,) = narrow.blocks(10)
+    assert block.dtype == np.float32
+    np.testing.assert_array_equal(block, VALUES[some])
+    with pytest.raises(IndexError, match="103"):
+        rows.take(np.array([103]))
+
+
+def test_types():
+    assert as_rows(COLLECTIONS["float32"]()).dtype == np.float32
+    assert as_rows(COLLECTIONS["float32 dataframe"]()).dtype == np.float32
+    assert as_rows(COLLECTIONS["integers"]()).dtype == np.float64
+    assert as_rows(COLLECTIONS["dataframe"]()).dtype == np.float64
+    assert as_rows(COLLECTIONS["dataframe"]()).feature_names == ["x0", "x1", "x2", "x3"]
+
+
+def test_fingerprints():
+    X = VALUES.astype(float)
+    one, same, other = (as_rows(da.from_array(x, chunks=(50, 4))) for x in (X, X.copy(), X + 1))
+    assert fingerprint(one) == fingerprint(same) != fingerprint(other)
+    parts = [fingerprint(subset(one, np.arange(k))) for k in (5, 5, 6)]
+    assert parts[0] == parts[1] != parts[2]
+    assert len({fingerprint(one), parts[0], fingerprint(mapped(one, Converted(np.float32), np.float32))}) == 3
+
+
+def test_sparse_chunks():
+    X = scipy.sparse.random_array((103, 40), density=0.2, format="csr", rng=np.random.default_rng(0))
+    chunks = [da.from_delayed(dask.delayed(X[a:b]), (b - a, 40), meta=X[:0]) for a, b in ((0, 60), (60, 103))]
+    rows = as_rows(da.concatenate(chunks))
+    assert scipy.sparse.issparse(rows.take(np.empty(0, dtype=int)))
+    np.testing.assert_array_equal(scipy.sparse.vstack(list(rows.blocks(30))).toarray(), X.toarray())
+    np.testing.assert_array_equal(rows.take(np.array([70, 3])).toarray(), X.toarray()[[70, 3]])
+    assert rows.nbytes >= X.data.nbytes
+
+
+def test_what_is_no_collection_is_left_alone():
+    assert adopt([[1.0]]) is None
+    y = np.arange(3)
+    assert gather(y) is y
+    np.testing.assert_array_equal(gather(da.from_array(y, chunks=2)), y)
+    np.testing.assert_array_equal(gather(dd.from_pandas(pd.Series(["a", "b"]), npartitions=2)), ["a", "b"])
+
+
+# ---- products -------------------------------------------------------------------------------------------------------
+
+
+def residual(T, Y, w):
+    return w[:, None] * (Y - T)
+
+
+def problem(n=3_000, d=5, M=40, dtype=np.float64):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d)).astype(dtype)
+    return X, X[:M], rng.standard_normal((M, 2)), rng.standard_normal((n, 2)), rng.random(n)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("budget", [0, "200MB"])
+def test_every_product(anywhere, dtype, budget):
+    X, Z, V, U, w = problem(dtype=dtype)
+    K = np.exp(-((X.astype(float)[:, None] - Z.astype(float)[None]) ** 2).sum(axis=2) / 8)
+    rows = DaskRows(da.from_array(X, chunks=(700, 3)))
+    operator = rows.make_operator(Gaussian(2.0), Z, memory_budget=budget)
+    assert operator.shape == K.shape
+    assert operator.keeps == (budget != 0)
+    close = 1e-5 if dtype == np.float32 else 1e-12
+
+    def check(found, exact):
+        np.testing.assert_allclose(found, exact, rtol=0, atol=close * np.abs(exact).max())
+
+    for _ in range(2):
+        check(operator.matmat(V), K @ V)
+        check(operator.rmatmat(U), K.T @ U)
+        check(operator.sandwich(V), K.T @ (K @ V))
+        check(operator.sandwich(V[:, 0], w), K.T @ (w * (K @ V[:, 0])))
+        check(operator.sandwich(V, Rowwise(residual, U, w)), K.T @ (w[:, None] * (U - K @ V)))
+    assert operator.passes == 10
+    check(operator.sandwich(V, lambda at, T: w[at, None] * (U[at] - T)), K.T @ (w[:, None] * (U - K @ V)))
+    assert operator.passes == 12  # a function of any kind needs the products here, and sends them back
+    check(operator.centers_gram(), K[: len(Z)])
+    check(np.vstack([block for _, block in operator.blocks()]), K)
+    check(operator.on(X[:10]).matmat(V), K[:10] @ V)
+    check(operator.on(rows.subset(np.arange(0, 3_000, 9))).matmat(V), K[::9] @ V)
+
+
+@pytest.mark.parametrize("chunk", [1, 95, 96, 100, 1_000, 2_999, 3_000])
+@pytest.mark.parametrize("budget", [0, "200MB"])
+def test_float32_has_the_bits_of_memory(chunk, budget):
+    X, Z, V, U, w = problem(dtype=np.float32)
+    with dask.config.set(scheduler="synchronous"):
+        there = DaskRows(da.from_array(X[:700] if chunk == 1 else X, chunks=(chunk, 5)))
+        here = KernelOperator(Gaussian(2.0), X[: there.shape[0]], Z, memory_budget=budget)
+        there = there.make_operator(Gaussian(2.0), Z, memory_budget=budget)
+        assert here.keeps == there.keeps == (budget != 0)
+        n = there.shape[0]
+        for _ in range(2):
+            np.testing.assert_array_equal(there.matmat(V), here.matmat(V))
+            np.testing.assert_allclose(there.rmatmat(U[:n]), here.rmatmat(U[:n]), rtol=1e-12, atol=1e-10)
+            weight = Rowwise(residual, U[:n], w[:n])
+            np.testing.assert_allclose(there.sandwich(V, weight), here.sandwich(V, weight), rtol=1e-12, atol=1e-10)
+
+
+def test_same_bits_wherever_it_runs(client):
+    X, Z, V, U, w = problem()
+    X = da.from_array(X, chunks=(111, 5))  # so many that sums are of sums
+
+    def products(rows):
+        operator = DaskOperator(Gaussian(2.0), rows, Z, memory_budget=0)
+        return [operator.matmat(V), operator.rmatmat(U), operator.sandwich(V, Rowwise(residual, U, w))]
+
+    found = [products(DaskRows(X, client=client))]
+    for scheduler in ("synchronous", "threads"):
+        with dask.config.set(scheduler=scheduler):
+            found.append(products(DaskRows(X)))
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_large_orders_and_sums_stay_on_the_workers(client, monkeypatch):
+    X, Z, V, U, w = problem()
+    rows = DaskRows(da.from_array(X, chunks=(111, 5)), client=client)
+    operator = rows.make_operator(Gaussian(2.0), Z, memory_budget=0)
+    few = operator.sandwich(V, Rowwise(residual, U, w))
+    monkeypatch.setattr("gyrfalcon.distributed._SMALL", 0)
+    np.testing.assert_array_equal(operator.sandwich(V, Rowwise(residual, U, w)), few)
+
+
+def test_processes():
+    X, Z, V, _, _ = problem(n=200)
+    with dask.config.set(scheduler="processes", num_workers=1):
+        operator = DaskRows(da.from_array(X, chunks=(100, 5))).make_operator(Gaussian(2.0), Z)
+        assert not operator.keeps
+        np.testing.assert_allclose(operator.matmat(V), Gaussian(2.0)(X, Z) @ V, rtol=1e-10)
+
+
+# ---- fits -----------------------------------------------------------------------------------------------------------
+
+
+def regression(n=4_000, dtype=np.float64):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((n, 3)).astype(dtype)
+    y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(n)
+    return X, y.astype(dtype), rng.random(n)
+
+
+def falkon(**changes):
+    return FalkonRegressor(Gaussian(1.5), n_centers=60, penalty=1e-2, random_state=0, **changes)
+
+
+def assert_same_predictions(model, expected, X, tolerance):
+    f = expected.predict(X)
+    np.testing.assert_allclose(model.predict(X), f, rtol=0, atol=tolerance * np.abs(f).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_fit_is_that_of_memory(anywhere, dtype):
+    X, y, w = regression(dtype=dtype)
+    expected = falkon().fit(X, y, sample_weight=w)
+    model = falkon().fit(
+        da.from_array(X, chunks=(900, 2)), da.from_array(y, chunks=500), sample_weight=da.from_array(w, chunks=900)
+    )
+    np.testing.assert_array_equal(model.centers_, expected.centers_)
+    assert_same_predictions(model, expected, X, PRECISION[dtype])
+
+
+def test_explicit_client(client):
+    X, y, _ = regression()
+    model = falkon().fit(DaskRows(da.from_array(X, chunks=(900, 3)), client=client), y)
+    assert_same_predictions(model, falkon().fit(X, y), X, 1e-10)
+
+
+def test_several_targets_scaling_and_early_stopping():
+    X, y, _ = regression()
+    Y = np.column_stack([y, np.cos(X[:, 0])])
+    X = X * [1.0, 100.0, 0.01] + 5
+    options = {"scale": True, "early_stopping": True, "max_iter": 5}
+    expected = falkon(**options).fit(X, Y)
+    model = falkon(**options).fit(da.from_array(X, chunks=(900, 3)), da.from_array(Y, chunks=(900, 1)))
+    assert_same_predictions(model, expected, X, 1e-9)
+
+
+def test_dataframe(anywhere):
+    X, y, _ = regression()
+    table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(target=y)
+    data = dd.from_pandas(table, npartitions=4)
+    expected = falkon().fit(table[["a", "b", "c"]], table["target"])
+    model = falkon().fit(data[["a", "b", "c"]], data["target"])
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+    assert_same_predictions(model, expected, table[["a", "b", "c"]], 1e-10)
+
+
+def test_dataframe_from_files(tmp_path):
+    X, y, _ = regression()
+    table = pd.DataFrame(np.hstack([X, X, X]), columns=list("abcdefghi")).assign(target=y)
+    dd.from_pandas(table, npartitions=8).to_parquet(tmp_path / "rows")
+    data = dd.read_parquet(tmp_path / "rows")
+    columns = ["a", "b", "c"]  # so few of many that Dask reads several files at once
+    with dask.config.set(scheduler="threads"):
+        model = falkon().fit(data[columns], data["target"])
+        assert_same_predictions(model, falkon().fit(table[columns], y), table[columns], 1e-10)
+        lazy = model.predict(data[columns])
+        assert lazy.numblocks == (data.npartitions,)
+        np.testing.assert_allclose(lazy.compute(), model.predict(table[columns]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_classification(client, loss):
+    X, y, w = regression(n=2_000)
+    labels = np.array(["low", "middle", "high"])[np.digitize(y, [-0.5, 0.5])]
+    options = {"kernel": Gaussian(1.5), "n_centers": 50, "penalty": 1e-2, "loss": loss, "random_state": 0}
+    expected = FalkonClassifier(**options).fit(X, labels, sample_weight=w)
+    with client.as_current():
+        model = FalkonClassifier(**options).fit(
+            da.from_array(X, chunks=(600, 3)), dd.from_pandas(pd.Series(labels), npartitions=2), sample_weight=w
+        )
+    assert list(model.classes_) == list(expected.classes_)
+    np.testing.assert_allclose(model.decision_function(X), expected.decision_function(X), rtol=1e-6, atol=1e-8)
+
+
+# ---- predictions ----------------------------------------------------------------------------------------------------
+
+
+def test_lazy_predictions(anywhere):
+    X, y, _ = regression()
+    model = falkon().fit(X, y)
+    lazy = model.predict(da.from_array(X, chunks=(900, 2)))
+    assert isinstance(lazy, da.Array)
+    assert lazy.chunks == ((900, 900, 900, 900, 400),)
+    assert lazy.dtype == np.float64
+    np.testing.assert_allclose(lazy.compute(), model.predict(X), rtol=1e-12)
+    both = falkon().fit(X, np.column_stack([y, -y])).predict(da.from_array(X, chunks=(900, 3)))
+    assert both.shape == (4_000, 2)
+    np.testing.assert_allclose(both[1_000:1_003].compute(), np.column_stack([1.0, -1.0]) * both[1_000:1_003, :1])
+
+
+def test_lazy_predictions_of_classes_and_dataframes():
+    X, y, _ = regression(n=1_000)
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    data = dd.from_pandas(table, npartitions=3)
+    model = FalkonClassifier(Gaussian(1.5), n_centers=40, loss="logistic", random_state=0)
+    model.fit(table, np.where(y > 0, "up", "down"))
+    assert (model.predict(data).compute() == model.predict(table)).all()
+    p = model.predict_proba(data[data["a"] > 0])
+    assert p.ndim == 2
+    np.testing.assert_allclose(p.compute(), model.predict_proba(table[table["a"] > 0]), rtol=1e-9)
+    none = predict_lazily(model, data[data["a"] > 1e9], "predict_proba")
+    assert none.compute().shape == (0, 2)
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+
+def test_nan_is_found_in_its_partition(anywhere):
+    X, Z, V, _, _ = problem()
+    X = X.copy()
+    X[1_803, 2] = np.nan
+    operator = DaskRows(da.from_array(X, chunks=(600, 5))).make_operator(Gaussian(2.0), Z)
+    with pytest.raises(ValueError, match="row 1803, in partition 3 of X, has NaN or infinity"):
+        operator.sandwich(V)
+
+
+def test_errors_say_what_to_do():
+    X, y, _ = regression(n=300)
+    lazy = da.from_array(X, chunks=(100, 3))
+    with pytest.raises(ValueError, match="X has 300 rows and y has 299"):
+        falkon().fit(lazy, y[:-1])
+    with pytest.raises(ValueError, match="must have rows and columns"):
+        DaskRows(lazy[:, 0])
+    with pytest.raises(ValueError, match="not numbers"):
+        DaskRows(lazy.astype(str))
+    table = frame(X).assign(colour="red")
+    with pytest.raises(ValueError, match="column 'colour' of X is of type"):
+        falkon().fit(table, y)
+    with pytest.raises(TypeError, match="give a Dask array or a Dask dataframe"):
+        DaskRows(X)
+    operator = DaskRows(lazy).make_operator(Gaussian(1.0), X[:5])
+    with pytest.raises(ValueError, match="one number for each row, 300"):
+        operator.sandwich(np.ones(5), np.ones(4))
+    with pytest.raises(ValueError, match="V has shape"):
+        operator.matmat(np.ones(4))
+
+
+def test_a_client_that_is_closed():
+    X, y, _ = regression(n=300)
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        rows = DaskRows(da.from_array(X, chunks=(100, 3)), client=client)
+        model = falkon().fit(rows, y)  # threads of this process
+    assert_same_predictions(model, falkon().fit(X, y), X, 1e-10)
+    with pytest.raises(RuntimeError, match="client is closed"):
+        falkon().fit(rows, y)
+
+
+# ---- workers die ----------------------------------------------------------------------------------------------------
+
+
+def kill_one(client):
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+
+
+def test_a_worker_is_killed_during_a_fit(client):
+    X, y, w = regression()
+    rows = DaskRows(da.from_array(X, chunks=(500, 3)), client=client)
+    expected = falkon(max_iter=8, tol=0).fit(X, y, sample_weight=w)
+    killed = []
+
+    def at_the_third(record):
+        if record["iteration"] == 3:
+            kill_one(client)
+            killed.append(True)
+
+    model = falkon(max_iter=8, tol=0, callbacks=[at_the_third]).fit(rows, y, sample_weight=w)
+    assert killed
+    assert model.n_iter_ == 8
+    scale = np.abs(expected.coef_).max()
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=0, atol=1e-8 * scale)
+    assert_same_predictions(model, expected, X, 1e-10)
+
+
+def test_the_only_worker_is_killed(one_worker):
+    X, Z, V, U, w = problem()
+    rows = DaskRows(da.from_array(X, chunks=(500, 5)), client=one_worker)
+    operator = rows.make_operator(Gaussian(2.0), Z, memory_budget=0)
+    before = operator.sandwich(V, Rowwise(residual, U, w))
+    kill_one(one_worker)
+    np.testing.assert_array_equal(operator.sandwich(V, Rowwise(residual, U, w)), before)
+
+
+def _die(block):
+    if len(block) == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return block
+
+
+def test_a_task_that_no_worker_survives(client):
+    X = da.from_array(VALUES.astype(float), chunks=((96, 7), 4)).map_blocks(_die, meta=np.empty((0, 4)))
+    operator = DaskRows(X, client=client).make_operator(Gaussian(50.0), VALUES[:5].astype(float))
+    scheduler = client.cluster.scheduler
+    allowed, scheduler.allowed_failures = scheduler.allowed_failures, 0  # or it would take four of them
+    try:
+        with pytest.raises(RuntimeError, match="memory: make the partitions smaller"):
+            operator.matmat(np.ones(5))
+    finally:
+        scheduler.allowed_failures = allowed

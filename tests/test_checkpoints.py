@@ -1,0 +1,375 @@
+"""Checkpoint files: written whole or not at all, read with care, by one process at a time."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.testing import assert_array_equal
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from sklearn.base import clone
+
+import gyrfalcon
+from gyrfalcon import FalkonRegressor
+from gyrfalcon._atomic import replacing
+from gyrfalcon.centers import Selection
+from gyrfalcon.checkpoints import (
+    _FORMAT,
+    Checkpoint,
+    CheckpointError,
+    Journal,
+    Progress,
+    decode_selection,
+    describe,
+    encode_selection,
+)
+from gyrfalcon.kernels import Gaussian
+from gyrfalcon.persistence import write_file
+from gyrfalcon.preconditioner import Preconditioner
+from gyrfalcon.solvers import conjugate_gradient, gradient_descent
+from gyrfalcon.sources import ArrayRows
+
+NAME = "checkpoint.safetensors"
+X = np.random.default_rng(0).uniform(-3, 3, size=(400, 1))
+y = np.sin(2 * X[:, 0])
+
+
+def model(folder, **parameters):
+    checkpoint = Checkpoint(folder, 0)
+    return FalkonRegressor(**{"n_centers": 30, "random_state": 0, "checkpoint": checkpoint} | parameters)
+
+
+# ---- replacing -------------------------------------------------------------------------------------------------------
+
+
+def test_replacing_is_all_or_nothing(tmp_path):
+    path = tmp_path / "numbers"
+    with replacing(path) as partial:
+        Path(partial).write_text("old")
+        assert not path.exists()
+    path.chmod(0o640)
+    with pytest.raises(ZeroDivisionError), replacing(path) as partial:
+        Path(partial).write_text("half" * (Path(partial).write_text("half") // 0))
+    assert path.read_text() == "old"
+    with replacing(path) as partial:
+        Path(partial).write_text("new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(tmp_path) == ["numbers"]
+
+
+def test_replacing_what_a_link_points_to(tmp_path):
+    (tmp_path / "link").symlink_to("target")
+    with replacing(tmp_path / "link") as partial:
+        Path(partial).write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "new"
+
+
+def test_replacing_in_a_folder_that_is_not_there(tmp_path):
+    path = tmp_path / "nowhere" / "numbers"
+    with pytest.raises(FileNotFoundError) as caught, replacing(path):
+        pass
+    assert caught.value.filename == str(path)
+
+
+# ---- the parameter ---------------------------------------------------------------------------------------------------
+
+
+def test_checkpoint_values():
+    assert repr(Checkpoint("folder", every=5)) == "Checkpoint(folder='folder', every=5)"
+    assert Checkpoint("folder") == clone(Checkpoint("folder"), safe=False)
+    with pytest.raises(TypeError, match="folder=3 must be the name of a folder"):
+        Checkpoint(3)
+    with pytest.raises(TypeError, match="folder='' must be"):
+        Checkpoint("")
+    for every in (-1, float("nan"), float("inf"), "5", True):
+        with pytest.raises(ValueError, match="must be a finite number of seconds, not negative"):
+            Checkpoint("folder", every)
+
+
+# ---- the folder ------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(FileExistsError, match="checkpoints cannot be written to this folder") as caught:
+        model(tmp_path / "file").fit(X, y)
+    assert caught.value.filename == str(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_to(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError, match="checkpoints cannot be written to this folder"):
+        model(tmp_path).fit(X, y)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder in which nobody can make files")
+def test_an_unwritable_folder_is_found_before_work_starts(monkeypatch):
+    monkeypatch.setattr(gyrfalcon.KernelOperator, "__init__", None)
+    with pytest.raises(OSError, match="checkpoints cannot be written to this folder") as caught:
+        model("/proc/self").fit(X, y)
+    assert caught.value.filename == "/proc/self"
+
+
+def test_one_fit_at_a_time(tmp_path):
+    with Journal(Checkpoint(tmp_path)), pytest.raises(CheckpointError, match=f"in use by process {os.getpid()}: wait"):
+        model(tmp_path).fit(X, y)
+    model(tmp_path).fit(X, y)
+
+
+def test_leftovers_are_cleared_and_other_files_are_not(tmp_path):
+    (tmp_path / f".{NAME}.0123456789abcdef.partial").write_text("half")
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / ".predictions.npy.0123456789abcdef.partial").write_text("of another process")
+    model(tmp_path / "..." / "deep").fit(X, y)
+    model(tmp_path).fit(X, y)
+    left = ["...", ".predictions.npy.0123456789abcdef.partial", NAME, "lock", "notes.txt"]
+    assert sorted(os.listdir(tmp_path)) == left
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    path = tmp_path / NAME
+    model(tmp_path).fit(X, y)
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[-20] ^= 1
+    for damaged in (b"", whole[: len(whole) // 2], whole[:-1], bytes(flipped), b"not a checkpoint" * 100):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"cannot resume from '.*': it is .*damaged.* Delete the folder") as e:
+            model(tmp_path).fit(X, y)
+        assert str(path) in str(e.value)
+        assert path.read_bytes() == damaged
+    path.write_bytes(whole)
+    model(tmp_path).fit(X, y)
+
+
+def test_a_foreign_file_is_refused(tmp_path):
+    fitted = FalkonRegressor(n_centers=30, random_state=0).fit(X, y)
+    fitted.save(tmp_path / NAME)
+    with pytest.raises(CheckpointError, match="not one written by gyrfalcon"):
+        model(tmp_path).fit(X, y)
+    (tmp_path / NAME).unlink()
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(CheckpointError, match="it is not a regular file"):
+        model(tmp_path).fit(X, y)
+
+
+def rewritten(path, change):
+    """Put a changed description into a checkpoint, with the digest that goes with it."""
+    with safe_open(path, framework="numpy") as file:
+        node, tensors = json.loads(file.metadata()["checkpoint"]), {n: file.get_tensor(n) for n in file.keys()}  # noqa: SIM118
+    change(node)
+    write_file(str(path), _FORMAT, json.dumps(node), tensors)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda node: node.pop("identity"),
+        lambda node: node.update(beginning=[]),
+        lambda node: node["beginning"].pop("budget"),
+        lambda node: node["progress"].update(history="none"),
+        lambda node: node["progress"]["last"].pop("iteration"),
+        lambda node: node["progress"].update(best={"__estimator__": {}}),
+    ],
+)
+def test_a_forged_file_is_refused(change, tmp_path):
+    model(tmp_path).fit(X, y)
+    rewritten(tmp_path / NAME, change)
+    with pytest.raises(CheckpointError, match="cannot resume from"):
+        model(tmp_path).fit(X, y)
+
+
+def test_a_file_of_a_newer_format_is_refused(tmp_path):
+    save_file(
+        {"a": np.zeros(1)},
+        tmp_path / NAME,
+        metadata={"format": "gyrfalcon-checkpoint", "format_version": "2", "gyrfalcon_version": "99"},
+    )
+    with pytest.raises(CheckpointError, match="format version 2, written by gyrfalcon '99'"):
+        model(tmp_path).fit(X, y)
+
+
+FULL_DISK = """
+import resource, sys
+import numpy as np
+from gyrfalcon import FalkonRegressor
+from gyrfalcon.checkpoints import Checkpoint
+
+X = np.random.default_rng(0).uniform(-3, 3, size=(400, 1))
+y = np.sin(2 * X[:, 0])
+
+def fill(record):
+    if record["iteration"] == int(sys.argv[2]):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+try:
+    model = FalkonRegressor(n_centers=30, random_state=0, checkpoint=Checkpoint(sys.argv[1], 0), callbacks=fill)
+    model.fit(X, y)
+except OSError as error:
+    print(error.errno, error)
+"""
+
+
+def test_no_room_for_a_checkpoint(tmp_path):
+    """The limit on the size of files is to a process what a full disk is."""
+    package = str(Path(gyrfalcon.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path), "3"],
+        env=os.environ | {"PYTHONPATH": package},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert done.stdout.startswith(str(errno.EFBIG))
+    assert "the checkpoint before it is whole, and running the fit again goes on from it" in done.stdout
+    assert str(tmp_path / NAME) in done.stdout
+    assert sorted(os.listdir(tmp_path)) == [NAME, "lock"]
+    seen = []
+    resumed = model(tmp_path, callbacks=lambda record: seen.append(record["iteration"])).fit(X, y)
+    assert seen[0] == 3
+    assert_array_equal(resumed.coef_, model(tmp_path, checkpoint=None).fit(X, y).coef_)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a file system of its own cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs mount")
+def test_a_full_disk(small_disk):
+    def fill_disk(record):
+        if record["iteration"] == 3:
+            with (small_disk / "other").open("wb") as file:
+                while True:
+                    file.write(bytes(1024))
+                    file.flush()
+
+    with pytest.raises(OSError, match="No space left"):
+        model(small_disk, callbacks=fill_disk).fit(X, y)
+    # the disk is full now, and the checkpoint of iteration 2 is there
+    before = (small_disk / NAME).read_bytes()
+    with pytest.raises(OSError, match="the checkpoint before it is whole") as caught:
+        model(small_disk).fit(X, y)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(small_disk / NAME))
+    assert (small_disk / NAME).read_bytes() == before
+    (small_disk / "other").unlink()
+    resumed = model(small_disk).fit(X, y)
+    assert_array_equal(resumed.coef_, model(small_disk, checkpoint=None).fit(X, y).coef_)
+
+
+# ---- when to write ---------------------------------------------------------------------------------------------------
+
+
+def test_due(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    journal = Journal(Checkpoint("unused", every=30))
+    assert not journal.due
+    now[0] += 30
+    assert journal.due
+    journal._took = 2.0  # a slow disk: not more than 2% of the time
+    assert not journal.due
+    now[0] += 70
+    assert journal.due
+    assert Journal(Checkpoint("unused", every=0)).due
+
+
+def test_over():
+    progress = Progress({}, {"iteration": 5}, [])
+    assert not progress.is_over(5)
+    progress.coef = np.ones(3)
+    assert progress.is_over(9)
+    progress.may_go_on = True
+    assert progress.is_over(5)
+    assert not progress.is_over(6)
+
+
+# ---- what is in it ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("points", [np.arange(6.0).reshape(3, 2), scipy.sparse.csr_array(np.eye(3, 2))], ids=type)
+def test_selections(points):
+    rows = ArrayRows(np.arange(20.0).reshape(10, 2))
+    selection = Selection(points, D=np.ones(3), n_draws=4, sampled=False)
+    again, weight = decode_selection(encode_selection(selection, np.arange(3.0)), rows)
+    assert type(again.points) is type(points)
+    dense = [p.toarray() if scipy.sparse.issparse(p) else p for p in (again.points, points)]
+    assert_array_equal(*dense, strict=True)
+    assert_array_equal(weight, np.arange(3.0))
+    assert (again.n_draws, again.sampled, again.indices) == (4, False, None)
+    indices = np.array([7, 1])
+    again, weight = decode_selection(encode_selection(Selection(rows.take(indices), indices), None), rows)
+    assert_array_equal(again.points, rows.take(indices))
+    assert weight is None
+
+
+def test_descriptions_differ_where_values_do():
+    a, b = np.arange(5.0), np.arange(5.0)
+    b[3] = np.nextafter(3, 4)
+    values = [a, b, a.astype(np.float32), list(a), list(b), {0: 1.0}, {0: 2.0}, Gaussian(1.0), Gaussian(a + 1)]
+    values += [Gaussian(b + 2), "gaussian", None, 0.1, np.float64(0.1), ArrayRows(a[:, None]), ArrayRows(b[:, None])]
+    values += [scipy.sparse.csr_array(a[:, None]), scipy.sparse.csr_array(b[:, None]), describe, lambda A, B: A]
+    words = [describe(value) for value in values]
+    assert len(set(words)) == len(words)
+    assert words == [describe(value) for value in values]
+    assert max(map(len, words)) < 200
+
+
+# ---- solvers ---------------------------------------------------------------------------------------------------------
+
+
+def test_conjugate_gradient_resumes_from_every_iterate():
+    K = gyrfalcon.KernelOperator(Gaussian(0.5), X, X[:40], memory_budget=0)
+    B = Preconditioner(K.centers_gram(), 1e-8, 400)
+    Y = np.stack([y, np.zeros(400), y**3], axis=1)
+
+    def solve(**more):
+        return conjugate_gradient(K, Y, B, 1e-8, max_iter=9, tol=1e-12, **more)
+
+    whole = list(solve())
+    states = [iterate.state() for iterate in whole]  # asked for late, when the solver has gone on
+    for at, state in enumerate(states):
+        before = K.passes
+        rest = list(solve(resume=state))
+        assert K.passes - before == len(rest) - 1
+        assert [iterate.iteration for iterate in rest] == list(range(at + 1, len(whole) + 1))
+        for one, other in zip(rest, whole[at:], strict=True):
+            assert_array_equal(one.coef(), other.coef())
+            assert_array_equal(one.residuals, other.residuals)
+            assert (one.passes, one.condition_number) == (other.passes, other.condition_number)
+            assert one.converged == other.converged
+    with pytest.raises(ValueError, match=r"beta must have shape \(40, 3\), not \(30, 3\)"):
+        next(solve(resume=states[0] | {"beta": np.zeros((30, 3))}))
+    with pytest.raises(ValueError, match=r"p must have shape .* not None"):
+        next(solve(resume={name: value for name, value in states[0].items() if name != "p"}))
+
+
+def test_a_solver_that_cannot_be_resumed_says_so():
+    K = gyrfalcon.KernelOperator(Gaussian(0.5), X, X[:40])
+    iterate = next(gradient_descent(K, y, Preconditioner(K.centers_gram(), 1e-6, 400), 1e-6, step=0.5, max_iter=2))
+    with pytest.raises(NotImplementedError, match="cannot be resumed"):
+        iterate.state()
