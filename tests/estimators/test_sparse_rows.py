@@ -93,7 +93,7 @@ def test_classes_weights_validation_and_other_estimators():
         expected = model.fit(X.toarray(), labels, weight, X[:50].toarray(), labels[:50]).decision_function(X)
         model.fit(X, labels, weight, X[:50], labels[:50])
         assert_allclose(model.decision_function(X), expected, rtol=1e-4, atol=1e-5)
-        assert model.score(X, labels) > 0.75
+        assert model.score(X, labels) > 0.6
     for other in (
         NystromRegressor(n_centers=60, random_state=0, penalties=[1e-3, 1e-1]),
         NystromRegressor(n_centers=60, random_state=0, solver="sgd", max_iter=2),

@@ -34,6 +34,7 @@ PRECISION = {np.float32: 1e-6, np.float64: 1e-10}
 
 @contextmanager
 def cluster_of(workers):
+    before = os.environ.copy()
     with (
         distributed.LocalCluster(
             n_workers=workers,
@@ -45,6 +46,9 @@ def cluster_of(workers):
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
+        # the threads of its workers' BLAS, which it sets for this process as well
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
         yield client
 
 
