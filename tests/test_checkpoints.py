@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import subprocess
@@ -36,6 +37,7 @@ from gyrfalcon.persistence import write_file
 from gyrfalcon.preconditioner import Preconditioner
 from gyrfalcon.solvers import conjugate_gradient, gradient_descent
 from gyrfalcon.sources import ArrayRows
+from gyrfalcon.sources.sparse import SparseRows
 
 NAME = "checkpoint.safetensors"
 X = np.random.default_rng(0).uniform(-3, 3, size=(400, 1))
@@ -101,7 +103,7 @@ def test_checkpoint_values():
 
 def test_a_folder_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(FileExistsError, match="checkpoints cannot be written to this folder") as caught:
+    with pytest.raises(FileExistsError, match="it is a file and not a folder: choose another") as caught:
         model(tmp_path / "file").fit(X, y)
     assert caught.value.filename == str(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
@@ -124,6 +126,11 @@ def test_an_unwritable_folder_is_found_before_work_starts(monkeypatch):
 
 def test_one_fit_at_a_time(tmp_path):
     with Journal(Checkpoint(tmp_path)), pytest.raises(CheckpointError, match=f"in use by process {os.getpid()}: wait"):
+        model(tmp_path).fit(X, y)
+    with (
+        Journal(Checkpoint(tmp_path)),
+        pytest.raises(CheckpointError, match="of a search, of a cross-validation or of"),
+    ):
         model(tmp_path).fit(X, y)
     model(tmp_path).fit(X, y)
 
@@ -337,6 +344,119 @@ def test_descriptions_differ_where_values_do():
     assert len(set(words)) == len(words)
     assert words == [describe(value) for value in values]
     assert max(map(len, words)) < 200
+
+
+def test_descriptions_of_sparse_matrices_know_their_numbers_only():
+    small = scipy.sparse.csr_array(np.eye(4, 3))
+    large = small.copy()
+    large.indices, large.indptr = small.indices.astype(np.int64), small.indptr.astype(np.int64)
+    assert large.indices.dtype != small.indices.dtype
+    assert describe(large) == describe(small) == describe(small.tocsc())
+    assert describe(SparseRows(large)) == describe(SparseRows(small))
+    assert describe(small) != describe(2 * small)
+
+
+def scaled_by(factor):
+    return lambda A, B: factor * (A @ B.T)
+
+
+class Times:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, A, B):
+        return self.factor * (A @ B.T)
+
+    def plain(self, A, B):
+        return A @ B.T
+
+
+def test_functions_are_known_by_their_code_and_what_it_refers_to():
+    functions = [
+        lambda A, B: A @ B.T,
+        lambda A, B: (A @ B.T) ** 2,
+        lambda A, B: (A @ B.T) ** 3,
+        lambda A, B: np.exp(A @ B.T),
+        lambda A, B: np.sin(A @ B.T),
+        lambda A, B, c=1.0: c * (A @ B.T),
+        lambda A, B, c=2.0: c * (A @ B.T),
+        lambda A, B, *, c=2.0: c * (A @ B.T),
+        lambda A, B: np.array([[a @ b for b in B] for a in A]),
+        lambda A, B: np.array([[a @ b + 1 for b in B] for a in A]),
+        scaled_by(1.0),
+        scaled_by(2.0),
+        scaled_by(np.arange(3.0)),
+        functools.partial(Times.__call__, 3),
+        functools.partial(Times.__call__, 4),
+        Times(1.0),
+        Times(2.0),
+        Times(scaled_by(2.0)),
+        Times(1.0).plain,
+        Times(1.0).__call__,
+        [scaled_by(1.0)],
+        {"a": scaled_by(2.0)},
+        len,
+        np.exp,
+        np.random.default_rng,
+    ]
+    words = [describe(function) for function in functions]
+    assert len(set(words)) == len(words)
+    assert max(map(len, words)) < 200
+    assert describe(scaled_by(2.0)) == describe(scaled_by(2.0))
+    assert describe(Times(1.0)) == describe(Times(1.0))
+
+
+PROGRAM = """
+import sys
+import numpy as np
+from gyrfalcon._describe import describe
+from gyrfalcon.kernels import Kernel
+
+gamma = {gamma}
+
+def helper(D):
+    return np.exp(-gamma * D) if "a" in {{"a", "b", "c"}} else helper(D)
+
+def kernel(A, B):
+    return helper({body})
+
+class Mine(Kernel):
+    def __init__(self, kernel): self.kernel = kernel
+    def {method}(self, A, B): return kernel(A, B)
+
+print(describe(kernel), describe(lambda A, B: kernel(A, B)), describe(Mine(kernel)), describe(Mine(3)), sep="|")
+"""
+
+
+def test_a_description_holds_for_other_processes():
+    def said(**parts):
+        program = PROGRAM.format(**{"gamma": "2.0", "body": "A @ B.T", "method": "function"} | parts)
+        env = os.environ | {"PYTHONPATH": str(Path(gyrfalcon.__file__).parents[1])}
+        run = subprocess.run(
+            [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=100, check=True
+        )
+        return run.stdout.strip().split("|")
+
+    first = said()
+    assert [words.split()[0] for words in first] == ["__main__.kernel", "__main__.<lambda>"] + ["__main__.Mine"] * 2
+    assert said() == first  # whatever the hashes of strings in it are
+    for change in ({"gamma": "3.0"}, {"body": "A @ B.T * 2"}):
+        assert not set(said(**change)) & set(first)
+    assert said(method="other")[:2] == first[:2]
+    assert not set(said(method="other")[2:]) & set(first[2:])
+
+
+def test_what_cannot_be_described_is_refused(tmp_path):
+    class Closed:
+        __slots__ = ("factor",)
+
+        def __call__(self, A, B):
+            return A @ B.T
+
+    with pytest.raises(CheckpointError, match=r"kernel=<.*Closed.*> does not go with a checkpoint, .*get_params, or"):
+        model(tmp_path, kernel=Closed()).fit(X, y)
+    assert os.listdir(tmp_path) == ["lock"]
+    model(tmp_path, kernel=Closed(), checkpoint=None, max_iter=1).fit(X, y)
 
 
 # ---- solvers ---------------------------------------------------------------------------------------------------------

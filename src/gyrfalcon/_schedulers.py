@@ -1,8 +1,9 @@
 """Who runs Dask's tasks: the workers of a cluster, or one of the schedulers that live in this process.
 
 Both do the same few things, so that rows and operators do not learn which of them is at work. A cluster can lose a
-worker at any moment. What Dask can make again it makes again; what was only sent there (`share`) is gone, and whoever
-needs it finds out by `LostError` and sends it again.
+worker at any moment. What Dask can make again it makes again, and if results are lost on their way `run` asks again;
+what was only sent there (`share`) is gone, and whoever needs it finds out by the `LostError` of an `attempt` and sends
+it again. An error of a task itself, of whatever type, is no loss: it comes out as it was raised.
 """
 
 from __future__ import annotations
@@ -10,21 +11,40 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ._memory import available_memory, parse_memory
 
 # Of what a worker may use: Dask begins to write data to disk at 0.6 and stops giving it tasks at 0.8
 _MOST_OF_WORKER = 0.6
 _PATIENCE = 600
+_TRIALS = 5
+# What Dask raises where a result or a connection is gone; its CommClosedError, and TimeoutError, are OSErrors
+_LOSSES = (CancelledError, asyncio.CancelledError, OSError)
 STREAMED_AT_ONCE = 3
+
+T = TypeVar("T")
 
 
 class LostError(Exception):
-    """Something that was sent to a worker is no longer there."""
+    """Something that was sent to a worker, or made there, is no longer there."""
+
+
+def insist(attempt: Callable[[int], T]) -> T:
+    """What ``attempt(trial)`` gives, for trial 0, 1, ... as long as something is lost in it."""
+    for trial in range(_TRIALS):
+        try:
+            return attempt(trial)
+        except LostError as error:
+            if trial == _TRIALS - 1:
+                raise RuntimeError(
+                    f"workers, or what they held, were lost in {_TRIALS} attempts at the same work ({error}): see the "
+                    "workers' logs for what they died of. Rows that only a worker had (client.scatter) cannot be made "
+                    "again: read them from where they are stored"
+                ) from error
+    raise AssertionError
 
 
 class Scheduler(Protocol):
@@ -55,8 +75,12 @@ class Scheduler(Protocol):
         """Whether a value that was shared has not been lost since."""
         ...
 
+    def attempt(self, tasks: Sequence[Any]) -> list[Any]:
+        """The results, or `LostError`: for tasks that need what was shared, which the caller can send again."""
+        ...
+
     def run(self, tasks: Sequence[Any]) -> list[Any]:
-        """The results."""
+        """The results, also if they are lost once or twice."""
         ...
 
     def stream(self, tasks: Sequence[Any]) -> Iterator[Any]:
@@ -118,6 +142,9 @@ class InProcess:
     def is_there(self, handle: Any) -> bool:
         return True
 
+    def attempt(self, tasks: Sequence[Any]) -> list[Any]:
+        return self.run(tasks)
+
     def run(self, tasks: Sequence[Any]) -> list[Any]:
         import dask
 
@@ -150,10 +177,12 @@ class Cluster:
 
     def share(self, values: Sequence[Any]) -> list[Any]:
         self._wait_for_a_worker()
-        with _clear_errors(self._client, lost=OSError):
+        try:
             # No hash: by their contents two values may be one, and one that is lost would be looked for again. To one
             # worker, from which the others fetch it: broadcasting never ends if a worker dies meanwhile.
             return list(self._client.scatter(list(values), hash=False))
+        except _LOSSES as error:
+            raise self._loss(error) from error
 
     def _wait_for_a_worker(self) -> None:
         if self._client.nthreads():
@@ -164,43 +193,65 @@ class Cluster:
             raise RuntimeError(f"the cluster has had no workers for {_PATIENCE} seconds: start some") from error
 
     def keep(self, tasks: Sequence[Any]) -> list[Any]:
-        return list(self._client.compute(list(tasks)))
+        return list(self._client.compute(_renamed(tasks)))
 
     def is_there(self, handle: Any) -> bool:
         return str(handle.status) in ("finished", "pending")
 
+    def attempt(self, tasks: Sequence[Any]) -> list[Any]:
+        return self._gather(self._client.compute(list(tasks)))
+
     def run(self, tasks: Sequence[Any]) -> list[Any]:
-        with _clear_errors(self._client):
-            return list(self._client.gather(self._client.compute(list(tasks))))
+        return insist(lambda trial: self.attempt(_renamed(tasks) if trial else tasks))
 
     def stream(self, tasks: Sequence[Any]) -> Iterator[Any]:
-        waiting: deque[Any] = deque()
-        with _clear_errors(self._client):
-            for task in tasks:
-                waiting.append(self._client.compute(task))
-                if len(waiting) >= STREAMED_AT_ONCE:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+        waiting: deque[tuple[Any, Any]] = deque()
+        for task in tasks:
+            waiting.append((task, self._client.compute(task)))
+            if len(waiting) >= STREAMED_AT_ONCE:
+                yield self._first(*waiting.popleft())
+        while waiting:
+            yield self._first(*waiting.popleft())
+
+    def _first(self, task: Any, future: Any) -> Any:
+        """The result of a task that has been started, which is started again if that is lost."""
+        (result,) = insist(lambda trial: self.attempt(_renamed([task])) if trial else self._gather([future]))
+        return result
+
+    def _gather(self, futures: Sequence[Any]) -> list[Any]:
+        from distributed import KilledWorker
+
+        try:
+            return list(self._client.gather(list(futures)))
+        except (Exception, asyncio.CancelledError) as error:
+            # The type alone does not tell that something is lost: a task that reads from a store may time out as well
+            failed = [future for future in futures if future.status == "error"]
+            if not failed:
+                if self._client.status != "running" or isinstance(error, _LOSSES):
+                    raise self._loss(error) from error
+                raise
+        raised = failed[0].exception()
+        if isinstance(raised, KilledWorker):
+            raise RuntimeError(
+                f"workers died one after another at the same task ({raised}). Most often they run out of memory: make "
+                "the partitions smaller (X.rechunk, X.repartition), use fewer centers, lower memory_budget, or give "
+                "each worker more memory"
+            ) from raised
+        raise raised
+
+    def _loss(self, error: BaseException) -> Exception:
+        if self._client.status != "running":
+            return RuntimeError(f"the Dask client is {self._client.status}: the work cannot go on without it")
+        return LostError(str(error))
 
 
-@contextmanager
-def _clear_errors(client: Any, lost: type[Exception] = TimeoutError) -> Iterator[None]:
-    """Around work of a cluster: what was lost becomes `LostError`, and what a worker died of is said."""
-    from distributed import KilledWorker
-    from distributed.comm.core import CommClosedError
+def _renamed(tasks: Sequence[Any]) -> list[Any]:
+    """The same tasks by other names: a client may hold it against a name that it was lost before."""
+    from dask.delayed import delayed
 
-    try:
-        yield
-    except KilledWorker as error:
-        raise RuntimeError(
-            f"workers died one after another at the same task ({error}). Most often they run out of memory: make the "
-            "partitions smaller (X.rechunk, X.repartition), use fewer centers, lower memory_budget, or give each "
-            "worker more memory"
-        ) from error
-    except Exception as error:
-        if client.status != "running":
-            raise RuntimeError(f"the Dask client is {client.status}: the work cannot go on without it") from error
-        if isinstance(error, CancelledError | asyncio.CancelledError | CommClosedError | lost):
-            raise LostError(str(error)) from error
-        raise
+    same = delayed(_same, pure=False)
+    return [same(task) for task in tasks]
+
+
+def _same(result: T) -> T:
+    return result

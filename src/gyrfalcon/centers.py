@@ -506,7 +506,7 @@ def _shares(nearest: Indices, M: int) -> Array:
     return np.sqrt(M * counts / counts.sum())
 
 
-_NAMES: dict[str, type[Any]] = {
+NAMES: dict[str, type[Any]] = {
     "uniform": Uniform,
     "leverage": LeverageScores,
     "bless": Bless,
@@ -525,10 +525,10 @@ def as_centers(centers: str | ArrayLike | Centers) -> Centers:
     Bless()
     """
     if isinstance(centers, str):
-        if centers not in _NAMES:
-            names = ", ".join(f'"{name}"' for name in _NAMES)
+        if centers not in NAMES:
+            names = ", ".join(f'"{name}"' for name in NAMES)
             raise ValueError(f"centers={centers!r} is not known: use {names}, an array of points, or a selector")
-        return cast(Centers, _NAMES[centers]())
+        return cast(Centers, NAMES[centers]())
     # tables of polars and pyarrow have a `select` too, which chooses columns
     if hasattr(centers, "select") and not isinstance(centers, type) and not hasattr(centers, "__array__"):
         return cast(Centers, centers)

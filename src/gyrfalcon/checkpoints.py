@@ -4,7 +4,7 @@ A checkpoint is one file in a folder, in the format of model files (`gyrfalcon.p
 that could run), and holds
 
     identity    whatever the result depends on, in words and digests: another fit is refused, and told what differs
-    beginning   what was drawn or decided once: the random state, the centers, whether K is kept in memory
+    beginning   what was drawn or decided once: the random state, the centers, what is kept in memory
     progress    the solver's state, the history, the best solution so far, and at the end the solution
 
 The file is replaced whole (`gyrfalcon._atomic`), so that at any moment there is one state or the next. All that is not
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import platform
@@ -34,22 +33,30 @@ import scipy.sparse
 import threadpoolctl
 from numpy.typing import NDArray
 
+from ._describe import describe
 from ._model_values import Decoder, Encoder, ModelFileError, package_version
 from .centers import Selection
 from .persistence import Format, read_file, write_file
-from .sources import Rows, fingerprint
+from .sources import Rows
 
-__all__ = ["Checkpoint", "CheckpointError"]
+__all__ = ["Checkpoint", "CheckpointError", "peek"]
 
 Array = NDArray[Any]
 
 _FORMAT = Format("gyrfalcon-checkpoint", 1, "checkpoint")
 _FILE = "checkpoint.safetensors"
+# what the start of a warm fit is called
+WARM = "the coefficients to start from"
 # Writing may take this share of the time.
 _SHARE = 0.02
 # Parameters that say how the work is done, or who is told about it, and not what the result is. The memory's use does
 # matter to the last bits, and is kept in the beginning; for `max_iter` see `Journal.check`.
 _FREE = ("callbacks", "verbose", "n_jobs", "memory_budget", "checkpoint", "warm_start", "max_iter")
+
+
+_ONE_EACH = (
+    "Fits must not share a folder: each of a search, of a cross-validation or of several clones is a fit of its own"
+)
 
 
 class CheckpointError(ValueError):
@@ -101,6 +108,43 @@ def as_checkpoint(value: Any) -> Checkpoint | None:
     raise TypeError(f"checkpoint={value!r} must be None, the name of a folder, or a Checkpoint")
 
 
+def peek(folder: str | os.PathLike[str]) -> int | None:
+    """How far the fit has come whose checkpoint is in a folder, whether or not it is running.
+
+    Parameters
+    ----------
+    folder : str or path-like
+
+    Returns
+    -------
+    int or None
+        The iterations that are done: those a fit would go on from. 0 if it has only begun, None without a checkpoint.
+
+    Raises
+    ------
+    CheckpointError
+        If the checkpoint is damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from gyrfalcon import FalkonRegressor
+    >>> from gyrfalcon.checkpoints import peek
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(500, 1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     before = peek(folder)
+    ...     model = FalkonRegressor(n_centers=50, max_iter=7, tol=0, checkpoint=folder).fit(X, np.sin(X[:, 0]))
+    ...     print(before, peek(folder))
+    None 7
+    """
+    found = Journal(Checkpoint(folder))
+    found.read()
+    if found.beginning is None:
+        return None
+    return 0 if found.progress is None else int(found.progress.last["iteration"])
+
+
 @dataclass
 class Beginning:
     """What is drawn or decided once in a fit.
@@ -109,14 +153,17 @@ class Beginning:
     ----------
     random_state : that of the generator before anything was drawn
     selection : the centers, and the sample weights there
-    budget, keeps : bytes for keeping kernel matrices, and whether K is kept: products then have other last bits
+    budget : bytes for keeping kernel matrices
+    spare : bytes beside that, which decide whether KRILL's factors have room
+    arithmetic : how products are made, see `KernelOperator.arithmetic`: others have other last bits
     factors : precision of the factors, which memory has a say in as well
     """
 
     random_state: dict[str, Any]
     selection: dict[str, Any]
     budget: int
-    keeps: bool
+    spare: int
+    arithmetic: str
     factors: str
 
 
@@ -175,7 +222,7 @@ class Journal:
     def __enter__(self) -> Self:
         self._open_folder()
         try:
-            self._read()
+            self.read()
         except BaseException:
             self.__exit__()
             raise
@@ -208,9 +255,10 @@ class Journal:
                 done = self.progress.last["iteration"]
                 differences.append(f"{done} iterations are done and max_iter is {max_iter}")
             if differences:
+                why = "".join(_explained(name, was, now) for name, was, now in pairs if was != now)
                 raise CheckpointError(
-                    f"the checkpoint {self.path!r} belongs to another fit: {'; '.join(differences)}. Make them agree "
-                    "to go on with it, choose another folder, or delete this one to start afresh"
+                    f"the checkpoint {self.path!r} belongs to another fit: {'; '.join(differences)}. {why}Make them "
+                    f"agree to go on with it, choose another folder, or delete this one to start afresh. {_ONE_EACH}"
                 )
         self.identity = identity
 
@@ -237,6 +285,8 @@ class Journal:
         leftovers = f".{_FILE}."
         probe = os.path.join(self.folder, f"{leftovers}{secrets.token_hex(8)}.partial")
         try:
+            if os.path.isfile(self.folder):
+                raise FileExistsError(errno.EEXIST, "it is a file and not a folder: choose another name")
             os.makedirs(self.folder, exist_ok=True)
             os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
             os.unlink(probe)
@@ -252,7 +302,7 @@ class Journal:
             self.__exit__()
             raise CheckpointError(
                 f"the checkpoint folder {self.folder!r} is in use by process {process}: wait for its end, or choose "
-                "another folder"
+                f"another folder. {_ONE_EACH}"
             )
         lock.truncate(0)
         lock.write(str(os.getpid()))
@@ -263,7 +313,8 @@ class Journal:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(self.folder, name))
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Take what is in the file, if there is one."""
         if not os.path.lexists(self.path):
             return
         try:
@@ -403,9 +454,16 @@ def identify(estimator: Any, data: Mapping[str, Any]) -> dict[str, str]:
     estimator : estimator
     data : arrays, sources and whatever `describe` can put in words, by name
     """
-    parameters = {
-        name: describe(value) for name, value in estimator.get_params(deep=False).items() if name not in _FREE
-    }
+    parameters = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if name not in _FREE:
+            try:
+                parameters[name] = describe(value)
+            except TypeError as error:
+                raise CheckpointError(
+                    f"{name}={reprlib.repr(value)} does not go with a checkpoint, which could not tell it from another "
+                    f"one: {error}. Give a Python function or an object with get_params, or fit without checkpoint"
+                ) from error
     return {
         "gyrfalcon": package_version(),
         "estimator": type(estimator).__name__,
@@ -415,35 +473,16 @@ def identify(estimator: Any, data: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def describe(value: Any) -> str:
-    """A value in words: itself where it is short, else what it is and a digest of its contents."""
-    if value is None or isinstance(value, str | bool | int | float | np.generic):
-        return repr(value)
-    if isinstance(value, np.random.RandomState | np.random.Generator):
-        return "None"  # drawn from once, and then kept, as the one that None stands for
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype} {value.shape} {_digest(value)}"
-    if isinstance(value, Rows) and not scipy.sparse.issparse(value):
-        return f"{np.dtype(value.dtype)} {value.shape} {fingerprint(value)}"
-    if scipy.sparse.issparse(value):
-        return f"sparse {value.dtype} {value.shape} {_digest(value.indptr, value.indices, value.data)}"
-    encoder = Encoder("the checkpoint")
-    try:
-        text = json.dumps(encoder.value(value, "value", 0))
-    except TypeError:
-        # a function or an object of a class unknown here: its contents cannot be told
-        owner = value if hasattr(value, "__qualname__") else type(value)
-        return f"{owner.__module__}.{owner.__qualname__}"
-    words = reprlib.repr(value)
-    arrays = [encoder.tensors[name] for name in sorted(encoder.tensors)]
-    return words if words == repr(value) and not arrays else f"{words} {_digest(text.encode(), *arrays)}"
-
-
-def _digest(*parts: Any) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).data if isinstance(part, np.ndarray) else part)
-    return digest.hexdigest()
+def _explained(name: str, was: str, now: str) -> str:
+    """A sentence on a difference that may come as a surprise."""
+    if name == WARM and now != "None":
+        return (
+            "With warm_start=True a fit begins with the coefficients of the one before, and so is another fit that "
+            "needs another folder. "
+        )
+    if name == "X" and "last written" in was and "last written" in now:
+        return "Files that are written again count as other files, even with the same contents: write them once. "
+    return ""
 
 
 def _computer() -> dict[str, str]:

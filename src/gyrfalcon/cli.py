@@ -132,7 +132,7 @@ def make_parser(commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentPars
         )
         command.add_arguments(sub)
         sub.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
-        sub.set_defaults(run=command.run)
+        sub.set_defaults(run=command.run, parser=sub)
     return parser
 
 
@@ -146,7 +146,9 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     commands : sequence of Command
         What can be run.
     """
-    arguments = make_parser(commands).parse_args(argv)
+    arguments, unknown = make_parser(commands).parse_known_args(argv)
+    if unknown:  # with the usage of the command, which argparse would not show
+        arguments.parser.error(_unrecognized(unknown, getattr(arguments, "features", None)))
     try:
         with _warnings_in_a_line(arguments.traceback):
             code: int = arguments.run(arguments)
@@ -166,10 +168,19 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     return code
 
 
-def _in_a_line(error: Exception) -> str:
-    """An error's message, with the columns that it proposes as they are typed here."""
+def _unrecognized(words: Sequence[str], features: Sequence[str] | None) -> str:
+    if features is not None and not any(word.startswith("-") for word in words):
+        names = ",".join([*features, *words])
+        return f"unrecognized arguments: {' '.join(words)}: names are separated by commas, as in --features {names}"
+    return f"unrecognized arguments: {' '.join(words)}"
+
+
+def _in_a_line(error: Warning | Exception | str) -> str:
+    """A message, with the parameters that it proposes as they are typed here."""
     message = " ".join(str(error).split()) or type(error).__name__
     message = message.replace("features=[...]", "--features A,B,...")
+    message = message.replace(r"delimiter='\t'", "--delimiter tab")
+    message = re.sub("delimiter='(.)'", r'--delimiter "\1"', message)
     named = r"features=\['([^\]]*)'\]"
     return re.sub(named, lambda found: "--features " + found[1].replace("', '", ","), message)
 
@@ -181,7 +192,7 @@ def _warnings_in_a_line(traceback: bool) -> Iterator[None]:
         if not traceback:
 
             def show(message: Warning | str, *_: Any, **__: Any) -> None:
-                print(f"gyrfalcon: warning: {' '.join(str(message).split())}", file=sys.stderr)
+                print(f"gyrfalcon: warning: {_in_a_line(message)}", file=sys.stderr)
 
             warnings.showwarning = show
         yield

@@ -88,7 +88,7 @@ class ProgressBar(Callback):
         max_iter = info.get("max_iter")
         # t iterations take t passes, after one for the right-hand side.
         total = info.get("max_passes", None if max_iter is None else max_iter + 1)
-        self._bar = _bar_class(notebook=self.file is None)(
+        self._bar = bar_class(notebook=self.file is None)(
             desc=type(estimator).__name__,
             total=total,
             file=file,
@@ -130,7 +130,7 @@ class ProgressBar(Callback):
             bar.close()
 
 
-def _bar_class(*, notebook: bool) -> type[Any]:
+def bar_class(*, notebook: bool) -> type[Any]:
     tqdm: Any = importlib.import_module("tqdm.auto" if notebook else "tqdm").tqdm
     # tqdm's monitor, a thread that outlives the bar, redraws bars that skip updates by count. This one skips by time.
     return type("_Bar", (tqdm,), {"monitor_interval": 0})

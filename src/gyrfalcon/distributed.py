@@ -20,22 +20,20 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from ._schedulers import LostError, Scheduler
+from ._schedulers import Scheduler, insist
 from .backends.base import weighted
 from .kernels import Kernel, KernelFunction
 from .operator import KernelOperator, Rowwise, Weight
 from .sources import Rows, as_rows
-from .sources.dask import DaskRows
+from .sources.dask import DaskRows, first_not_finite
 
 __all__ = ["DaskOperator"]
 
 Array = NDArray[Any]
 
 _ADDED_AT_ONCE = 8
-_ATTEMPTS = 5  # at a pass, while workers are lost
 _REMEMBERED = 8  # arrays of one number or several a row that are cut to partitions
 _SLACK = 1.25  # partitions are not spread quite evenly
 _CLIENT_ROWS = 65_536
@@ -142,14 +140,10 @@ class Order:
             weight = arrays[0] if arrays else None
             return operator.sandwich(self.V, weight if self.function is None else Rowwise(self.function, *arrays))
         except ValueError:
-            finite = np.isfinite(rows.data if scipy.sparse.issparse(rows) else rows)
-            if finite.all():
+            bad = first_not_finite(rows)
+            if bad is None:
                 raise
-            if scipy.sparse.issparse(rows):
-                bad = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[~finite]
-            else:
-                bad = np.flatnonzero(~finite.all(axis=1))
-            raise NotFiniteError(start + int(bad[0])) from None
+            raise NotFiniteError(start + bad) from None
 
 
 def _run(order: Order, prepared: Prepared, partition: int, start: int, rows: Any, *arrays: Array) -> Array:
@@ -244,6 +238,11 @@ class DaskOperator:
         self._cut = {key: (array, pieces) for key, (array, pieces) in self._cut.items() if all(map(there, pieces))}
 
     @property
+    def arithmetic(self) -> str:
+        """As for `KernelOperator`."""
+        return "kept in memory" if self.keeps else "made again"
+
+    @property
     def kept_bytes(self) -> int:
         """What K takes of this process's memory: it is the workers' that it is kept in."""
         return 0
@@ -254,7 +253,7 @@ class DaskOperator:
         order = Order("matmat", columns)
         out = np.empty((self.shape[0], columns.shape[1]), dtype=self.dtype)
         if self.shape[0]:
-            np.concatenate(self._pass(order, [], lambda tasks: self._scheduler.run(tasks)), out=out)
+            np.concatenate(self._pass(order, [], self._scheduler.attempt), out=out)
         return as_given(out)
 
     def rmatmat(self, U: ArrayLike) -> Array:
@@ -324,36 +323,32 @@ class DaskOperator:
 
         # the same sums here, where all of the parts are less to fetch than a few journeys cost
         if self.shape[1] * k * 8 * len(tasks) <= _SMALL:
-            return _tree(_add, self._scheduler.run(tasks))
-        return self._scheduler.run(_tree(delayed(_add, pure=False), tasks))
+            return _tree(_add, self._scheduler.attempt(tasks))
+        return self._scheduler.attempt(_tree(delayed(_add, pure=False), tasks))
 
     def _pass(
         self, order: Order, arrays: Sequence[Array], run: Callable[[list[Any]], list[Array]], *, once: bool = False
     ) -> list[Array]:
         """Send what is missing, run a task for each partition, and begin again if a worker was lost that had some."""
         order.first = self.passes == 0
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                results = run(self._tasks(order, arrays, once))
-                self.passes += 1
-                return results
-            except NotFiniteError as error:
-                (row,) = error.args
-                partition = np.searchsorted(self.rows.ends, row, "right")
-                raise ValueError(
-                    f"row {row}, in partition {partition} of X, has NaN or infinity: remove or impute those values"
-                ) from None
-            except LostError as error:
-                if attempt == 1:
-                    self._forget_lost()
-                else:
-                    self._forget()
-                if attempt == _ATTEMPTS:
-                    raise RuntimeError(
-                        f"workers were lost in {_ATTEMPTS} attempts at one pass over the rows, and with them what they "
-                        f"had been sent ({error}): see the workers' logs for what they died of"
-                    ) from error
-        raise AssertionError
+
+        def attempt(trial: int) -> list[Array]:
+            if trial == 1:
+                self._forget_lost()
+            elif trial > 1:
+                self._forget()
+            return run(self._tasks(order, arrays, once))
+
+        try:
+            results = insist(attempt)
+        except NotFiniteError as error:
+            (row,) = error.args
+            partition = np.searchsorted(self.rows.ends, row, "right")
+            raise ValueError(
+                f"row {row}, in partition {partition} of X, has NaN or infinity: remove or impute those values"
+            ) from None
+        self.passes += 1
+        return results
 
     def _tasks(self, order: Order, arrays: Sequence[Array], once: bool) -> list[Any]:
         from dask.delayed import delayed

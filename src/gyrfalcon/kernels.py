@@ -262,13 +262,13 @@ def _operand(other: Any) -> Kernel:
     raise TypeError(f"cannot combine a kernel with {other!r}: give a kernel, a number or a callable")
 
 
-class _Stationary(Kernel):
+class Stationary(Kernel):
     """Kernels with a length scale."""
 
     length_scale: LengthScale
 
     def resolve(self, X: Array) -> Kernel:
-        kernel: _Stationary = clone(self)
+        kernel: Stationary = clone(self)
         scale = self.length_scale
         if isinstance(scale, str):
             if scale != "scale":
@@ -308,7 +308,7 @@ class _Stationary(Kernel):
 
 
 @register
-class Gaussian(_Stationary):
+class Gaussian(Stationary):
     """exp(-|x - z|^2 / (2 length_scale^2)).
 
     Parameters
@@ -336,7 +336,7 @@ class Gaussian(_Stationary):
 
 
 @register
-class Laplacian(_Stationary):
+class Laplacian(Stationary):
     """exp(-|x - z| / length_scale), with the euclidean norm (scikit-learn's `laplacian_kernel` uses the 1-norm).
 
     The same as ``Matern(nu=0.5)``.
@@ -366,7 +366,7 @@ class Laplacian(_Stationary):
 
 
 @register
-class Matern(_Stationary):
+class Matern(Stationary):
     """Matern kernel of smoothness nu = 1/2, 3/2 or 5/2.
 
     With a = sqrt(2 nu) |x - z| / length_scale: exp(-a), (1 + a) exp(-a), (1 + a + a^2 / 3) exp(-a).
@@ -412,7 +412,7 @@ class Matern(_Stationary):
 
 
 @register
-class RationalQuadratic(_Stationary):
+class RationalQuadratic(Stationary):
     """(1 + |x - z|^2 / (2 alpha length_scale^2))^-alpha: a mixture of Gaussians of many widths.
 
     Parameters
@@ -776,7 +776,7 @@ class CallableKernel(Kernel):
         return K.toarray() if sp.issparse(K) else np.asarray(K)  # type: ignore[union-attr]
 
 
-_NAMES: dict[str, type[Kernel]] = {
+NAMES: dict[str, type[Kernel]] = {
     "gaussian": Gaussian,
     "rbf": Gaussian,
     "laplacian": Laplacian,
@@ -800,9 +800,9 @@ def as_kernel(kernel: Kernel | str | KernelFunction) -> Kernel:
     Gaussian()
     """
     if isinstance(kernel, str):
-        if kernel not in _NAMES:
-            raise ValueError(f"kernel={kernel!r} is not known: use one of {', '.join(sorted(_NAMES))}, or an object")
-        return _NAMES[kernel]()
+        if kernel not in NAMES:
+            raise ValueError(f"kernel={kernel!r} is not known: use one of {', '.join(sorted(NAMES))}, or an object")
+        return NAMES[kernel]()
     if isinstance(kernel, Kernel):
         return kernel
     if callable(kernel) and not isinstance(kernel, type):

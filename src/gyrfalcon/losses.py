@@ -342,7 +342,7 @@ class Poisson(Loss):
         return np.log(np.where(mean > 0, mean, 1.0))
 
 
-_NAMES: dict[str, type[Loss]] = {
+NAMES: dict[str, type[Loss]] = {
     "squared": Squared,
     "logistic": Logistic,
     "huber": Huber,
@@ -366,9 +366,9 @@ def as_loss(loss: Loss | str) -> Loss:
     """
     if isinstance(loss, Loss):
         return loss
-    if isinstance(loss, str) and loss in _NAMES:
-        return _NAMES[loss]()
-    raise ValueError(f"loss={loss!r} must be one of {', '.join(map(repr, _NAMES))}, or a gyrfalcon.losses.Loss")
+    if isinstance(loss, str) and loss in NAMES:
+        return NAMES[loss]()
+    raise ValueError(f"loss={loss!r} must be one of {', '.join(map(repr, NAMES))}, or a gyrfalcon.losses.Loss")
 
 
 def _positive(name: str, value: Any) -> Any:

@@ -18,7 +18,7 @@ their order in float64, so that results have the same bits for any number of thr
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -31,7 +31,7 @@ from ._memory import parse_memory
 from ._threads import effective_n_jobs, ordered_map, single_threaded_blas
 from .backends.base import BlockWeight
 from .kernels import Kernel, KernelFunction, as_kernel
-from .sources import Rows, as_rows, is_sparse
+from .sources import Rows, as_rows, feature_names, is_sparse
 
 __all__ = ["KernelOperator", "Rowwise", "make_operator"]
 
@@ -82,8 +82,22 @@ def as_points(centers: Any, dtype: DTypeLike, *, sparse: bool = False) -> Any:
     else:
         points = np.ascontiguousarray(points, dtype=dtype)
     if not np.isfinite(points.data if sparse else points).all():
-        raise ValueError("centers contain NaN or infinity: remove or impute those values first")
+        raise ValueError(
+            "centers contain NaN or infinity, and so does X if they were drawn from it: remove or impute those values"
+        )
     return points
+
+
+def _first_bad(start: int, rows: Any, names: Sequence[str] | None) -> str:
+    """Where the first number of a block is that is not finite."""
+    if scipy.sparse.issparse(rows):
+        at = int(np.flatnonzero(~np.isfinite(rows.data))[0])
+        row, column = int(np.searchsorted(rows.indptr, at, side="right")) - 1, int(rows.indices[at])
+        value = rows.data[at]
+    else:
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(rows))[0])
+        value = rows[row, column]
+    return f"row {start + row} has {value} in feature {column if names is None else repr(names[column])}"
 
 
 def _width(points: Any) -> int:
@@ -168,6 +182,11 @@ class KernelOperator:
     def keeps(self) -> bool:
         """Whether K is kept in memory."""
         return self._kept is not None
+
+    @property
+    def arithmetic(self) -> str:
+        """How products are made, in words: those made in another way have other last bits."""
+        return "kept in memory" if self.keeps else "made again"
 
     @property
     def kept_bytes(self) -> int:
@@ -311,7 +330,10 @@ class KernelOperator:
 
     def _check_block(self, at: slice, rows: Array) -> None:
         if not self._tiles.check_finite(rows):
-            raise ValueError(f"rows {at.start} to {at.stop - 1} contain NaN or infinity: remove or impute those values")
+            where = _first_bad(at.start, rows, feature_names(self.rows))
+            raise ValueError(
+                f"{where}: remove or impute NaN and infinity, and rescale numbers that are too large for the dtype"
+            )
 
     def _pass(
         self, with_rows: BlockProduct, with_kept: BlockProduct, join: Callable[[list[Array]], Array]

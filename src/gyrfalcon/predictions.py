@@ -71,8 +71,8 @@ def write_predictions(model: Any, X: Any, path: str | os.PathLike[str], *, metho
     """
     name = os.fspath(path)
     suffix = os.path.splitext(name)[1].lower()
-    if suffix not in _WRITERS:
-        raise ValueError(f"path={name!r} must end in {', '.join(_WRITERS)}: the formats of predictions")
+    if suffix not in WRITERS:
+        raise ValueError(f"path={name!r} must end in {', '.join(WRITERS)}: the formats of predictions")
     predict = getattr(model, method, None)
     if not callable(predict):
         raise ValueError(f"{type(model).__name__} has no method {method!r}")
@@ -100,8 +100,8 @@ def write_predictions(model: Any, X: Any, path: str | os.PathLike[str], *, metho
 
     with closing(predicted()) as blocks, replacing(name) as partial:
         try:
-            stream = _Stream(blocks, n, method, getattr(model, "classes_", None))
-            _WRITERS[suffix](partial, stream)
+            stream = Stream(blocks, n, method, getattr(model, "classes_", None))
+            WRITERS[suffix](partial, stream)
         except OSError as error:
             if error.errno is not None and error.filename is None:
                 error.filename = name  # what a full disk says does not say where
@@ -145,7 +145,7 @@ def _check_names(rows: Rows, model: Any) -> None:
 # ---- formats ---------------------------------------------------------------------------------------------------------
 
 
-class _Stream:
+class Stream:
     """Predictions as they are made, and what a format has to know of them before the last one."""
 
     def __init__(self, blocks: Iterator[Array], n: int, method: str, classes: Any) -> None:
@@ -189,7 +189,7 @@ class _Stream:
             raise ValueError(f"X gave {self.written} rows where its shape says {self.n}: did it change meanwhile?")
 
 
-def _write_parquet(path: str, stream: _Stream) -> None:
+def _write_parquet(path: str, stream: Stream) -> None:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -204,7 +204,7 @@ def _write_parquet(path: str, stream: _Stream) -> None:
             writer.write_table(table(values))
 
 
-def _write_csv(path: str, stream: _Stream) -> None:
+def _write_csv(path: str, stream: Stream) -> None:
     with open(path, "w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file)
         lines.writerow(stream.names)
@@ -213,7 +213,7 @@ def _write_csv(path: str, stream: _Stream) -> None:
             lines.writerows(values.reshape(len(values), -1).astype(str).tolist())
 
 
-def _write_npy(path: str, stream: _Stream) -> None:
+def _write_npy(path: str, stream: Stream) -> None:
     dtype = stream.dtype
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
     with open(path, "wb") as file:
@@ -222,7 +222,7 @@ def _write_npy(path: str, stream: _Stream) -> None:
             file.write(np.ascontiguousarray(values, dtype=dtype).data)
 
 
-_WRITERS: dict[str, Callable[[str, _Stream], None]] = {
+WRITERS: dict[str, Callable[[str, Stream], None]] = {
     ".parquet": _write_parquet,
     ".csv": _write_csv,
     ".npy": _write_npy,

@@ -52,6 +52,10 @@ class SparseOperator(KernelOperator):
         self._products, self._transposed = products, products.T.tocsr()
 
     @property
+    def arithmetic(self) -> str:
+        return "kept as a sparse matrix"
+
+    @property
     def kept_bytes(self) -> int:
         """What the sparse K and its transpose take."""
         return sum(part.nbytes for K in (self._products, self._transposed) for part in (K.data, K.indices, K.indptr))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from killed_fits import rare_rows
 from numpy.testing import assert_array_equal
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import cross_val_score
 
 import gyrfalcon
 from gyrfalcon import FalkonClassifier, FalkonRegressor
@@ -129,8 +131,23 @@ def test_rows_in_files(tmp_path):
     (folder / "600.parquet").rename(tmp_path / "elsewhere")
     write(599)
     changed = gyrfalcon.open(folder, target="y")
-    with pytest.raises(CheckpointError, match=r"X was float64 \(1200, 2\) .* and is float64 \(1200, 2\) .*; y was"):
+    with pytest.raises(CheckpointError, match=r"X was float64 \(1200, 2\), .* and is float64 \(1200, 2\), .*; y was"):
         clone(SQUARED).set_params(checkpoint=tmp_path / "state").fit(changed.X, changed.y)
+
+
+def test_a_file_that_is_written_again(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "rows.parquet"
+    for attempt in range(2):
+        parquet.write_table(arrow.table({"a": X[:, 0], "b": X[:, 1], "y": y}), path)
+        os.utime(path, ns=(10**18, 10**18 + attempt * 10**9))
+        data = gyrfalcon.open(path, target="y")
+        model = clone(SQUARED).set_params(checkpoint=tmp_path / "state", max_iter=2)
+        if attempt == 0:
+            model.fit(data.X, data.y)
+    said = r"float64 \(1200, 2\), 1 file of \d+ bytes, last written 2001-09-\d\d [\d:.]+ \(\w{16}\)"
+    with pytest.raises(CheckpointError, match=rf"fit: X was {said} and is {said}\. Files that are written again count"):
+        model.fit(data.X, data.y)
 
 
 def test_the_switch_to_krill_is_among_them():
@@ -188,6 +205,22 @@ def test_warm_start(tmp_path):
     cold = FalkonRegressor(n_centers=60, max_iter=8, random_state=0, warm_start=True, checkpoint=tmp_path)
     with pytest.raises(CheckpointError, match=r"the coefficients to start from was float64 \(60,\) \w+ and is None"):
         cold.fit(X, y + 0.1)
+
+
+def test_a_second_warm_fit_is_another_one(tmp_path):
+    model = FalkonRegressor(n_centers=60, max_iter=3, random_state=0, warm_start=True, checkpoint=tmp_path / "a")
+    model.fit(X, y)
+    with pytest.raises(CheckpointError, match=r"start from was None and is .*With warm_start=True .* another folder"):
+        model.fit(X, y)
+    first = model.coef_
+    model.set_params(checkpoint=tmp_path / "b").fit(X, y)
+    assert not np.array_equal(model.coef_, first)
+
+
+def test_fits_must_not_share_a_folder(tmp_path):
+    model = clone(SQUARED).set_params(checkpoint=tmp_path, max_iter=2)
+    with pytest.raises(ValueError, match=r"Fits must not share a folder: each of a search, of a cross-validation"):
+        cross_val_score(model, X, y, cv=3, error_score="raise")
 
 
 def test_a_finished_fit_passes_over_no_rows(tmp_path, monkeypatch):
@@ -305,8 +338,67 @@ def test_how_the_work_is_done_may_change(tmp_path):
 def test_memory_that_the_first_start_had_and_this_one_has_not(tmp_path):
     with pytest.raises(InterruptError):
         clone(SQUARED).set_params(checkpoint=tmp_path, callbacks=stop_at(5)).fit(X, y)
-    with pytest.raises(CheckpointError, match=r"shape \(1200, 80\) in memory, .* raise memory_budget=0"):
+    with pytest.raises(CheckpointError, match=r"shape \(1200, 80\) that is kept in memory, .* raise memory_budget=0"):
         clone(SQUARED).set_params(checkpoint=tmp_path, memory_budget=0).fit(X, y)
+
+
+def falkon_with_spare(monkeypatch, spare):
+    """The switch to KRILL needs 3 M^2 numbers; a budget that leaves few would also refuse the factors."""
+    monkeypatch.setattr("gyrfalcon.estimators._plan.Plan.spare", lambda self, M: spare)
+
+
+@pytest.mark.parametrize("at", [2, 6])
+def test_other_memory_does_not_change_the_preconditioner(at, tmp_path, monkeypatch):
+    model = FalkonRegressor(Gaussian(1.0), n_centers=120, penalty=1e-6, random_state=0, memory_budget="100MB")
+    K, krill = 8 * len(X) * 120, 3 * 8 * 120**2
+    with monkeypatch.context() as patch:
+        falkon_with_spare(patch, K + krill - 1)
+        without = clone(model).fit(X, y)
+    assert [record["passes"] for record in without.history_[3:6]] == [5, 6, 7]  # no switch
+    for spare, folder in [(K + krill - 1, "without"), (K + krill, "with")]:
+        checkpoint = Checkpoint(tmp_path / folder, 0)
+        with monkeypatch.context() as patch, pytest.raises(InterruptError):
+            falkon_with_spare(patch, spare)
+            clone(model).set_params(checkpoint=checkpoint, callbacks=stop_at(at)).fit(X, y)
+    # more memory than the first start had
+    assert_same(clone(model).set_params(checkpoint=tmp_path / "without").fit(X, y), without)
+    # less than that
+    with monkeypatch.context() as patch:
+        falkon_with_spare(patch, K + krill - 1)
+        with pytest.raises(CheckpointError, match=r"room for 345,600 bytes .* there are 345,599: raise memory_budget="):
+            clone(model).set_params(checkpoint=tmp_path / "with").fit(X, y)
+    assert_same(clone(model).set_params(checkpoint=tmp_path / "with").fit(X, y), clone(model).fit(X, y))
+
+
+WIDE = scipy.sparse.random(2000, 3000, density=0.01, format="csr", random_state=1)
+
+
+@pytest.mark.parametrize("first", [0, "500KB", "100MB"], ids=["rows", "seen rows", "sparse K"])
+def test_other_memory_does_not_change_sparse_products(first, tmp_path):
+    targets = np.sin(np.arange(2000))
+    model = FalkonRegressor(Linear(), n_centers=12, penalty=1e-6, random_state=0, tol=0)
+    whole = {budget: clone(model).set_params(memory_budget=budget).fit(WIDE, targets) for budget in (0, first, "100MB")}
+    assert not np.array_equal(whole[0].coef_, whole["100MB"].coef_)
+    checkpoint = Checkpoint(tmp_path, 0)
+    with pytest.raises(InterruptError):
+        model.set_params(memory_budget=first, checkpoint=checkpoint, callbacks=stop_at(3)).fit(WIDE, targets)
+    for budget in (0, "100MB"):
+        # each from the same checkpoint, whether the one before has ended or not
+        shutil.copytree(tmp_path, tmp_path / str(budget), ignore=shutil.ignore_patterns("0", "lock"))
+        again = clone(model).set_params(memory_budget=budget, checkpoint=tmp_path / str(budget), callbacks=None)
+        if first == "100MB" and budget == 0:
+            with pytest.raises(CheckpointError, match="kept as a sparse matrix, and now it would be made again"):
+                again.fit(WIDE, targets)
+        else:
+            assert_same(again.fit(WIDE, targets), whole[first])
+
+
+def test_two_lambdas_are_two_kernels(tmp_path):
+    model = clone(SQUARED).set_params(checkpoint=tmp_path, max_iter=2)
+    clone(model).set_params(kernel=lambda A, B: (A @ B.T + 1) ** 2).fit(X, y)
+    clone(model).set_params(kernel=lambda A, B: (A @ B.T + 1) ** 2).fit(X, y)
+    with pytest.raises(CheckpointError, match=r"fit: kernel was \S*<lambda> \w{32} and is \S*<lambda> \w{32}\. "):
+        clone(model).set_params(kernel=lambda A, B: (A @ B.T + 2) ** 2).fit(X, y)
 
 
 def test_the_estimator_stays_a_good_one(tmp_path):

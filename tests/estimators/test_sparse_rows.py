@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import gyrfalcon
 from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, NystromRegressor, NytroRegressor
-from gyrfalcon.estimators import _input
 from gyrfalcon.estimators.random_features import RandomFeaturesRegressor
+from gyrfalcon.sources import sparse
 
 
 def data(n=300, d=40, density=0.15):
@@ -79,9 +79,10 @@ def test_other_kinds_of_sparse_matrices(make):
 
 def test_a_large_csc_matrix_is_converted_with_a_warning(monkeypatch):
     X, y = data()
-    monkeypatch.setattr(_input, "_LARGE_CSC", 1_000)
-    with pytest.warns(UserWarning, match=r"X is CSC with \d+ entries and is converted to CSR"):
-        FalkonRegressor(n_centers=10).fit(X.tocsc(), y)
+    monkeypatch.setattr(sparse, "_LARGE", 1_000)
+    for other in (X.tocsc(), X.tocoo()):
+        with pytest.warns(UserWarning, match=r"converted to CSR, a second copy of 1,800 numbers: give X.tocsr\(\)"):
+            FalkonRegressor(n_centers=10).fit(other, y)
 
 
 def test_classes_weights_validation_and_other_estimators():
@@ -127,6 +128,9 @@ def test_warm_start():
     model = FalkonRegressor(n_centers=60, penalty=1e-3, random_state=0, warm_start=True, max_iter=5).fit(X, y)
     before = model.history_[-1]["residual"]
     assert model.fit(X, y).history_[0]["residual"] < before
+    assert not scipy.sparse.issparse(model.fit(X.toarray(), y).centers_)
+    assert model.history_[0]["residual"] < before
+    assert scipy.sparse.issparse(model.fit(X, y).centers_)
 
 
 def test_bad_input():

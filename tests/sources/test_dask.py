@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -155,6 +156,8 @@ def test_take_subset_and_map(rows):
 def test_types():
     assert as_rows(COLLECTIONS["float32"]()).dtype == np.float32
     assert as_rows(COLLECTIONS["float32 dataframe"]()).dtype == np.float32
+    assert as_rows(da.from_array(VALUES.astype(np.float16))).dtype == np.float32
+    assert as_rows(frame(VALUES.astype(np.float16))).dtype == np.float32
     assert as_rows(COLLECTIONS["integers"]()).dtype == np.float64
     assert as_rows(COLLECTIONS["dataframe"]()).dtype == np.float64
     assert as_rows(COLLECTIONS["dataframe"]()).feature_names == ["x0", "x1", "x2", "x3"]
@@ -406,6 +409,60 @@ def test_nan_is_found_in_its_partition(anywhere):
         operator.sandwich(V)
 
 
+def test_nan_in_lazy_predictions():
+    X, y, _ = regression(n=300)
+    model = falkon().fit(X, y)
+    named = falkon().fit(pd.DataFrame(X, columns=["x0", "x1", "x2"]), y)
+    X[207, 1] = np.nan
+    with pytest.raises(ValueError, match="row 7 of partition 2 of X has NaN or infinity"):
+        model.predict(da.from_array(X, chunks=(100, 3))).compute()
+    with pytest.raises(ValueError, match="row 7 of partition 2 of X has NaN or infinity"):
+        named.predict(frame(X).astype("Float64")).compute()
+
+
+def test_wrong_chunk_sizes(anywhere):
+    X, y, _ = regression(n=300)
+
+    def declared(rows):
+        right, wrong = (da.from_delayed(dask.delayed(X[at]), (n, 3), dtype=X.dtype) for at, n in rows)
+        return da.concatenate([right, wrong])
+
+    lying = declared([(slice(0, 100), 100), (slice(100, 300), 150)])
+    message = r"partition 1 of X has 200 rows, and 150 were declared .* X.compute_chunk_sizes\(\)"
+    for read in (
+        lambda: falkon().fit(lying, y[:250]),
+        lambda: DaskRows(lying).take([200]),
+        lambda: DaskRows(lying).moments(),
+        lambda: list(DaskRows(lying).blocks(50)),
+        lambda: falkon().fit(X, y).predict(lying).compute(),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read()
+    assert_same_predictions(falkon().fit(lying.compute_chunk_sizes(), y), falkon().fit(X, y), X, 1e-10)
+
+
+def _time_out(block):
+    raise TimeoutError("the store did not answer")
+
+
+def test_errors_of_tasks_are_raised_as_they_are(anywhere):
+    X, y, _ = regression(n=300)
+    broken = da.from_array(X, chunks=(100, 3)).map_blocks(_time_out, meta=np.empty((0, 3)))
+    rows = DaskRows(broken)
+    for read in (
+        lambda: falkon().fit(broken, y),
+        lambda: falkon().fit(broken, y, X_val=broken, y_val=y),
+        lambda: rows.make_operator(Gaussian(1.0), X[:5]).matmat(np.ones(5)),
+        lambda: rows.take([0]),
+        lambda: rows.moments(),
+        lambda: list(rows.blocks(10)),
+        lambda: DaskRows(broken[broken[:, 0] > 0]),  # counts lengths
+        lambda: gather(broken[:, 0]),
+    ):
+        with pytest.raises(TimeoutError, match="the store did not answer"):
+            read()
+
+
 def test_errors_say_what_to_do():
     X, y, _ = regression(n=300)
     lazy = da.from_array(X, chunks=(100, 3))
@@ -473,6 +530,34 @@ def test_the_only_worker_is_killed(one_worker):
     before = operator.sandwich(V, Rowwise(residual, U, w))
     kill_one(one_worker)
     np.testing.assert_array_equal(operator.sandwich(V, Rowwise(residual, U, w)), before)
+
+
+def forget_everything(client):
+    """The scheduler drops all that it computes for the client, as it does when it loses what that was made of."""
+    client.cancel([distributed.Future(key, client=client) for key in list(client.futures)])
+
+
+def test_results_that_are_lost_are_asked_for_again(client):
+    rows = DaskRows(da.from_array(VALUES.astype(float), chunks=(20, 4)), client=client)
+    found = []
+    for block in rows.blocks(20):
+        found.append(block)
+        if len(found) == 1:
+            assert client.futures
+            forget_everything(client)
+    np.testing.assert_array_equal(np.vstack(found), VALUES)
+
+
+def test_rows_that_only_a_lost_worker_had(one_worker):
+    (there,) = one_worker.scatter([VALUES.astype(float)])
+    rows = DaskRows(da.from_delayed(dask.delayed(there), VALUES.shape, dtype=float), client=one_worker)
+    np.testing.assert_array_equal(rows.take([7]), VALUES[[7]])
+    kill_one(one_worker)
+    while there.status == "finished":
+        time.sleep(0.05)
+    for read in (lambda: rows.take([7]), rows.moments, lambda: list(rows.blocks(10))):
+        with pytest.raises(RuntimeError, match=r"lost in 5 attempts .* cannot be made again"):
+            read()
 
 
 def _die(block):

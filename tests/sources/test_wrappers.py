@@ -126,6 +126,23 @@ def test_times_in_seconds_keep_their_differences():
     assert_allclose(next(rows.blocks(1000))[:, 0], (np.arange(1000.0) - 499.5) / scale, rtol=1e-5)
 
 
+@KINDS
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 0.7, 1e-8, 1e6 + 0.1, -3e5])
+def test_constant_features_of_many_rows(kind, value):
+    X = np.column_stack([np.full(50_000, value), np.arange(50_000.0)])
+    _, scale = moments(kind(X))
+    assert scale[0] == 1.0
+    assert_allclose(scale[1], X[:, 1].std())
+
+
+@KINDS
+def test_small_deviations_of_large_numbers(kind):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([1e6 + 1e-3 * rng.standard_normal(20_000), 1.6e9 + rng.random(20_000)])
+    _, scale = moments(kind(X))
+    assert_allclose(scale, (X - X[0]).std(axis=0), rtol=1e-4)
+
+
 def test_a_feature_that_cannot_be_scaled_is_named():
     X = VALUES.copy()
     X[50, 3] = np.nan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,8 @@ def read_object(text: str, names: Mapping[str, Callable[..., Any]], *, sums: boo
     >>> read_object("gaussian(length_scale=2) + linear", {"gaussian": Gaussian, "linear": Linear}, sums=True)
     Sum(k1=Gaussian(length_scale=2), k2=Linear())
     """
-    known = f"one of {', '.join(names)}, with numbers in parentheses where wanted, such as name(parameter=2.5)"
+    lower = [name for name in names if name.islower()] or list(names)  # the others are the same, as `written` has them
+    known = f"one of {', '.join(lower)}, with numbers in parentheses where wanted, such as name(parameter=2.5)"
     wrong = ValueError(f"{text!r} is not understood: it must be {known}")
     if len(text) > _LONGEST:
         raise ValueError(f"{text[:30]!r}... has {len(text)} characters, more than any description has")
@@ -63,7 +65,9 @@ def read_object(text: str, names: Mapping[str, Callable[..., Any]], *, sums: boo
 
     def make(name: str, values: list[Any], named: dict[str, Any]) -> Any:
         if name not in names:
-            raise ValueError(f"{name!r} is not known: use {known}")
+            close = get_close_matches(name.lower(), lower, n=1)
+            hint = f"did you mean {close[0]}? Use" if close else "use"
+            raise ValueError(f"{name!r} is not known: {hint} {known}")
         try:
             return names[name](*values, **named)
         except TypeError as error:

@@ -17,7 +17,7 @@ from ..estimators import FalkonRegressor
 from ..estimators._newton import NEWTON_WORDS
 from ..estimators._parameters import DOCUMENTATION, RULES
 from ._expressions import read_object
-from ._shared import add_data_argument, add_features_argument, add_talk_arguments
+from ._shared import add_data_argument, add_delimiter_argument, add_features_argument, add_talk_arguments
 
 EXAMPLES = """\
 examples:
@@ -29,14 +29,14 @@ examples:
 """
 
 KERNELS: dict[str, Callable[..., Any]] = {
-    **kernels._NAMES,
+    **kernels.NAMES,
     "constant": kernels.Constant,
     # so that what `inspect` prints can be typed
-    **{cls.__name__: cls for cls in (*kernels._NAMES.values(), kernels.Constant)},
+    **{cls.__name__: cls for cls in (*kernels.NAMES.values(), kernels.Constant)},
 }
 LOSSES: dict[str, Callable[..., Any]] = {
-    **losses._NAMES,
-    **{cls.__name__: cls for cls in losses._NAMES.values()},
+    **losses.NAMES,
+    **{cls.__name__: cls for cls in losses.NAMES.values()},
 }
 
 
@@ -105,21 +105,21 @@ def _budget(text: str) -> str:
 
 
 def _kernel(text: str) -> Any:
-    return text if text in kernels._NAMES else read_object(text, KERNELS, sums=True)
+    return text if text in kernels.NAMES else read_object(text, KERNELS, sums=True)
 
 
 def _loss(text: str) -> Any:
-    return text if text in losses._NAMES else read_object(text, LOSSES)
+    return text if text in losses.NAMES else read_object(text, LOSSES)
 
 
 def _centers(text: str) -> Any:
-    if text in centers._NAMES:
+    if text in centers.NAMES:
         return text
     if text.replace(",", "").lstrip("-").isdigit():
         count = _integer(text)
         RULES["n_centers"]("n_centers", count)
         return count
-    raise ValueError(f"{text!r} must be a number, or one of {', '.join(centers._NAMES)}")
+    raise ValueError(f"{text!r} must be a number, or one of {', '.join(centers.NAMES)}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,6 +138,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_features_argument(data, "by default all columns but the target and the weight")
     data.add_argument("--weight", metavar="NAME", help="the column with the weights of the rows")
+    add_delimiter_argument(data)
     data.add_argument(
         "--validation", metavar="FILE", help="rows like TRAIN's that are not learned from, for the validation error"
     )
@@ -153,7 +154,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kernel",
         type=_typed("kernel", _kernel),
         default=default_of("kernel"),
-        help=f"how alike two rows are: {', '.join(kernels._NAMES)}; or in quotes, with parameters, sums and products: "
+        help=f"how alike two rows are: {', '.join(kernels.NAMES)}; or in quotes, with parameters, sums and products: "
         '"matern(nu=2.5, length_scale=1.5) + 0.1 * linear"',
     )
     model.add_argument(
@@ -176,7 +177,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="M|HOW",
         type=_typed("centers", _centers),
         action="append",
-        help=f"a number is the same as --n-centers; a name says how centers are chosen: {', '.join(centers._NAMES)}. "
+        help=f"a number is the same as --n-centers; a name says how centers are chosen: {', '.join(centers.NAMES)}. "
         f"Both may be given: --centers 2000 --centers leverage (not given: {default_of('centers')})",
     )
     model.add_argument(
@@ -190,7 +191,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--loss",
         type=_typed("loss", _loss),
         default=default_of("loss"),
-        help=f"what is minimised: {', '.join(losses._NAMES)}. squared is the fastest; logistic gives probabilities of "
+        help=f"what is minimised: {', '.join(losses.NAMES)}. squared is the fastest; logistic gives probabilities of "
         "labels; huber does not mind outliers; quantile learns --quantiles; poisson learns counts",
     )
     model.add_argument(

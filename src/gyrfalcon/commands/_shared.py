@@ -16,9 +16,12 @@ import numpy as np
 import gyrfalcon
 
 from ..cli import UsageError
+from ..display import bar_class
+from ..persistence import ModelFileError
 from ..sources import Rows
-from ..sources.base import Block, Indices, _Wrapper
-from ..sources.files import _SUFFIXES, Dataset, _find
+from ..sources.base import Block, Indices, Wrapper
+from ..sources.files import SUFFIXES, Dataset, find
+from ..sources.tables import NoValueError
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
@@ -44,11 +47,22 @@ def add_features_argument(parser: Any, default: str) -> None:
     )
 
 
+def add_delimiter_argument(parser: Any) -> None:
+    """How CSV files are written."""
+    parser.add_argument(
+        "--delimiter",
+        metavar="C",
+        type=lambda text: "\t" if text in ("tab", r"\t") else text,
+        help='what separates the columns of CSV files, such as ";" in quotes, or tab (not given: a comma)',
+    )
+
+
 def add_model_arguments(parser: argparse.ArgumentParser, data: str = "DATA") -> None:
     """A model file, and the rows to use it on."""
     parser.add_argument("model", metavar="MODEL", help="a file written by gyrfalcon fit, or by save in Python")
     add_data_argument(parser, data)
     add_features_argument(parser, "by default those the model was fitted to; other columns of the data are ignored")
+    add_delimiter_argument(parser)
 
 
 def add_talk_arguments(parser: Any) -> None:
@@ -66,9 +80,10 @@ def open_data(
     target: Sequence[Any] | None = None,
     features: Sequence[str] | None = None,
     weight: str | None = None,
+    delimiter: str | None = None,
 ) -> Dataset:
     """`gyrfalcon.open` with names as they are typed: columns of ``.npy`` files are numbers, or other files."""
-    files, format = _find(list(paths) if len(paths) > 1 else paths[0])
+    files, format = find(list(paths) if len(paths) > 1 else paths[0])
     columns: Any = features
     if format == "npy":
         target = None if target is None else [_column_or_file(name, "--target") for name in target]
@@ -82,9 +97,8 @@ def open_data(
             raise UsageError(f"--features {','.join(features)}: name the one array of {files[0]} that holds the rows")
         columns = features[0]
     one: Any = target[0] if target is not None and len(target) == 1 else target
-    return gyrfalcon.open(
-        files, target=list(one) if isinstance(one, Sequence) and one is target else one, features=columns, weight=weight
-    )
+    one = list(one) if isinstance(one, Sequence) and one is target else one
+    return gyrfalcon.open(files, target=one, features=columns, weight=weight, delimiter=delimiter)
 
 
 def _column(name: Any) -> Any:
@@ -103,24 +117,39 @@ def _column_or_file(name: Any, option: str) -> Any:
 
 def load_model(arguments: argparse.Namespace) -> Any:
     """The model of the arguments, which may say how many threads it uses."""
-    model = gyrfalcon.load(arguments.model)
+    from safetensors import SafetensorError
+
+    try:
+        model = gyrfalcon.load(arguments.model)
+    except ModelFileError as error:
+        if not isinstance(error.__cause__, SafetensorError):
+            raise
+        raise ModelFileError(
+            f"cannot load {arguments.model!r}: it is not a model file, as gyrfalcon fit writes them, or it is damaged"
+        ) from error
     if getattr(arguments, "n_jobs", None) is not None and "n_jobs" in model.get_params(deep=False):
         model.set_params(n_jobs=arguments.n_jobs)
     return model
 
 
+@contextmanager
+def no_choice_of_features() -> Iterator[None]:
+    """Around the use of a model, whose features are what they are: errors do not propose others."""
+    try:
+        yield
+    except NoValueError as error:
+        raise ValueError(error.problem) from error
+
+
 def open_for(
-    model: Any,
-    paths: Sequence[str],
-    features: Sequence[str] | None,
-    target: Sequence[Any] | None = None,
-    weight: str | None = None,
+    model: Any, arguments: argparse.Namespace, target: Sequence[Any] | None = None, weight: str | None = None
 ) -> Dataset:
-    """Data with the features that the model was fitted to."""
+    """Data of the arguments with the features that the model was fitted to."""
+    paths, features = arguments.data, arguments.features
     known = getattr(model, "feature_names_in_", None)
-    if features is None and known is not None and _find(list(paths))[1] in ("Parquet", "Arrow", "CSV"):
+    if features is None and known is not None and find(list(paths))[1] in ("Parquet", "Arrow", "CSV"):
         features = [str(name) for name in known]
-    data = open_data(paths, target=target, features=features, weight=weight)
+    data = open_data(paths, target=target, features=features, weight=weight, delimiter=arguments.delimiter)
     names, d = data.feature_names, data.X.shape[1]
     if names is not None and known is not None and list(names) != list(known):
         raise UsageError(f"--features {listed(names)}: the model was fitted to {listed(known)}, in that order")
@@ -148,7 +177,7 @@ def check_output(path: str, *inputs: str) -> None:
 
 def looks_like_data(path: str) -> bool:
     """Whether a name is one that `gyrfalcon.open` would read."""
-    return path.lower().endswith(tuple(_SUFFIXES))
+    return path.lower().endswith(tuple(SUFFIXES))
 
 
 # ---- progress --------------------------------------------------------------------------------------------------------
@@ -160,12 +189,18 @@ def say(message: str, arguments: argparse.Namespace) -> None:
         print(message, file=sys.stderr, flush=True)
 
 
+def say_above(message: str, arguments: argparse.Namespace) -> None:
+    """The same while there may be a bar, which stays below."""
+    if not arguments.quiet and sys.stderr is not None:
+        bar_class(notebook=False).write(message, file=sys.stderr)
+
+
 def shows_progress(arguments: argparse.Namespace) -> bool:
     """Whether there is somebody to look at a progress bar."""
     return not arguments.quiet and sys.stderr is not None and sys.stderr.isatty()
 
 
-class CountedRows(_Wrapper):
+class CountedRows(Wrapper):
     """Rows that tell a progress bar when they are read."""
 
     def __init__(self, rows: Rows, bar: Any) -> None:
@@ -188,9 +223,7 @@ def watched(rows: Rows, what: str, arguments: argparse.Namespace) -> Iterator[Ro
     if not shows_progress(arguments):
         yield rows
         return
-    from ..display import _bar_class
-
-    with _bar_class(notebook=False)(
+    with bar_class(notebook=False)(
         desc=what, total=rows.shape[0], unit=" rows", unit_scale=True, file=sys.stderr, dynamic_ncols=True, leave=False
     ) as bar:
         yield CountedRows(rows, bar)

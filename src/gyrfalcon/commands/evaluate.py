@@ -11,6 +11,7 @@ from ._shared import (
     add_model_arguments,
     add_talk_arguments,
     load_model,
+    no_choice_of_features,
     open_for,
     print_json,
     print_table,
@@ -53,14 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
     target = arguments.target or [str(name) for name in getattr(model, "target_names_", [])]
     if not target:
         raise UsageError(f"{arguments.model} does not say which column its target is: name it with --target")
-    data = open_for(model, arguments.data, arguments.features, target, arguments.weight)
+    data = open_for(model, arguments, target, arguments.weight)
     n, d = data.X.shape
     say(f"Predicting {', '.join(target)} for {n:,} rows of {d:,} features ...", arguments)
-    y = data.y
-    assert y is not None
     began = time.perf_counter()
-    with watched(data.X, "Predicting", arguments) as X:
-        metrics = measure(model, X, y, data.weight)
+    with no_choice_of_features(), watched(data.X, "Predicting", arguments) as X:
+        assert data.y is not None
+        metrics = measure(model, X, data.y, data.weight)
     took = time.perf_counter() - began
     if arguments.json:
         print_json({"model": arguments.model, "target": target, "rows": n, **metrics, "seconds": took})

@@ -6,6 +6,7 @@ import argparse
 import inspect
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from .. import kernels, losses
 from .._memory import format_bytes
-from ..checkpoints import _FILE, Checkpoint
+from ..callbacks import Callback
+from ..checkpoints import Checkpoint, peek
 from ..cli import UsageError
 from ..estimators import FalkonClassifier, FalkonRegressor
 from ..sources.files import Dataset
@@ -28,6 +30,7 @@ from ._shared import (
     print_json,
     print_table,
     say,
+    say_above,
     seconds,
     shows_progress,
     watched,
@@ -37,6 +40,8 @@ __all__ = ["add_arguments", "run"]
 
 Array = NDArray[Any]
 
+_OF_LABELS = ("logistic", "softmax")  # losses
+_GOOD = 0.95  # the share of the variance beyond which the error is no reason to try another kernel
 _MOST_CLASSES = 20  # different whole numbers that are taken for labels
 
 
@@ -48,7 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--output {arguments.output} has the name of a data file: models are named like model.gyr")
     given = _given(arguments)
     check_output(arguments.output)
-    data = open_data(arguments.train, target=arguments.target, features=arguments.features, weight=arguments.weight)
+    data = open_data(
+        arguments.train,
+        target=arguments.target,
+        features=arguments.features,
+        weight=arguments.weight,
+        delimiter=arguments.delimiter,
+    )
     held = _open_validation(arguments, data)
     check_output(arguments.output, *data.files, *(held.files if held is not None else []))
     n, d = data.X.shape
@@ -60,11 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
     y = data.y
     assert y is not None
     task = _task(arguments, target, y)
+    _check_loss(arguments, task)
+    _check_target(arguments, task, target, y)
     model = _model(arguments, task, given)
-    _check_target(task, target, y)
-    _compare_mean(model, y, arguments)
-    if arguments.checkpoint is not None and os.path.exists(os.path.join(arguments.checkpoint, _FILE)):
-        say(f"Going on from the checkpoint in {arguments.checkpoint} ...", arguments)
     began = time.perf_counter()
     if held is None:
         model.fit(data.X, y, data.weight)
@@ -76,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.scale:
         _compare_scales(model, arguments)
     metrics = _measured(arguments, model, data, held)
+    _compare_mean(model, y, metrics, arguments)
     _report(arguments, model, task, n, took, metrics)
     return 0
 
@@ -92,8 +102,22 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
         "n_centers": counts[0] if counts else None,
         "centers": ways[0] if ways else default_of("centers"),
         "checkpoint": _checkpoint(arguments),
+        "callbacks": None if arguments.checkpoint is None else _GoingOn(arguments),
         "verbose": 2 if arguments.verbose else int(shows_progress(arguments)),
     }
+
+
+class _GoingOn(Callback):
+    """Says where the fit goes on, once it is known to be the fit of the checkpoint."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.done = peek(arguments.checkpoint)  # now: later there is a checkpoint in any case
+
+    def on_fit_start(self, estimator: Any, info: Mapping[str, Any]) -> None:
+        if self.done is not None:
+            folder = self.arguments.checkpoint
+            say_above(f"Going on from iteration {self.done}, with the checkpoint in {folder} ...", self.arguments)
 
 
 def _checkpoint(arguments: argparse.Namespace) -> Checkpoint | None:
@@ -127,7 +151,7 @@ def _open_validation(arguments: argparse.Namespace, data: Dataset) -> Dataset | 
     if arguments.validation is None:
         return None
     features = arguments.features if data.feature_names is None else data.feature_names
-    held = open_data([arguments.validation], target=arguments.target, features=features)
+    held = open_data([arguments.validation], target=arguments.target, features=features, delimiter=arguments.delimiter)
     if held.X.shape[1] != data.X.shape[1]:
         raise ValueError(
             f"--validation {arguments.validation} gives {held.X.shape[1]} features, and the training data "
@@ -146,9 +170,9 @@ def _task(arguments: argparse.Namespace, target: str, y: Array) -> str:
     """Whether to learn numbers or labels."""
     if arguments.task != "auto":
         return str(arguments.task)
-    name = arguments.loss if isinstance(arguments.loss, str) else type(arguments.loss).__name__.lower()
+    name = _name(arguments.loss)
     if name != "squared":
-        return "classification" if name in ("logistic", "softmax") else "regression"
+        return "classification" if name in _OF_LABELS else "regression"
     if y.ndim == 2:
         return "regression"
     if y.dtype.kind not in "fiub":
@@ -172,11 +196,32 @@ def _task(arguments: argparse.Namespace, target: str, y: Array) -> str:
     return "regression"
 
 
-def _check_target(task: str, target: str, y: Array) -> None:
+def _name(loss: Any) -> str:
+    return loss if isinstance(loss, str) else type(loss).__name__.lower()
+
+
+def _check_loss(arguments: argparse.Namespace, task: str) -> None:
+    name = _name(arguments.loss)
+    if task == "regression" and name in _OF_LABELS:
+        raise UsageError(f"--loss {name} is for labels, and --task regression is for numbers: leave out one of them")
+    if task == "classification" and name not in ("squared", *_OF_LABELS):
+        raise UsageError(
+            f"--loss {name} is for numbers, and --task classification is for labels: leave out one of them"
+        )
+
+
+def _check_target(arguments: argparse.Namespace, task: str, target: str, y: Array) -> None:
     if task == "regression" and y.dtype.kind not in "fiub":
-        raise ValueError(f"the target {target!r} is text and not numbers: labels are learned by --task classification")
+        name = _name(arguments.loss)
+        which = "--task regression" if name == "squared" else f"--loss {name}"
+        raise ValueError(f"the target {target!r} is text and not numbers: leave out {which} to learn labels")
     if task == "classification" and y.dtype.kind == "f" and not (y == np.round(y)).all():
-        raise ValueError(f"the target {target!r} is numbers that are not whole, and no labels: try --task regression")
+        given = [f"--loss {_name(arguments.loss)}"] if _name(arguments.loss) in _OF_LABELS else []
+        given += ["--task classification"] if arguments.task == "classification" else []
+        raise ValueError(
+            f"the target {target!r} is numbers that are not whole, and no labels: leave out {' and '.join(given)} to "
+            "learn numbers"
+        )
 
 
 def _model(arguments: argparse.Namespace, task: str, given: dict[str, Any]) -> FalkonRegressor | FalkonClassifier:
@@ -191,16 +236,20 @@ def _model(arguments: argparse.Namespace, task: str, given: dict[str, Any]) -> F
     return cls(**values)
 
 
-def _compare_mean(model: Any, y: Array, arguments: argparse.Namespace) -> None:
-    """Say if the target is far from 0, where functions of a kernel that vanishes far away do not like to be."""
+def _compare_mean(model: Any, y: Array, metrics: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """Say if the target is far from 0, where functions of a kernel that vanishes far away do not like to be.
+
+    Only where the error leaves room for another kernel.
+    """
     kernel = kernels.as_kernel(model.kernel)
-    stationary = isinstance(kernel, kernels._Stationary)
+    stationary = isinstance(kernel, kernels.Stationary)
     if not (
         stationary and isinstance(model, FalkonRegressor) and isinstance(losses.as_loss(model.loss), losses.Squared)
     ):
         return
     mean, deviation = y.mean(axis=0, dtype=np.float64), y.std(axis=0, dtype=np.float64)
-    if np.any(np.abs(mean) > 2 * deviation):
+    error = metrics.get("validation_error", metrics.get("rmse", 0.0) ** 2)
+    if np.any(np.abs(mean) > 2 * deviation) and error > (1 - _GOOD) * np.square(deviation).mean():
         text = model.kernel if isinstance(model.kernel, str) else written(kernel)
         say(
             "The target is far from 0 beside how much it varies, and there is no intercept. This adds one, and often "

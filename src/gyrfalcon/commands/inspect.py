@@ -6,11 +6,9 @@ import argparse
 import os
 from typing import Any
 
-import gyrfalcon
-
 from .._memory import format_bytes
 from ._expressions import written
-from ._shared import described, listed, plain, print_json, print_table
+from ._shared import described, listed, load_model, plain, print_json, print_table
 
 __all__ = ["add_arguments", "run"]
 
@@ -30,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show what a model file holds; gives the exit code."""
-    model = gyrfalcon.load(arguments.model)
+    model = load_model(arguments)
     values = _values(model, arguments.model)
     if arguments.json:
         print_json(values)

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from ..cli import UsageError
-from ..predictions import _Stream, write_predictions
+from ..predictions import WRITERS, Stream, write_predictions
 from ..sources.files import Dataset
 from ._shared import (
     add_model_arguments,
     add_talk_arguments,
     check_output,
     load_model,
+    no_choice_of_features,
     open_for,
     print_json,
     say,
@@ -75,11 +76,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Predict; gives the exit code."""
     if arguments.json and arguments.output is None:
         raise UsageError("--json says what was written, and needs --output")
+    if arguments.output is not None and not arguments.output.lower().endswith(tuple(WRITERS)):
+        raise UsageError(f"--output {arguments.output} must end in {', '.join(WRITERS)}: the formats of predictions")
     model = load_model(arguments)
     _check_method(model, arguments)
-    data = open_for(model, arguments.data, arguments.features)
+    data = open_for(model, arguments)
     if arguments.output is None:
-        _print(model, data, arguments.method)
+        with no_choice_of_features():
+            _print(model, data, arguments.method)
         return 0
     check_output(arguments.output, arguments.model, *data.files)
     for path in arguments.data:
@@ -88,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     n, d = data.X.shape
     say(f"Predicting for {n:,} rows of {d:,} features ...", arguments)
     began = time.perf_counter()
-    with watched(data.X, "Predicting", arguments) as X:
+    with no_choice_of_features(), watched(data.X, "Predicting", arguments) as X:
         written = write_predictions(model, X, arguments.output, method=arguments.method)
     took = time.perf_counter() - began
     if arguments.json:
@@ -106,7 +110,7 @@ def _check_method(model: Any, arguments: argparse.Namespace) -> None:
             f"--proba: {arguments.model} has no probabilities; fit it with --loss logistic, or ask for --decision"
         )
     option = "--proba" if arguments.method == "predict_proba" else "--decision"
-    raise UsageError(f"{option}: {arguments.model} is a {type(model).__name__}, which predicts numbers and not labels")
+    raise UsageError(f"{option}: {arguments.model} predicts numbers and not labels")
 
 
 def _print(model: Any, data: Dataset, method: str) -> None:
@@ -119,7 +123,7 @@ def _print(model: Any, data: Dataset, method: str) -> None:
                 warnings.filterwarnings("ignore", message="X does not have valid feature names")
                 yield np.asarray(predict(block))
 
-    stream = _Stream(predicted(), data.n_rows, method, getattr(model, "classes_", None))
+    stream = Stream(predicted(), data.n_rows, method, getattr(model, "classes_", None))
     lines = csv.writer(sys.stdout, lineterminator="\n")
     lines.writerow(stream.names)
     for values in stream:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..centers import Selection
 from ..checkpoints import (
+    WARM,
     Beginning,
     Checkpoint,
     CheckpointError,
@@ -21,8 +22,9 @@ from ..checkpoints import (
     identify,
     journal,
 )
-from ..operator import KernelOperator, make_operator
-from ..sources import Rows
+from ..kernels import Kernel
+from ..operator import KernelOperator
+from ..sources import Rows, runs_elsewhere
 from ._base import Problem
 from ._nystrom import NystromEstimator, Subspace
 
@@ -70,12 +72,48 @@ class Checkpointed(NystromEstimator):
         self._journal.check(self._identity(problem, warm), self.max_iter)
         space = super()._subspace(problem, random_state, warm, **needs)
         if self._journal.beginning is not None:
-            return self._same_memory(space, self._journal.beginning)
+            begun = self._journal.beginning
+            return replace(space, budget=begun.budget, factors=np.dtype(begun.factors))
         drawn = self._journal.random_state
         assert drawn is not None  # the centers were drawn with it
         selection = encode_selection(space.selection, space.center_weight)
-        self._journal.begin(Beginning(drawn, selection, space.budget, space.operator.keeps, space.factors.name))
+        self._journal.begin(
+            Beginning(drawn, selection, space.budget, space.spare, space.operator.arithmetic, space.factors.name)
+        )
         return space
+
+    def _operator(self, kernel: Kernel, rows: Rows, centers: Any, budget: int | float | str) -> KernelOperator:
+        """What is kept in memory decides the last bits of products, so a resumed fit keeps what the first one did."""
+        begun = None if self._journal is None else self._journal.beginning
+        if begun is None:
+            return super()._operator(kernel, rows, centers, budget)
+        if not runs_elsewhere(rows):
+            budget = min(begun.budget, budget)
+        elif begun.arithmetic == "made again":
+            budget = 0
+        operator = super()._operator(kernel, rows, centers, budget)
+        if operator.arithmetic != begun.arithmetic:
+            raise CheckpointError(
+                f"the fit began with a kernel matrix of shape {operator.shape} that is {begun.arithmetic}, and now it "
+                f"would be {operator.arithmetic}, for want of memory: raise memory_budget={self.memory_budget!r}, or "
+                "delete the checkpoint folder to start afresh"
+            )
+        return operator
+
+    def _has_room(self, space: Subspace, needed: int) -> bool:
+        """Whether there are so many bytes beside what is planned; for a resumed fit, whether the first start had them.
+
+        What it decided must not change, so a resumed fit that has less raises an error.
+        """
+        begun = None if self._journal is None else self._journal.beginning
+        had = needed <= (space.spare if begun is None else begun.spare)
+        if had and needed > space.spare:
+            raise CheckpointError(
+                f"the fit began with room for {needed:,} bytes of factors of another preconditioner, which it needs "
+                f"now, and there are {max(0, space.spare):,}: raise memory_budget={self.memory_budget!r}, or delete "
+                "the checkpoint folder to start afresh"
+            )
+        return had
 
     def _identity(self, problem: Problem, warm: bool) -> dict[str, str]:
         held = [arg for arg in getattr(problem.error, "args", ()) if isinstance(arg, np.ndarray)]
@@ -89,24 +127,10 @@ class Checkpointed(NystromEstimator):
                 "X_val": problem.validation,
                 "y_val": y_val,
                 "sample_weight of X_val": weight_val,
-                "the coefficients to start from": self.coef_ if warm else None,
+                WARM: self.coef_ if warm else None,
                 "their centers": self.centers_ if warm else None,
             },
         )
-
-    def _same_memory(self, space: Subspace, begun: Beginning) -> Subspace:
-        """Whether K is kept decides the last bits of products, so a resumed fit keeps it if the first one did."""
-        operator = space.operator
-        if begun.keeps and not operator.keeps:
-            raise CheckpointError(
-                f"the fit began with the kernel matrix of shape {operator.shape} in memory, for which there is no room "
-                f"now: raise memory_budget={self.memory_budget!r}, or delete the checkpoint folder to start afresh"
-            )
-        if operator.keeps and not begun.keeps:
-            operator = make_operator(
-                operator.kernel, operator.rows, operator.centers, n_jobs=self.n_jobs, memory_budget=0
-            )
-        return replace(space, operator=operator, budget=begun.budget, factors=np.dtype(begun.factors))
 
     def _resumed_state(self) -> dict[str, Any] | None:
         """The solver's state to go on from, if there is one."""

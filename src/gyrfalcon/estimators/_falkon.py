@@ -78,6 +78,8 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
         resume = self._resumed_state()
         if resume is not None:
             done, passes, sketched = resume["done"], resume["passes_done"], resume["sketched"]
+            if sketched:
+                self._may_sketch(space)  # an error if there is no longer room for it
             if done or not sketched:  # else the sketch fills K, as it did
                 fill(space.operator)
         if not sketched:
@@ -100,7 +102,7 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
     def _may_sketch(self, space: Subspace) -> bool:
         """Whether KRILL may take the place of FALKON's preconditioner."""
         more = 3 * space.operator.shape[1] ** 2 * space.factors.itemsize  # factors beside the one that is planned
-        return self.preconditioner == "auto" and more <= space.spare
+        return self.preconditioner == "auto" and self._has_room(space, more)
 
     def _falkon(self, space: Subspace, problem: Problem) -> Preconditioner:
         return Preconditioner(

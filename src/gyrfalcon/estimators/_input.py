@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ClassVar
@@ -17,10 +16,10 @@ from .._memory import format_bytes, require
 from ..sources import ArrayRows, Rows, adopt, as_rows, converted, feature_names, is_dask, is_sparse, mapped
 from ..sources.base import stack
 from ..sources.scaling import Standardize, moments
+from ..sources.sparse import warn_of_conversion
 
 Array = NDArray[Any]
 
-_LARGE_CSC = 10_000_000  # entries: a second's work, and as much memory again
 _READ_ROWS = 65_536
 
 
@@ -93,13 +92,12 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]
         if self.scale:
             self.mean_, self.scale_ = moments(rows, weight)
 
-    def _check_weight(self, sample_weight: ArrayLike | None, n: int) -> Array | None:
+    def _check_weight(self, sample_weight: ArrayLike | None, rows: Rows) -> Array | None:
         if sample_weight is None:
             return None
-        of_each = np.broadcast_to(0.0, (n, 1))
-        weight: Array = _check_sample_weight(
-            gathered(sample_weight), of_each, dtype=np.float64, ensure_non_negative=True
-        )
+        of_each = np.broadcast_to(0.0, (rows.shape[0], 1))
+        given = gathered(sample_weight, rows)
+        weight: Array = _check_sample_weight(given, of_each, dtype=np.float64, ensure_non_negative=True)
         if not weight.max() > 0:
             raise ValueError("sample_weight is zero for every row: at least one row must count")
         weight = weight / weight.max()  # so that no sum of them overflows
@@ -116,13 +114,7 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]
     def _source(self, X: Any) -> Rows | None:
         """`X` as a source, None for what scikit-learn's checks are made for."""
         if scipy.sparse.issparse(X):
-            if X.format == "csc" and X.nnz > _LARGE_CSC:
-                warnings.warn(
-                    f"X is CSC with {X.nnz} entries and is converted to CSR, which takes time and as much memory "
-                    "again: convert it once, with X.tocsr()",
-                    UserWarning,
-                    stacklevel=5,
-                )
+            warn_of_conversion(X, stacklevel=5)
             return None
         return adopt(X)
 
@@ -140,6 +132,8 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]
         n, d = source.shape
         if n == 0:
             raise ValueError("X has no rows: at least one is needed")
+        if source.dtype not in (np.float32, np.float64):
+            raise ValueError(f"rows of type {source.dtype} cannot be used: a source must give float32 or float64")
         if is_sparse(source) and not self.takes_sparse:
             raise TypeError(f"X is sparse, and {type(self).__name__} needs dense rows: use a FALKON estimator")
         if not self._random_access:
@@ -151,7 +145,10 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]
             f"{type(self).__name__} takes rows at random and needs X in memory, {format_bytes(size)}",
             "use FalkonRegressor or FalkonClassifier, which read it as a stream",
         )
-        return ArrayRows(stack(list(source.blocks(_READ_ROWS))))
+        X = stack(list(source.blocks(_READ_ROWS)))
+        if X.shape != (n, d):
+            raise ValueError(f"the source gave rows of shape {X.shape} where its shape says {(n, d)}")
+        return ArrayRows(X)
 
     def _check_features(self, rows: Rows, *, reset: bool) -> None:
         """scikit-learn's checks of the number and the names of features, for rows that are not in memory."""
@@ -195,7 +192,7 @@ def lazily(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return predict
 
 
-def gathered(y: Any, rows: Rows | None = None) -> Any:
+def gathered(y: Any, rows: Any = None) -> Any:
     """`y` in memory: what Dask has promised is computed, by the client of the rows if they have one."""
     if not is_dask(y):
         return y
@@ -206,7 +203,8 @@ def gathered(y: Any, rows: Rows | None = None) -> Any:
 
 def in_memory(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     """What `score` is given, so that predictions are made at once and can be compared."""
-    return adopt(X) if is_dask(X) else X, gathered(y), gathered(sample_weight)
+    rows = adopt(X) if is_dask(X) else X
+    return rows, gathered(y, rows), gathered(sample_weight, rows)
 
 
 def check_lengths(X: Rows, y: Array) -> None:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from .._threads import effective_n_jobs
 from ..centers import Given, Selection, as_centers
-from ..kernels import as_kernel
-from ..operator import KernelOperator, make_operator
+from ..kernels import Kernel, as_kernel
+from ..operator import KernelOperator, as_points, make_operator
 from ..sources import Rows, buffer_bytes, is_sparse, runs_elsewhere
 from ..sources.scaling import Standardize
 from ._base import KernelExpansion, Problem, powers_of_two, resolved
@@ -94,13 +94,8 @@ class NystromEstimator(HasCenters, KernelExpansion):
         M = points.shape[0]
         plan.check(M)
         budget = plan.left(M)
-        operator = make_operator(
-            resolved(self.kernel, points, center_weight),
-            rows,
-            points,
-            n_jobs=self.n_jobs,
-            memory_budget=self.memory_budget if elsewhere else budget,
-        )
+        kernel = resolved(self.kernel, points, center_weight)
+        operator = self._operator(kernel, rows, points, self.memory_budget if elsewhere else budget)
         spare = plan.spare(M) - operator.kept_bytes
         scale = powers_of_two(problem.targets)
         targets = problem.targets if (scale == 1).all() else problem.targets / scale
@@ -120,7 +115,10 @@ class NystromEstimator(HasCenters, KernelExpansion):
         # Coefficients mean little at other points, so a warm start draws no new ones while the same are asked for.
         if warm and not isinstance(selector, Given) and self._asks_for_same_centers(rows.shape[1]):
             last, center_weight = getattr(self, "_weights_of_centers", (Selection(self.centers_), None))
-            return replace(last, points=self.centers_.astype(rows.dtype)), None if weight is None else center_weight
+            sparse = is_sparse(rows)
+            known = self.centers_.toarray() if scipy.sparse.issparse(self.centers_) and not sparse else self.centers_
+            points = as_points(known, rows.dtype, sparse=sparse)
+            return replace(last, points=points), None if weight is None else center_weight
         if isinstance(selector, Given) and hasattr(self, "scale_"):
             selector = self._scaled(selector)
         candidates = None if weight is None or weight.all() else np.flatnonzero(weight)
@@ -137,6 +135,9 @@ class NystromEstimator(HasCenters, KernelExpansion):
         if weight is not None and selection.indices is not None:
             center_weight = weight[selection.indices]
         return selection, center_weight
+
+    def _operator(self, kernel: Kernel, rows: Rows, centers: Any, budget: int | float | str) -> KernelOperator:
+        return make_operator(kernel, rows, centers, n_jobs=self.n_jobs, memory_budget=budget)
 
     def _wanted(self, n: int) -> int:
         """How many centers are asked for."""
@@ -160,9 +161,9 @@ class NystromEstimator(HasCenters, KernelExpansion):
 
 def same_points(a: Any, b: Any) -> bool:
     """Whether two sets of centers, dense or CSR, are the same."""
-    if a.shape != b.shape or scipy.sparse.issparse(a) != scipy.sparse.issparse(b):
-        return False
-    return bool((a != b).nnz == 0 if scipy.sparse.issparse(a) else np.array_equal(a, b))
+    if scipy.sparse.issparse(a) or scipy.sparse.issparse(b):
+        return bool(a.shape == b.shape and (scipy.sparse.csr_array(a) != scipy.sparse.csr_array(b)).nnz == 0)
+    return np.array_equal(a, b)
 
 
 def default_n_centers(n: int) -> int:

@@ -75,7 +75,7 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
             y = _labels(y, "y")
             check_classification_targets(y)
             classes, codes = np.unique(y, return_inverse=True)
-            weight = self._check_weight(sample_weight, len(y))
+            weight = self._check_weight(sample_weight, rows)
             present = np.unique(codes if weight is None else codes[weight > 0])
             if len(present) < 2:
                 raise ValueError(
@@ -88,7 +88,7 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
             held = self._check_validation(X_val, y_val)
             held_targets = None
             if held is not None:
-                y_val = _labels(column_or_1d(gathered(y_val), warn=True), "y_val")
+                y_val = _labels(column_or_1d(gathered(y_val, held), warn=True), "y_val")
                 check_lengths(held, y_val)
                 unseen = sorted(set(y_val.tolist()) - set(classes.tolist()), key=str)
                 if unseen:

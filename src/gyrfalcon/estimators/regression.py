@@ -68,13 +68,13 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[m
         with self._all_or_nothing():
             self._check_parameters()
             rows, y = self._training_rows(X, y, multi_output=True, y_numeric=True)
-            weight = self._check_weight(sample_weight, len(y))
+            weight = self._check_weight(sample_weight, rows)
             targets = self._make_targets(_as_columns(y, "y"), "y")
             loss = self._make_loss(targets, weight)
             held = self._check_validation(X_val, y_val)
             held_targets = None
             if held is not None:
-                y_val = check_array(gathered(y_val), ensure_2d=False, dtype=None, input_name="y_val")
+                y_val = check_array(gathered(y_val, held), ensure_2d=False, dtype=None, input_name="y_val")
                 check_lengths(held, y_val)
                 held_targets = self._make_targets(_as_columns(y_val, "y_val"), "y_val")
                 if loss is not None:

@@ -117,7 +117,9 @@ def fingerprint(rows: Rows) -> str:
         return offered()
     digest = hashlib.blake2b(repr((rows.shape, np.dtype(rows.dtype).str)).encode(), digest_size=16)
     for block in rows.blocks(_HASHED_ROWS):
-        parts = (block.indptr, block.indices, block.data) if scipy.sparse.issparse(block) else (block,)
+        parts = [block]
+        if scipy.sparse.issparse(block):  # whatever the type of its indices
+            parts = [block.indptr.astype(np.int64), block.indices.astype(np.int64), block.data]
         for part in parts:
             digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()
@@ -138,7 +140,7 @@ def runs_elsewhere(rows: Rows) -> bool:
     return bool(getattr(rows, "elsewhere", False))
 
 
-class _Wrapper:
+class Wrapper:
     """Rows made of other rows: what they are called and what they hold is the same."""
 
     def __init__(self, rows: Rows) -> None:
@@ -153,7 +155,7 @@ class _Wrapper:
         return buffer_bytes(self.rows)
 
 
-class SubsetRows(_Wrapper):
+class SubsetRows(Wrapper):
     """Some of a source's rows: the stream is read whole, and the others are left out.
 
     Parameters
@@ -187,8 +189,12 @@ class SubsetRows(_Wrapper):
     def take(self, indices: Indices) -> Block:
         return self.rows.take(self.indices[indices])
 
+    def fingerprint(self) -> str:
+        chosen = hashlib.blake2b(np.ascontiguousarray(self.indices).data, digest_size=8).hexdigest()
+        return f"{fingerprint(self.rows)}, {len(self.indices)} of them ({chosen})"
 
-class MappedRows(_Wrapper):
+
+class MappedRows(Wrapper):
     """A function of every block of a source, applied as it is read.
 
     Parameters

@@ -75,10 +75,10 @@ class DaskRows:
             self.sparse = False
         else:
             raise TypeError(f"X is a {type(X).__name__}: give a Dask array or a Dask dataframe")
-        self.dtype = np.dtype(np.float32 if dtype == np.float32 else np.float64)
+        self.dtype = np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
         self._token = tokenize(X)
-        counted: Sequence[int] = find_scheduler(client).run(lengths) if lengths and not _are_known(lengths) else lengths
-        self._set(_apply(Matrix(self.dtype, columns, self.sparse), parts), counted, columns)
+        counted: Sequence[int] = lengths if _are_known(lengths) else find_scheduler(client).run(lengths)
+        self._set(_apply(Matrix(self.dtype, columns, self.sparse), parts, range(len(parts)), counted), counted, columns)
 
     def _set(self, parts: Sequence[Any], lengths: Sequence[int] | Array, columns: int) -> None:
         counts = np.asarray(lengths, dtype=np.intp)
@@ -190,8 +190,7 @@ class DaskRows:
     def moments(self, weight: Array | None = None) -> Moments:
         """Means and squares of the features: one task for each partition, which sends no rows."""
         weights = [None] * len(self.parts) if weight is None else [weight[at] for at in self.slices]
-        each = _each(Moments.of, self.parts, weights)
-        return reduce(operator.add, self.scheduler.run(each))
+        return reduce(operator.add, self.scheduler.run(_apply(Moments.of, self.parts, weights)))
 
     def fingerprint(self) -> str:
         """Dask's own token of the collection."""
@@ -217,7 +216,8 @@ class Matrix:
     def __init__(self, dtype: DTypeLike, columns: int, sparse: bool) -> None:
         self.dtype, self.columns, self.sparse = np.dtype(dtype), columns, sparse
 
-    def __call__(self, part: Any) -> Block:
+    def __call__(self, part: Any, number: int, count: int) -> Block:
+        """The block of a partition, which must have `count` rows."""
         if self.sparse:
             block = scipy.sparse.csr_array(part, dtype=self.dtype)
         elif hasattr(part, "dtypes"):  # columns that may hold pandas.NA need to be told what it becomes
@@ -225,29 +225,42 @@ class Matrix:
         else:
             block = np.ascontiguousarray(part, dtype=self.dtype)
         if block.ndim != 2 or block.shape[1] != self.columns:
-            raise ValueError(f"a partition of X has shape {block.shape}: it must have {self.columns} columns")
+            raise ValueError(f"partition {number} of X has shape {block.shape}: it must have {self.columns} columns")
+        check_count(number, block.shape[0], count)
         return block
 
 
-def _apply(function: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+def check_count(number: int, found: int, count: int) -> None:
+    """Whether a partition has as many rows as it was said to have."""
+    if found != count:
+        raise ValueError(
+            f"partition {number} of X has {found} rows, and {count} were declared or counted: if X was made with a "
+            "wrong shape, correct it with X.compute_chunk_sizes(); if it has other rows each time that it is read, use "
+            "X.persist()"
+        )
+
+
+def first_not_finite(block: Block) -> int | None:
+    """The first row that has NaN or infinity."""
+    if scipy.sparse.issparse(block):
+        bad = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))[~np.isfinite(block.data)]
+    else:
+        bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
+    return int(bad[0]) if bad.size else None
+
+
+def _apply(function: Callable[..., Any], parts: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
+    """``function(part, other, ...)`` for every part, as tasks."""
     from dask.delayed import delayed
 
     # a task of its own, so that what the function holds is sent once and not with each partition
     shared = delayed(function, pure=False, traverse=False) if len(parts) > 1 else function
     call = delayed(_call, pure=False)
-    return [call(shared, part) for part in parts]
+    return [call(shared, *arguments) for arguments in zip(parts, *others, strict=True)]
 
 
-def _each(function: Callable[..., Any], parts: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """``function(part, other)`` for every part, as tasks."""
-    from dask.delayed import delayed
-
-    task = delayed(function, pure=False)
-    return [task(part, other) for part, other in zip(parts, others, strict=True)]
-
-
-def _call(function: Callable[[Any], Any], part: Any) -> Any:
-    return function(part)
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
 
 
 def _bytes_of(block: Block) -> int:
@@ -381,15 +394,29 @@ def predict_lazily(model: Any, X: Any, method: str = "predict") -> Any:
     shared = delayed(worker, pure=False, traverse=False)
     chunks = [
         da.from_delayed(
-            predict(shared, part, method, like),
+            predict(shared, part, method, like, number, count if known else None),
             shape=(count if known else np.nan, *like.shape[1:]),
             dtype=like.dtype,
             meta=like,
         )
-        for part, count in zip(parts, lengths, strict=True)
+        for number, (part, count) in enumerate(zip(parts, lengths, strict=True))
     ]
     return da.concatenate(chunks, allow_unknown_chunksizes=not known)
 
 
-def _predict(model: Any, part: Any, method: str, like: Array) -> Array:
-    return np.asarray(getattr(model, method)(part), dtype=like.dtype) if part.shape[0] else like
+def _predict(model: Any, part: Any, method: str, like: Array, number: int, count: int | None) -> Array:
+    """Predictions for a partition, of `count` rows where that is known."""
+    n, columns = part.shape
+    if count is not None:
+        check_count(number, n, count)
+    if not n:
+        return like
+    try:
+        return np.asarray(getattr(model, method)(part), dtype=like.dtype)
+    except ValueError:
+        row = first_not_finite(Matrix(np.float64, columns, scipy.sparse.issparse(part))(part, number, n))
+        if row is None:
+            raise
+        raise ValueError(
+            f"row {row} of partition {number} of X has NaN or infinity: remove or impute those values"
+        ) from None

@@ -19,7 +19,7 @@ __all__ = ["Dataset", "open"]
 Array = NDArray[Any]
 PathLike = str | os.PathLike[str]
 
-_SUFFIXES = {
+SUFFIXES = {
     ".parquet": "Parquet",
     ".pq": "Parquet",
     ".csv": "CSV",
@@ -109,6 +109,7 @@ def open(
     features: Any = None,
     weight: Any = None,
     dtype: DTypeLike | None = None,
+    delimiter: str | None = None,
 ) -> Dataset:
     """Open files as rows that estimators read block by block, without ever holding them all in memory.
 
@@ -129,6 +130,8 @@ def open(
         The column of sample weights.
     dtype : float32 or float64, optional
         What features are converted to; by default float32 if all of them are stored as float32 or less, else float64.
+    delimiter : str, optional
+        What separates the columns of CSV files, such as ``";"`` or ``"\\t"``; a comma by default.
 
     Returns
     -------
@@ -154,10 +157,15 @@ def open(
     ...     print(data.X.shape, data.y)
     (4, 2) [ 2.  5.  8. 11.]
     """
-    paths, format = _find(path)
+    paths, format = find(path)
     asked = None if dtype is None else np.dtype(dtype)
     if asked is not None and asked not in (np.float32, np.float64):
         raise ValueError(f"dtype={dtype!r} must be float32 or float64")
+    if delimiter is not None:
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+            raise ValueError(f"delimiter={delimiter!r} must be one character, such as ';'")
+        if format != "CSV":
+            raise ValueError(f"delimiter={delimiter!r} is for CSV files, and {paths[0]} is {format}")
     if isinstance(target, tuple | np.ndarray):
         target = list(target)
     if isinstance(target, list) and not target:
@@ -170,7 +178,7 @@ def open(
     if format in ("Parquet", "Arrow", "CSV"):
         from .tables import TableFiles
 
-        files: Any = TableFiles(paths, format)
+        files: Any = TableFiles(paths, format, delimiter)
     else:
         from .arrays import NamedArrays, NpyFiles
 
@@ -184,7 +192,7 @@ def open(
 # ---- which files -----------------------------------------------------------------------------------------------------
 
 
-def _find(path: PathLike | Sequence[PathLike]) -> tuple[list[str], str]:
+def find(path: PathLike | Sequence[PathLike]) -> tuple[list[str], str]:
     """The files that are meant, and their common format."""
     if isinstance(path, str | os.PathLike):
         paths = _expand(os.fspath(path))
@@ -258,11 +266,11 @@ def _is_store(path: str) -> bool:
     )
 
 
-_KNOWN = f"files that can be read end in {', '.join(_SUFFIXES)}"
+_KNOWN = f"files that can be read end in {', '.join(SUFFIXES)}"
 
 
 def _suffix(path: str) -> str | None:
-    return next((suffix for suffix in _SUFFIXES if path.lower().endswith(suffix)), None)
+    return next((suffix for suffix in SUFFIXES if path.lower().endswith(suffix)), None)
 
 
 def _format(path: str) -> str:
@@ -270,7 +278,7 @@ def _format(path: str) -> str:
         return "zarr"
     suffix = _suffix(path)
     if suffix is not None:
-        return _SUFFIXES[suffix]
+        return SUFFIXES[suffix]
     if path.lower().endswith(".npz"):
         raise ValueError(
             f"{path} is an archive, which cannot be read row by row: save its arrays with numpy.save as .npy files, or "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import DTypeLike, NDArray
 
-from .base import Block, Rows
+from .base import Block, Rows, feature_names
 
 Array = NDArray[np.float64]
 
@@ -69,14 +69,18 @@ class Moments:
         if total == 0:
             return cls(0.0, np.zeros(d), np.zeros(d), scipy.sparse.issparse(block))
         if scipy.sparse.issparse(block):
-            each = np.repeat(w, np.diff(block.indptr))
+            each, at = np.repeat(w, np.diff(block.indptr)), block.indices
             data = block.data.astype(np.float64)
-            mean = np.bincount(block.indices, each * data, minlength=d) / total
-            squares = np.bincount(block.indices, each * data * data, minlength=d) - total * mean**2
-            return cls(total, mean, squares, sparse=True)
+            mean = np.bincount(at, each * data, minlength=d) / total
+            stored = np.bincount(at, each, minlength=d)
+            # a second time, about a mean that is known: then the first sum's rounding hardly matters
+            mean += (np.bincount(at, each * (data - mean[at]), minlength=d) - (total - stored) * mean) / total
+            about = np.bincount(at, each * np.square(data - mean[at]), minlength=d)
+            return cls(total, mean, about + np.maximum(total - stored, 0.0) * mean**2, sparse=True)
         wide = block.astype(np.float64, copy=False)
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused at the end
             mean = w @ wide / total
+            mean += w @ (wide - mean) / total  # what rounding has left: a constant feature must have its very number
             return cls(total, mean, w @ np.square(wide - mean))
 
     def __add__(self, other: Moments) -> Moments:
@@ -90,16 +94,15 @@ class Moments:
             squares = self.squares + other.squares + np.square(step) * (self.total * other.total / total)
         return Moments(total, mean, squares, self.sparse or other.sparse)
 
-    def finish(self) -> tuple[Array | None, Array]:
+    def finish(self, names: Sequence[str] | None = None) -> tuple[Array | None, Array]:
         """What to subtract, None for sparse rows, and what to divide by."""
         bad = np.flatnonzero(~(np.isfinite(self.mean) & np.isfinite(self.squares)))
         if len(bad):
-            raise ValueError(
-                f"feature {bad[0]} has NaN, infinity, or numbers too large to scale: remove or impute them first"
-            )
+            which = bad[0] if names is None else repr(names[bad[0]])
+            raise ValueError(f"feature {which} has NaN, infinity, or numbers too large to scale: remove or impute them")
         variance = np.maximum(self.squares, 0.0) / self.total
-        # a constant feature has a variance of rounding only
-        varies = variance > np.square(8 * np.finfo(np.float64).eps * np.abs(self.mean))
+        # a constant feature has a variance of rounding only, even where blocks are put together
+        varies = variance > np.square(32 * np.finfo(np.float64).eps * np.abs(self.mean))
         return None if self.sparse else self.mean, np.where(varies, np.sqrt(variance), 1.0)
 
 
@@ -121,11 +124,11 @@ def moments(rows: Rows, weight: NDArray[Any] | None = None) -> tuple[Array | Non
     """
     own: Callable[..., Moments] | None = getattr(rows, "moments", None)
     if own is not None:
-        return own(weight).finish()
+        return own(weight).finish(feature_names(rows))
     start, d = 0, rows.shape[1]
     whole = Moments(0.0, np.zeros(d), np.zeros(d))
     for block in rows.blocks(_BLOCK):
         stop = start + block.shape[0]
         whole += Moments.of(block, None if weight is None else weight[start:stop])
         start = stop
-    return whole.finish()
+    return whole.finish(feature_names(rows))

@@ -155,16 +155,21 @@ def _marked(bits: NDArray[np.uint8], columns: NDArray[Any]) -> NDArray[Any]:
     return marked
 
 
+def warn_of_conversion(X: Any, stacklevel: int) -> None:
+    """Say so where a large matrix is about to be converted to CSR."""
+    if X.format != "csr" and X.nnz > _LARGE:
+        warnings.warn(
+            f"sparse rows in {X.format.upper()} format are converted to CSR, a second copy of {X.nnz:,} numbers: give "
+            "X.tocsr() and delete X to save that memory",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+
+
 def _csr(X: Any) -> Any:
     """`X` as a valid CSR array with sorted columns, each at most once in a row; the arrays of `X` where they are so."""
     if X.format != "csr":
-        if X.nnz > _LARGE:
-            warnings.warn(
-                f"sparse rows in {X.format.upper()} format are converted to CSR, a second copy of {X.nnz:,} numbers: "
-                "give X.tocsr() and delete X to save that memory",
-                UserWarning,
-                stacklevel=4,
-            )
+        warn_of_conversion(X, stacklevel=5)
         return _csr(X.tocsr())
     csr = sp.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
     csr.check_format(full_check=True)  # indices that point outside would be read by the C code of SciPy

@@ -11,6 +11,7 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -261,4 +262,10 @@ class StoredRows:
     def fingerprint(self) -> str:
         """Says whether the files are the same: names, sizes and times, which columns, and as what they are read."""
         files = [(os.path.basename(part.path), part.stamp, part.n_rows) for part in self.parts]
-        return hashlib.sha256(repr((files, self.columns, self.dtype.str)).encode()).hexdigest()[:32]
+        digest = hashlib.sha256(repr((files, self.columns, self.dtype.str)).encode()).hexdigest()[:16]
+        stamps = [part.stamp for part in self.parts if part.stamp is not None]
+        if not stamps:
+            return digest
+        written = datetime.fromtimestamp(max(stamp.modified for stamp in stamps) / 1e9).isoformat(" ", "microseconds")
+        size = sum(stamp.size for stamp in stamps)
+        return f"{len(files)} file{'s' * (len(files) != 1)} of {size} bytes, last written {written} ({digest})"

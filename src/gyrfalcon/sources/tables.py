@@ -7,12 +7,16 @@ buffers, which bounds memory by the number of columns, however large the row gro
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from csv import Error as CsvError
+from csv import reader as csv_reader
 from difflib import get_close_matches
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +28,9 @@ Array = NDArray[Any]
 _READ_BUFFER = 1 << 16  # bytes of each column of a Parquet file that are read at once
 _PAGES = 3 << 20  # bytes of each column that a Parquet decoder holds: a page, the same decompressed, a dictionary
 _CSV_BLOCK = 1 << 22
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # that a comma may be taken for
+_INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")  # what pandas calls row numbers in CSV and Parquet
+_MOST_LINES = 10_000_000  # that are counted to say where an error is, some seconds' work
 
 
 def arrow() -> Any:
@@ -87,6 +94,26 @@ def labels(column: Any) -> Array:
 # ---- a file ----------------------------------------------------------------------------------------------------------
 
 
+class NoValueError(ContentsError):
+    """A value is missing in a file.
+
+    Parameters
+    ----------
+    problem : str
+        What is missing, and what helps.
+    choice : str
+        The advice to use other columns, for those who can choose.
+    """
+
+    def __init__(self, problem: str, choice: str) -> None:
+        super().__init__(problem, choice)  # both, so that it can be pickled
+        self.problem = problem
+        self.choice = choice
+
+    def __str__(self) -> str:
+        return self.problem + self.choice
+
+
 class TablePart(Part):
     """A file that holds a table.
 
@@ -104,18 +131,23 @@ class TablePart(Part):
 
     def read(self, columns: Any, groups: Indices | None) -> Iterator[tuple[int, Piece]]:
         for start, batch in self.batches(columns, groups):
-            yield start, Columns([numbers(self.column(batch, name, start)) for name in columns])
+            yield start, Columns([numbers(self.column(batch, name, start, feature=True)) for name in columns])
 
-    def column(self, batch: Any, name: str, start: int) -> Any:
+    def column(self, batch: Any, name: str, start: int, *, feature: bool) -> Any:
         """A column of a batch that begins at a row of the file, plain and known to have no nulls."""
         column = plain(batch.column(name))
         if column.null_count:
             row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-            raise ContentsError(
-                f"{self.path}: column {name!r} has no value in row {row} (counted from 0): remove such rows, fill them "
-                "in, or choose other columns with features=[...]"
+            raise NoValueError(
+                f"{self.path}: column {name!r} has no value in row {row} (counted from 0){self.place(row)}: remove "
+                "such rows or fill them in",
+                ", or choose other columns with features=[...]" if feature else "",
             )
         return column
+
+    def place(self, row: int) -> str:
+        """Where else than by its number a row is found."""
+        return ""
 
 
 class ParquetPart(TablePart):
@@ -200,18 +232,22 @@ class ArrowPart(TablePart):
 class CsvPart(TablePart):
     """Text with one line of names. Numbers are read as float64, whether or not the first ones have a decimal point."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, delimiter: str | None = None) -> None:
         from pyarrow import csv
 
         stamp = Stamp.of(path)
-        with csv.open_csv(path, read_options=self._blocks()) as reader:  # types as the first lines suggest
+        self.delimiter = "," if delimiter is None else delimiter
+        if delimiter is None:
+            _check_separator(path)
+        options = {"parse_options": self._lines()}
+        with csv.open_csv(path, read_options=self._blocks(), **options) as reader:  # types as the first lines suggest
             self.types = _types(path, reader.schema)
         nothing, float64 = arrow().null(), arrow().float64()
         self.types = {name: float64 if type_ == nothing else type_ for name, type_ in self.types.items()}
         count = 0
         first = next(iter(self.types))
-        options = csv.ConvertOptions(include_columns=[first], column_types={first: arrow().string()})
-        with csv.open_csv(path, read_options=self._blocks(threads=True), convert_options=options) as reader:
+        options["convert_options"] = csv.ConvertOptions(include_columns=[first], column_types={first: arrow().string()})
+        with csv.open_csv(path, read_options=self._blocks(threads=True), **options) as reader:
             for batch in reader:
                 count += batch.num_rows
         super().__init__(path, np.array([0, count], dtype=np.intp), stamp, 8 * min(_CSV_BLOCK, stamp.size))
@@ -220,6 +256,24 @@ class CsvPart(TablePart):
         from pyarrow import csv
 
         return csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=threads)
+
+    def _lines(self) -> Any:
+        from pyarrow import csv
+
+        return csv.ParseOptions(delimiter=self.delimiter)
+
+    def place(self, row: int) -> str:
+        """The line of a row; empty lines and those within quotes make it another than the row's number suggests."""
+        if row < _MOST_LINES:
+            with suppress(CsvError, OSError), _open_text(self.path) as file:
+                reader = csv_reader(file, delimiter=self.delimiter)
+                ended = seen = 0
+                for record in reader:
+                    if record and seen == row + 1:  # after the names and the rows before
+                        return f", line {ended + 1} of the file"
+                    seen += bool(record)
+                    ended = reader.line_num
+        return f", about line {row + 2} of the file"
 
     def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
         from pyarrow import csv
@@ -234,7 +288,9 @@ class CsvPart(TablePart):
         )
         start = 0
         try:
-            with csv.open_csv(self.path, read_options=self._blocks(), convert_options=options) as reader:
+            with csv.open_csv(
+                self.path, read_options=self._blocks(), parse_options=self._lines(), convert_options=options
+            ) as reader:
                 for batch in reader:
                     yield start, batch
                     start += batch.num_rows
@@ -246,14 +302,44 @@ class CsvPart(TablePart):
             raise ContentsError(f"{self.path}: column {name!r} after row {start}: {place[2]}") from error
 
 
-PARTS: dict[str, Callable[[str], TablePart]] = {"Parquet": ParquetPart, "Arrow": ArrowPart, "CSV": CsvPart}
+def _open_text(path: str) -> IO[str]:
+    opener: Any = gzip.open if path.lower().endswith(".gz") else open
+    file: IO[str] = opener(path, "rt", encoding="utf-8", errors="replace", newline="")
+    return file
+
+
+def _check_separator(path: str) -> None:
+    """Raise an error if the first line of a text has no commas, and something else that separates names."""
+    with _open_text(path) as file:
+        first = file.readline(1 << 20)
+    for separator, words in _SEPARATORS.items():
+        if separator in first and "," not in first:
+            raise ContentsError(
+                f"{path} has no comma in its first line, and its columns seem to be separated by {words}: say so with "
+                f"delimiter={separator!r}"
+            )
+
+
+def _lacks_names(names: Sequence[str]) -> bool:
+    """Whether the names of columns look like a row of numbers."""
+    try:
+        return len([float(name) for name in names]) > 0
+    except ValueError:
+        return False
+
+
+_NAMES_WANTED = "; they look like a row of numbers, and the first line of the file must be the columns' names"
+
+
+PARTS: dict[str, Any] = {"Parquet": ParquetPart, "Arrow": ArrowPart, "CSV": CsvPart}
 
 
 def _types(path: str, schema: Any) -> dict[str, Any]:
     types = dict(zip(schema.names, schema.types, strict=True))
     if len(types) < len(schema.names):
         twice = next(name for name in schema.names if schema.names.count(name) > 1)
-        raise ContentsError(f"{path} has two columns named {twice!r}: give each a name of its own")
+        hint = _NAMES_WANTED * _lacks_names(schema.names)
+        raise ContentsError(f"{path} has two columns named {twice!r}: give each a name of its own{hint}")
     if not types:
         raise ContentsError(f"{path} has no columns")
     return types
@@ -269,14 +355,17 @@ class TableFiles:
     ----------
     paths : list of str
     format : one of `PARTS`
+    delimiter : str, optional
+        What separates the columns of a text.
     """
 
-    def __init__(self, paths: Sequence[str], format: str) -> None:
+    def __init__(self, paths: Sequence[str], format: str, delimiter: str | None = None) -> None:
         self.format = format
+        options = {} if delimiter is None else {"delimiter": delimiter}
         self.parts: list[TablePart] = []
         for path in paths:
             try:
-                self.parts.append(PARTS[format](path))
+                self.parts.append(PARTS[format](path, **options))
             except (ContentsError, ImportError, MemoryError):
                 raise
             except PermissionError as error:
@@ -308,6 +397,7 @@ class TableFiles:
                         f"{part.path} has a column {new[0]!r} that {first.path} has not: files must have the same "
                         "columns, or choose those that all have with features=[...]"
                     )
+            self._warn(names)
         else:
             names = [features] if isinstance(features, str) else list(features)
             if not all(isinstance(name, str) for name in names):
@@ -341,15 +431,33 @@ class TableFiles:
             dtype = np.dtype(np.float32 if narrow else np.float64)
         return StoredRows(self.parts, names, len(names), dtype, names)
 
+    def _warn(self, names: Sequence[str]) -> None:
+        """Of features that nobody has chosen and that nobody may want."""
+        path = self._first.path
+        index = [name for name in names if name in _INDEX_NAMES]
+        if index:
+            warnings.warn(
+                f"{path}: the column {index[0]!r} looks like row numbers as pandas writes them, and is taken for a "
+                "feature: write the file with index=False, or choose the columns with features=[...]",
+                UserWarning,
+                stacklevel=4,
+            )
+        # whole numbers are what the columns of an array are called
+        if self.format == "CSV" and _lacks_names(names) and not all(name.isdecimal() for name in names):
+            warnings.warn(
+                f"{path}: the columns are named {_shortened(names)}{_NAMES_WANTED}", UserWarning, stacklevel=4
+            )
+
     def check(self, names: Sequence[str], role: str) -> None:
         """Whether all files have these columns, with the same types."""
         first = self._first
         for name in names:
             if name not in first.types:
                 folders = f"/{name}=" in first.path.replace(os.sep, "/")
+                hint = _NAMES_WANTED * (self.format == "CSV" and _lacks_names(list(first.types)))
                 raise ValueError(
                     f"{first.path} has no column {name!r} for {role}: {_suggestions(name, first.types)}"
-                    f"{' (values in names of folders are not read as columns)' * folders}"
+                    f"{' (values in names of folders are not read as columns)' * folders}{hint}"
                 )
             for part in self.parts:
                 if name not in part.types:
@@ -374,7 +482,7 @@ class TableFiles:
         for part in self.parts:
             for start, batch in part.guarded(part.batches(names, None), part.n_rows):
                 for name in names:
-                    column = part.column(batch, name, start)
+                    column = part.column(batch, name, start, feature=False)
                     values = numbers(column) if kind_of(column.type) == "number" else labels(column)
                     out = whole.get(name)
                     if out is None:
