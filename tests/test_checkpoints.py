@@ -31,6 +31,7 @@ from gyrfalcon.checkpoints import (
     decode_selection,
     describe,
     encode_selection,
+    peek,
 )
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.persistence import write_file
@@ -162,6 +163,19 @@ def test_a_damaged_file_is_refused(tmp_path):
         assert path.read_bytes() == damaged
     path.write_bytes(whole)
     model(tmp_path).fit(X, y)
+
+
+def test_how_far_a_fit_has_come(tmp_path):
+    assert peek(tmp_path) is None
+    assert peek(tmp_path / "nowhere") is None
+    seen = []
+    model(tmp_path, max_iter=6, tol=0.0, callbacks=lambda record: seen.append(peek(tmp_path))).fit(X, y)
+    assert seen == [0, 1, 2, 3, 4, 5]  # a record comes before its state is written
+    assert peek(tmp_path) == 6
+    assert sorted(os.listdir(tmp_path)) == [NAME, "lock"]
+    (tmp_path / NAME).write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="Delete the folder"):
+        peek(tmp_path)
 
 
 def test_a_foreign_file_is_refused(tmp_path):
@@ -391,6 +405,8 @@ def test_functions_are_known_by_their_code_and_what_it_refers_to():
         Times(1.0),
         Times(2.0),
         Times(scaled_by(2.0)),
+        functools.lru_cache(scaled_by(1.0)),
+        functools.lru_cache(scaled_by(2.0)),
         Times(1.0).plain,
         Times(1.0).__call__,
         [scaled_by(1.0)],
@@ -453,8 +469,11 @@ def test_what_cannot_be_described_is_refused(tmp_path):
         def __call__(self, A, B):
             return A @ B.T
 
-    with pytest.raises(CheckpointError, match=r"kernel=<.*Closed.*> does not go with a checkpoint, .*get_params, or"):
+    with pytest.raises(CheckpointError, match=r"kernel=<.*> does not go with a checkpoint, .*Closed cannot be told"):
         model(tmp_path, kernel=Closed()).fit(X, y)
+    for function in (np.eye(2).dot, np.frompyfunc(lambda a, b: a * b, 2, 1)):
+        with pytest.raises(CheckpointError, match=r"not go with a checkpoint, .* Give a Python function or an obj"):
+            model(tmp_path, kernel=function).fit(X, y)
     assert os.listdir(tmp_path) == ["lock"]
     model(tmp_path, kernel=Closed(), checkpoint=None, max_iter=1).fit(X, y)
 

@@ -162,21 +162,23 @@ def test_options_that_do_not_go_together_are_2(capsys):
 
 def test_an_error_proposes_columns_as_they_are_typed(capsys):
     def fail(arguments):
-        raise ValueError("not numbers:\nchoose features=['a', 'b c'] or\nfeatures=[...]")
+        raise ValueError(
+            "not numbers:\nchoose features=['a', 'b c'] or\nfeatures=[...], delimiter=';', delimiter='\\t'"
+        )
 
     assert main(["try"], command_that(fail)) == 1
-    said = "not numbers: choose --features a,b c or --features A,B,..."
+    said = 'not numbers: choose --features a,b c or --features A,B,..., --delimiter ";", --delimiter tab'
     assert capsys.readouterr().err == f"gyrfalcon: error: {said}\n"
 
 
 def test_a_warning_is_one_line(capsys):
     def warn(arguments):
-        warnings.warn("n is\nodd", UserWarning, stacklevel=1)
+        warnings.warn("n is\nodd: features=[...]", UserWarning, stacklevel=1)
         return 0
 
     before = warnings.showwarning
     assert main(["try"], command_that(warn)) == 0
-    assert capsys.readouterr().err == "gyrfalcon: warning: n is odd\n"
+    assert capsys.readouterr().err == "gyrfalcon: warning: n is odd: --features A,B,...\n"
     assert warnings.showwarning is before
 
 

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import reprlib
+import sys
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -47,7 +48,7 @@ class _Describer:
             if other is value:
                 return f"<{at}>"
         self._met.append(value)
-        if isinstance(value, type | types.ModuleType | np.ufunc):
+        if isinstance(value, type | types.ModuleType) or _is_compiled(value):
             return _name(value)
         return f"{_name(value)} {digest('; '.join(self._parts(value)).encode())}"
 
@@ -59,8 +60,6 @@ class _Describer:
                 yield from self._code(value)
             case types.MethodType():
                 yield from map(self.words, (value.__self__, value.__func__))
-            case types.BuiltinFunctionType():
-                yield self.words(value.__self__)  # a module, or what it is a method of
             case functools.partial():
                 yield from map(self.words, (value.func, value.args, value.keywords))
             case list() | tuple():
@@ -103,7 +102,11 @@ class _Describer:
 
     def _object(self, value: Any) -> Iterator[str]:
         contents = value.get_params(deep=False) if hasattr(value, "get_params") else getattr(value, "__dict__", None)
-        if not isinstance(contents, Mapping):
+        function = getattr(value, "py_func", None)  # what Numba compiles
+        if isinstance(function, types.FunctionType):
+            contents = {"py_func": function}
+        hidden = isinstance(value, np.ufunc) or (hasattr(value, "__qualname__") and not contents)  # compiled
+        if hidden or not isinstance(contents, Mapping):
             raise TypeError(f"the contents of a {_name(type(value))} cannot be told")
         yield from (f"{name}={self.words(part)}" for name, part in contents.items())
         for cls in type(value).__mro__:
@@ -143,6 +146,15 @@ def _data(value: Any) -> str | None:
     return words if words == repr(value) and not arrays else f"{words} {digest(text.encode(), *arrays)}"
 
 
+def _is_compiled(value: Any) -> bool:
+    """Whether it is a function without code to look at that its module has under its name."""
+    contents = None if isinstance(value, np.ufunc) else getattr(value, "__dict__", None)
+    if isinstance(value, types.FunctionType) or contents:
+        return False
+    module, _, name = _name(value).rpartition(".")
+    return getattr(sys.modules.get(module), name, None) is value
+
+
 def _names(code: types.CodeType) -> set[str]:
     """The names that code and the functions in it refer to."""
     inner = (_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
@@ -150,9 +162,12 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _name(value: Any) -> str:
-    if isinstance(value, types.ModuleType | np.ufunc):
+    if isinstance(value, types.ModuleType):
         return value.__name__
-    owner = value if isinstance(getattr(value, "__qualname__", None), str) else type(value)
+    if isinstance(value, np.ufunc):
+        return f"numpy.{value.__name__}"
+    named = all(isinstance(getattr(value, part, None), str) for part in ("__module__", "__qualname__"))
+    owner = value if named else type(value)
     return f"{owner.__module__}.{owner.__qualname__}"
 
 

@@ -298,7 +298,11 @@ def test_a_target_far_from_zero_is_mentioned(capsys, table):
     assert "+ 1" not in err
     errors = [np.square(model.predict(table[["a", "b"]]) - table["y"] - 100).mean() for model in (poor, good)]
     assert errors[1] < errors[0]
-    assert "Gaussian(length_scale=2.0) + 1" in fit(capsys, *command, "--length-scale", "2")[1]
+    assert "Gaussian(length_scale=0.2) + 1" in fit(capsys, *command, "--length-scale", "0.2")[1]
+    assert '+ 1"' in fit(capsys, *command, "--early-stopping", "--max-iter", "3")[1]
+    good, err = fit(capsys, *command, "--length-scale", "2")  # which is good as it is
+    assert good.score(table[["a", "b"]], table["y"] + 100) > 0.99
+    assert "+ 1" not in err
     assert "+ 1" not in fit(capsys, *command, "--loss", "huber")[1]
 
 
@@ -356,6 +360,8 @@ def test_a_wrong_option_is_found_before_anything_is_read(capsys, options, named)
         (["--centers", "bless", "--centers", "uniform"], "--centers"),
         (["--kernel", "linear", "--length-scale", "1"], "Linear has no length_scale"),
         (["--kernel", "gaussian + linear", "--nu", "1"], "Sum has no nu"),
+        (["--loss", "logistic", "--task", "regression"], "--loss logistic is for labels"),
+        (["--loss", "huber", "--task", "classification"], "--loss huber is for numbers"),
         (["--quiet", "--verbose"], "choose one"),
         (["--output", "train.parquet"], "--output train.parquet"),
         (["--output", "other.csv"], "data file"),
@@ -386,8 +392,13 @@ def test_options_that_do_not_go_together(capsys, options, named):
         (["train.parquet", "--target", "y", *SMALL, "--weight", "v"], "no column 'v' for weight"),
         (["train.parquet", "--target", "y", *SMALL, "-o", "no/where/model.gyr"], "--output no/where/model.gyr"),
         (["train.parquet", "--target", "y", *SMALL, "-o", "."], "is a folder"),
-        (["train.parquet", "--target", "label", *SMALL, "--task", "regression"], "not numbers"),
-        (["train.parquet", "--target", "y", *SMALL, "--loss", "logistic"], "--task regression"),
+        (["train.parquet", "--target", "label", *SMALL, "--task", "regression"], "leave out --task regression"),
+        (["train.parquet", "--target", "label", *SMALL, "--loss", "huber"], "leave out --loss huber"),
+        (
+            ["train.parquet", "--target", "y", *SMALL, "--loss", "logistic"],
+            "leave out --loss logistic to learn numbers",
+        ),
+        (["train.parquet", "--target", "y", *SMALL, "--task", "classification"], "leave out --task classification"),
         (["train.parquet", "--target", "y", *SMALL, "--validation", "none.csv"], "none.csv does not exist"),
         (["train.parquet", "--target", "y", *SMALL, "--length-scale", "1,2,3"], "length_scale"),
         (["train.parquet", "--target", "y", *SMALL, "--memory-budget", "1kB"], "memory_budget='1kB'"),
@@ -401,6 +412,68 @@ def test_an_error_is_one_line_that_names_it(capsys, arguments, named):
     assert line.startswith("gyrfalcon: error: ")
     assert named in line
     assert os.listdir() == ["train.parquet"]
+
+
+def test_an_unknown_kernel_is_told_its_closest(capsys):
+    with pytest.raises(SystemExit):
+        main(["fit", "train.parquet", "--target", "y", "-o", "model.gyr", "--kernel", "gausian + 1"])
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert "'gausian' is not known: did you mean gaussian?" in line
+    assert "matern" in line
+    assert "Matern" not in line  # each is listed once
+
+
+def test_names_are_separated_by_commas(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "train.parquet", "--target", "y", "-o", "model.gyr", "--features", "a", "b"])
+    assert stop.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith("usage: gyrfalcon fit TRAIN")
+    assert "names are separated by commas, as in --features a,b\n" in err
+
+
+@pytest.mark.parametrize(("separator", "typed"), [(";", '";"'), ("\t", "tab"), ("|", '"|"')])
+def test_separators(capsys, table, separator, typed):
+    table.to_csv("train.csv", index=False, sep=separator)
+    code, _, err = run(capsys, "fit", "train.csv", "--target", "y", *SMALL, "-o", "model.gyr")
+    assert code == 1
+    assert err.endswith(f"say so with --delimiter {typed}\n")
+    options = ["--delimiter", typed.strip('"')]
+    model, _ = fit(capsys, "train.csv", "--target", "y", *SMALL, "--validation", "train.csv", *options)
+    same(model, FalkonRegressor(n_centers=30, max_iter=5, random_state=0).fit(X_of(table), table["y"]))
+    assert run(capsys, "evaluate", "model.gyr", "train.csv", *options)[0] == 0
+    assert run(capsys, "predict", "model.gyr", "train.csv", *options)[0] == 0
+    code, _, err = run(capsys, "fit", "train.parquet", "--target", "y", "-o", "model.gyr", *options)
+    assert code == 1
+    assert "is for CSV files" in err
+
+
+def test_a_missing_value(capsys, table):
+    table.loc[7, "b"] = np.nan
+    table.loc[9, "y"] = np.nan
+    table.to_csv("train.csv", index=False)
+    code, _, err = run(capsys, "fit", "train.csv", "--target", "z", "--features", "a,b", "-o", "model.gyr", "-q")
+    assert code == 1
+    assert "column 'b' has no value in row 7 (counted from 0), line 9 of the file: remove such rows" in err
+    assert "--features" in err
+    code, _, err = run(capsys, "fit", "train.csv", "--target", "y", "--features", "a", "-o", "model.gyr", "-q")
+    assert code == 1
+    assert "column 'y' has no value in row 9 (counted from 0), line 11" in err
+    assert "--features" not in err  # which cannot help
+    fit(capsys, "train.parquet", "--target", "y", *SMALL)
+    for command in (["predict"], ["predict", "-o", "out.csv"], ["evaluate", "--target", "z"]):
+        code, _, err = run(capsys, command[0], "model.gyr", "train.csv", *command[1:])
+        assert code == 1
+        assert "column 'b' has no value in row 7" in err
+        assert err.endswith("remove such rows or fill them in\n")
+
+
+def test_row_numbers_are_no_feature(capsys, table):
+    table[["a", "b", "y"]].to_csv("train.csv")
+    _, err = fit(capsys, "train.csv", "--target", "y", *SMALL[2:])
+    assert "gyrfalcon: warning: " in err
+    assert "index=False, or choose the columns with --features A,B,...\n" in err
+    assert "warning" not in fit(capsys, "train.csv", "--target", "y", *SMALL)[1]
 
 
 def test_columns_of_npy_have_no_names(capsys, table):
@@ -469,13 +542,23 @@ def test_a_killed_fit_goes_on_from_its_checkpoint(capsys):
     assert not Path("model.gyr").exists()
     code, _, err = run(capsys, *command, "--memory-budget", "0")
     assert code == 0, err
-    assert "Going on from the checkpoint" in err
+    assert "Going on from iteration " in err
     data = gyrfalcon.open("many.parquet", target="y", features=["a", "b"])
     expected = FalkonRegressor(n_centers=300, max_iter=60, tol=0.0, memory_budget="0", random_state=0)
     same(gyrfalcon.load("model.gyr"), expected.fit(data.X, data.y))
     code, _, err = run(capsys, *command, "--penalty", "1e-3")
     assert code == 1
     assert "penalty" in err
+    assert "Going on" not in err  # it did not
+
+
+def test_a_fit_says_from_which_iteration_it_goes_on(capsys):
+    command = ["train.parquet", "--target", "y", *SMALL, "--tol", "0", "--checkpoint", "state"]
+    assert "Going on" not in fit(capsys, *command)[1]
+    _, err = fit(capsys, *command, "--max-iter", "8")
+    assert "Going on from iteration 5, with the checkpoint in state ...\n" in err
+    assert gyrfalcon.load("model.gyr").n_iter_ == 8
+    assert "Going on" not in fit(capsys, *command, "--max-iter", "9", "--quiet")[1]
 
 
 def test_the_interval_of_checkpoints_is_the_apis():

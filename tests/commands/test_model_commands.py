@@ -145,7 +145,7 @@ def test_predictions_from_files_without_names(capsys, new):
         (["model.gyr", "new.parquet", "--features", "a"], 2, "fitted to a, b, in that order"),
         (["model.gyr", "new.parquet", "-o", "new.parquet"], 2, "--output new.parquet"),
         (["model.gyr", "new.parquet", "-o", "model.gyr"], 2, "--output model.gyr"),
-        (["model.gyr", "new.parquet", "-o", "out.txt"], 1, "out.txt"),
+        (["model.gyr", "new.parquet", "-o", "out.json"], 2, "--output out.json must end in .parquet"),
         (["model.gyr", "new.parquet", "-o", "no/out.csv"], 1, "--output no/out.csv"),
     ],
 )
@@ -421,4 +421,5 @@ def test_inspect_of_what_is_no_model(capsys, damage):
         code, out, err = run(capsys, *command)
         assert (code, out) == (1, "")
         assert err.startswith("gyrfalcon: error: cannot load 'model.gyr': ")
+        assert ("there is no such file" if damage == "missing" else "it is not a model file") in err
         assert len(err.splitlines()) == 1

@@ -357,9 +357,10 @@ def test_other_memory_does_not_change_the_preconditioner(at, tmp_path, monkeypat
     assert [record["passes"] for record in without.history_[3:6]] == [5, 6, 7]  # no switch
     for spare, folder in [(K + krill - 1, "without"), (K + krill, "with")]:
         checkpoint = Checkpoint(tmp_path / folder, 0)
-        with monkeypatch.context() as patch, pytest.raises(InterruptError):
+        with monkeypatch.context() as patch:
             falkon_with_spare(patch, spare)
-            clone(model).set_params(checkpoint=checkpoint, callbacks=stop_at(at)).fit(X, y)
+            with pytest.raises(InterruptError):
+                clone(model).set_params(checkpoint=checkpoint, callbacks=stop_at(at)).fit(X, y)
     # more memory than the first start had
     assert_same(clone(model).set_params(checkpoint=tmp_path / "without").fit(X, y), without)
     # less than that

@@ -72,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     assert y is not None
     task = _task(arguments, target, y)
     _check_loss(arguments, task)
-    _check_target(arguments, task, target, y)
     model = _model(arguments, task, given)
+    _check_target(arguments, task, target, y)
     began = time.perf_counter()
     if held is None:
         model.fit(data.X, y, data.weight)
@@ -203,11 +203,9 @@ def _name(loss: Any) -> str:
 def _check_loss(arguments: argparse.Namespace, task: str) -> None:
     name = _name(arguments.loss)
     if task == "regression" and name in _OF_LABELS:
-        raise UsageError(f"--loss {name} is for labels, and --task regression is for numbers: leave out one of them")
-    if task == "classification" and name not in ("squared", *_OF_LABELS):
-        raise UsageError(
-            f"--loss {name} is for numbers, and --task classification is for labels: leave out one of them"
-        )
+        raise UsageError(f"--loss {name} is for labels, and --task regression for numbers: leave out one of them")
+    if task == "classification" and isinstance(arguments.loss, str) and name not in ("squared", *_OF_LABELS):
+        raise UsageError(f"--loss {name} is for numbers, and --task classification for labels: leave out one of them")
 
 
 def _check_target(arguments: argparse.Namespace, task: str, target: str, y: Array) -> None:

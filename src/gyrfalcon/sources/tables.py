@@ -417,9 +417,11 @@ class TableFiles:
         if wrong:
             listed = ", ".join(f"{name!r} ({first.types[name]})" for name in wrong[:10])
             good = [name for name in names if name not in wrong]
+            point = " (numbers have a decimal point, not a comma)" * (getattr(first, "delimiter", ",") != ",")
+            choice = f", or choose others: features={_shortened(good)}" if good else ""
             raise ContentsError(
-                f"{first.path}: features must be numbers, and these columns are not: {listed}. Convert them, or choose "
-                f"others: features={_shortened(good)}"
+                f"{first.path}: features must be numbers, and these columns are not: {listed}. Convert them{point}"
+                f"{choice}"
             )
         if not names:
             raise ValueError(f"{first.path} has no column left for features: its columns are {_shortened(first.types)}")
@@ -497,6 +499,11 @@ class TableFiles:
         """Numbers of a text that were all written without a point are integers."""
         if self.format != "CSV" or not all(arrow().types.is_integer(part.types[name]) for part in self.parts):
             return column
+        if len(column) and np.abs(column).max() >= 2.0**53:
+            raise ContentsError(
+                f"{self._first.path}: column {name!r} has whole numbers beyond 2^53, which are not told apart when "
+                "they are read from text: write them as Parquet"
+            )
         integers = column.astype(np.int64)
         return integers if np.array_equal(integers, column) else column
 
