@@ -319,6 +319,17 @@ def test_explicit_client(client):
     assert_same_predictions(model, falkon().fit(X, y), X, 1e-10)
 
 
+def test_explicit_client_for_all_that_is_given(client):
+    """Collections that live on a cluster which is nobody's default can be had through its own client alone."""
+    X, y, w = regression()
+    kept = [client.persist(da.from_array(array, chunks=900)) for array in (y, w)]
+    rows = DaskRows(client.persist(da.from_array(X, chunks=(900, 3))), client=client)
+    model = falkon().fit(rows, kept[0], sample_weight=kept[1], X_val=rows, y_val=kept[0])
+    expected = falkon().fit(X, y, sample_weight=w, X_val=X, y_val=y)
+    assert_same_predictions(model, expected, X, 1e-10)
+    assert model.score(rows, *kept) == pytest.approx(expected.score(X, y, w))
+
+
 def test_several_targets_scaling_and_early_stopping():
     X, y, _ = regression()
     Y = np.column_stack([y, np.cos(X[:, 0])])

@@ -64,6 +64,7 @@ class DaskRows:
         from dask.base import tokenize
 
         self.client = client
+        self._of = X  # what is persisted is let go of with the collection
         self.feature_names: list[str] | None = None
         if isinstance(X, da.Array):
             parts, lengths, columns, dtype = _of_array(X)
@@ -90,6 +91,7 @@ class DaskRows:
 
     def _like(self, parts: Sequence[Any], lengths: Array, token: str, dtype: DTypeLike | None = None) -> DaskRows:
         other: DaskRows = object.__new__(DaskRows)
+        other._of = self._of
         other.client, other.feature_names, other.sparse = self.client, self.feature_names, self.sparse
         other.dtype = self.dtype if dtype is None else np.dtype(dtype)
         other._token = hashlib.blake2b(f"{self._token} {token}".encode(), digest_size=16).hexdigest()
