@@ -333,7 +333,7 @@ def test_D_makes_the_estimate_unbiased(selector):
     K = KERNEL(X, X)
     seen = K[::4]
     total = np.zeros((50, 50))
-    runs = 300
+    runs = 120
     for seed in range(runs):
         selection = choose(40, selector=selector, rows=X, seed=seed)
         columns = seen[:, selection.indices] * selection.D
@@ -347,7 +347,7 @@ def test_rows_are_drawn_in_proportion_to_their_scores():
     X = crowd(100)
     scores = leverage_scores(X, KERNEL, 1e-2)
     counts = np.zeros(100)
-    for seed in range(400):
+    for seed in range(150):
         selection = choose(5, selector=LeverageScores(penalty=1e-2, approximate=False), rows=X, seed=seed)
         # at a dimension above M / 2 the scores are taken at a larger penalty: see the next test
         counts[selection.indices] += 1

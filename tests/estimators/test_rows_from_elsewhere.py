@@ -53,13 +53,13 @@ ESTIMATORS = [
     FalkonClassifier(n_centers=30, random_state=0),
     FalkonClassifier(n_centers=30, random_state=0, loss="logistic"),
     NystromRegressor(n_centers=30, random_state=0, penalties=[1e-3, 1e-6]),
-    NystromRegressor(n_centers=30, random_state=0, solver="sgd"),
-    NytroRegressor(n_centers=30, random_state=0),
+    NystromRegressor(n_centers=30, random_state=0, solver="sgd", max_iter=2),
+    NytroRegressor(n_centers=30, random_state=0, max_iter=20),
     ExactRegressor(random_state=0),
     DivideAndConquerRegressor(random_state=0, n_partitions=3),
-    EigenProRegressor(random_state=0, max_iter=2),
+    EigenProRegressor(random_state=0, max_iter=1),
     RandomFeaturesRegressor(n_components=30, random_state=0),
-    RandomFeaturesRegressor(n_components=30, random_state=0, solver="sgd"),
+    RandomFeaturesRegressor(n_components=30, random_state=0, solver="sgd", max_iter=2),
     RandomFeaturesClassifier(n_components=30, random_state=0),
 ]
 
