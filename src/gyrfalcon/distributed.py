@@ -211,7 +211,8 @@ class DaskOperator:
         self.shape = (rows.shape[0], self._here.shape[1])
         self.passes = 0
         self._scheduler: Scheduler = rows.scheduler
-        self._rows = rows.aligned(self._here.on(rows)._block)
+        block = self._here.on(rows)._block
+        self._rows = rows.aligned(block)
         room_for_rows, room, room_of_one = self._scheduler.room(memory_budget)
         size = self.shape[0] * self.shape[1] * self.dtype.itemsize
         self._keeps_rows = rows.nbytes <= room_for_rows
@@ -219,7 +220,7 @@ class DaskOperator:
         self._prepared = Prepared(
             self.kernel,
             self.centers,
-            block=self._here.on(rows)._block,
+            block=block,
             n_jobs=max(1, self._scheduler.threads() // max(1, len(self._rows.lengths))),
             room=int(_SLACK * room_of_one) if self.keeps else 0,
         )

@@ -16,7 +16,7 @@ which the native backend finds by their type. Kernels add and multiply: ``Gaussi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, clone
 
+from . import _sparse
 from .feature_maps import FeatureMap, directions
 from .persistence import register
 
@@ -65,68 +66,10 @@ def _finite(name: str, value: Any) -> float:
 def _total_variance(X: Any) -> float:
     """Sum of the features' variances; 1 where the rows do not vary at all."""
     if sp.issparse(X):
-        total = _sparse_variance(X)
+        total = _sparse.total_variance(X)
     else:
         total = float(np.var(np.asarray(X, dtype=np.float64), axis=0).sum())
     return total if total > 0 else 1.0
-
-
-def _sparse_variance(X: Any) -> float:
-    """Sum of the columns' variances, with nothing as long as a row: only columns that occur can vary."""
-    X = _csr64(X)
-    _, at, counts = np.unique(X.indices, return_inverse=True, return_counts=True)
-    mean = np.bincount(at, weights=X.data) / X.shape[0]
-    stored = np.square(X.data - mean[at]).sum()
-    return float(stored + ((X.shape[0] - counts) * np.square(mean)).sum()) / X.shape[0]
-
-
-def _csr64(X: Any) -> Any:
-    """`X` as CSR in float64, with numbers of the same place added."""
-    X = sp.csr_array(X, dtype=np.float64)
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
-
-
-def _scaled(X: Any, scale: Array) -> Any:
-    """The columns of a sparse `X` times `scale`, in float64."""
-    X = _csr64(X)
-    data = X.data * (scale[0] if scale.strides == (0,) else scale[X.indices])
-    return sp.csr_array((data, X.indices, X.indptr), shape=X.shape)
-
-
-def _row_squares(X: Any) -> Array:
-    of = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-    return np.asarray(np.bincount(of, weights=np.square(X.data), minlength=X.shape[0]), dtype=np.float64)
-
-
-# Of |a|^2 + |b|^2 - 2 a.b, what is below this part of |a|^2 + |b|^2 has lost 12 bits, and is summed as a difference.
-_NEAR = 1.0 / 4096
-
-
-def _sparse_distances(A: Any, B: Any) -> Array:
-    """Squared distances between the rows of two CSR matrices, which never become dense."""
-    size = _row_squares(A)[:, None] + _row_squares(B)
-    squares: Array = size - 2 * (A @ B.T).toarray()
-    for i, j in _pairs(squares < _NEAR * size):
-        squares[i, j] = _row_squares(sp.csr_array(A[i] - B[j]))
-    return squares
-
-
-def _sparse_angles(A: Any, B: Any) -> Array:
-    """The same between rows of unit length, as accurate where they are opposite as where they are the same."""
-    squares = _sparse_distances(A, B)
-    for i, j in _pairs(squares > 4 - 2 * _NEAR):
-        squares[i, j] = 4 - _row_squares(sp.csr_array(A[i] + B[j]))
-    return squares
-
-
-def _pairs(mask: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Where `mask` holds, some thousand entries at a time."""
-    i, j = np.nonzero(mask)
-    for start in range(0, len(i), 4096):
-        yield i[start : start + 4096], j[start : start + 4096]
 
 
 class Kernel(BaseEstimator):  # type: ignore[misc]
@@ -183,7 +126,7 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
         if self.geometry == "distance":
             return self.profile(zeros)
         if sp.issparse(X):
-            squares = _row_squares(_scaled(X, self.scaling(X.shape[1])))
+            squares = _sparse.row_squares(_sparse.scaled(X, self.scaling(X.shape[1])))
         else:
             X = np.asarray(X, dtype=np.float64) * self.scaling(X.shape[1])
             squares = np.einsum("ij,ij->i", X, X)
@@ -212,13 +155,13 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
     def _sparse_call(self, A: Any, B: Any) -> Array:
         _both_sparse(A, B)
         scale = self.scaling(A.shape[1])
-        A, B = _scaled(A, scale), _scaled(B, scale)
+        A, B = _sparse.scaled(A, scale), _sparse.scaled(B, scale)
         if self.geometry == "dot":
             return self.profile((A @ B.T).toarray())
         if self.geometry == "distance":
-            return self.profile(_sparse_distances(A, B))
-        norms_a, norms_b = np.sqrt(_row_squares(A)), np.sqrt(_row_squares(B))
-        K = self.profile(0.5 * _sparse_angles(_sparse_directions(A, norms_a), _sparse_directions(B, norms_b)))
+            return self.profile(_sparse.squared_distances(A, B))
+        norms_a, norms_b = np.sqrt(_sparse.row_squares(A)), np.sqrt(_sparse.row_squares(B))
+        K = self.profile(0.5 * _sparse.squared_chords(_sparse_directions(A, norms_a), _sparse_directions(B, norms_b)))
         return K * np.outer(norms_a, norms_b) ** self.norm_power
 
     def __add__(self, other: Any) -> Sum:

@@ -228,18 +228,12 @@ class KernelOperator:
             ``sandwich(a, lambda at, T: y[at] - T)`` is K'(y - K a).
         """
         columns, as_given = self._columns(V, self.shape[1], "V")
-        numbers: Array | None = None
-        if weight is not None and not callable(weight):
-            numbers = np.ascontiguousarray(weight, dtype=self.dtype)
-            if numbers.shape != (self.shape[0],):
-                raise ValueError(
-                    f"weight has shape {numbers.shape}: it must have one number for each row, {self.shape[0]}"
-                )
+        checked = self._weight(weight)
 
         def of_block(at: slice) -> BlockWeight:
-            if callable(weight):
-                return lambda part, T: weight(slice(at.start + part.start, at.start + part.stop), T)
-            return None if numbers is None else numbers[at]
+            if callable(checked):
+                return lambda part, T: checked(slice(at.start + part.start, at.start + part.stop), T)
+            return None if checked is None else checked[at]
 
         total = self._sum(
             columns.shape[1],
@@ -399,6 +393,15 @@ class KernelOperator:
         for _, product in self._pass(with_rows, with_kept, partial(reduce, np.add)):
             total += product
         return total
+
+    def _weight(self, weight: Weight) -> BlockWeight:
+        """The weights of `sandwich`, of the tiles' dtype and as many as there are rows where they are numbers."""
+        if weight is None or callable(weight):
+            return weight
+        numbers = np.ascontiguousarray(weight, dtype=self.dtype)
+        if numbers.shape != (self.shape[0],):
+            raise ValueError(f"weight has shape {numbers.shape}: it must have one number for each row, {self.shape[0]}")
+        return numbers
 
     def _columns(self, V: ArrayLike, length: int, name: str) -> tuple[Array, Callable[[Array], Array]]:
         """`V` as columns in the tiles' dtype, and how to give the result back in the form that `V` came in."""

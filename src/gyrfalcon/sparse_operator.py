@@ -70,15 +70,10 @@ class SparseOperator(KernelOperator):
 
     def sandwich(self, V: ArrayLike, weight: Weight = None) -> Array:
         columns, as_given = self._columns(V, self.shape[1], "V")
-        if weight is not None and not callable(weight):
-            weight = np.ascontiguousarray(weight, dtype=self.dtype)
-            if weight.shape != (self.shape[0],):
-                raise ValueError(
-                    f"weight has shape {weight.shape}: it must have one number for each row, {self.shape[0]}"
-                )
+        checked = self._weight(weight)
         T = self._right(columns)
         self.passes -= 1  # both products are one pass, as everywhere
-        return as_given(self._left(weighted(T, weight, slice(0, self.shape[0]))))
+        return as_given(self._left(weighted(T, checked, slice(0, self.shape[0]))))
 
     def on(self, rows: Any) -> KernelOperator:
         other = super().on(rows)

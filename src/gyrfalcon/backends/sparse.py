@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .. import _core  # type: ignore[attr-defined]
+from .._sparse import canonical
 from ..kernels import Kernel, Linear
 from .base import BlockWeight, weighted
 from .native import FusedTiles, Profile, instruction_set
@@ -20,15 +21,6 @@ from .native import FusedTiles, Profile, instruction_set
 Array = NDArray[Any]
 
 _GEOMETRIES = {"distance": 0, "dot": 1, "angle": 2}
-
-
-def canonical(X: Any) -> Any:
-    """`X`, or a copy with its columns sorted and numbers of the same place added."""
-    if X.has_canonical_format:
-        return X
-    X = X.copy()
-    X.sum_duplicates()
-    return X
 
 
 def common_scale(scale: Array) -> Array:

@@ -121,7 +121,8 @@ def _print(model: Any, data: Dataset, method: str) -> None:
         for block in data.X.blocks(_BLOCK):
             with warnings.catch_warnings():  # the columns were chosen by name; a block is an array and has none
                 warnings.filterwarnings("ignore", message="X does not have valid feature names")
-                yield np.asarray(predict(block))
+                values = np.asarray(predict(block))
+            yield values
 
     stream = Stream(predicted(), data.n_rows, method, getattr(model, "classes_", None))
     lines = csv.writer(sys.stdout, lineterminator="\n")

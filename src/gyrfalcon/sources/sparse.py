@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from .._memory import parse_memory
+from .._sparse import canonical
 from .._threads import effective_n_jobs, ordered_map
 from ..kernels import Kernel, KernelFunction, as_kernel, linear_form
 
@@ -173,7 +174,4 @@ def _csr(X: Any) -> Any:
         return _csr(X.tocsr())
     csr = sp.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
     csr.check_format(full_check=True)  # indices that point outside would be read by the C code of SciPy
-    if not csr.has_canonical_format:
-        csr = csr.copy()
-        csr.sum_duplicates()
-    return csr
+    return canonical(csr)
