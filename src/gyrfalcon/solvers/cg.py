@@ -9,7 +9,9 @@ FALKON, with `Whitening` NYTRO's CG, with `Identity` the plain Nyström system.
 
 CG follows its residual from step to step, and in float32 what it follows soon has little to do with what is left. So
 whenever the residual has fallen far it is computed anew, as further columns of the pass that the iteration makes
-anyway: no pass is added, and on well-conditioned problems float32 ends 10 times closer to the float64 solution.
+anyway: no pass is added, and on well-conditioned problems float32 ends 10 times closer to the float64 solution. Once the
+two residuals disagree, a column's steps are no longer those of Lanczos' method, and its condition number is the one that
+was known until then.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from gyrfalcon.solvers.lanczos import condition_number
 # What an iterate's state has beside its numbers: of shape (rank, k), and one number a column
 _TALL = ("beta", "r", "p")
 _FLAT = ("rr", "known", "size", "stuck", "step", "ratio")
+# The Lanczos matrix is as wrong, relatively, as the residual that CG has followed
+_DRIFT = 1e-2
 
 
 def conjugate_gradient(
@@ -97,6 +101,8 @@ def conjugate_gradient(
         # Where the residual was last known, not only followed
         known, stuck = rr, np.zeros(k, dtype=bool)
         step, ratio = np.zeros(k), np.zeros(k)
+    # A step of length 0 ends what a column tells of the condition number: at rest for good, or adrift
+    adrift = steps[-1] == 0 if steps else np.zeros(k, dtype=bool)
 
     def record(iteration: int) -> Iterate:
         return Iterate.measured(
@@ -124,8 +130,10 @@ def conjugate_gradient(
         beta, r, p, rr, known, stuck = (x.copy() for x in (beta, r, p, rr, known, stuck))
         c = active
         if (rr[c] < fall * known[c]).any():
-            Wp, r[:, c] = system.product_and_residual(p[:, c], beta[:, c], c)
-            known[c] = rr[c] = np.square(r[:, c]).sum(axis=0)
+            Wp, fresh = system.product_and_residual(p[:, c], beta[:, c], c)
+            adrift[c] |= np.square(fresh - r[:, c]).sum(axis=0) > _DRIFT**2 * rr[c]
+            r[:, c] = fresh
+            known[c] = rr[c] = np.square(fresh).sum(axis=0)
         else:
             Wp = system.product(p[:, c])
         curvature = (p[:, c] * Wp).sum(axis=0)
@@ -142,7 +150,7 @@ def conjugate_gradient(
         rr[c] = np.square(r[:, c]).sum(axis=0)
         ratio[c] = np.where(step[c] > 0, rr[c] / before, 0.0)
         p[:, c] = r[:, c] + ratio[c] * p[:, c]
-        steps.append(step)
+        steps.append(np.where(adrift, 0.0, step))
         ratios.append(ratio)
         yield record(iteration)
         active = np.flatnonzero((np.sqrt(rr) > tol * size) & ~stuck)
