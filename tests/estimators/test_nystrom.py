@@ -14,7 +14,10 @@ from gyrfalcon import FalkonRegressor
 from gyrfalcon.estimators.nystrom import NystromRegressor
 from gyrfalcon.kernels import Gaussian, Linear
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [
+    pytest.mark.filterwarnings("error"),
+    pytest.mark.filterwarnings("ignore:predictions are still off"),  # of fits that are cut short on purpose
+]
 
 KERNEL = Gaussian(1.2)
 COORDINATES = "rows that are repeated may be centers twice, and gradient descent has other coordinates then"
@@ -319,7 +322,7 @@ def test_a_step_that_diverges(solver):
 def test_a_tolerance_that_is_not_met():
     X, y = data()
     model = NystromRegressor(KERNEL, n_centers=20, solver="cg", tol=1e-12, max_iter=3)
-    with pytest.warns(ConvergenceWarning, match=r"above tol=1e-12: raise max_iter=3, .* FalkonRegressor"):
+    with pytest.warns(ConvergenceWarning, match=r"after 3 iterations.*: raise max_iter=3, .* FalkonRegressor"):
         model.fit(X, y)
 
 

@@ -316,18 +316,44 @@ def test_tolerance_is_relative(data):
     assert len(iterations) == 1
 
 
-def test_warns_only_if_a_tolerance_was_asked_for(data):
+def test_warns_of_a_tolerance_that_was_not_reached(data):
     X, y = data
     with pytest.warns(
-        ConvergenceWarning, match=r"residual is .* after 2 iterations, above tol=1e-10: raise max_iter=2"
+        ConvergenceWarning, match=r"residual is .* after 5 iterations, above tol=1e-10: raise max_iter=5"
     ):
-        regressor(max_iter=2, tol=1e-10).fit(X, y)
+        regressor(max_iter=5, tol=1e-10).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        regressor(max_iter=2).fit(X, y)
-        regressor(max_iter=2, tol=0.0).fit(X, y)
+        regressor(max_iter=5).fit(X, y)
+        regressor(max_iter=5, tol=0.0).fit(X, y)
         regressor(max_iter=50, tol=1e-3).fit(X, y)
         regressor(max_iter=10, tol=1e-12, callbacks=lambda record: True).fit(X, y)
+
+
+@pytest.mark.parametrize("tol", [None, 0.0, 1e-9])
+def test_warns_of_predictions_that_would_still_move(data, tol):
+    X, y = data
+    with pytest.warns(ConvergenceWarning, match=r"still off by about 0\.\d+ standard .* after 1 .*raise max_iter=1 "):
+        regressor(max_iter=1, tol=tol).fit(X, y)
+
+
+def far_from_zero(n=4000):
+    """Targets whose mean is a hundred times their deviation, for a kernel with a constant."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 5))
+    return X, 100 + np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_fit_of_targets_far_from_zero_converges_or_says_that_it_did_not(dtype):
+    """After 20 iterations R2 was -12 and nothing said so; with KRILL from the fifth iteration on 40 are enough."""
+    X, y = far_from_zero()
+    model = FalkonRegressor(Gaussian(2.0) + 1.0, n_centers=300, random_state=0, dtype=dtype)
+    with pytest.warns(ConvergenceWarning, match=r"still off by .* raise max_iter=6 or .* subtract the mean of y"):
+        assert model.set_params(max_iter=6).fit(X, y).score(X, y) < 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.set_params(max_iter=40).fit(X, y).score(X, y) > 0.98
 
 
 # ---- warm start ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from gyrfalcon.preconditioner import Preconditioner
 from gyrfalcon.solvers import conjugate_gradient
-from gyrfalcon.solvers.lanczos import condition_number, lanczos
+from gyrfalcon.solvers.lanczos import condition_number, lanczos, ritz_values
 
 
 class DenseOperator:
@@ -340,7 +340,6 @@ def test_condition_number_after_the_residual_has_drifted(penalty):
 
 
 def test_condition_number_where_there_is_none():
-    assert condition_number([], []) == 1.0
     problem = make_problem()
     problem.Y = np.zeros((problem.n, 2))
     (only,) = problem.solve()
@@ -350,8 +349,26 @@ def test_condition_number_where_there_is_none():
     two = [np.array([0.5, 0.0]), np.array([0.25, 0.0])], [np.array([0.5, 0.0]), np.array([0.1, 0.0])]
     rested = [*one[0], np.zeros(1)], [*one[1], np.zeros(1)]
     T = np.array([[2.0, np.sqrt(0.5) / 0.5], [np.sqrt(0.5) / 0.5, 4.0 + 0.5 / 0.5]])
-    assert_allclose(condition_number(*one), np.linalg.cond(T))
-    assert condition_number(*one) == condition_number(*two) == condition_number(*rested)
+    assert_allclose(ritz_values(*one), np.linalg.eigvalsh(T)[:, None])
+    assert_allclose(condition_number(*ritz_values(*one)), np.linalg.cond(T))
+    assert len({condition_number(*ritz_values(*those)) for those in (one, two, rested)}) == 1
+    assert condition_number(np.array([-1e-9, 1.0]), np.ones(2)) == np.inf
+
+
+@pytest.mark.parametrize("mean", [0.0, 100.0])
+@pytest.mark.parametrize("penalty", [1e-3, 1e-6])
+def test_error_of_the_fitted_values_is_known(penalty, mean):
+    """Not much below the distance to the solution, from the second iteration on, and mostly not much above it."""
+    problem = make_problem(M=100, penalty=penalty, columns=2)
+    problem.Y += mean
+    fitted = problem.K @ problem.dense()
+    ratios = []
+    for iterate in problem.solve(max_iter=60, tol=1e-5)[1:]:
+        true = np.sqrt(np.square(problem.K @ iterate.coef() - fitted).mean(axis=0))
+        ratios.append(iterate.error / true)
+    assert len(ratios) > 5
+    assert np.min(ratios) > 0.25
+    assert np.median(ratios) < 4
 
 
 def test_lanczos_finds_extreme_eigenvalues():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ..callbacks import CallbackList, NoImprovement
@@ -27,6 +29,8 @@ from ._parameters import HasKernel, Rule, check_parameters
 
 Array = NDArray[Any]
 
+
+_UNSETTLED = 0.1  # of the targets' standard deviation
 
 # Residuals at which more iterations change nothing that can be seen in predictions of that precision
 TOLERANCES = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}
@@ -328,6 +332,34 @@ def powers_of_two(targets: Array) -> Array:
     largest = np.maximum(targets.max(axis=0), -targets.min(axis=0)).astype(np.float64)
     powers: Array = np.ldexp(1.0, np.frexp(largest)[1] - 1)
     return powers
+
+
+def warn_if_unsettled(
+    last: Iterate, targets: Array, weight: Array | None, *, tol: float | None, reached: float, steps: str, remedy: str
+) -> None:
+    """Warn of a solver that `max_iter` has ended too soon.
+
+    That is where predictions would still move by more than a tenth of the targets' standard deviation, whatever was
+    asked for, or where the user's `tol` was not `reached`. A tenth costs up to 0.01 of R^2.
+    """
+    if last.converged:
+        return
+    off = float((last.error / deviation(targets, weight)).max(initial=0.0)) if last.error.size else 0.0
+    if off > _UNSETTLED:
+        words = f"predictions are still off by about {off:.2g} standard deviations of y after {last.iteration} {steps}"
+    elif tol:
+        words = f"the residual is {last.residual:.1e} after {last.iteration} {steps}, above tol={reached:g}"
+    else:
+        return
+    warnings.warn(f"{words}: {remedy}", ConvergenceWarning, stacklevel=4)
+
+
+def deviation(targets: Array, weight: Array | None) -> Array:
+    """Return the standard deviation of each column, or a hundredth of its mean where it hardly varies; never 0."""
+    mean = np.average(targets, axis=0, weights=weight)
+    squares = np.average(np.square(targets - mean, dtype=np.float64), axis=0, weights=weight)
+    least = np.maximum(1e-2 * np.abs(mean), np.finfo(np.float64).tiny)
+    return np.maximum(np.sqrt(squares), least)
 
 
 def resolved(kernel: Kernel | str | KernelFunction, points: Array, weight: Array | None) -> Kernel:

@@ -55,8 +55,9 @@ NEWTON_WORDS = {
         Squared loss: stop when the preconditioned residual falls below `tol` times the right-hand side's norm. Other
         losses: stop when a Newton step promises to lower the objective by at most `tol` times itself. A
         `ConvergenceWarning` says if that was not reached. None stops where more would not be seen (1e-6 in float32
-        and 1e-10 in float64 for the squared loss; 5e-3 for others, which leaves some 0.1% of the objective), and never
-        warns. 0 is for `max_iter` iterations, and never warns either.""",
+        and 1e-10 in float64 for the squared loss; 5e-3 for others, which leaves some 0.1% of the objective); 0 is for
+        `max_iter` iterations. Either warns only if predictions would still move by a tenth of y's standard deviation,
+        or the objective of another loss by 5e-3 of itself.""",
     "penalty_path": """list of float, or None
         Losses other than the squared one: penalties for the first Newton steps, one step each, before `penalty`. None
         finds them: a tenth of the last, from a large one on, as soon as Newton's method is near enough.""",
@@ -110,7 +111,7 @@ class NewtonSolver(HasNewton, Checkpointed):
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        elif self.tol and not last.converged and not stopped:
+        elif not stopped and not last.converged and (self.tol or last.residual > _TOLERANCE):
             warnings.warn(
                 f"a Newton step still promises a decrease of {last.residual:.1e} after {last.iteration} steps, above "
                 f"tol={tol:g}: raise max_iter={self.max_iter}, the penalty or tol",

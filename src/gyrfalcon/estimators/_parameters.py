@@ -166,7 +166,8 @@ DOCUMENTATION: dict[str, str] = {
     "tol": """float or None
         Stop when the preconditioned residual falls below `tol` times the right-hand side's norm; a
         `ConvergenceWarning` says if it did not. None stops where more would not be seen (1e-6 in float32, 1e-10 in
-        float64), and never warns. 0 is for `max_iter` iterations, and never warns either.""",
+        float64); 0 is for `max_iter` iterations. Either warns only if predictions would still move by a tenth of y's
+        standard deviation.""",
     "scale": """bool
         Whether every feature is brought to mean 0 and standard deviation 1 as rows are read, which costs one pass and
         no memory; `predict` does the same. Zeros of sparse rows stay zeros: these are divided only.""",

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from .._memory import format_bytes, parse_memory, require
 from ..kernels import as_kernel
 from ..operator import KernelOperator
 from ..persistence import register
 from ..solvers.eigenpro import eigenpro, top_eigensystem
-from ._base import TOLERANCES, KernelExpansion, Problem, powers_of_two
+from ._base import TOLERANCES, KernelExpansion, Problem, powers_of_two, warn_if_unsettled
 from ._parameters import HasResources, HasValidation, documented, integer, optional, parameters, positive
 from .regression import Regression
 
@@ -189,10 +187,13 @@ class EigenProRegressor(Regression, HasResources, HasValidation, HasEigenPro, Ke
             watch=self._watch(problem, operator, parse_memory(self.memory_budget)),
             scale=scale,
         )
-        if self.tol and not last.converged and not stopped:
-            warnings.warn(
-                f"the residual is {last.residual:.1e} after {last.iteration} epochs, above tol={tol:g}: "
-                f"raise max_iter={self.max_iter} or tol",
-                ConvergenceWarning,
-                stacklevel=3,
+        if not stopped:
+            warn_if_unsettled(
+                last,
+                problem.targets,
+                None,
+                tol=self.tol,
+                reached=tol,
+                steps="epochs",
+                remedy=f"raise max_iter={self.max_iter} or tol",
             )

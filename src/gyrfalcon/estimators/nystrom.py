@@ -7,13 +7,11 @@ orthonormal.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from ..persistence import register
 from ..preconditioner import Coordinates, Identity, Whitening
@@ -25,7 +23,7 @@ from ..solvers import (
     largest_eigenvalue,
     stochastic_gradient,
 )
-from ._base import TOLERANCES, Problem
+from ._base import TOLERANCES, Problem, warn_if_unsettled
 from ._choices import (
     CHOICE_RULES,
     CHOICE_WORDS,
@@ -119,8 +117,8 @@ class HasTolerance:
         preconditioner, which take many iterations and are here to be compared with.""",
     tol="""float or None
         Stop "gd" and "cg" when the residual falls below `tol` times the right-hand side's norm; a `ConvergenceWarning`
-        says if it did not. None stops where more would not be seen (1e-6 in float32, 1e-10 in float64), and never
-        warns. 0 is for `max_iter` iterations, and never warns either.""",
+        says if it did not. None stops where more would not be seen (1e-6 in float32, 1e-10 in float64); 0 is for
+        `max_iter` iterations. Either warns only if "cg" would still move predictions by a tenth of y's deviation.""",
     step="""float, "auto" or None
         Length of the steps of "gd" and "sgd". None and "auto" are 1 / the largest eigenvalue, estimated from ten
         passes, or from a few mini-batches.""",
@@ -237,12 +235,15 @@ class NystromRegressor(
             watch=self._watch(problem, space.operator, space.budget),
             scale=space.scale,
         )
-        if self.tol and self.solver != "sgd" and not last.converged and not stopped:
-            warnings.warn(
-                f"the residual is {last.residual:.1e} after {last.iteration} iterations, above tol={tol:g}: raise "
-                f'max_iter={self.max_iter}, the penalty or tol, or use solver="direct" or FalkonRegressor',
-                ConvergenceWarning,
-                stacklevel=3,
+        if self.solver != "sgd" and not stopped:
+            warn_if_unsettled(
+                last,
+                space.targets,
+                problem.weight,
+                tol=self.tol,
+                reached=tol,
+                steps="iterations",
+                remedy=f'raise max_iter={self.max_iter}, the penalty or tol, or use solver="direct" or FalkonRegressor',
             )
 
     def _solve_directly(self, problem: Problem, random_state: np.random.RandomState) -> None:

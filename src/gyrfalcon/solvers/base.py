@@ -55,6 +55,9 @@ class Iterate:
     condition_number : float
         Of the preconditioned system, as far as CG has seen it: a bound from below that grows to the true one, 1 at
         iteration 0. NaN from solvers that do not estimate it.
+    error : ndarray of shape (k,)
+        How far the fitted values still are from the solution's, as CG estimates it: root mean square over the rows, in
+        the units of y. Mostly within a factor of 3. Empty from solvers that do not estimate it.
     """
 
     iteration: int
@@ -66,6 +69,7 @@ class Iterate:
     step: Vectors
     ratio: Vectors
     condition_number: float = float("nan")
+    error: Vectors = field(default_factory=lambda: np.empty(0))
     _coef: Callable[[], Vectors] = field(default=lambda: np.empty(0), repr=False, compare=False)
     _state: Callable[[], dict[str, Any]] | None = field(default=None, repr=False, compare=False)
 

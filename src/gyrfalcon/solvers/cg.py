@@ -9,9 +9,9 @@ FALKON, with `Whitening` NYTRO's CG, with `Identity` the plain Nyström system.
 
 CG follows its residual from step to step, and in float32 what it follows soon has little to do with what is left. So
 whenever the residual has fallen far it is computed anew, as further columns of the pass that the iteration makes
-anyway: no pass is added, and on well-conditioned problems float32 ends 10 times closer to the float64 solution. Once the
-two residuals disagree, a column's steps are no longer those of Lanczos' method, and its condition number is the one that
-was known until then.
+anyway: no pass is added, and on well-conditioned problems float32 ends 10 times closer to the float64 solution. Once
+the two residuals disagree, a column's steps are no longer those of Lanczos' method, and its condition number is the one
+that was known until then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from gyrfalcon.preconditioner import Coordinates
 from gyrfalcon.solvers.base import Iterate, Operator, Vectors, coefficients, make_system, recall, sizes
-from gyrfalcon.solvers.lanczos import condition_number
+from gyrfalcon.solvers.lanczos import condition_number, ritz_values
 
 # What an iterate's state has beside its numbers: of shape (rank, k), and one number a column
 _TALL = ("beta", "r", "p")
@@ -105,6 +105,7 @@ def conjugate_gradient(
     adrift = steps[-1] == 0 if steps else np.zeros(k, dtype=bool)
 
     def record(iteration: int) -> Iterate:
+        low, high = ritz_values(steps, ratios) if steps else (np.ones(k), np.ones(k))
         return Iterate.measured(
             iteration,
             np.sqrt(rr) / size,
@@ -113,7 +114,9 @@ def conjugate_gradient(
             passes=operator.passes - passes,
             step=step,
             ratio=ratio,
-            condition_number=condition_number(steps, ratios),
+            condition_number=condition_number(low, high),
+            # |F(beta - beta*)|^2 <= r'(F'F + lambda n B'K_MM B)^-1 r for the fitted values F beta
+            error=np.sqrt(rr / np.maximum(low, np.finfo(np.float64).tiny) / operator.shape[0]),
             _coef=partial(coefficients, B, beta, (M, *y.shape[1:])),
             _state=partial(_state, [beta, r, p, rr, known, size, stuck, step, ratio], steps, ratios, iteration),
         )

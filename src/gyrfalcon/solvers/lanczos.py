@@ -25,39 +25,49 @@ def extreme_eigenvalues(diagonal: Vectors, beside: Vectors) -> tuple[float, floa
     return low, high
 
 
-def condition_number(steps: Sequence[Vectors], ratios: Sequence[Vectors]) -> float:
-    """Return the condition number that CG's steps and ratios tell, the largest over columns.
+def ritz_values(steps: Sequence[Vectors], ratios: Sequence[Vectors]) -> tuple[Vectors, Vectors]:
+    """Return the extreme eigenvalues of CG's system as each column has seen them, both within the true ones.
 
     With T_ii = 1/step_i + ratio_{i-1}/step_{i-1} and T_i,i+1 = sqrt(ratio_i)/step_i, T is the system as seen from the
-    directions that CG has walked: its eigenvalues lie between the system's extreme ones, and the outermost come close
-    to them within a few iterations. So this is a bound from below (but for rounding), 1 if there was no step.
+    directions that CG has walked: its eigenvalues lie between the system's extreme ones (but for rounding), and the
+    outermost come close to them within a few iterations.
 
     Parameters
     ----------
     steps, ratios : sequences of ndarray of shape (k,)
-        Of each iteration; what follows a column's first step of length 0 (at rest, or begun again) does not count.
+        Of each iteration, at least one; what follows a column's first step of length 0 (at rest, or begun again) does
+        not count.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.solvers.lanczos import condition_number
-    >>> condition_number([np.array([0.5])], [np.array([0.0])])
-    1.0
+    Returns
+    -------
+    low, high : ndarray of shape (k,)
+        1 and 1 for a column without a step.
     """
-    largest = 1.0
-    if not len(steps):
-        return largest
     S, C = np.stack(steps), np.stack(ratios)
-    for step, ratio in zip(S.T, C.T, strict=True):
+    low, high = np.ones(S.shape[1]), np.ones(S.shape[1])
+    for column, (step, ratio) in enumerate(zip(S.T, C.T, strict=True)):
         t = int(np.argmin(step > 0)) if not (step > 0).all() else len(step)
-        if t < 2:
+        if t == 0:
             continue
         step, ratio = step[:t], ratio[: t - 1]
         diagonal = 1 / step
         diagonal[1:] += ratio / step[:-1]
-        low, high = extreme_eigenvalues(diagonal, np.sqrt(ratio) / step[:-1])
-        largest = max(largest, high / low if low > 0 else np.inf)
-    return float(largest)
+        low[column], high[column] = extreme_eigenvalues(diagonal, np.sqrt(ratio) / step[:-1])
+    return low, high
+
+
+def condition_number(low: Vectors, high: Vectors) -> float:
+    """Return the largest condition number that the extreme eigenvalues of the columns tell; infinite if one is not
+    positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.solvers.lanczos import condition_number, ritz_values
+    >>> condition_number(*ritz_values([np.array([0.5])], [np.array([0.0])]))
+    1.0
+    """
+    return float(np.max(np.divide(high, low, out=np.full_like(high, np.inf), where=low > 0), initial=1.0))
 
 
 def lanczos(product: Callable[[Vectors], Vectors], size: int, n_iter: int) -> tuple[float, float]:
