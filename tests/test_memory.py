@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +110,52 @@ def test_available_memory_is_limited_by_the_control_group(monkeypatch):
     assert available_memory() == 2_048_000  # half of what the machine has, where it does not say what is free
     files["/proc/meminfo"] = "MemAvailable: plenty kB\n"
     assert available_memory() == 2_048_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="limits of a process are enforced on Linux")
+@pytest.mark.parametrize(("limit", "counts"), [("RLIMIT_AS", "VmSize"), ("RLIMIT_DATA", "VmData")])
+def test_available_memory_is_limited_by_the_limits_of_the_process(limit, counts):
+    """In a process that really has the limit: half of what is said to be there can be had, and twice of it cannot."""
+    script = textwrap.dedent(
+        f"""
+        import resource
+        from pathlib import Path
+        import numpy as np
+        from gyrfalcon import FalkonRegressor
+        from gyrfalcon._memory import available_memory, parse_memory
+
+        def used():
+            return next(int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines()
+                        if line.startswith("{counts}:"))
+
+        room = 192 * 2**20
+        before = available_memory()
+        hard = resource.getrlimit(resource.{limit})[1]
+        resource.setrlimit(resource.{limit}, (used() + room, hard))
+        left = available_memory()
+        assert left <= min(room, before), (left, before)
+        assert left >= min(room - 16 * 2**20, before // 2), (left, before)  # what was allocated meanwhile
+        assert abs(parse_memory("auto") - left // 2) < 2**23
+        np.ones(parse_memory("auto") // 8)
+        try:
+            np.empty(2 * room, dtype=np.int8)
+        except MemoryError:
+            pass
+        else:
+            raise AssertionError("the limit does not hold")
+
+        # 20,000 x 2,000 numbers take 320 MB, which would be kept if the machine's memory were all that is asked
+        X = np.random.default_rng(0).standard_normal((20_000, 2))
+        model = FalkonRegressor(n_centers=2_000, max_iter=1, n_jobs=1, random_state=0).fit(X, X[:, 0])
+        assert np.isfinite(model.coef_).all()
+
+        resource.setrlimit(resource.{limit}, (max(used() // 2, 1), hard))
+        assert available_memory() == 0
+        """
+    )
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

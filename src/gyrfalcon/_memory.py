@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Iterator
 from numbers import Real
 from pathlib import Path
 
@@ -19,20 +20,42 @@ def _number_in(path: Path) -> int | None:
         return None
 
 
-def available_memory() -> int:
-    """Bytes this process may still allocate without swapping: the machine's, or its control group's where smaller."""
-    available = _physical_memory() // 2
+def _kilobytes_in(path: str, name: str) -> int | None:
+    """The bytes that a line such as ``MemAvailable:   8000 kB`` says; None if there is no such line."""
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                available = int(line.split()[1]) * 1024
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
     except (OSError, ValueError):
         pass
+    return None
+
+
+def available_memory() -> int:
+    """Bytes this process may still allocate without swapping: the least that machine, group and limits leave.
+
+    The group is the process' control group, the limits are those of ``ulimit -v`` and ``ulimit -d``.
+    """
+    available = _kilobytes_in("/proc/meminfo", "MemAvailable")
+    if available is None:
+        available = _physical_memory() // 2
     group = Path("/sys/fs/cgroup")
     limit, used = _number_in(group / "memory.max"), _number_in(group / "memory.current")
     if limit is not None and used is not None:
         available = min(available, max(0, limit - used + _page_cache(group / "memory.stat")))
-    return available
+    return min([available, *_left_by_limits()])
+
+
+def _left_by_limits() -> Iterator[int]:
+    """Bytes that each of the process' own soft limits leaves; an allocation beyond them fails, whatever is free."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return
+    for kind, counts in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY:
+            yield max(0, limit - (_kilobytes_in("/proc/self/status", counts) or 0))
 
 
 def _physical_memory() -> int:
