@@ -387,7 +387,7 @@ def rp_cholesky(scoring: Scoring, pool: Any, M: int, block: int) -> Indices:
     gemm, trsm = get_blas_funcs(("gemm", "trsm"), dtype=np.float64)
     random = scoring.random_state
     operator = scoring.operator(pool)
-    diagonal = np.maximum(scoring.kernel.diag(pool), 0.0)
+    diagonal = np.maximum(scoring.diagonal(pool), 0.0)
     d = diagonal.copy()
     G = np.empty((M, len(d)))  # K[pool, pool] is about G'G
     chosen: list[int] = []
@@ -471,7 +471,7 @@ class KMeansPlusPlus(_Chooser):
         positions = scoring.indices(_pool_size(self.max_rows, M, scoring.n))
         pool = scoring.rows.take(positions)
         operator = scoring.operator(pool)
-        diagonal = scoring.kernel.diag(pool)
+        diagonal = scoring.diagonal(pool)
         least = _ROUNDING * float(np.abs(diagonal).max())
         distance = np.full(len(diagonal), np.inf)
         nearest = np.zeros(len(diagonal), dtype=np.intp)
@@ -555,7 +555,7 @@ def _pool_size(max_rows: Any, M: int, n: int, numbers_a_row: int = 0) -> int:
 
 
 def _largest_diagonal(scoring: Scoring) -> float:
-    largest = float(scoring.kernel.diag(scoring.sample(500)).max())
+    largest = float(scoring.diagonal(scoring.sample(500)).max())
     if not largest > 0:
         raise no_scores(scoring.kernel)
     return largest

@@ -29,6 +29,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
 from ._memory import format_bytes, require
+from ._ranges import check_kernel_scale
 from ._threads import single_threaded_blas
 from .kernels import Kernel, KernelFunction, as_kernel
 from .operator import KernelOperator
@@ -44,6 +45,7 @@ Method = Literal["exact", "pilot", "bless"]
 _PILOT = 1_000
 _SAMPLE = 4_000  # rows whose mean score stands for all: 2% of error where scores vary as much as they are large
 _SCALE_ROWS = 2_000  # rows from which a kernel's "scale" is worked out
+_SCALE_CHECK = 500  # ... and of those, rows that tell whether its values can be computed with
 _DIAGONAL_ROWS = 8_192
 _SMALL = 10**9  # operations: some hundredths of a second
 # BLESS. With these numbers the largest error of 2,000 scores was at most a factor of 2 in 95 of 96 runs, and 2.19 in
@@ -169,7 +171,10 @@ class Scoring:
             raise ValueError("X has no rows: at least one is needed")
         self.random_state: np.random.RandomState = check_random_state(random_state)
         self.n_jobs = n_jobs
-        self.kernel = as_kernel(kernel).resolve(self.sample(_SCALE_ROWS))
+        sample = self.sample(_SCALE_ROWS)
+        self.kernel = as_kernel(kernel).resolve(sample)
+        scale = float(np.maximum(self.diagonal(sample[:_SCALE_CHECK]), 0.0).mean())
+        check_kernel_scale(scale, np.float64, kernel=repr(self.kernel))
 
     def indices(self, size: int) -> Indices:
         """Uniform without repetition, in the order of the rows; time and memory do not grow with n."""
@@ -180,6 +185,16 @@ class Scoring:
 
     def sample(self, size: int) -> Any:
         return self.rows.take(self.indices(size))
+
+    def diagonal(self, points: Any) -> Array:
+        """k(x, x) of points, all finite."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            diagonal = np.asarray(self.kernel.diag(points), dtype=np.float64)
+        if not np.isfinite(diagonal).all():
+            raise ValueError(
+                f"{self.kernel!r} gave values that are not finite: check its parameters, and rescale the features"
+            )
+        return diagonal
 
     def exact(self, penalty: float) -> Array:
         """1 - mu ((K + mu I)^-1)_ii with mu = penalty n, from the columns of L^-1, in one n x n buffer."""
@@ -207,7 +222,7 @@ class Scoring:
         enough for any data; n max l_i are enough for the data at hand, which for small penalties are far fewer, so the
         pool stops growing at 5,000 rows (20,000 for the last level) or 5 |J|, whatever n is.
         """
-        kappa = float(self.kernel.diag(self.sample(_LEAST_POOL)).max())
+        kappa = float(self.diagonal(self.sample(_LEAST_POOL)).max())
         if not kappa > 0:
             raise no_scores(self.kernel)
         level = Level(max(kappa, penalty), 0.0, Scorer(self, np.empty((0, self.rows.shape[1])), np.empty(0)))
@@ -240,8 +255,8 @@ class Scorer:
         self.W = W
 
     def __call__(self, X: Rows | ArrayLike, penalty: float) -> Array:
-        rows, kernel, mu = as_rows(X), self.scoring.kernel, penalty * self.scoring.n
-        scores = np.concatenate([kernel.diag(block) for block in rows.blocks(_DIAGONAL_ROWS)])
+        rows, mu = as_rows(X), penalty * self.scoring.n
+        scores = np.concatenate([self.scoring.diagonal(block) for block in rows.blocks(_DIAGONAL_ROWS)])
         if m := self.points.shape[0]:
             operator = self.scoring.operator(self.points)
             # several threads of BLAS gain nothing on small problems, and lose much on a machine that is busy
@@ -252,7 +267,7 @@ class Scorer:
                     V = solve_triangular(L, K.T, lower=True, check_finite=False)
                     scores[at] -= np.einsum("ij,ij->j", V, V)
         if not np.isfinite(scores).all():
-            raise ValueError(f"{kernel!r} gave values that are not finite: check its parameters and the scale of X")
+            raise ValueError(f"leverage scores of {self.scoring.kernel!r} are not finite: rescale the features")
         # rounding, or a kernel that is not positive, leaves these bounds
         return np.clip(scores / mu, 0.0, 1.0)
 
@@ -271,7 +286,7 @@ def _cholesky(operator: KernelOperator, shift: Array) -> tuple[Array, Array]:
     check_memory(len(shift), len(shift), "use a larger penalty, or a smaller pilot")
     (potrf,) = get_lapack_funcs(("potrf",), dtype=np.float64)
     jitter, widened = 0.0, False
-    while True:
+    while True:  # ends because the jitter, which the scale of the kernel keeps from being 0, grows without bound
         gram = operator.centers_gram()  # made again for each attempt, which is rare, so that there is one buffer only
         diagonal = gram.diagonal()
         least = float(np.finfo(np.float64).eps) * len(gram) * float(np.abs(diagonal).max())

@@ -221,7 +221,7 @@ class NystromRegressor(
         last, stopped = self._follow(
             self._iterates(
                 self.solver,
-                Identity(gram, n),
+                Identity(gram, n, tile_dtype=space.operator.dtype),
                 space,
                 problem,
                 random_state,

@@ -35,6 +35,20 @@ def eps(dtype: DTypeLike) -> float:
     return float(np.finfo(np.dtype(dtype)).eps)
 
 
+def growing(number: float, least: float, dtype: np.dtype[Any]) -> float:
+    """Return ten times the number, at least ``least``: what a factorisation that has failed is tried again with.
+
+    An error where that is 0 or beyond the dtype, so that trying again comes to an end.
+    """
+    larger = max(10 * number, least)
+    if not 0 < larger <= float(np.finfo(dtype).max) / 2:
+        raise ValueError(
+            f"the kernel matrix of the centers cannot be factored in {dtype}, even with {number:.3g} added to its "
+            "diagonal: choose a positive semidefinite kernel, and rescale the features (scale=True does)"
+        )
+    return larger
+
+
 def column(x: Vectors, like: NDArray[Any]) -> Vectors:
     """View the vector ``x`` so that it multiplies the rows of ``like``."""
     return x.reshape(-1, *[1] * (like.ndim - 1))

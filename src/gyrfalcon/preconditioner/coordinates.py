@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
+
+from gyrfalcon._ranges import check_kernel_scale
 
 from ._triangles import check_gram
 
@@ -68,6 +70,8 @@ class Identity:
         K_MM. Kept, not copied, and not overwritten.
     n : int
         Number of rows of the problem.
+    tile_dtype : dtype, optional
+        Precision of the products with K, if it is not that of ``gram``.
 
     Examples
     --------
@@ -79,8 +83,11 @@ class Identity:
 
     least_penalty = 0.0
 
-    def __init__(self, gram: NDArray[Any], n: int) -> None:
+    def __init__(self, gram: NDArray[Any], n: int, *, tile_dtype: DTypeLike | None = None) -> None:
         check_gram(gram, in_place=False)
+        # K'K r with a residual r = K'y
+        diagonal = np.maximum(gram.diagonal(), 0).astype(np.float64)
+        check_kernel_scale(float(diagonal.mean()), gram.dtype if tile_dtype is None else tile_dtype, power=3)
         if n < 1:
             raise ValueError(f"n={n} must be at least 1")
         self.gram, self.n, self.M, self.rank = gram, n, gram.shape[0], gram.shape[0]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import get_blas_funcs
 
-from ._triangles import column, eps, set_diagonal
+from ._triangles import column, eps, growing, set_diagonal
 from .coordinates import Halfway, Vectors
 from .whitening import Whitening
 
@@ -41,11 +41,16 @@ class TwoFactors(Whitening, ABC):
         """Put A' into the lower triangle, with a larger ridge if A'A is not positive definite without it."""
         while self.rank and not self._cholesky_A():
             scale = float(np.square(self._t, dtype=np.float64).max())
-            self.ridge = max(10 * self.ridge, eps(self.dtype) * scale)
+            self.ridge = growing(self.ridge, eps(self.dtype) * scale, self.dtype)
 
     def _cholesky_A(self) -> bool:
         T1 = self._T1
         self._fill_A()
+        if not np.isfinite(T1.diagonal()).all():  # no ridge would help
+            raise ValueError(
+                f"the preconditioner is not finite in {self.dtype}: rescale the features (scale=True does), y or the "
+                "weights to moderate numbers"
+            )
         set_diagonal(T1, T1.diagonal() + self.dtype.type(self.ridge))
         _, failed = self._potrf(T1, lower=True, clean=False, overwrite_a=True)
         self._a = T1.diagonal().copy()

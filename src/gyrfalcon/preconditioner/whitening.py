@@ -31,9 +31,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
+from gyrfalcon._ranges import check_kernel_scale
 from gyrfalcon._threads import single_threaded_blas
 
-from ._triangles import check_gram, column, copy_to_upper, eps, first_rows, set_diagonal
+from ._triangles import check_gram, column, copy_to_upper, eps, first_rows, growing, set_diagonal
 from .coordinates import Halfway, Vectors
 
 _SMALL = 10**8  # multiplications: some milliseconds of one thread
@@ -101,6 +102,8 @@ class Whitening:
         self._trsm, self._trsv, self._trmm, self._trmv = get_blas_funcs(
             ("trsm", "trsv", "trmm", "trmv"), dtype=gram.dtype
         )
+        diagonal = np.maximum(gram.diagonal(), 0).astype(np.float64)
+        check_kernel_scale(float(diagonal.mean()), gram.dtype if tile_dtype is None else tile_dtype)
         self.D = None if D is None else np.asarray(D, dtype=np.float64)
         if self.D is not None:
             if self.D.shape != (self.M,) or not (np.isfinite(self.D).all() and (self.D > 0).all()):
@@ -128,9 +131,9 @@ class Whitening:
         largest = float(diagonal.max())
         if largest > 0:
             # Only a kernel that is not positive needs more than the first attempt or two. Its jitter then outweighs
-            # its negative eigenvalues.
+            # its negative eigenvalues, and is a multiple of a rounding error that is no longer 0.
             while not self._cholesky(gram, diagonal):
-                self.jitter = max(10 * self.jitter, rounding)
+                self.jitter = growing(self.jitter, rounding, self.dtype)
             variances = np.square(gram.diagonal(), dtype=np.float64)
             # A duplicate keeps twice the jitter when its like is eliminated: its own and the other's.
             low_rank = self.jitter <= 100 * rounding and np.median(variances) <= 3 * self.jitter
