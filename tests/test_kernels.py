@@ -6,12 +6,14 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel, rbf_kernel, sigmoid_kernel
 from sklearn.model_selection import GridSearchCV
 
 from contracts.market import Cauchy
-from gyrfalcon import FalkonRegressor, KernelOperator
+from gyrfalcon import FalkonRegressor, KernelOperator, RandomFeatures, RandomFeaturesRegressor
 from gyrfalcon.kernels import (
     ArcCosine,
     CallableKernel,
@@ -350,3 +352,85 @@ def test_a_kernel_without_a_profile():
 
     with pytest.raises(NotImplementedError, match=r"Nothing must define profile\(s\)"):
         Nothing()(X, Z)
+
+
+# ---- parameters and the range of a dtype -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "named"),
+    [
+        (Gaussian(1e-39), "Gaussian: length_scale=1e-39"),
+        (Gaussian(1e39), "Gaussian: length_scale=1e"),
+        (Gaussian([1.0, 1e-40]), r"Gaussian: length_scale=\[1.0, 1e-40\]"),
+        (Laplacian(1e-39), "Laplacian: length_scale"),
+        (Matern(1e-39, nu=2.5), "Matern: length_scale"),
+        (RationalQuadratic(1e-39), "RationalQuadratic: length_scale"),
+        (RationalQuadratic(1.0, alpha=1e39), "RationalQuadratic: alpha=1e"),
+        (RationalQuadratic(1.0, alpha=1e35), "RationalQuadratic: alpha=1e"),
+        (RationalQuadratic(1.0, alpha=1e-39), "RationalQuadratic: alpha=1e-39"),
+        (Polynomial(2, gamma=1e39), "Polynomial: gamma=1e"),
+        (Polynomial(2, gamma=1e-39), "Polynomial: gamma=1e-39"),
+        (Polynomial(2, gamma=1.0, coef0=1e39), "Polynomial: coef0=1e"),
+        (Polynomial(2, gamma=1.0, coef0=-1e-39), "Polynomial: coef0=-1e-39"),
+        (Sigmoid(gamma=1e39), "Sigmoid: gamma=1e"),
+        (Sigmoid(gamma=1.0, coef0=-1e39), "Sigmoid: coef0=-1e"),
+        (1e39 * Linear(), "Constant: value=1e|Product: factor=1e"),
+        (Linear() + 1e-39, "Constant: value=1e-39"),
+        (1e-30 * (1e-30 * Linear()), r"Product: factor=1\S*e-60"),
+        (Gaussian(1.0) * Gaussian(1e-39), "Gaussian: length_scale=1e-39"),
+        (2.0 * (Linear() + 0.5 * RationalQuadratic(1.0, alpha=1e39)), "RationalQuadratic: alpha"),
+    ],
+    ids=str,
+)
+def test_parameters_that_float32_cannot_hold(kernel, named, sparse, backend):
+    X = np.random.default_rng(0).standard_normal((10, 2))
+    rows = sp.csr_array(X) if sparse else X
+    with pytest.raises(ValueError, match=named) as raised:
+        KernelOperator(kernel, rows.astype(np.float32), rows[:3].astype(np.float32), backend=backend)
+    assert 'leaves the range of float32: use dtype="float64", or another value' in str(raised.value)
+    K = KernelOperator(kernel, rows, rows[:3], backend=backend)  # as the error advises
+    assert_allclose(K.matmat(np.eye(3)), kernel(X, X[:3]), rtol=1e-9, atol=1e-300)
+
+
+@pytest.mark.parametrize(
+    "kernel", [Gaussian(1e-310), RationalQuadratic(1.0, alpha=1e300), 1e-200 * (1e-200 * Linear())], ids=str
+)
+def test_parameters_that_float64_cannot_hold(kernel):
+    with pytest.raises(ValueError, match="leaves the range of float64: use another value") as raised:
+        KernelOperator(kernel, np.eye(3), np.eye(3))
+    assert "dtype" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "factor"),
+    [
+        (Gaussian(1e-30), 1e-30),
+        (Gaussian(1e30), 1e30),
+        (Laplacian(1e-30), 1e-30),
+        (Matern(1e30, nu=2.5), 1e30),
+        (RationalQuadratic(1.0, alpha=1e30), 1.0),
+        (RationalQuadratic(1.0, alpha=1e-30), 1.0),
+        (RationalQuadratic(1e-30, alpha=1e20), 1e-30),
+        (Polynomial(2, gamma=1e-30), 1e15),
+        (Polynomial(2, gamma=1e30), 1e-15),
+        (Sigmoid(gamma=1e-30), 1e15),
+        (1e-30 * Linear(), 1e15),
+        (1e30 * (1e-30 * Linear() + 1e-30), 1.0),
+    ],
+    ids=str,
+)
+def test_parameters_that_float32_can_just_hold(kernel, factor):
+    X = np.random.default_rng(0).standard_normal((10, 2)).astype(np.float32) * np.float32(factor)
+    K = KernelOperator(kernel, X, X[:4]).matmat(np.eye(4))
+    assert K.dtype == np.float32
+    assert_allclose(K, kernel(X, X[:4]), rtol=1e-4, atol=1e-6)
+
+
+def test_random_features_of_parameters_that_float32_cannot_hold():
+    X = np.random.default_rng(0).standard_normal((20, 2)).astype(np.float32)
+    for model in (RandomFeatures(Gaussian(1e-39)), RandomFeaturesRegressor(Gaussian(1e-39))):
+        with pytest.raises(ValueError, match='length_scale=1e-39 leaves the range of float32: use dtype="float64"'):
+            model.fit(X, X[:, 0])

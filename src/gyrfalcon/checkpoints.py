@@ -13,13 +13,12 @@ in it is computed again from the same numbers by the same code, to the same bits
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
 import platform
 import reprlib
-import secrets
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ import scipy.sparse
 import threadpoolctl
 from numpy.typing import NDArray
 
+from ._atomic import remove_leftovers, try_lock
 from ._describe import describe
 from ._model_values import Decoder, Encoder, ModelFileError, package_version
 from .centers import Selection
@@ -282,21 +282,19 @@ class Journal:
 
     def _open_folder(self) -> None:
         """Make the folder, see that it can be written to, and that no other fit does so."""
-        leftovers = f".{_FILE}."
-        probe = os.path.join(self.folder, f"{leftovers}{secrets.token_hex(8)}.partial")
         try:
             if os.path.isfile(self.folder):
                 raise FileExistsError(errno.EEXIST, "it is a file and not a folder: choose another name")
             os.makedirs(self.folder, exist_ok=True)
-            os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-            os.unlink(probe)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
             lock = open(os.path.join(self.folder, "lock"), "a+", encoding="ascii")  # noqa: SIM115 (open for the fit)
         except OSError as error:
             error.filename = self.folder
             error.strerror = f"checkpoints cannot be written to this folder: {error.strerror}"
             raise
         self._lock = lock
-        if not _locked(lock):
+        if try_lock(lock.fileno()) is False:
             lock.seek(0)
             process = lock.read(20).strip() or "unknown"
             self.__exit__()
@@ -307,11 +305,7 @@ class Journal:
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
-        # what processes that were killed have left
-        for name in os.listdir(self.folder):
-            if name.startswith(leftovers) and name.endswith(".partial"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(self.folder, name))
+        remove_leftovers(self.path)
 
     def read(self) -> None:
         """Take what is in the file, if there is one."""
@@ -371,21 +365,6 @@ def journal(checkpoint: Any) -> Iterator[Journal | None]:
         return
     with Journal(wanted) as opened:
         yield opened
-
-
-def _locked(file: IO[str]) -> bool:
-    """Take the lock, which ends with the process at the latest; True where there are no locks, too."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some network file systems
-        return True
-    return True
 
 
 def _fields(contents: Any, name: str) -> dict[str, Any]:
