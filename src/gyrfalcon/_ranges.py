@@ -5,7 +5,69 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
+
+
+def power_of_two(X: NDArray[Any]) -> float:
+    """What to divide numbers by so that the largest is near 1, without a change in any bit of a mantissa.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon._ranges import power_of_two
+    >>> power_of_two(np.array([3.0, -5.0]))
+    4.0
+    """
+    return float(np.ldexp(1.0, np.frexp(_largest(X))[1] - 1))
+
+
+def _largest(X: NDArray[Any]) -> float:
+    return max(float(X.max()), -float(X.min())) if X.size else 0.0
+
+
+def check_range(X: NDArray[Any], dtype: DTypeLike, name: str, *, too_small: bool = True) -> None:
+    """Refuse numbers of which the largest becomes infinite in `dtype`, or (`too_small`) loses digits there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon._ranges import check_range
+    >>> check_range(np.array([1.0, -1e40]), np.float32, "y")
+    Traceback (most recent call last):
+    ValueError: y holds 1e+40, too large for float32: rescale or use dtype="float64"
+    """
+    info, largest = np.finfo(np.dtype(dtype)), _largest(X)
+    if largest > float(info.max):
+        raise ValueError(f'{name} holds {largest:.3g}, too large for {info.dtype}: rescale or use dtype="float64"')
+    if too_small and 0 < largest < float(info.tiny):
+        wider = "" if info.dtype == np.float64 else ' or use dtype="float64"'
+        raise ValueError(
+            f"{name} holds no number larger than {largest:.3g}, too small for {info.dtype}: rescale{wider}"
+        )
+
+
+def check_squares(y: NDArray[Any], dtype: DTypeLike, name: str) -> None:
+    """Refuse numbers whose squares leave the range of `dtype`; a few may be far larger than the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon._ranges import check_squares
+    >>> check_squares(np.array([1.0, 1e20, 2.0]), np.float32, "y")
+    >>> check_squares(np.array([1e155, 2e155]), np.float64, "y")
+    Traceback (most recent call last):
+    ValueError: y holds 2e+155, and losses other than the squared one take squares, too large for float64: rescale y
+    """
+    info, largest = np.finfo(np.dtype(dtype)), _largest(y)
+    squares = "losses other than the squared one take squares"
+    # a loss of an outlier is linear in it
+    if largest * (float(np.median(np.abs(y))) / float(info.max)) > float(info.eps):
+        raise ValueError(f"{name} holds {largest:.3g}, and {squares}, too large for {info.dtype}: rescale {name}")
+    if 0 < largest < float(info.tiny / info.eps) ** 0.5:
+        raise ValueError(
+            f"{name} holds no number larger than {largest:.3g}, and {squares}, too small for {info.dtype}: "
+            f"rescale {name}"
+        )
 
 
 def check_kernel_scale(scale: float, dtype: DTypeLike, *, power: float = 1.5, kernel: Any = "the kernel") -> None:

@@ -27,6 +27,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, clone
 
 from . import _sparse
+from ._ranges import power_of_two
 from .feature_maps import FeatureMap, directions
 from .persistence import register
 
@@ -63,13 +64,13 @@ def _finite(name: str, value: Any) -> float:
     return float(value)
 
 
-def _total_variance(X: Any) -> float:
-    """Sum of the features' variances; 1 where the rows do not vary at all."""
-    if sp.issparse(X):
-        total = _sparse.total_variance(X)
-    else:
-        total = float(np.var(np.asarray(X, dtype=np.float64), axis=0).sum())
-    return total if total > 0 else 1.0
+def _total_deviation(X: Any) -> float:
+    """Root of the sum of the features' variances, whatever their size; 1 where the rows do not vary at all."""
+    if not sp.issparse(X):
+        X = np.asarray(X, dtype=np.float64)
+    unit = power_of_two(X.data if sp.issparse(X) else X)
+    total = _sparse.total_variance(X / unit) if sp.issparse(X) else float(np.var(X / unit, axis=0).sum())
+    return unit * float(np.sqrt(total)) if total > 0 else 1.0
 
 
 class Kernel(BaseEstimator):  # type: ignore[misc]
@@ -121,7 +122,11 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
         )
 
     def diag(self, X: Array) -> Array:
-        """k(x, x) for each row of `X`."""
+        """k(x, x) for each row of `X`; infinite where it overflows."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._diag(X)
+
+    def _diag(self, X: Array) -> Array:
         zeros = np.zeros(X.shape[0])
         if self.geometry == "distance":
             return self.profile(zeros)
@@ -216,7 +221,7 @@ class Stationary(Kernel):
         if isinstance(scale, str):
             if scale != "scale":
                 raise ValueError(f'length_scale={scale!r} must be "scale", a positive number, or one for each feature')
-            kernel.length_scale = float(np.sqrt(_total_variance(X) / 2))
+            kernel.length_scale = _total_deviation(X) / float(np.sqrt(2))
             return kernel
         values = np.asarray(scale)
         if values.dtype.kind not in "fiu" or values.ndim > 1 or not (np.isfinite(values) & (values > 0)).all():
@@ -429,7 +434,14 @@ class _Affine(Kernel):
         if isinstance(self.gamma, str):
             if self.gamma != "scale":
                 raise ValueError(f'gamma={self.gamma!r} must be "scale" or a positive number')
-            kernel.gamma = 1.0 / _total_variance(X)
+            deviation = _total_deviation(X)
+            with np.errstate(over="ignore"):
+                kernel.gamma = float(np.float64(1 / deviation) ** 2)
+            if not np.finfo(np.float64).tiny <= kernel.gamma < np.inf:
+                raise ValueError(
+                    f'gamma="scale" is 1 / {deviation:.3g}^2, from the variances of the features, which is too small '
+                    "or too large a number: rescale the features"
+                )
         else:
             _positive("gamma", self.gamma)
         return kernel

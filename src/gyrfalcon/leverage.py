@@ -188,8 +188,7 @@ class Scoring:
 
     def diagonal(self, points: Any) -> Array:
         """k(x, x) of points, all finite."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            diagonal = np.asarray(self.kernel.diag(points), dtype=np.float64)
+        diagonal = np.asarray(self.kernel.diag(points), dtype=np.float64)
         if not np.isfinite(diagonal).all():
             raise ValueError(
                 f"{self.kernel!r} gave values that are not finite: check its parameters, and rescale the features"

@@ -407,7 +407,9 @@ def _robust_deviation(y: Array, weight: Array | None) -> Any:
     y = y.astype(np.float64)
     distance = np.abs(y - _quantiles(y, 0.5, weight))
     deviation = _quantiles(distance, 0.5, weight) / _QUARTILE
-    for otherwise in (np.sqrt(np.average(np.square(distance), axis=0, weights=weight)), 1e-3 * np.abs(y).max(axis=0)):
+    with np.errstate(over="ignore"):  # such y are refused, with their size
+        plain = np.sqrt(np.average(np.square(distance), axis=0, weights=weight))
+    for otherwise in (plain, 1e-3 * np.abs(y).max(axis=0)):
         deviation = np.where(deviation > 0, deviation, otherwise)
     deviation = np.where(deviation > 0, deviation, 1e-3)
     return float(deviation[0]) if (deviation == deviation[0]).all() else deviation

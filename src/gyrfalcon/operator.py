@@ -408,7 +408,8 @@ class KernelOperator:
         columns = np.asarray(V)
         if columns.dtype.kind not in "fiub":
             raise ValueError(f"{name} is of type {columns.dtype}: it must hold real numbers")
-        columns = columns.astype(self.dtype, copy=False)
+        with np.errstate(over="ignore"):  # a product with infinity is refused
+            columns = columns.astype(self.dtype, copy=False)
         if columns.ndim not in (1, 2) or len(columns) != length:
             raise ValueError(f"{name} has shape {columns.shape}: it must be ({length},) or ({length}, k)")
         if columns.ndim == 1:

@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._ranges import check_kernel_scale
 from ._threads import effective_n_jobs, ordered_map, single_threaded_blas
 from .feature_maps import FeatureMap
 from .kernels import CallableKernel, Kernel, as_kernel
@@ -131,13 +132,16 @@ def normal_equations(
 
         def add(pair: tuple[slice, slice], F: Vectors = F, Y: Vectors = Y) -> None:
             left, right = pair
-            G[left, right] += F[:, left].T @ F[:, right]
-            if left is right:
-                c[left] += F[:, left].T @ Y
+            with np.errstate(over="ignore", invalid="ignore"):  # found below
+                G[left, right] += F[:, left].T @ F[:, right]
+                if left is right:
+                    c[left] += F[:, left].T @ Y
 
         with single_threaded_blas():
             for _ in ordered_map(add, pairs, n_threads):
                 pass
+    squares = float(G.trace()) / operator.shape[0]  # of a row's features: k(x, x), on average
+    check_kernel_scale(squares if squares or not c.any() else 5e-324, np.float64, power=1)
     for left, right in pairs:
         G[right, left] = G[left, right].T
     return G, c

@@ -8,16 +8,22 @@ from functools import partial
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
 from gyrfalcon import (
+    DivideAndConquerRegressor,
+    EigenProRegressor,
+    ExactRegressor,
     FalkonClassifier,
     FalkonRegressor,
     NystromRegressor,
     NytroRegressor,
+    RandomFeaturesClassifier,
+    RandomFeaturesRegressor,
     leverage_scores,
 )
-from gyrfalcon.kernels import Linear
+from gyrfalcon.kernels import Gaussian, Laplacian, Linear, Polynomial
 from gyrfalcon.preconditioner import Preconditioner
 from gyrfalcon.preconditioner._triangles import growing
 
@@ -117,3 +123,109 @@ def test_weights_for_which_the_preconditioner_is_not_finite():
     preconditioner = Preconditioner(gram, 1e-6, n=10)
     with pytest.raises(ValueError, match="not finite in float32: rescale the features"):
         preconditioner.update(1e-6, np.full(3, 1e30))
+
+
+# ---- every estimator, loss and selector, at every size ---------------------------------------------------------------
+
+OTHERS = {
+    "exact": ExactRegressor,
+    "exact, least squares": partial(ExactRegressor, method="least_squares"),
+    "exact, early stopping": partial(ExactRegressor, method="early_stopping"),
+    "divide and conquer": partial(DivideAndConquerRegressor, n_partitions=2, random_state=0),
+    "eigenpro": partial(EigenProRegressor, random_state=0),
+    "random features": partial(RandomFeaturesRegressor, n_components=20, random_state=0),
+    "random features classifier": partial(RandomFeaturesClassifier, n_components=20, random_state=0),
+    **{
+        f"centers {name}": partial(FalkonRegressor, centers=name, n_centers=5, random_state=0)
+        for name in ("leverage", "bless", "rpcholesky", "kmeans++")
+    },
+    **{
+        f"loss {name}": partial(FalkonRegressor, loss=name, n_centers=5, random_state=0)
+        for name in ("quantile", "poisson")
+    },
+    "sgd": partial(NystromRegressor, solver="sgd", n_centers=5, random_state=0, max_iter=5),
+    "early stopping": partial(FalkonRegressor, n_centers=5, early_stopping=True, random_state=0),
+}
+EVERY = {**ON_CENTERS, **OTHERS}
+SIZES = [1e-160, 1e-40, 1e40, 1e100, 1e155]
+# a magnitude, and what to do about it
+CLEAR = re.compile(
+    r"(values of .* are about|[Xy] holds|gamma=\"scale\" is 1 /|gave values that are not finite|is not finite in|"
+    r"leaves the range of).*(rescale|scaled|the scale of the rows)"
+)
+
+
+def clear_or_right(make, X, y, kernel, dtype):
+    """Fit and predict: finite predictions or a clear error; warnings are errors here."""
+    classifies = getattr(make, "func", make) in (FalkonClassifier, RandomFeaturesClassifier)
+    model, message = make(kernel, dtype=dtype), None
+    try:
+        assert np.isfinite(model.fit(X, y > np.median(y) if classifies else y).predict(X)).all()
+    except ValueError as error:
+        message = str(error)
+    assert message is None or CLEAR.search(message), message
+
+
+@DTYPES
+@pytest.mark.parametrize("name", EVERY)
+def test_features_of_any_size(name, dtype):
+    X, y = data(40)
+    kernels = [Linear(), Gaussian(), Gaussian(1.0)]
+    if not name.startswith("random"):  # there are no random features of polynomials
+        kernels += [Polynomial(), Polynomial(gamma=1.0)]
+    for kernel in kernels:
+        for size in SIZES:
+            clear_or_right(EVERY[name], X * size, np.abs(y), kernel, dtype)
+
+
+@DTYPES
+@pytest.mark.parametrize("name", sorted(EVERY.keys() - {"classifier", "logistic", "random features classifier"}))
+@pytest.mark.filterwarnings("ignore:.*Newton steps were not enough")  # Poisson's loss of counts of 1e40
+def test_targets_of_any_size(name, dtype):
+    X, y = data(40)
+    for size in SIZES:
+        clear_or_right(EVERY[name], X, np.abs(y) * size, Gaussian(), dtype)
+
+
+@pytest.mark.parametrize("size", [2.0**-500, 2.0**500])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_scale_is_worked_out_whatever_the_size_of_the_features(size, weighted, sparse):
+    """Squares of these features are neither 0 nor infinity, but nothing is left of their fourth power."""
+    X, y = data()
+    weight = np.arange(1.0, 61) if weighted else None
+    rows = sp.csr_array if sparse else np.asarray
+    for kernel in (Gaussian(), Laplacian()):
+        model = FalkonRegressor(kernel, n_centers=10, random_state=0)
+        expected = model.fit(rows(X), y, sample_weight=weight).kernel_.length_scale
+        found = model.fit(rows(X * size), y, sample_weight=weight).kernel_.length_scale
+        assert found == pytest.approx(expected * size, rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [2.0**-530, 2.0**530])
+def test_scale_where_squares_leave_the_range(size):
+    X, y = data()
+    expected = FalkonRegressor(Gaussian(), n_centers=10, random_state=0).fit(X, y)
+    model = FalkonRegressor(Gaussian(), n_centers=10, random_state=0).fit(X * size, y)
+    assert model.kernel_.length_scale == pytest.approx(expected.kernel_.length_scale * size, rel=1e-12)
+    assert_allclose(model.predict(X * size), expected.predict(X), atol=1e-8)
+    with pytest.raises(ValueError, match=r'gamma="scale" is 1 / \S+\^2, .*: rescale the features'):
+        FalkonRegressor(Polynomial(), n_centers=10).fit(X * size, y)
+
+
+def test_an_outlier_does_not_make_targets_too_large():
+    """Losses are there for outliers, so one of them is no reason to refuse the rest."""
+    X, y = data()
+    expected = FalkonRegressor(loss="huber", n_centers=20, dtype="float32", random_state=0).fit(X, y)
+    y = y.copy()
+    y[7] = 1e18
+    model = FalkonRegressor(loss="huber", n_centers=20, dtype="float32", random_state=0).fit(X, y)
+    others = np.arange(len(y)) != 7
+    errors = [np.median(np.abs(m.predict(X) - y)[others]) for m in (model, expected)]
+    assert errors[0] < 2 * errors[1] + 0.1
+
+
+def test_rows_to_predict_for_may_be_too_small():
+    X, y = data()
+    model = FalkonRegressor(Linear() + 1.0, n_centers=10, dtype="float32", random_state=0).fit(X, y)
+    assert_allclose(model.predict(X * 1e-160), model.predict(np.zeros_like(X)))

@@ -165,7 +165,8 @@ class NativeTiles(FusedTiles):
             # distances do not see a common offset, but their rounding does: center on the centers' mean
             shift = centers.mean(axis=0, dtype=np.float64).astype(dtype).astype(np.float64)
             scale *= np.sqrt(profile.unit)
-            spread = 0.5 * profile.gain * np.square((centers - shift) * scale).sum(axis=1)
+            with np.errstate(over="ignore"):  # infinite is far
+                spread = 0.5 * profile.gain * np.square((centers - shift) * scale).sum(axis=1)
             far = spread.mean() > _LARGEST_EXPANSION or spread.max() > _FARTHEST_EXPANSION
             difference = bool(not kernel.smooth or far)
             if difference:

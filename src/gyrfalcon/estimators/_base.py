@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from .._ranges import check_range, power_of_two
 from ..callbacks import CallbackList, NoImprovement
 from ..checkpoints import Journal, Progress
 from ..display import progress_callback
@@ -128,6 +129,7 @@ class Estimator(HasKernel, SaveMixin, TakesRows):
     ) -> Problem:
         """Rows and targets for training, and for validation if there is any: given, or held out."""
         dtype, held_weight = self._tile_dtype(rows), None
+        check_range(targets, dtype, "y")  # which predictions could not be
         if validation is None and self._holds_out:
             counting = np.arange(rows.shape[0]) if weight is None else np.flatnonzero(weight)
             train, test = self._split(counting, stratify, random_state)
@@ -373,12 +375,15 @@ def _spread(points: Any, weight: Array) -> Any:
     if scipy.sparse.issparse(points):
         columns, at = np.unique(points.indices, return_inverse=True)
         each = np.repeat(share, np.diff(points.indptr))
-        mean = np.bincount(at, each * points.data, minlength=len(columns))
-        variance = np.bincount(at, each * np.square(points.data, dtype=np.float64), minlength=len(columns)) - mean**2
+        unit = power_of_two(points.data)  # for the sake of squares
+        values = points.data.astype(np.float64) / unit
+        mean = np.bincount(at, each * values, minlength=len(columns))
+        variance = np.bincount(at, each * np.square(values), minlength=len(columns)) - mean**2
         deviation = np.sqrt(np.maximum(variance, 0.0))
-        data = np.concatenate([mean - deviation, mean + deviation])
+        data = unit * np.concatenate([mean - deviation, mean + deviation])
         starts = np.arange(3) * len(columns)
         return scipy.sparse.csr_array((data, np.tile(columns, 2), starts), shape=(2, points.shape[1]))
-    mean = share @ points.astype(np.float64)
-    deviation = np.sqrt(share @ np.square(points - mean))
-    return np.stack([mean - deviation, mean + deviation])
+    unit = power_of_two(points)  # for the sake of squares
+    mean = share @ (points / unit).astype(np.float64)
+    deviation = np.sqrt(share @ np.square(points / unit - mean))
+    return unit * np.stack([mean - deviation, mean + deviation])

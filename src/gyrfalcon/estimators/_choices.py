@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .._ranges import check_kernel_scale
 from ..callbacks import NoImprovement
 from ..kernels import Kernel
 from ..operator import KernelOperator, make_operator
@@ -172,6 +173,7 @@ def safe_step(kernel: Kernel, rows: Rows, weight: Array | None = None) -> float:
             diagonal = diagonal * weight[start : start + block.shape[0]]
         largest = max(largest, float(diagonal.max()))
         start += block.shape[0]
+    check_kernel_scale(largest, rows.dtype, kernel=repr(kernel))
     return 1 / largest if largest > 0 else 1.0
 
 

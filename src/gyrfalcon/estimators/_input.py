@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
 from .._memory import format_bytes, require
+from .._ranges import check_range
 from ..sources import ArrayRows, Rows, adopt, as_rows, converted, feature_names, is_dask, is_sparse, mapped
 from ..sources.base import stack
 from ..sources.scaling import Standardize, moments
@@ -51,7 +52,7 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]
         source = self._source(X)
         if source is None:
             X, y = validate_data(self, X, y, accept_sparse=self._accepts, dtype=[np.float64, np.float32], **checks)
-            return self._in_memory(X), y
+            return self._in_memory(X, training=True), y
         self._check_features(source, reset=True)
         rows = self._readable(source)
         if y is None:
@@ -118,13 +119,12 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]
             return None
         return adopt(X)
 
-    def _in_memory(self, X: Array, name: str = "X") -> Rows:
-        """Checked arrays and CSR matrices."""
+    def _in_memory(self, X: Array, name: str = "X", *, training: bool = False) -> Rows:
+        """Checked arrays and CSR matrices; beside rows that were learnt from, others may be as good as 0."""
         float32 = not (isinstance(self.dtype, str) and self.dtype == "auto") and np.dtype(self.dtype) == np.float32
-        if float32 and not self.scale and X.dtype != np.float32 and X.size:
-            largest = max(-float(X.min()), float(X.max()))
-            if largest > float(np.finfo(np.float32).max):
-                raise ValueError(f'{name} holds {largest:.3g}, too large for float32: rescale or use dtype="float64"')
+        if float32 and not self.scale and X.dtype != np.float32:
+            stored: Any = X.data if scipy.sparse.issparse(X) else X
+            check_range(stored, np.float32, name, too_small=training)
         return as_rows(X)
 
     def _readable(self, source: Rows) -> Rows:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._memory import format_bytes, limit_of, parse_memory, require
+from .._ranges import check_kernel_scale
 from ..operator import KernelOperator
 from ..persistence import register
 from ..solvers import ExactPath, exact_ridge, kernel_descent
@@ -310,8 +311,9 @@ def _mean_one(weight: Array) -> Array:
 
 def _least_penalty(operator: KernelOperator, dtype: Any = None) -> float:
     """The smallest penalty that means something at a precision: by default that in which predictions are made."""
-    diagonal = np.maximum(operator.kernel.diag(operator.centers), 0.0)
-    return float(diagonal.mean()) * float(np.finfo(operator.dtype if dtype is None else dtype).eps) / 8
+    mean = float(np.maximum(operator.kernel.diag(operator.centers), 0.0).mean())
+    check_kernel_scale(mean, operator.dtype, power=1, kernel=repr(operator.kernel))
+    return mean * float(np.finfo(operator.dtype if dtype is None else dtype).eps) / 8
 
 
 def _ridge(operator: KernelOperator, y: Array, penalty: float, weight: Array | None, remedy: str) -> Array:

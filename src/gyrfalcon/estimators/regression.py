@@ -12,6 +12,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array
 
+from .._ranges import check_squares
 from ..losses import Loss, Poisson, Quantile, Squared, as_loss
 from ..persistence import register
 from ._base import Estimator
@@ -71,6 +72,8 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[m
             weight = self._check_weight(sample_weight, rows)
             targets = self._make_targets(_as_columns(y, "y"), "y")
             loss = self._make_loss(targets, weight)
+            if loss is not None and type(loss) is not Squared:
+                check_squares(targets, self._tile_dtype(rows), "y")
             held = self._check_validation(X_val, y_val)
             held_targets = None
             if held is not None:

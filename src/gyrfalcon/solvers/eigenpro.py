@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from sklearn.utils import check_random_state
 
+from gyrfalcon._ranges import check_kernel_scale
 from gyrfalcon.operator import KernelOperator
 from gyrfalcon.solvers.base import Iterate, Vectors
 from gyrfalcon.solvers.gradient import Step
@@ -136,6 +137,7 @@ def top_eigensystem(
     subsample = KernelOperator(kernel, rows, rows.take(indices), n_jobs=n_jobs, memory_budget=0)
     gram = subsample.centers_gram(np.float64)
     diagonal = gram.diagonal().copy()
+    check_kernel_scale(float(np.maximum(diagonal, 0).mean()), operator.dtype, power=2, kernel=repr(kernel))
     if not diagonal.max() > 0 and gram.any():
         raise ValueError(
             f"k(x, x) of {kernel!r} is {diagonal.max():g} or less at every row drawn: choose a positive semidefinite "

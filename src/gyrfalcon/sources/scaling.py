@@ -99,7 +99,10 @@ class Moments:
         bad = np.flatnonzero(~(np.isfinite(self.mean) & np.isfinite(self.squares)))
         if len(bad):
             which = bad[0] if names is None else repr(names[bad[0]])
-            raise ValueError(f"feature {which} has NaN, infinity, or numbers too large to scale: remove or impute them")
+            raise ValueError(
+                f"feature {which} has NaN, infinity, or numbers too large to scale, whose squares overflow: remove, "
+                "impute or rescale them"
+            )
         variance = np.maximum(self.squares, 0.0) / self.total
         # a constant feature has a variance of rounding only, even where blocks are put together
         varies = variance > np.square(32 * np.finfo(np.float64).eps * np.abs(self.mean))
