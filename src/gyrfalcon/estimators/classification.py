@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import partial, update_wrapper
 from numbers import Number
+from types import MethodType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -173,6 +175,24 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignor
         return float(super().score(*in_memory(X, y, sample_weight)))
 
 
+class IfProbable:
+    """A method of `FalkonClassifier` that is there only where the loss gives probabilities.
+
+    scikit-learn's `available_if` does the same, but its error says no more than that there is no such attribute, where
+    this one says what to do.
+    """
+
+    def __init__(self, method: Callable[[Any, Any], Any]) -> None:
+        self.method = method
+        update_wrapper(self, method)  # type: ignore[arg-type]
+
+    def __get__(self, model: Any, owner: type[Any] | None = None) -> Callable[..., Any]:
+        if model is None:
+            return self.method
+        model._check_probable()
+        return MethodType(self.method, model)
+
+
 @register
 @documented(
     loss=""""squared", "logistic" or Loss
@@ -255,31 +275,31 @@ class FalkonClassifier(Classification, FalkonBase):
         loss.check(targets)
         return loss.resolve(targets)
 
-    def _probabilistic(self) -> None:
-        loss = getattr(self, "loss_", None) or as_loss(self.loss)
+    def _check_probable(self) -> None:
+        """Raise AttributeError if the loss gives no probabilities."""
+        try:
+            loss = getattr(self, "loss_", None) or as_loss(self.loss)
+        except ValueError as error:  # of a loss that is none, which hasattr must survive
+            raise AttributeError(f"there are no probabilities: {error}") from error
         if not loss.probabilities:
             raise AttributeError(
                 f'{type(loss).__name__} gives no probabilities: use loss="logistic", or fit '
                 "sklearn.calibration.CalibratedClassifierCV with this classifier, which calibrates decision_function"
             )
 
-    @property
-    def predict_proba(self) -> Any:
-        """Probabilities of the classes, ``predict_proba(X)`` of shape (n, n_classes); rows sum to one.
-
-        Only where the loss gives any: for others, there is no such method.
-        """
-        self._probabilistic()
-        return self._predict_proba
-
-    @property
-    def predict_log_proba(self) -> Any:
-        """Logarithms of `predict_proba`, finite even where a probability rounds to zero."""
-        self._probabilistic()
-        return self._predict_log_proba
-
+    @IfProbable
     @lazily
-    def _predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any) -> Array:
+        """Predict the probabilities of the classes; only where the loss gives any, else there is no such method.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n, n_classes), whose rows sum to one; a Dask array for a Dask collection
+        """
         f = self._columns(X)
         if isinstance(self.loss_, Logistic | Softmax):
             return np.exp(_log_probabilities(self.loss_, f))
@@ -288,13 +308,24 @@ class FalkonClassifier(Classification, FalkonBase):
             return np.hstack([1 - p, p])
         return p / p.sum(axis=1, keepdims=True)
 
+    @IfProbable
     @lazily
-    def _predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: Any) -> Array:
+        """Predict the logarithms of `predict_proba`, finite even where a probability rounds to zero.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n, n_classes); a Dask array for a Dask collection
+        """
         f = self._columns(X)
         if isinstance(self.loss_, Logistic | Softmax):
             return _log_probabilities(self.loss_, f)
         with np.errstate(divide="ignore"):
-            return np.log(self._predict_proba(X))
+            return np.log(self.predict_proba(X))
 
     def _columns(self, X: Any) -> Array:
         f = self.decision_function(X)
