@@ -8,9 +8,10 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, make_classification
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss, mean_pinball_loss
+from sklearn.metrics import d2_pinball_score, log_loss, mean_pinball_loss, r2_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor, load
@@ -345,6 +346,73 @@ def test_quantiles(waves):
     assert one.shape == (1500,)
     assert mean_pinball_loss(y, one, alpha=0.95) == pytest.approx(mean_pinball_loss(y, p[:, 0], alpha=0.95), rel=0.01)
     assert regressor(loss="quantile", quantiles=[0.5]).fit(X, y).predict(X).shape == (1500, 1)
+
+
+def noisy_waves(waves, n=600):
+    X, signal, rng = waves
+    return X[:n], 10 + (signal + 0.5 * rng.standard_normal(len(X)))[:n]
+
+
+@pytest.mark.parametrize("levels", [0.9, [0.9], [0.95, 0.05, 0.5]])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_score_of_quantiles_is_their_mean_d2(waves, levels, weighted):
+    X, y = noisy_waves(waves)
+    weight = np.random.default_rng(1).uniform(0, 3, len(y)) if weighted else None
+    model = regressor(loss="quantile", quantiles=levels, penalty=1e-4).fit(X, y)
+    p = model.predict(X).reshape(len(y), -1)
+    each = [
+        d2_pinball_score(y, p[:, i], sample_weight=weight, alpha=level) for i, level in enumerate(np.atleast_1d(levels))
+    ]
+    assert model.score(X, y, sample_weight=weight) == pytest.approx(np.mean(each), rel=1e-12)
+    assert model.score(X, y.reshape(-1, 1), weight) == model.score(X, list(y), weight)
+    assert 0.2 < np.mean(each) < 1
+
+
+def test_score_of_quantiles_counts_a_weight_as_so_many_rows(waves):
+    X, y = noisy_waves(waves, 200)
+    times = np.random.default_rng(1).integers(0, 4, len(y))
+    model = regressor(loss="quantile", quantiles=[0.2, 0.7]).fit(X, y)
+    repeated = model.score(np.repeat(X, times, axis=0), np.repeat(y, times))
+    # where several constants are best, whichever is taken has the same loss
+    assert model.score(X, y, times) == pytest.approx(repeated, rel=1e-9)
+
+
+def test_score_of_constant_quantiles_is_nothing(waves):
+    X, y = noisy_waves(waves)
+    model = regressor(loss="quantile", quantiles=[0.1, 0.5], penalty=1e6).fit(X, y)
+    assert model.score(X, y) == pytest.approx(0.0, abs=0.02)
+
+
+def test_score_of_the_median_and_of_several_targets(waves):
+    X, y = noisy_waves(waves)
+    median = regressor(loss="quantile").fit(X, y)
+    assert median.score(X, y) == pytest.approx(d2_pinball_score(y, median.predict(X), alpha=0.5), rel=1e-12)
+    Y = np.column_stack([y, -3 * y])
+    both = regressor(loss=Quantile([0.2, 0.6])).fit(X, Y)
+    p = both.predict(X)
+    wanted = d2_pinball_score(Y[:, 0], p[:, 0], alpha=0.2) + d2_pinball_score(Y[:, 1], p[:, 1], alpha=0.6)
+    assert both.score(X, Y) == pytest.approx(wanted / 2, rel=1e-12)
+    # they are not quantiles of one y
+    with pytest.raises(ValueError, match=r"y has shape \(600,\), but predictions for X have shape \(600, 2\)"):
+        both.score(X, y)
+    with pytest.raises(ValueError, match=r"y has shape \(599,\)"):
+        median.score(X, y[1:])
+    with pytest.raises(NotFittedError):
+        regressor(loss="quantile").score(X, y)
+
+
+def test_searches_by_the_score_of_quantiles(waves):
+    X, y = noisy_waves(waves)
+    search = GridSearchCV(regressor(loss="quantile", quantiles=[0.1, 0.9]), {"penalty": [1e-4, 1e4]}, cv=3).fit(X, y)
+    assert search.best_params_ == {"penalty": 1e-4}
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_score_of_other_losses_is_r2(waves):
+    X, y = noisy_waves(waves)
+    for loss in ("squared", "huber", "poisson"):
+        model = regressor(loss=loss).fit(X, y)
+        assert model.score(X, y) == pytest.approx(r2_score(y, model.predict(X)), rel=1e-12)
 
 
 def test_quantiles_never_cross():

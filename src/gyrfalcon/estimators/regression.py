@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from .._ranges import check_squares
 from ..losses import Loss, Poisson, Quantile, Squared, as_loss
@@ -246,6 +246,43 @@ class FalkonRegressor(Regression, FalkonBase):
             return f
         columns = f.reshape(len(f), -1) + self.offset_.astype(f.dtype)
         return self.loss_.inverse_link(columns).reshape(f.shape)
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """How much of y the predictions explain; 1 is perfect, 0 is no better than a constant.
+
+        The coefficient of determination R^2; for quantiles D^2 instead, the share of the pinball loss of the best
+        constant that is saved (`sklearn.metrics.d2_pinball_score`), and of several quantiles its mean.
+
+        Parameters
+        ----------
+        X : as for `predict`
+        y : array of shape (n,) or (n, n_outputs)
+        sample_weight : array of shape (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        check_is_fitted(self)
+        loss = self.loss_
+        if not isinstance(loss, Quantile):
+            return super().score(X, y, sample_weight)
+        from sklearn.metrics import d2_pinball_score
+
+        rows, y, sample_weight = in_memory(X, y, sample_weight)
+        predictions = self.predict(rows)
+        columns, targets = predictions.reshape(len(predictions), -1), np.asarray(y)
+        targets = targets.reshape(len(targets), -1)
+        if loss.ordered and targets.shape[1] == 1:  # all levels are of the same y
+            targets = np.repeat(targets, columns.shape[1], axis=1)
+        if targets.shape != columns.shape:
+            raise ValueError(f"y has shape {np.shape(y)}, but predictions for X have shape {predictions.shape}")
+        levels = np.broadcast_to(loss.level, columns.shape[1])
+        each = [
+            d2_pinball_score(target, column, sample_weight=sample_weight, alpha=float(level))
+            for target, column, level in zip(targets.T, columns.T, levels, strict=True)
+        ]
+        return float(np.mean(each))
 
     def _check_loaded(self) -> None:
         super()._check_loaded()
