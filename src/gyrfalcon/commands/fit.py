@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         model.fit(data.X, y, data.weight, held.X, held.y)
     took = time.perf_counter() - began
-    model.target_names_ = np.array(arguments.target, dtype=object)
+    vars(model).update(target_names_=np.array(arguments.target, dtype=object))
     model.save(arguments.output)
     if not arguments.scale:
         _compare_scales(model, arguments)

@@ -88,6 +88,9 @@ class Estimator(HasKernel, SaveMixin, TakesRows):
         """Values of the learnt functions for new rows, of shape (n,) or (n, k)."""
         raise NotImplementedError
 
+    def _check_loaded(self) -> None:
+        """Raise ValueError if attributes that come from a model file do not fit together."""
+
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
 from .._memory import format_bytes, require
@@ -18,13 +17,14 @@ from ..sources import ArrayRows, Rows, adopt, as_rows, converted, feature_names,
 from ..sources.base import stack
 from ..sources.scaling import Standardize, moments
 from ..sources.sparse import warn_of_conversion
+from ._sklearn import BaseEstimator
 
 Array = NDArray[Any]
 
 _READ_ROWS = 65_536
 
 
-class TakesRows(BaseEstimator):  # type: ignore[misc]
+class TakesRows(BaseEstimator):
     """Checks input by scikit-learn's rules where it is in memory, and by the same rules block by block where not."""
 
     dtype: Any

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit, log_softmax
-from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -24,6 +23,7 @@ from ._falkon import FalkonBase
 from ._input import check_lengths, gathered, in_memory, lazily
 from ._newton import NEWTON_WORDS, mean_loss
 from ._parameters import documented, one_of, parameters
+from ._sklearn import ClassifierMixin
 
 Array = NDArray[Any]
 
@@ -35,7 +35,7 @@ class HasClassWeight:
     class_weight: Any = None
 
 
-class Classification(HasClassWeight, ClassifierMixin, Estimator):  # type: ignore[misc]
+class Classification(HasClassWeight, ClassifierMixin, Estimator):
     """What y means to a classifier: labels, as columns of +1 and -1 (or 1 and 0, where a loss couples the columns)."""
 
     classes_: Array

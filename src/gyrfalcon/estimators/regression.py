@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted
 
@@ -20,11 +19,12 @@ from ._falkon import FalkonBase
 from ._input import check_lengths, gathered, in_memory, lazily
 from ._newton import NEWTON_WORDS, mean_loss
 from ._parameters import documented, numbers, optional, parameters
+from ._sklearn import MultiOutputMixin, RegressorMixin
 
 Array = NDArray[Any]
 
 
-class Regression(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
+class Regression(MultiOutputMixin, RegressorMixin, Estimator):
     """What y means to a regressor: one or several columns of numbers."""
 
     @property

@@ -1,0 +1,40 @@
+"""scikit-learn's base classes, in a form that mypy understands.
+
+scikit-learn has no types. To mypy a class that derives from it derives from anything, so that any keyword of its
+constructor and any attribute would do, and no slip of a user's would be found.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+MYPY = False  # mypy takes it for true; other checkers read scikit-learn itself
+if MYPY:
+
+    class BaseEstimator:
+        """Parameters and tags."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+        def set_params(self, **params: Any) -> Self: ...
+        def get_metadata_routing(self) -> Any: ...
+        def set_fit_request(self, **requests: bool | str | None) -> Self: ...
+        def set_score_request(self, **requests: bool | str | None) -> Self: ...
+        def __sklearn_tags__(self) -> Any: ...
+
+    class ClassifierMixin:
+        """Accuracy."""
+
+        def score(self, X: Any, y: Any, sample_weight: Any = None) -> float: ...
+
+    class RegressorMixin:
+        """R^2."""
+
+        def score(self, X: Any, y: Any, sample_weight: Any = None) -> float: ...
+
+    class MultiOutputMixin:
+        """A tag."""
+
+else:
+    from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+
+__all__ = ["BaseEstimator", "ClassifierMixin", "MultiOutputMixin", "RegressorMixin"]

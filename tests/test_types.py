@@ -1,0 +1,72 @@
+"""What a type checker tells users of the installed package."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gyrfalcon
+
+# Each line that ends with "# error: ..." must have that error, and no other line may have any.
+PROGRAM = """\
+from typing import Any, assert_type
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gyrfalcon import EigenProRegressor, FalkonClassifier, FalkonRegressor, KernelOperator, RandomFeaturesClassifier
+from gyrfalcon.kernels import Gaussian
+from gyrfalcon.losses import Loss
+
+X, y = np.zeros((10, 2)), np.zeros(10)
+
+model = FalkonRegressor(Gaussian(0.5), n_centers=10, loss="quantile", quantiles=[0.1, 0.9])
+assert_type(model.fit(X, y), FalkonRegressor)
+assert_type(model.fit(X, y, sample_weight=y).set_params(penalty=1e-3), FalkonRegressor)
+assert_type(FalkonClassifier(multi_class="ovr").fit(X, y), FalkonClassifier)
+assert_type(RandomFeaturesClassifier(n_components=5).fit(X, y), RandomFeaturesClassifier)
+assert_type(EigenProRegressor().fit(X, y), EigenProRegressor)
+assert_type(model.score(X, y), float)
+assert_type(model.coef_, NDArray[Any])
+assert_type(model.loss_, Loss)
+assert_type(model.penalty, float)
+assert_type(model.n_centers, int | None)
+assert_type(KernelOperator(Gaussian(0.5), X, X).matmat(y), NDArray[Any])
+model.set_score_request(sample_weight=True).get_params(deep=False)["n_centers"]
+FalkonClassifier(loss="logistic").fit(X, y).predict_proba(X).sum()
+
+FalkonRegressor(n_center=10)  # error: call-arg
+FalkonClassifier(quantiles=0.5)  # error: call-arg
+EigenProRegressor(n_centers=10)  # error: call-arg
+FalkonRegressor(n_centers="ten")  # error: arg-type
+Gaussian(length=0.5)  # error: call-arg
+model.fit(X, y, sample_weights=y)  # error: call-arg
+model.fit(X)  # error: call-arg
+model.predictions(X)  # error: attr-defined
+model.predict(X, y)  # error: call-arg
+"""
+
+
+def test_the_package_says_that_it_is_typed():
+    assert Path(gyrfalcon.__file__).with_name("py.typed").is_file()
+
+
+def test_a_users_program(tmp_path):
+    pytest.importorskip("mypy")
+    if str(Path(gyrfalcon.__file__).parents[1]) not in sys.path:
+        pytest.skip("an editable install by an import hook, which mypy cannot follow")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "mypy", "--config-file=", "--cache-dir", str(tmp_path / "cache"), "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    found = re.findall(r"^program\.py:(\d+): error: .* +\[([\w-]+)\]$", done.stdout, flags=re.MULTILINE)
+    wanted = [
+        (str(number), line.rpartition("# error: ")[2])
+        for number, line in enumerate(PROGRAM.splitlines(), start=1)
+        if "# error: " in line
+    ]
+    assert found == wanted, done.stdout + done.stderr
+    assert len(found) == done.stdout.count("error: "), done.stdout
