@@ -381,9 +381,9 @@ def _readable(path: str, format: str, function: Callable[[], Result]) -> Result:
     """What the function gives; if it fails, an error that names the file."""
     try:
         return function()
-    except (ContentsError, ImportError, MemoryError):
+    except (ContentsError, ImportError):
         raise
-    except PermissionError as error:
+    except (PermissionError, MemoryError) as error:
         cannot_read(path, error)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path} does not exist") from error

@@ -131,7 +131,7 @@ class Part(ABC):
             for start, piece in pieces:
                 yield start, piece
                 count = start + len(piece)
-        except (ContentsError, ImportError, MemoryError):
+        except (ContentsError, ImportError):
             raise
         except Exception as error:
             self.check_unchanged()  # the better explanation
@@ -164,6 +164,10 @@ def cannot_read(path: str, error: Exception) -> NoReturn:
     """Raise an error that names the file: OSError for what the system says, ValueError for what is in the file."""
     if isinstance(error, PermissionError):
         raise PermissionError(f"{path} cannot be read: no permission") from error
+    if isinstance(error, MemoryError):
+        raise MemoryError(
+            f"{path} asks for more memory than there is: is it damaged, or written in too large pieces? ({error})"
+        ) from error
     kind = OSError if isinstance(error, OSError) else ValueError
     raise kind(f"{path} cannot be read, is it damaged or cut short? ({error})") from error
 

@@ -158,9 +158,11 @@ class ParquetPart(TablePart):
         with self._open(path) as file:
             groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
             self.types = _types(path, file.schema_arrow)
+            counts = [group.num_rows for group in groups]
+            if sum(counts) != file.metadata.num_rows or min(counts, default=0) < 0:
+                raise ValueError(f"it has {file.metadata.num_rows} rows, in groups of {_shortened(counts)}")
         self._group_bytes = max((group.total_byte_size for group in groups), default=0)
-        starts = np.concatenate([[0], np.cumsum([group.num_rows for group in groups], dtype=np.intp)])
-        super().__init__(path, starts, stamp, 0)
+        super().__init__(path, np.cumsum([0, *counts], dtype=np.intp), stamp, 0)
 
     def _open(self, path: str) -> Any:
         from pyarrow import parquet
@@ -178,6 +180,7 @@ class ParquetPart(TablePart):
             for group in range(len(self.starts) - 1) if groups is None else groups.tolist():
                 start = int(self.starts[group])
                 for batch in file.iter_batches(size, row_groups=[group], columns=list(columns), use_threads=False):
+                    batch.validate(full=True)  # text that is not UTF-8, indices beyond a dictionary
                     yield start, batch
                     start += batch.num_rows
 
@@ -193,7 +196,10 @@ class ArrowPart(TablePart):
         stamp = Stamp.of(path)
         with self._open(path, []) as reader:
             self.types = _types(path, reader.schema)
-        with self._open(path, [0]) as reader:  # one column is enough to count rows
+        # One column is enough to count rows, if it takes room in the file: others agree with any number of them.
+        kinds = [kind_of(type_) for type_ in self.types.values()]
+        counted = next((number for number, kind in enumerate(kinds) if kind != "other"), 0)
+        with self._open(path, [counted]) as reader:
             counts = [batch.num_rows for _, batch in self._numbered(reader, None)]
         super().__init__(path, np.cumsum([0, *counts], dtype=np.intp), stamp, 0)
 
@@ -211,6 +217,12 @@ class ArrowPart(TablePart):
             yield (ipc.open_file if magic == b"ARROW1" else ipc.open_stream)(file, options=options)
 
     def _numbered(self, reader: Any, groups: Indices | None) -> Iterator[tuple[int, Any]]:
+        """Batches that are what they say: pyarrow follows lengths and offsets of a file into whatever memory is there."""
+        for number, batch in self._unchecked(reader, groups):
+            batch.validate(full=True)
+            yield number, batch
+
+    def _unchecked(self, reader: Any, groups: Indices | None) -> Iterator[tuple[int, Any]]:
         if hasattr(reader, "get_batch"):
             for number in range(reader.num_record_batches) if groups is None else groups.tolist():
                 yield number, reader.get_batch(number)
@@ -366,9 +378,9 @@ class TableFiles:
         for path in paths:
             try:
                 self.parts.append(PARTS[format](path, **options))
-            except (ContentsError, ImportError, MemoryError):
+            except (ContentsError, ImportError):
                 raise
-            except PermissionError as error:
+            except (PermissionError, MemoryError) as error:
                 cannot_read(path, error)
             except Exception as error:
                 raise ValueError(
@@ -488,10 +500,15 @@ class TableFiles:
                     values = numbers(column) if kind_of(column.type) == "number" else labels(column)
                     out = whole.get(name)
                     if out is None:
-                        out = whole[name] = np.empty(n, dtype=values.dtype)
+                        out = whole[name] = np.empty(0, dtype=values.dtype)
                     elif out.dtype != values.dtype:  # true and false in one text file and numbers in another
                         out = whole[name] = out.astype(np.result_type(out, values))
-                    out[offset + start : offset + start + len(values)] = values
+                    end = offset + start + len(values)
+                    if end > offset + part.n_rows:
+                        raise ContentsError(f"{part.path} gave more rows than were found when it was opened")
+                    if end > len(out):  # as rows come: what a file says of their number may not be true
+                        out.resize(min(n, max(end, 2 * len(out))), refcheck=False)
+                    out[offset + start : end] = values
             offset += part.n_rows
         return [self._whole(name, whole[name]) for name in names]
 
