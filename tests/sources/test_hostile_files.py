@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import pickle
 import re
 import struct
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import zarr
+from numpy.testing import assert_array_equal
 from pyarrow import feather, ipc, parquet
 
 import gyrfalcon
@@ -152,3 +158,133 @@ def test_a_parquet_file_that_says_it_has_more_rows(tmp_path):
     in_groups.write_bytes(data + other + struct.pack("<i", len(other)) + b"PAR1")
     with pytest.raises(ValueError, match=rf"groups.parquet cannot be read .*it has {n - 1} rows, in groups of \[{n}\]"):
         gyrfalcon.open(in_groups)
+
+
+# ---- zarr ------------------------------------------------------------------------------------------------------------
+
+
+class Planted:
+    """What makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+V2 = {
+    "zarr_format": 2,
+    "shape": [4, 2],
+    "chunks": [4, 2],
+    "dtype": "<f8",
+    "order": "C",
+    "fill_value": 0.0,
+    "filters": None,
+    "compressor": None,
+}
+V3 = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [4, 2],
+    "data_type": "float64",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 2]}},
+    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    "fill_value": 0.0,
+    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+    "attributes": {},
+}
+SHARDS = {
+    "chunk_shape": [4, 2],
+    "codecs": [*V3["codecs"], {"name": "numcodecs.pickle", "configuration": {"protocol": 5}}],
+    "index_codecs": V3["codecs"],
+}
+HOSTILE = {
+    "filter": ({**V2, "filters": [{"id": "pickle", "protocol": 5}]}, "coded with 'pickle'"),
+    "compressor": ({**V2, "compressor": {"id": "pickle", "protocol": 5}}, "coded with 'pickle'"),
+    "objects": ({**V2, "dtype": "|O", "filters": [{"id": "pickle"}]}, "neither numbers nor text"),
+    "json": ({**V2, "dtype": "|O", "filters": [{"id": "json2"}]}, "neither numbers nor text"),
+    "words": ({**V2, "filters": [{"id": "vlen-utf8"}]}, "coded with 'vlen-utf8'"),
+    "record": ({**V2, "dtype": [["a", "|O"]], "filters": [{"id": "pickle"}]}, "neither numbers nor text"),
+    "nameless": ({**V2, "compressor": {}}, "coded with 'None'"),
+    "v3": ({**V3, "codecs": [*V3["codecs"], {"name": "numcodecs.pickle"}]}, "coded with 'pickle'"),
+    "v3 short": ({**V3, "codecs": ["bytes", "numcodecs.pickle"]}, "coded with 'pickle'"),
+    "v3 shards": ({**V3, "codecs": [{"name": "sharding_indexed", "configuration": SHARDS}]}, "coded with 'pickle'"),
+    "v3 text": ({**V3, "data_type": "string", "codecs": [{"name": "vlen-utf8"}]}, "neither numbers nor text"),
+}
+
+
+@pytest.mark.parametrize("where", ["X", "y", "both", "group"])
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_zarr_store_that_names_a_codec_of_objects(tmp_path, kind, where):
+    """As the rows, as the target, as rows that another description beside it says are harmless, and in a copy."""
+    document, reason = HOSTILE[kind]
+    planted = tmp_path / "planted"
+    payload = pickle.dumps(Planted(planted))
+    document = {**document, "fill_value": base64.b64encode(payload).decode()} if kind == "record" else document
+    store, name = tmp_path / "rows.zarr", "y" if where == "y" else "X"
+    for array, described in {"X": V2, "y": V2, name: document}.items():
+        (store / array / "c" / "0").mkdir(parents=True)
+        (store / array / "0.0").write_bytes(payload if described is document else VALUES[:4].tobytes())
+        (store / array / "c" / "0" / "0").write_bytes(payload)
+        metadata = ".zarray" if described["zarr_format"] == 2 else "zarr.json"
+        (store / array / metadata).write_text(json.dumps(described))
+    (store / ".zgroup").write_text('{"zarr_format": 2}')
+    if where == "both":
+        harmless, file = (V3, "zarr.json") if document["zarr_format"] == 2 else (V2, ".zarray")
+        (store / "X" / file).write_text(json.dumps(harmless))
+    if where == "group" and document["zarr_format"] == 2:
+        (store / "X" / ".zarray").write_text(json.dumps(V2))
+        (store / "X" / "0.0").write_bytes(VALUES[:4].tobytes())
+        contents = {".zgroup": {"zarr_format": 2}, "X/.zarray": document}
+        (store / ".zmetadata").write_text(json.dumps({"zarr_consolidated_format": 1, "metadata": contents}))
+        # a copy of what the arrays say is not what is believed
+        assert_array_equal(np.concatenate(list(gyrfalcon.open(store).X.blocks(2))), VALUES[:4])
+        assert not planted.exists()
+        return
+    with pytest.raises(ValueError, match=rf"rows\.zarr, '{name}' .*{re.escape(reason)}"):
+        _ = gyrfalcon.open(store, target="y").y
+    assert not planted.exists()
+
+
+def test_a_hostile_array_beside_others_is_not_touched(tmp_path):
+    """Arrays that are not asked for may be coded in any way."""
+    planted, store = tmp_path / "planted", tmp_path / "rows.zarr"
+    group = zarr.open_group(str(store), mode="w", zarr_format=2)
+    group["X"] = VALUES
+    (store / "names").mkdir()
+    fill_value = base64.b64encode(pickle.dumps(Planted(planted))).decode()
+    document = {**V2, "dtype": [["a", "|O"]], "filters": [{"id": "pickle"}], "fill_value": fill_value}
+    (store / "names" / ".zarray").write_text(json.dumps(document))
+    assert_array_equal(np.concatenate(list(gyrfalcon.open(store, features="X").X.blocks(100))), VALUES)
+    assert not planted.exists()
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zarr_stores_of_numbers_are_read_as_before(tmp_path, zarr_format):
+    group = zarr.open_group(str(tmp_path / "rows.zarr"), mode="w", zarr_format=zarr_format)
+    inner = group.create_group("inner")
+    inner.create_array("rows", shape=VALUES.shape, chunks=(7, 2), dtype="f4", compressors="auto")[:] = VALUES
+    group["y"] = np.arange(N, dtype=np.int16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zarr is not sure of how it writes text
+        group.create_array("words", data=LABELS)
+        data = gyrfalcon.open(tmp_path / "rows.zarr", target="words")
+        assert_array_equal(data.y, LABELS)
+    assert_array_equal(np.concatenate(list(data.X.blocks(99))), VALUES.astype(np.float32))
+    assert_array_equal(gyrfalcon.open(tmp_path / "rows.zarr", features="inner/rows", target="y").y, np.arange(N))
+    if zarr_format == 3:
+        group.create_array("shards", shape=VALUES.shape, chunks=(10, 2), shards=(100, 2), dtype="f8")[:] = VALUES
+        rows = gyrfalcon.open(tmp_path / "rows.zarr", features="shards").X
+        assert_array_equal(np.concatenate(list(rows.blocks(99))), VALUES)
+
+
+def test_zarr_metadata_that_are_none(tmp_path):
+    for text in ("[]", "{}", "nothing", '{"shape": [4, -2]}', "[" * 100_000, '{"shape": "ab", "dtype": "<f8"}'):
+        (tmp_path / "rows.zarr").mkdir(exist_ok=True)
+        (tmp_path / "rows.zarr" / ".zarray").write_text(text)
+        with pytest.raises(ValueError, match=r"rows\.zarr"):
+            gyrfalcon.open(tmp_path / "rows.zarr")
+    (tmp_path / "file.zarr").write_bytes(b"PK")
+    with pytest.raises(ValueError, match="is a file: a zarr store is a folder"):
+        gyrfalcon.open(tmp_path / "file.zarr")

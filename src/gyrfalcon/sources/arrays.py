@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from . import _zarr
 from .base import fingerprint
 from .stored import PIECE, ContentsError, Indices, Matrix, Part, Piece, Stamp, StoredRows, cannot_read
 
@@ -128,16 +129,14 @@ class ZarrPart(ArrayPart):
     def __init__(self, path: str, name: str) -> None:
         self.name = name
         stamp = Stamp.of(path)
-        with _arrays("zarr", path) as arrays:
-            array = arrays[name]
-            check_array(f"{path}, {name!r}", array.shape, array.dtype)
-            super().__init__(path, array.shape, array.dtype, array.chunks[0], stamp)
+        array = _zarr.open_array(path, name)
+        check_array(f"{path}, {name!r}", array.shape, array.dtype)
+        super().__init__(path, array.shape, array.dtype, array.chunks[0], stamp)
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[int, int], Array]]:
-        with _arrays("zarr", self.path) as arrays:
-            array = arrays[self.name]
-            yield lambda start, stop: np.asarray(array[start:stop])
+        array = _zarr.open_array(self.path, self.name)
+        yield lambda start, stop: np.asarray(array[start:stop])
 
 
 class OpenPart(ArrayPart):
@@ -299,11 +298,7 @@ class NamedArrays(ArrayFiles):
         return StoredRows(self.parts, None, self.parts[0].shape[1], dtype or tile_dtype(self.parts[0].stored))
 
     def _shapes(self, path: str) -> dict[str, tuple[int, ...]]:
-        def shapes() -> dict[str, tuple[int, ...]]:
-            with _arrays(self.format, path) as arrays:
-                return {name: array.shape for name, array in arrays.items()}
-
-        return _readable(path, self.format, shapes)
+        return _readable(path, self.format, partial(_SHAPES[self.format], path))
 
     def _find(self, name: Any, shapes: dict[str, tuple[int, ...]]) -> None:
         if name not in shapes:
@@ -332,10 +327,7 @@ class NamedArrays(ArrayFiles):
             part.check_unchanged()
 
             def whole(path: str = part.path) -> Array:
-                with _arrays(self.format, path) as arrays:
-                    if name not in arrays:
-                        raise ContentsError(f"{path} has no array {name!r}, which {self.paths[0]} has")
-                    array = arrays[name]
+                with _OPENED[self.format](path, name) as array:
                     text = self.format == "HDF5" and array.dtype.kind == "O"
                     return np.asarray(array.asstr()[()] if text else array[()])
 
@@ -344,28 +336,29 @@ class NamedArrays(ArrayFiles):
         return np.concatenate(found)
 
 
+def _hdf5_shapes(path: str) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    h5py = _h5py()
+    with h5py.File(path, "r") as file:
+        file.visititems(lambda name, item: found.update({name: item.shape}) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
 @contextmanager
-def _arrays(format: str, path: str) -> Iterator[dict[str, Any]]:
-    """The arrays of a file by their names; that of a store which is an array itself is called X."""
-    found: dict[str, Any] = {}
-    if format == "HDF5":
-        h5py = _h5py()
-        with h5py.File(path, "r") as file:
-            file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-            yield found
-        return
-    store = _zarr().open(path, mode="r")
+def _hdf5_array(path: str, name: str) -> Iterator[Any]:
+    with _h5py().File(path, "r") as file:
+        if name not in file:
+            raise ContentsError(f"{path} has no array {name!r}")
+        yield file[name]
 
-    def collect(group: Any, prefix: str) -> None:
-        found.update({prefix + name: array for name, array in group.arrays()})
-        for name, inner in group.groups():
-            collect(inner, f"{prefix}{name}/")
 
-    if hasattr(store, "arrays"):
-        collect(store, "")
-    else:
-        found["X"] = store
-    yield found
+@contextmanager
+def _zarr_array(path: str, name: str) -> Iterator[Any]:
+    yield _zarr.open_array(path, name)
+
+
+_SHAPES: dict[str, Callable[[str], dict[str, tuple[int, ...]]]] = {"HDF5": _hdf5_shapes, "zarr": _zarr.shapes}
+_OPENED: dict[str, Callable[[str, str], Any]] = {"HDF5": _hdf5_array, "zarr": _zarr_array}
 
 
 def _checked_values(what: str, values: Array, parts: Sequence[ArrayPart]) -> Array:
@@ -399,11 +392,3 @@ def _h5py() -> Any:
     except ImportError as error:
         raise ImportError('HDF5 files are read by h5py: pip install "gyrfalcon[files]"') from error
     return h5py
-
-
-def _zarr() -> Any:
-    try:
-        import zarr
-    except ImportError as error:
-        raise ImportError('zarr stores are read by zarr: pip install "gyrfalcon[files]"') from error
-    return zarr

@@ -217,7 +217,7 @@ class ArrowPart(TablePart):
             yield (ipc.open_file if magic == b"ARROW1" else ipc.open_stream)(file, options=options)
 
     def _numbered(self, reader: Any, groups: Indices | None) -> Iterator[tuple[int, Any]]:
-        """Batches that are what they say: pyarrow follows lengths and offsets of a file into whatever memory is there."""
+        """Batches that are what they say: pyarrow follows the lengths and offsets of a file to wherever they lead."""
         for number, batch in self._unchecked(reader, groups):
             batch.validate(full=True)
             yield number, batch

@@ -1,0 +1,138 @@
+"""Which arrays a zarr store has and how they are coded, read as JSON before zarr itself sees any of it.
+
+The metadata of a store choose the code that decodes its chunks. Among the codecs that zarr knows is pickle, which runs
+whatever a chunk tells it to, and zarr 2 decodes some fill values as soon as an array is opened. So arrays are opened
+one by one, after all that is said of them is known to be for numbers or text of fixed length.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .stored import ContentsError
+
+_FILES = ("zarr.json", ".zarray")  # formats 3 and 2; what only one of them says is checked as well
+_LONGEST = 1 << 25  # bytes of JSON: a group may hold a copy of all that is below it
+
+# They make bytes or numbers of bytes or numbers. Others make Python objects, or are unknown here.
+_CODECS = {
+    *("blosc", "bz2", "gzip", "lz4", "lzma", "pcodec", "zfpy", "zlib", "zstd"),
+    *("astype", "base64", "bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle"),
+    *("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"),
+    *("bytes", "sharding_indexed", "transpose"),
+}
+_TYPES = {
+    "bool",
+    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+    *("float16", "float32", "float64", "fixed_length_utf32", "null_terminated_bytes"),
+}
+
+
+def shapes(path: str) -> dict[str, tuple[int, ...]]:
+    """The shapes of a store's arrays by their names; that of a store which is an array itself is called X."""
+    return {name: _shape(documents[0]) for name, _, documents in _arrays(path)}
+
+
+def open_array(path: str, name: str) -> Any:
+    """An array of a store as zarr's, if all it says is for numbers or text of fixed length."""
+    for found, folder, documents in _arrays(path):
+        if found == name:
+            for document in documents:
+                _check(f"{path}, {name!r}", document)
+            return _zarr().open_array(_store(folder), mode="r")
+    raise ContentsError(f"{path} has no array {name!r}")
+
+
+def _arrays(path: str) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
+    """Each array: its name, its folder, and what the metadata there say. Folders of chunks are not searched."""
+    if not os.path.isdir(path):
+        raise ContentsError(f"{path} is a file: a zarr store is a folder, and one in an archive has to be unpacked")
+    for folder, folders, names in os.walk(path):
+        documents = [_document(os.path.join(folder, name)) for name in _FILES if name in names]
+        documents = [document for document in documents if document.get("node_type", "array") == "array"]
+        if documents:
+            folders.clear()
+            yield "X" if folder == path else os.path.relpath(folder, path).replace(os.sep, "/"), folder, documents
+        folders.sort()
+
+
+def _document(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        text = file.read(_LONGEST + 1)
+    document = json.loads(text) if len(text) <= _LONGEST else None
+    if not isinstance(document, dict):
+        raise ContentsError(f"{path} is not the metadata of a zarr array or group")
+    return document
+
+
+def _shape(document: dict[str, Any]) -> tuple[int, ...]:
+    shape = document["shape"]
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"{shape!r} is not the shape of an array")
+    return tuple(shape)
+
+
+def _check(what: str, document: dict[str, Any]) -> None:
+    stored = document.get("dtype", document.get("data_type"))
+    if not _is_plain(stored):
+        raise ContentsError(
+            f"{what} holds {stored!r}, which is neither numbers nor text of fixed length, and is not read: its values "
+            "could be anything. Write it as one of these"
+        )
+    for codec in _codecs(document):
+        if codec not in _CODECS:
+            raise ContentsError(
+                f"{what} is coded with {codec!r}, and only codecs of numbers are run ({', '.join(sorted(_CODECS))}): "
+                "others can make any object of what is in a file. Write it with one of these"
+            )
+
+
+def _is_plain(stored: Any) -> bool:
+    if isinstance(stored, dict):
+        stored = stored.get("name")
+    if not isinstance(stored, str):  # a list is a record
+        return False
+    if stored in _TYPES:
+        return True
+    try:
+        return np.dtype(stored).kind in "fiubUS"
+    except (TypeError, ValueError, SyntaxError):
+        return False
+
+
+def _codecs(node: Any) -> Iterator[str]:
+    """The names of all codecs, however deep: those of shards are inside another."""
+    if not isinstance(node, dict):
+        return
+    for key in ("compressor", "filters", "codecs", "index_codecs"):
+        listed = node.get(key)
+        for codec in listed if isinstance(listed, list) else [] if listed is None else [listed]:
+            name = codec.get("id", codec.get("name")) if isinstance(codec, dict) else codec
+            yield str(name).removeprefix("numcodecs.")
+            if isinstance(codec, dict):
+                yield from _codecs(codec)
+                yield from _codecs(codec.get("configuration"))
+
+
+def _store(folder: str) -> Any:
+    """Said outright, because zarr takes some names of folders for archives or addresses."""
+    try:
+        from zarr.storage import LocalStore
+    except ImportError:  # zarr 2
+        from zarr.storage import DirectoryStore  # type: ignore[attr-defined]
+
+        return DirectoryStore(folder)
+    return LocalStore(folder, read_only=True)
+
+
+def _zarr() -> Any:
+    try:
+        import zarr
+    except ImportError as error:
+        raise ImportError('zarr stores are read by zarr: pip install "gyrfalcon[files]"') from error
+    return zarr
