@@ -13,6 +13,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -21,6 +22,7 @@ from numpy.testing import assert_array_equal
 from pyarrow import feather, ipc, parquet
 
 import gyrfalcon
+from gyrfalcon.sources import adopt
 
 N = 500
 VALUES = np.random.default_rng(0).standard_normal((N, 2))
@@ -288,3 +290,112 @@ def test_zarr_metadata_that_are_none(tmp_path):
     (tmp_path / "file.zarr").write_bytes(b"PK")
     with pytest.raises(ValueError, match="is a file: a zarr store is a folder"):
         gyrfalcon.open(tmp_path / "file.zarr")
+
+
+# ---- npy and HDF5 ----------------------------------------------------------------------------------------------------
+
+
+def write_npy(path, shape, numbers=b""):
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        file.write(numbers)
+    return path
+
+
+def test_an_npy_file_of_a_shape_beyond_64_bits(tmp_path):
+    shapes = [(2**32, 2**32), (2**62, 4), (-4, 2), (2**62, 0), (10**30, 10**30)]
+    paths = [write_npy(tmp_path / f"{number}.npy", shape, bytes(64)) for number, shape in enumerate(shapes)]
+    for path in paths:
+        with pytest.raises(ValueError, match=path.name):
+            gyrfalcon.open(path)
+    for said in read_all(*paths):
+        assert re.match(r"(Contents|Value)Error FILE", said), said
+
+
+@pytest.mark.parametrize("shape", [(2**35,), (4,), (2**64 + N,)])
+def test_an_npy_file_of_targets_that_does_not_fit(tmp_path, shape):
+    path = write_npy(tmp_path / "rows.npy", (N, 2), VALUES.tobytes())
+    target = write_npy(tmp_path / "target.npy", shape, bytes(8 * N))
+    (said,) = read_all(path, target=str(target))
+    assert re.match(rf"ContentsError {target} (is cut short|has shape \(4,\), where one number for each)", said), said
+
+
+def test_hdf5_arrays_that_say_they_are_huge(tmp_path):
+    """Arrays that were never written to take no room in the file, whatever their shapes."""
+    path = tmp_path / "rows.h5"
+    with h5py.File(path, "w") as file:
+        file["X"] = VALUES
+        file.create_dataset("long", shape=(2**40,), dtype="f8", chunks=(1000,))
+        file.create_dataset("rows", shape=(2**40, 2), dtype="f8", chunks=(1000, 2))
+        file.create_dataset("wide", shape=(2, 2**45), dtype="f8", chunks=(1, 2**20))
+        file.create_dataset("nothing", data=h5py.Empty("f8"))
+    (said,) = read_all(path, features="X", target="long")
+    assert (
+        said
+        == f"ContentsError FILE, 'long' has shape (1099511627776,), where one number for each of the {N} rows is needed"
+    )
+    data = gyrfalcon.open(path, features="rows", target="long")
+    assert data.X.shape == (2**40, 2)
+    assert data.X.parts[0].starts.nbytes < 2**25
+    assert_array_equal(data.X.take(np.array([2**39, 5])), np.zeros((2, 2)))
+    with pytest.raises(MemoryError, match=r"rows\.h5, 'long' takes 8\.8 TB of memory, and .* are available"):
+        _ = data.y
+    with pytest.raises(MemoryError, match=r"rows\.h5: its 35184372088832 columns are read 1 rows at a time"):
+        gyrfalcon.open(path, features="wide")
+    for options in ({"features": "nothing"}, {"features": "X", "target": "nothing"}):
+        with pytest.raises(ValueError, match=r"rows\.h5, 'nothing'.* shape None"):
+            _ = gyrfalcon.open(path, **options).y
+
+
+def test_a_zarr_array_that_says_it_is_huge(tmp_path):
+    store = tmp_path / "rows.zarr"
+    for name, shape, chunks in [("X", [2**40, 2], [1, 2]), ("y", [2**40], [1000]), ("chunk", [2**40, 2], [2**40, 2])]:
+        (store / name).mkdir(parents=True)
+        (store / name / ".zarray").write_text(json.dumps({**V2, "shape": shape, "chunks": chunks}))
+    data = gyrfalcon.open(store, target="y")
+    assert data.X.parts[0].starts.nbytes < 2**25
+    with pytest.raises(MemoryError, match=r"rows\.zarr, 'y' takes 8\.8 TB of memory"):
+        _ = data.y
+    with pytest.raises(MemoryError, match=r"rows\.zarr: its 2 columns are read 1099511627776 rows at a time"):
+        gyrfalcon.open(store, features="chunk")
+
+
+def test_hdf5_arrays_that_are_in_other_files(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(VALUES.tobytes())
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["X"], file["y"] = VALUES, VALUES[:, 0]
+    path = tmp_path / "rows.h5"
+    with h5py.File(path, "w") as file:
+        file["mine"] = VALUES
+        file.create_dataset("raw", shape=(N, 2), dtype="f8", external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
+        file.create_dataset("raw y", shape=(N,), dtype="f8", external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
+        layout = h5py.VirtualLayout((N, 2), dtype="f8")
+        layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "X", shape=(N, 2))
+        file.create_virtual_dataset("virtual", layout)
+        file["linked"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "X")
+        file["group"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "/")
+        file["soft"] = h5py.SoftLink("raw")
+        assert_array_equal(file["raw"][:], VALUES)  # which is what must not happen
+    for features, reason in {
+        "raw": f"'raw' has its values in '{secret}': other files than the one given are not read",
+        "virtual": "'virtual' is a virtual dataset",
+        "linked": "has no array 'linked'",
+        "group/X": "has no array 'group/X'",
+        "soft": "has no array 'soft'",
+    }.items():
+        with pytest.raises(ValueError, match=rf"rows\.h5,? {reason}"):
+            gyrfalcon.open(path, features=features)
+    for target, reason in {"raw y": "has its values in", "group/y": "has no array"}.items():
+        with pytest.raises(ValueError, match=reason):
+            _ = gyrfalcon.open(path, features="mine", target=target).y
+    # a name that is an array in the first of several files
+    for features in ("X", "y"):
+        with h5py.File(tmp_path / "again.h5", "w") as file:
+            file["X"], file["y"] = VALUES, VALUES[:, 0]
+            del file[features]
+            file[features] = h5py.ExternalLink(str(tmp_path / "other.h5"), features)
+        with pytest.raises(ValueError, match=rf"again\.h5, '{features}' is a link"):
+            _ = gyrfalcon.open([tmp_path / "other.h5", tmp_path / "again.h5"], features="X", target="y").y
+    with h5py.File(path) as file:  # by who opens it
+        assert_array_equal(np.concatenate(list(adopt(file["raw"]).blocks(100))), VALUES)

@@ -6,6 +6,7 @@ memory of the process, and a mapped file that is cut short would end it.
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._memory import format_bytes, require
 from . import _zarr
 from .base import fingerprint
 from .stored import PIECE, ContentsError, Indices, Matrix, Part, Piece, Stamp, StoredRows, cannot_read
@@ -25,6 +27,7 @@ Array = NDArray[Any]
 Result = TypeVar("Result")
 
 _GROUP = 1 << 16  # bytes of rows that are read around a single row
+_MOST_GROUPS = 1 << 20  # however many rows an array says it has
 
 
 class ArrayPart(Part):
@@ -41,14 +44,18 @@ class ArrayPart(Part):
     """
 
     def __init__(self, path: str, shape: tuple[int, ...], dtype: Any, chunk: int | None, stamp: Stamp | None) -> None:
-        n, d = shape
+        n, d = map(int, shape)
         self.shape = (n, d)
         self.stored = np.dtype(dtype)
         row = max(1, d * self.stored.itemsize)
-        group = max(1, _GROUP // row) if chunk is None else chunk
+        group = max(1, _GROUP // row) if chunk is None else int(chunk)
+        group *= -(-n // (group * _MOST_GROUPS)) or 1
         self.step = max(1, PIECE // (row * group)) * group  # rows of a piece
+        size = min(self.step, n) * row
+        what = f"{path}: its {d} columns are read {min(self.step, n)} rows at a time, which takes {format_bytes(size)}"
+        require("auto", size, what, "write them in smaller chunks")
         starts = np.append(np.arange(0, n, group, dtype=np.intp), n) if n else np.zeros(1, dtype=np.intp)
-        super().__init__(path, starts, stamp, 2 * min(self.step, n) * row)
+        super().__init__(path, starts, stamp, 2 * size)
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[int, int], Array]]:
@@ -73,15 +80,8 @@ class NpyPart(ArrayPart):
 
     def __init__(self, path: str) -> None:
         stamp = Stamp.of(path)
-        with open(path, "rb") as file:
-            version = np.lib.format.read_magic(file)
-            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, self.fortran, dtype = header(file)
-            self.offset = file.tell()
+        shape, self.fortran, dtype, self.offset = _npy_header(path, stamp.size)
         check_array(path, shape, dtype)
-        expected = self.offset + int(np.prod(shape)) * dtype.itemsize
-        if stamp.size < expected:
-            raise ContentsError(f"{path} is cut short: it should have {expected} bytes and has {stamp.size}")
         super().__init__(path, shape, dtype, None, stamp)
 
     @contextmanager
@@ -105,21 +105,34 @@ class NpyPart(ArrayPart):
             yield rows
 
 
+def _npy_header(path: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, order and type of an array in a file of that many bytes, and where its numbers begin."""
+    with open(path, "rb") as file:
+        version = np.lib.format.read_magic(file)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = header(file)
+        offset = file.tell()
+    if any(length < 0 for length in shape):
+        raise ContentsError(f"{path} says its shape is {shape}")
+    expected = offset + math.prod(map(int, shape)) * dtype.itemsize
+    if size < expected:
+        raise ContentsError(f"{path} is cut short: it should have {expected} bytes and has {size}")
+    return shape, fortran, dtype, offset
+
+
 class Hdf5Part(ArrayPart):
     """A dataset of an HDF5 file."""
 
     def __init__(self, path: str, name: str) -> None:
         self.name = name
         stamp = Stamp.of(path)
-        with _h5py().File(path, "r") as file:
-            array = file[name]
+        with _hdf5_array(path, name) as array:
             check_array(f"{path}, {name!r}", array.shape, array.dtype)
             super().__init__(path, array.shape, array.dtype, array.chunks and array.chunks[0], stamp)
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[int, int], Array]]:
-        with _h5py().File(self.path, "r") as file:
-            array = file[self.name]
+        with _hdf5_array(self.path, self.name) as array:
             yield lambda start, stop: array[start:stop]
 
 
@@ -177,8 +190,10 @@ def adopt(X: Any) -> StoredRows | None:
 
 
 def check_array(what: str, shape: Sequence[int], dtype: Any) -> None:
-    if len(shape) != 2:
-        raise ContentsError(f"{what}: rows must be a 2-D array, not one of shape {tuple(shape)}")
+    if shape is None or len(shape) != 2:
+        raise ContentsError(f"{what}: rows must be a 2-D array, not one of shape {shape}")
+    if shape[1] == 0:
+        raise ContentsError(f"{what}: the array has no columns")
     if np.dtype(dtype).kind not in "fiub":
         raise ContentsError(f"{what}: rows of type {dtype} are not numbers: store them as float32 or float64")
 
@@ -268,7 +283,12 @@ class NpyFiles(ArrayFiles):
         return out
 
     def _other(self, path: str) -> Array:
-        return _checked_values(path, _readable(path, "npy", lambda: np.load(path, allow_pickle=False)), self.parts)
+        def whole() -> Array:
+            shape, _, _, _ = _npy_header(path, os.path.getsize(path))
+            _check_length(path, shape, self.parts)
+            return _as_text(np.load(path, allow_pickle=False))
+
+        return _readable(path, "npy", whole)
 
 
 class NamedArrays(ArrayFiles):
@@ -293,8 +313,6 @@ class NamedArrays(ArrayFiles):
         make = Hdf5Part if self.format == "HDF5" else ZarrPart
         self.parts = [_readable(path, self.format, partial(make, path, features)) for path in self.paths]
         self._check_alike()
-        if self.parts[0].shape[1] == 0:
-            raise ValueError(f"{self.parts[0].path}, {features!r}: the array has no columns")
         return StoredRows(self.parts, None, self.parts[0].shape[1], dtype or tile_dtype(self.parts[0].stored))
 
     def _shapes(self, path: str) -> dict[str, tuple[int, ...]]:
@@ -326,17 +344,22 @@ class NamedArrays(ArrayFiles):
         for part in self.parts:
             part.check_unchanged()
 
-            def whole(path: str = part.path) -> Array:
-                with _OPENED[self.format](path, name) as array:
+            def whole(part: ArrayPart = part) -> Array:
+                with _OPENED[self.format](part.path, name) as array:
+                    what = f"{part.path}, {name!r}"
+                    _check_length(what, array.shape, [part])
+                    size = math.prod(map(int, array.shape)) * array.dtype.itemsize
+                    require("auto", size, f"{what} takes {format_bytes(size)} of memory", "choose another array")
                     text = self.format == "HDF5" and array.dtype.kind == "O"
-                    return np.asarray(array.asstr()[()] if text else array[()])
+                    return _as_text(np.asarray(array.asstr()[()] if text else array[()]))
 
-            found.append(_checked_values(f"{part.path}, {name!r}", _readable(part.path, self.format, whole), [part]))
+            found.append(_readable(part.path, self.format, whole))
             part.check_unchanged()
         return np.concatenate(found)
 
 
 def _hdf5_shapes(path: str) -> dict[str, tuple[int, ...]]:
+    """The shapes of a file's arrays by their names; links to other files are left out."""
     found: dict[str, tuple[int, ...]] = {}
     h5py = _h5py()
     with h5py.File(path, "r") as file:
@@ -346,10 +369,29 @@ def _hdf5_shapes(path: str) -> dict[str, tuple[int, ...]]:
 
 @contextmanager
 def _hdf5_array(path: str, name: str) -> Iterator[Any]:
-    with _h5py().File(path, "r") as file:
-        if name not in file:
-            raise ContentsError(f"{path} has no array {name!r}")
-        yield file[name]
+    """An array whose numbers are in this very file: one can also name any other that the process may read."""
+    h5py = _h5py()
+    with h5py.File(path, "r") as file:
+        array = file
+        for step in name.split("/"):
+            link = array.get(step, getlink=True) if isinstance(array, h5py.Group) else None
+            if link is None:
+                raise ContentsError(f"{path} has no array {name!r}")
+            if not isinstance(link, h5py.HardLink):
+                raise ContentsError(f"{path}, {name!r} is a link: {_TO_READ}")
+            array = array[step]
+        if not isinstance(array, h5py.Dataset):
+            raise ContentsError(f"{path}, {name!r} is a group and not an array")
+        if array.external:
+            raise ContentsError(f"{path}, {name!r} has its values in {array.external[0][0]!r}: {_TO_READ}")
+        if array.is_virtual:
+            raise ContentsError(f"{path}, {name!r} is a virtual dataset, made of parts of others: {_TO_READ}")
+        yield array
+
+
+_TO_READ = (
+    "other files than the one given are not read. If you know who wrote it, open it with h5py and give the dataset"
+)
 
 
 @contextmanager
@@ -361,13 +403,14 @@ _SHAPES: dict[str, Callable[[str], dict[str, tuple[int, ...]]]] = {"HDF5": _hdf5
 _OPENED: dict[str, Callable[[str, str], Any]] = {"HDF5": _hdf5_array, "zarr": _zarr_array}
 
 
-def _checked_values(what: str, values: Array, parts: Sequence[ArrayPart]) -> Array:
+def _check_length(what: str, shape: Sequence[int] | None, parts: Sequence[ArrayPart]) -> None:
     n = sum(part.n_rows for part in parts)
-    if values.ndim not in (1, 2) or len(values) != n:
-        raise ContentsError(f"{what} has shape {values.shape}, where one number for each of the {n} rows is needed")
-    if values.dtype.kind in "SO":
-        values = values.astype(str)
-    return values
+    if shape is None or len(shape) not in (1, 2) or shape[0] != n:
+        raise ContentsError(f"{what} has shape {shape}, where one number for each of the {n} rows is needed")
+
+
+def _as_text(values: Array) -> Array:
+    return values.astype(str) if values.dtype.kind in "SO" else values
 
 
 def _readable(path: str, format: str, function: Callable[[], Result]) -> Result:
