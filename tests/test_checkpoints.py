@@ -137,8 +137,19 @@ def test_one_fit_at_a_time(tmp_path):
     model(tmp_path).fit(X, y)
 
 
+KILLED = """
+import os, signal, sys
+from gyrfalcon._atomic import replacing
+
+with replacing(sys.argv[1]) as partial:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def test_leftovers_are_cleared_and_other_files_are_not(tmp_path):
-    (tmp_path / f".{NAME}.0123456789abcdef.partial").write_text("half")
+    killed = [sys.executable, "-c", KILLED, str(tmp_path / NAME)]
+    subprocess.run(killed, env=os.environ | {"PYTHONPATH": str(Path(gyrfalcon.__file__).parents[1])}, check=False)
+    assert [name.endswith(".partial") for name in os.listdir(tmp_path)] == [True]
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / ".predictions.npy.0123456789abcdef.partial").write_text("of another process")
     model(tmp_path / "..." / "deep").fit(X, y)

@@ -16,13 +16,13 @@ which the native backend finds by their type. Kernels add and multiply: ``Gaussi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, clone
 
@@ -100,6 +100,40 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
     def scaling(self, n_features: int) -> Array:
         """What each feature is multiplied by before anything else; one number for all is best broadcast."""
         return np.broadcast_to(1.0, (n_features,))
+
+    def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
+        """Numbers that a backend holds in the precision `info` describes, by the parameter that they are made of."""
+        return {}
+
+    @property
+    def factor(self) -> float:
+        """The product of the constants that the kernel is multiplied with."""
+        return 1.0
+
+    def check_precision(self, dtype: DTypeLike) -> None:
+        """Raise ValueError if a parameter of the resolved kernel, or what is made of it, leaves the range of `dtype`.
+
+        Examples
+        --------
+        >>> from gyrfalcon.kernels import Gaussian
+        >>> Gaussian(1e-39).check_precision("float64")
+        >>> Gaussian(1e-39).check_precision("float32")
+        Traceback (most recent call last):
+        ValueError: Gaussian: length_scale=1e-39 leaves the range of float32: use dtype="float64", or another value...
+        """
+        info = np.finfo(np.dtype(dtype))
+        with np.errstate(all="ignore"):
+            constants = self.constants(info)
+        for name, numbers in constants.items():
+            size = np.abs(np.asarray(numbers, dtype=np.float64))
+            # profiles multiply with a few units
+            if not ((size == 0) | ((size >= info.tiny) & (size <= info.max / 8))).all():
+                value = self.get_params(deep=False).get(name, numbers)
+                remedy = "" if info.dtype == np.float64 else 'dtype="float64", or '
+                raise ValueError(
+                    f"{type(self).__name__}: {name}={value!r} leaves the range of {info.dtype}: use {remedy}another "
+                    "value and features that are scaled to it"
+                )
 
     def random_features(
         self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
@@ -234,6 +268,9 @@ class Stationary(Kernel):
         if isinstance(self.length_scale, str):
             raise ValueError(f"length_scale={self.length_scale!r} is not worked out yet: call resolve(X) first")
         return np.broadcast_to(1.0 / np.asarray(self.length_scale, dtype=np.float64), (n_features,))
+
+    def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
+        return {"length_scale": self.scaling(np.size(self.length_scale))}
 
     def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
         """`n` draws of 1 / sigma from the law that makes the kernel a mixture of Gaussians exp(-s / (2 sigma^2))."""
@@ -392,6 +429,10 @@ class RationalQuadratic(Stationary):
     def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
         return np.sqrt(random_state.gamma(self.alpha, 1 / self.alpha, n))
 
+    def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
+        # s / (2 alpha) must keep its digits
+        return {**super().constants(info), "alpha": (self.alpha, float(info.eps) / np.float64(self.alpha))}
+
 
 @register
 class Linear(Kernel):
@@ -445,6 +486,9 @@ class _Affine(Kernel):
         else:
             _positive("gamma", self.gamma)
         return kernel
+
+    def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
+        return {"gamma": self.gamma, "coef0": self.coef0}
 
     def _affine(self, s: Array) -> Array:
         if isinstance(self.gamma, str):
@@ -594,6 +638,13 @@ class Constant(Kernel):
     def profile(self, s: Array) -> Array:
         return np.full_like(s, self.value)
 
+    def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
+        return {"value": self.value}
+
+    @property
+    def factor(self) -> float:
+        return float(self.value)
+
     def random_features(
         self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
     ) -> FeatureMap:
@@ -618,6 +669,11 @@ class _Pair(Kernel):
 
     def resolve(self, X: Array) -> Kernel:
         return type(self)(self.k1.resolve(X), self.k2.resolve(X))
+
+    def check_precision(self, dtype: DTypeLike) -> None:
+        super().check_precision(dtype)
+        self.k1.check_precision(dtype)
+        self.k2.check_precision(dtype)
 
     def diag(self, X: Array) -> Array:
         return type(self).combine(self.k1.diag(X), self.k2.diag(X))
@@ -664,6 +720,15 @@ class Product(_Pair):
     """
 
     combine = np.multiply
+
+    def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
+        return {"factor": self.factor}
+
+    @property
+    def factor(self) -> float:
+        first, second = self.k1.factor, self.k2.factor
+        # 0 only if one of them is: what underflows must not look like it
+        return max(first * second, 5e-324) if first and second else 0.0
 
     def random_features(
         self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False

@@ -280,6 +280,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SaveMixi
         rows = self._rows(validate_data(self, X, dtype=[np.float64, np.float32]))
         random_state = check_random_state(self.random_state)
         kernel = as_kernel(self.kernel).resolve(rows.take(sample_of(rows, random_state)))
+        kernel.check_precision(rows.dtype)
         self.feature_map_ = kernel.random_features(int(n_components), rows.shape[1], random_state, self.orthogonal)
         self.kernel_ = kernel
         return self

@@ -63,4 +63,5 @@ def prepare(kernel: Kernel, centers: Any, backend: str = "auto") -> Tiles:
         backend = os.environ.get("GYRFALCON_BACKEND", "auto")
     if backend not in _BACKENDS:
         raise ValueError(f"backend={backend!r} is not known: use one of {', '.join(_BACKENDS)}")
+    kernel.check_precision(centers.dtype)
     return _BACKENDS[backend](kernel, centers)

@@ -136,6 +136,7 @@ class RandomFeaturesBase(HasResources, HasValidation, HasFeatureSolver, HasFeatu
         sample = sample_of(rows, random_state, weight)
         points = rows.take(sample)
         kernel = resolved(self.kernel, points, None if weight is None else weight[sample])
+        kernel.check_precision(rows.dtype)
         features = kernel.random_features(int(self.n_components), rows.shape[1], random_state, self.orthogonal)
         features = features.astype(rows.dtype)
         scale = powers_of_two(problem.targets)
