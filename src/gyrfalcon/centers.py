@@ -24,16 +24,18 @@ then within 2% of its final test error after 5 iterations, where D = 1 took more
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigvalsh, get_blas_funcs
+from scipy.linalg import eigvalsh, solve_triangular
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from ._memory import available_memory
+from ._threads import effective_n_jobs, ordered_map, single_threaded_blas
 from .kernels import Kernel, KernelFunction
 from .leverage import RandomState, Scoring, check_count, check_memory, no_scores
 from .operator import as_points
@@ -63,6 +65,7 @@ _SPECTRUM_ROWS = 2_000
 _LEAST_PENALTY = 1e-12  # of the largest k(x, x): below it, a float64 factorisation sees no penalty
 _ROUNDING = 1e-12  # of k(x, x): what remains of a row that is the same as a center
 _POOL = 20_000
+_COLUMNS = 2_048  # rows of the pool that RPCholesky eliminates centers from at once
 
 
 @dataclass(frozen=True)
@@ -384,12 +387,12 @@ def rp_cholesky(scoring: Scoring, pool: Any, M: int, block: int) -> Indices:
     Algorithm 2.2 of "Embrace rejection: kernel matrix approximation by accelerated randomly pivoted Cholesky"; a block
     of one is plain RPCholesky.
     """
-    gemm, trsm = get_blas_funcs(("gemm", "trsm"), dtype=np.float64)
-    random = scoring.random_state
+    random, n_threads = scoring.random_state, effective_n_jobs(scoring.n_jobs)
     operator = scoring.operator(pool)
     diagonal = np.maximum(scoring.diagonal(pool), 0.0)
     d = diagonal.copy()
     G = np.empty((M, len(d)))  # K[pool, pool] is about G'G
+    columns = [slice(start, start + _COLUMNS) for start in range(0, len(d), _COLUMNS)]
     chosen: list[int] = []
     while len(chosen) < M and d.any():
         i = len(chosen)
@@ -406,20 +409,26 @@ def rp_cholesky(scoring: Scoring, pool: Any, M: int, block: int) -> Indices:
             for at, K in blocks:
                 here = slice(*np.searchsorted(accepted, [at.start, at.stop]))
                 G[i:j][here] = K[accepted[here] - at.start]
-            # L^-1 (K[S, :] - G[:, S]' G), transposed and in place: temporaries of this size cost as much as products do
-            new = G.T[:, i:j]
-            if len(S) == 1:  # where gemm takes twice the time
-                G[i] -= G[:i, S[0]] @ G[:i]
-            elif i:
-                gemm(-1.0, G.T[:, :i], G[:i, S], beta=1.0, c=new, overwrite_c=True)
-            trsm(1.0, L, new, side=1, lower=1, trans_a=1, overwrite_b=True)
-            d -= np.einsum("ij,ij->j", G[i:j], G[i:j])
+            eliminate = partial(_eliminate, G[:i], G[i:j], G[:i, S], L, d)
+            with single_threaded_blas():
+                for _ in ordered_map(eliminate, columns, n_threads):
+                    pass
             chosen.extend(S.tolist())
         d[S] = d[exhausted] = 0.0
         d[d <= _ROUNDING * diagonal] = 0.0
     if not chosen:
         raise no_scores(scoring.kernel)
     return np.array(chosen, dtype=np.intp)
+
+
+def _eliminate(known: Array, new: Array, pivots: Array, L: Array, d: Array, at: slice) -> None:
+    """Turn K[S, at] in `new` into L^-1 (K[S, at] - G[:, S]' G[:, at]), and take it off the diagonal `d`.
+
+    Few columns at a time, so that temporaries stay in the cache.
+    """
+    part = new[:, at] - pivots.T @ known[:, at]
+    new[:, at] = solve_triangular(L, part, lower=True, check_finite=False, overwrite_b=True)
+    d[at] -= np.einsum("ij,ij->j", new[:, at], new[:, at])
 
 
 def _accept(random: np.random.RandomState, H: Array, u: Array, least: Array) -> tuple[Indices, Array]:

@@ -475,7 +475,7 @@ def _computer() -> dict[str, str]:
     libraries = [library for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
     # others that the process may have loaded are not used here
     own = [library for library in libraries if "numpy" in library["filepath"] or "scipy" in library["filepath"]]
-    words = "{internal_api} {version} {architecture} with {num_threads} threads"
+    words = "{internal_api} {version} {architecture}"
     used = [words.format_map({"architecture": "", **library}) for library in own or libraries]
     return {
         "the machine": platform.machine(),

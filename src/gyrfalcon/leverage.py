@@ -17,20 +17,20 @@ of nearly equal numbers.
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import get_lapack_funcs, solve_triangular
+from scipy.linalg import get_lapack_funcs
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
+from ._linalg import cholesky, solve_upper_transposed
 from ._memory import format_bytes, require
 from ._ranges import check_kernel_scale
-from ._threads import single_threaded_blas
+from ._threads import effective_n_jobs
 from .kernels import Kernel, KernelFunction, as_kernel
 from .operator import KernelOperator
 from .sources import Rows, as_rows, converted, subset
@@ -47,7 +47,6 @@ _SAMPLE = 4_000  # rows whose mean score stands for all: 2% of error where score
 _SCALE_ROWS = 2_000  # rows from which a kernel's "scale" is worked out
 _SCALE_CHECK = 500  # ... and of those, rows that tell whether its values can be computed with
 _DIAGONAL_ROWS = 8_192
-_SMALL = 10**9  # operations: some hundredths of a second
 # BLESS. With these numbers the largest error of 2,000 scores was at most a factor of 2 in 95 of 96 runs, and 2.19 in
 # the other (Gaussian and Laplacian kernels, penalties 1e-2 to 1e-6, rare clusters or none, 8 seeds); with 4 d_eff rows
 # in the last set as well it was up to 3.6.
@@ -198,7 +197,8 @@ class Scoring:
     def exact(self, penalty: float) -> Array:
         """1 - mu ((K + mu I)^-1)_ii with mu = penalty n, from the columns of L^-1, in one n x n buffer."""
         check_memory(self.n, self.n, 'use method="bless" or "pilot"')
-        L, mu = _cholesky(self.operator(self.rows.take(np.arange(self.n))), np.full(self.n, penalty * self.n))
+        operator, shift = self.operator(self.rows.take(np.arange(self.n))), np.full(self.n, penalty * self.n)
+        L, mu = _cholesky(operator, shift, effective_n_jobs(self.n_jobs))
         (trtri,) = get_lapack_funcs(("trtri",), dtype=np.float64)
         inverse, _ = trtri(L, lower=True, overwrite_c=True)
         squares = np.array([inverse[j:, j] @ inverse[j:, j] for j in range(self.n)])
@@ -256,15 +256,14 @@ class Scorer:
     def __call__(self, X: Rows | ArrayLike, penalty: float) -> Array:
         rows, mu = as_rows(X), penalty * self.scoring.n
         scores = np.concatenate([self.scoring.diagonal(block) for block in rows.blocks(_DIAGONAL_ROWS)])
-        if m := self.points.shape[0]:
+        if self.points.shape[0]:
             operator = self.scoring.operator(self.points)
-            # several threads of BLAS gain nothing on small problems, and lose much on a machine that is busy
-            small = rows.shape[0] * m**2 < _SMALL
-            with single_threaded_blas() if small else nullcontext():
-                L, _ = _cholesky(operator, mu * self.W)
-                for at, K in operator.on(rows).blocks():
-                    V = solve_triangular(L, K.T, lower=True, check_finite=False)
-                    scores[at] -= np.einsum("ij,ij->j", V, V)
+            n_threads = effective_n_jobs(self.scoring.n_jobs)
+            L, _ = _cholesky(operator, mu * self.W, n_threads)
+            for at, K in operator.on(rows).blocks():
+                V = np.array(K.T)
+                solve_upper_transposed(L.T, V, n_threads=n_threads)
+                scores[at] -= np.einsum("ij,ij->j", V, V)
         if not np.isfinite(scores).all():
             raise ValueError(f"leverage scores of {self.scoring.kernel!r} are not finite: rescale the features")
         # rounding, or a kernel that is not positive, leaves these bounds
@@ -280,21 +279,19 @@ class Level:
     score: Scorer
 
 
-def _cholesky(operator: KernelOperator, shift: Array) -> tuple[Array, Array]:
-    """L of K_JJ + diag(shift), and the shift that it took: more where that is not positive definite."""
+def _cholesky(operator: KernelOperator, shift: Array, n_threads: int) -> tuple[Array, Array]:
+    """L of K_JJ + diag(shift), a lower triangle, and the shift that it took: more if that is not positive definite."""
     check_memory(len(shift), len(shift), "use a larger penalty, or a smaller pilot")
-    (potrf,) = get_lapack_funcs(("potrf",), dtype=np.float64)
     jitter, widened = 0.0, False
     while True:  # ends because the jitter, which the scale of the kernel keeps from being 0, grows without bound
         gram = operator.centers_gram()  # made again for each attempt, which is rare, so that there is one buffer only
         diagonal = gram.diagonal()
         least = float(np.finfo(np.float64).eps) * len(gram) * float(np.abs(diagonal).max())
         gram.T.reshape(-1)[:: len(gram) + 1] = diagonal + shift + jitter
-        L, failed = potrf(gram, lower=True, clean=True, overwrite_a=True)
-        if failed:
+        if not cholesky(gram, lower=True, n_threads=n_threads):
             jitter = max(10 * jitter, least)
         elif jitter <= 100 * least or widened:
-            return L, shift + jitter
+            return gram, shift + jitter
         else:  # not rounding but a kernel that is not positive: its negative eigenvalues are to be small beside this
             jitter, widened = 10 * jitter, True
 

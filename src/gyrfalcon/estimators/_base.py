@@ -340,7 +340,15 @@ def powers_of_two(targets: Array) -> Array:
 
 
 def warn_if_unsettled(
-    last: Iterate, targets: Array, weight: Array | None, *, tol: float | None, reached: float, steps: str, remedy: str
+    last: Iterate,
+    targets: Array,
+    weight: Array | None,
+    *,
+    tol: float | None,
+    reached: float,
+    steps: str,
+    remedy: str,
+    stacklevel: int,
 ) -> None:
     """Warn of a solver that `max_iter` has ended too soon.
 
@@ -356,7 +364,7 @@ def warn_if_unsettled(
         words = f"the residual is {last.residual:.1e} after {last.iteration} {steps}, above tol={reached:g}"
     else:
         return
-    warnings.warn(f"{words}: {remedy}", ConvergenceWarning, stacklevel=4)
+    warnings.warn(f"{words}: {remedy}", ConvergenceWarning, stacklevel=stacklevel + 1)
 
 
 def deviation(targets: Array, weight: Array | None) -> Array:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._threads import single_threaded_blas
 from ..checkpoints import Checkpoint
 from ..losses import Squared
 from ..preconditioner import Krill, Preconditioner
@@ -48,6 +49,7 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
 
     own_rules: ClassVar = {"preconditioner": one_of("auto", "falkon", "krill"), **NEWTON_RULES}
 
+    @single_threaded_blas()  # threads of its own would decide the last bits, and spin beside ours
     def _solve(self, problem: Problem, random_state: np.random.RandomState, warm: bool) -> None:
         if type(problem.attributes.get("loss_", Squared())) is not Squared:
             return self._solve_newton(problem, random_state, warm)
@@ -70,6 +72,7 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
                 reached=tol,
                 steps="iterations",
                 remedy=f"raise max_iter={self.max_iter} or the penalty; subtract the mean of y if it is large",
+                stacklevel=4,
             )
 
     def _iterates(self, space: Subspace, problem: Problem, tol: float) -> Iterator[Iterate]:
@@ -98,7 +101,7 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
                 return
         # one sketch is as good as another, and given centers should give the same model each time
         gram = space.operator.centers_gram(space.factors)
-        krill = Krill(space.operator, gram, self.penalty, weight=problem.weight, random_state=0)
+        krill = Krill(space.operator, gram, self.penalty, weight=problem.weight, random_state=0, n_jobs=self.n_jobs)
         passes += resume is None  # the sketch
         for iterate in solve(coordinates=krill, max_iter=self.max_iter - done, start=start, resume=resume):
             yield _after(iterate, done, passes, sketched=True)
@@ -117,6 +120,7 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
             center_weight=space.center_weight,
             n_draws=space.selection.n_draws,
             tile_dtype=problem.rows.dtype,
+            n_jobs=self.n_jobs,
         )
 
 

@@ -109,14 +109,14 @@ class NewtonSolver(HasNewton, Checkpointed):
                 f"{last.iteration} Newton steps were not enough to come from penalty={last.penalty:g} down to the one "
                 f"asked for: raise max_iter={self.max_iter}",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         elif not stopped and not last.converged and (self.tol or last.residual > _TOLERANCE):
             warnings.warn(
                 f"a Newton step still promises a decrease of {last.residual:.1e} after {last.iteration} steps, above "
                 f"tol={tol:g}: raise max_iter={self.max_iter}, the penalty or tol",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _newton_steps(
@@ -129,6 +129,7 @@ class NewtonSolver(HasNewton, Checkpointed):
             D=space.selection.D,
             n_draws=space.selection.n_draws,
             tile_dtype=problem.rows.dtype,
+            n_jobs=self.n_jobs,
         )
         resume = self._resumed_state()
         if resume is not None:

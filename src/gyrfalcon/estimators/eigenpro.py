@@ -196,4 +196,5 @@ class EigenProRegressor(Regression, HasResources, HasValidation, HasEigenPro, Ke
                 reached=tol,
                 steps="epochs",
                 remedy=f"raise max_iter={self.max_iter} or tol",
+                stacklevel=4,
             )

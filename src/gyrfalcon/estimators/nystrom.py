@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._threads import single_threaded_blas
 from ..persistence import register
 from ..preconditioner import Coordinates, Identity, Whitening
 from ..solvers import (
@@ -244,6 +245,7 @@ class NystromRegressor(
                 reached=tol,
                 steps="iterations",
                 remedy=f'raise max_iter={self.max_iter}, the penalty or tol, or use solver="direct" or FalkonRegressor',
+                stacklevel=3,
             )
 
     def _solve_directly(self, problem: Problem, random_state: np.random.RandomState) -> None:
@@ -340,6 +342,7 @@ class NytroRegressor(Regression, HasResources, StopsEarly, IteratesOnCenters, Ha
         "batch_size": integer(1),
     }
 
+    @single_threaded_blas()  # threads of its own would decide the last bits
     def _solve(self, problem: Problem, random_state: np.random.RandomState, warm: bool) -> None:
         space = self._subspace(problem, random_state, warm)
         operator, (n, M) = space.operator, space.operator.shape

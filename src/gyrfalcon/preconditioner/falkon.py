@@ -25,7 +25,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import get_lapack_funcs
+
+from gyrfalcon._linalg import add_square, square_lower
 
 from ._triangles import BLOCK, copy_to_lower
 from .two_factors import TwoFactors, checked_penalty
@@ -52,6 +53,8 @@ class Preconditioner(TwoFactors):
         What to add to the diagonal of ``D K_MM D`` before it is factored (an absolute number).
     tile_dtype : dtype, optional
         Precision of the products with K that B will be used with, if it is not that of ``gram``.
+    n_jobs : int or None
+        Threads; None is every core. The factors have the same bits for any number.
 
     Attributes
     ----------
@@ -94,12 +97,12 @@ class Preconditioner(TwoFactors):
         n_draws: int | None = None,
         jitter: float | Literal["auto"] = "auto",
         tile_dtype: DTypeLike | None = None,
+        n_jobs: int | None = None,
     ) -> None:
-        super().__init__(gram, n, D=D, jitter=jitter, tile_dtype=tile_dtype)
+        super().__init__(gram, n, D=D, jitter=jitter, tile_dtype=tile_dtype, n_jobs=n_jobs)
         self.n_draws = self.M if n_draws is None else n_draws
         if self.n_draws < 1:
             raise ValueError(f"n_draws={n_draws} must be at least 1")
-        self._lauum = get_lapack_funcs("lauum", dtype=self.dtype)
         share_left_out = max(1 - self.n_draws / self.n, 0.0)
         self._least_ridge = 0.2 * share_left_out * 2 * max(self._variance, 0.0) / self.n_draws
         self.update(penalty, center_weight)
@@ -127,7 +130,7 @@ class Preconditioner(TwoFactors):
         """Put T W T' / M into the lower triangle."""
         T1, T2, root = self._T1, self._T[:, self.rank :], self._root
         copy_to_lower(T1, scale=root[: self.rank])
-        self._lauum(T1, lower=True, overwrite_c=True)
+        square_lower(T1, n_threads=self._n_threads)
         for j in range(0, T2.shape[1], BLOCK):
-            block = np.asfortranarray(T2[:, j : j + BLOCK] * root[self.rank + j :][:BLOCK])
-            self._syrk(1.0, block, beta=1.0, c=T1, lower=True, overwrite_c=True)
+            block = T2[:, j : j + BLOCK] * root[self.rank + j :][:BLOCK]
+            add_square(T1, block.T, n_threads=self._n_threads)

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix
 
+from gyrfalcon._linalg import add_square, solve_upper_transposed
 from gyrfalcon.operator import KernelOperator
 
 from .two_factors import TwoFactors, checked_penalty
@@ -58,6 +59,8 @@ class Krill(TwoFactors):
         Rows of Phi, as a multiple of M.
     random_state : int, RandomState, Generator or None
         Of Phi.
+    n_jobs : int or None
+        Threads; None is every core. The factors have the same bits for any number.
 
     Attributes
     ----------
@@ -90,6 +93,7 @@ class Krill(TwoFactors):
         jitter: float | Literal["auto"] = "auto",
         oversampling: float = 2.0,
         random_state: Any = None,
+        n_jobs: int | None = None,
     ) -> None:
         n, M = operator.shape
         if gram.shape != (M, M):
@@ -97,7 +101,7 @@ class Krill(TwoFactors):
         if not (np.isfinite(oversampling) and oversampling >= 1):
             raise ValueError(f"oversampling={oversampling!r} must be a finite number, at least 1")
         self.penalty = checked_penalty(penalty)
-        super().__init__(gram, n, jitter=jitter, tile_dtype=operator.dtype)
+        super().__init__(gram, n, jitter=jitter, tile_dtype=operator.dtype, n_jobs=n_jobs)
         self.ridge = max(self.penalty, self.least_penalty)
         self._sketch = self._whitened(self._sketched(operator, int(np.ceil(oversampling * M)), weight, random_state))
         self._factor_A()
@@ -129,16 +133,17 @@ class Krill(TwoFactors):
     def _whitened(self, S: NDArray[Any]) -> NDArray[Any]:
         """Return S R / sqrt(n) in the memory of S, of shape (size, rank)."""
         for i in range(0, len(S), _CHUNK):
-            S[i : i + _CHUNK, : self.rank] = self.solve_Tt(self.restrict(S[i : i + _CHUNK].T)).T
-        return S[:, : self.rank]
+            S[i : i + _CHUNK, : self.rank] = self.restrict(S[i : i + _CHUNK].T).T
+        whitened = S[:, : self.rank]
+        solve_upper_transposed(self._T1, whitened.T, n_threads=self._n_threads)
+        return whitened
 
     def _fill_A(self) -> None:
         T1 = self._T1
         for j in range(self.rank):
             T1[j:, j] = 0.0
         for i in range(0, len(self._sketch), _CHUNK):
-            block = np.asfortranarray(self._sketch[i : i + _CHUNK].T)
-            self._syrk(1.0, block, beta=1.0, c=T1, lower=True, overwrite_c=True)
+            add_square(T1, self._sketch[i : i + _CHUNK], n_threads=self._n_threads)
 
 
 def _at_least(size: int, blocks: Iterator[tuple[slice, NDArray[Any]]]) -> Iterator[tuple[slice, NDArray[Any]]]:

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import get_blas_funcs
+
+from gyrfalcon._linalg import cholesky
 
 from ._triangles import column, eps, growing, set_diagonal
 from .coordinates import Halfway, Vectors
@@ -27,9 +28,9 @@ class TwoFactors(Whitening, ABC):
         D: NDArray[Any] | None = None,
         jitter: float | Literal["auto"] = "auto",
         tile_dtype: DTypeLike | None = None,
+        n_jobs: int | None = None,
     ) -> None:
-        super().__init__(gram, n, D=D, jitter=jitter, tile_dtype=tile_dtype)
-        self._syrk = get_blas_funcs("syrk", dtype=self.dtype)
+        super().__init__(gram, n, D=D, jitter=jitter, tile_dtype=tile_dtype, n_jobs=n_jobs)
         # Strictly below T1's diagonal is A' with columns divided by this, its own diagonal.
         self._a = self._t
 
@@ -52,14 +53,14 @@ class TwoFactors(Whitening, ABC):
                 "weights to moderate numbers"
             )
         set_diagonal(T1, T1.diagonal() + self.dtype.type(self.ridge))
-        _, failed = self._potrf(T1, lower=True, clean=False, overwrite_a=True)
+        done = cholesky(T1, lower=True, n_threads=self._n_threads)
         self._a = T1.diagonal().copy()
-        if not failed:
+        if done:
             # A' = L diag(a) with L unit lower triangular: the diagonal is free for T's, and no solve has to write.
             for j in range(self.rank - 1):
                 T1[j + 1 :, j] /= self._a[j]
         set_diagonal(T1, self._t)
-        return not failed
+        return done
 
     def forward(self, beta: NDArray[Any]) -> tuple[Vectors, Halfway]:
         """Return alpha = B beta, and what `backward` uses again: A^-1 beta and T^-1 A^-1 beta."""

@@ -31,8 +31,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
+from gyrfalcon._linalg import cholesky
 from gyrfalcon._ranges import check_kernel_scale
-from gyrfalcon._threads import single_threaded_blas
+from gyrfalcon._threads import effective_n_jobs, single_threaded_blas
 
 from ._triangles import check_gram, column, copy_to_upper, eps, first_rows, growing, set_diagonal
 from .coordinates import Halfway, Vectors
@@ -55,6 +56,8 @@ class Whitening:
         What to add to the diagonal of ``D K_MM D`` before it is factored (an absolute number).
     tile_dtype : dtype, optional
         Precision of the products with K that B will be used with, if it is not that of ``gram``.
+    n_jobs : int or None
+        Threads; None is every core. The factors have the same bits for any number.
 
     Attributes
     ----------
@@ -91,6 +94,7 @@ class Whitening:
         D: NDArray[Any] | None = None,
         jitter: float | Literal["auto"] = "auto",
         tile_dtype: DTypeLike | None = None,
+        n_jobs: int | None = None,
     ) -> None:
         check_gram(gram)
         self.M: int = gram.shape[0]
@@ -98,7 +102,8 @@ class Whitening:
         if self.n < 1:
             raise ValueError(f"n={n} must be at least 1")
         self.dtype: np.dtype[Any] = gram.dtype
-        self._potrf, self._pstrf = get_lapack_funcs(("potrf", "pstrf"), dtype=gram.dtype)
+        self._n_threads = effective_n_jobs(n_jobs)
+        self._pstrf = get_lapack_funcs("pstrf", dtype=gram.dtype)
         self._trsm, self._trsv, self._trmm, self._trmv = get_blas_funcs(
             ("trsm", "trsv", "trmm", "trmv"), dtype=gram.dtype
         )
@@ -151,7 +156,8 @@ class Whitening:
             copy_to_upper(gram)
             set_diagonal(gram, diagonal)
             tolerance = max(self.jitter, 4 * eps(self.dtype) * largest * float(np.sqrt(self.M)))
-            _, pivots, rank, _ = self._pstrf(gram, tol=tolerance, lower=False, overwrite_a=True)
+            with single_threaded_blas():
+                _, pivots, rank, _ = self._pstrf(gram, tol=tolerance, lower=False, overwrite_a=True)
             self.method, self.jitter = "pivoted_cholesky", 0.0
             self.rank = int(rank) if largest > 0 else 0
             self._order = pivots.astype(np.intp) - 1
@@ -161,9 +167,9 @@ class Whitening:
     def _cholesky(self, gram: NDArray[Any], diagonal: Vectors) -> bool:
         """Put T into the upper triangle; if that fails, put the matrix back and return False."""
         set_diagonal(gram, diagonal + self.jitter)
-        # clean=False spares the lower triangle, and with it the matrix.
-        _, failed = self._potrf(gram, lower=False, clean=False, overwrite_a=True)
-        if failed or np.square(gram.diagonal(), dtype=np.float64).min() <= eps(self.dtype) * float(diagonal.max()):
+        # the lower triangle still has the matrix
+        done = cholesky(gram, lower=False, n_threads=self._n_threads)
+        if not done or np.square(gram.diagonal(), dtype=np.float64).min() <= eps(self.dtype) * float(diagonal.max()):
             copy_to_upper(gram)
             return False
         return True

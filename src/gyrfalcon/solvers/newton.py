@@ -40,7 +40,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
@@ -49,7 +48,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gyrfalcon._threads import single_threaded_blas
 from gyrfalcon.losses import Loss
 from gyrfalcon.preconditioner import Preconditioner, Whitening
 from gyrfalcon.preconditioner.coordinates import Halfway
@@ -65,8 +63,6 @@ _MOST_CG_STEPS = 20
 _ARMIJO = 1e-4
 _LONGEST = 4.0
 _SHORTEST = 1e-10
-# Up to here A is made in some tenths of a second by one thread, and the threads of BLAS would go on spinning after it.
-_SMALL = 3_000
 _PATIENCE = 2  # steps in a row that change the objective by no more than rounding
 
 
@@ -202,8 +198,7 @@ def newton(
             mu = given[iteration - 1] if iteration <= len(given) else last
         elif near:
             mu = max(last, _first_penalty(coordinates, operator, h) if iteration == 1 else mu / _FALL)
-        with single_threaded_blas() if coordinates.M <= _SMALL else nullcontext():
-            coordinates.update(mu, _center_weight(h, center_rows, coordinates.M))
+        coordinates.update(mu, _center_weight(h, center_rows, coordinates.M))
         wanted = None if cg_steps is None else _number(cg_steps, iteration)
         direction = model.direction(mu, wanted)
         t, before, after = model.line_search(direction, mu, rounding)
