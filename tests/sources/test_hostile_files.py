@@ -399,3 +399,17 @@ def test_hdf5_arrays_that_are_in_other_files(tmp_path):
             _ = gyrfalcon.open([tmp_path / "other.h5", tmp_path / "again.h5"], features="X", target="y").y
     with h5py.File(path) as file:  # by who opens it
         assert_array_equal(np.concatenate(list(adopt(file["raw"]).blocks(100))), VALUES)
+
+
+def test_an_hdf5_file_whose_text_never_ends(tmp_path):
+    """Free space of no length in a heap of texts, after whose end the HDF5 library looks for ever."""
+    path = tmp_path / "rows.h5"
+    with h5py.File(path, "w") as file:
+        file["X"], file["words"] = VALUES, LABELS.astype(object)
+    assert_array_equal(gyrfalcon.open(path, target="words").y, LABELS)
+    contents = bytearray(path.read_bytes())
+    at = contents.index(b"GCOL") + 16
+    contents[at : at + 16] = bytes(16)
+    path.write_bytes(contents)
+    (said,) = read_all(path, target="words")
+    assert said == f"ContentsError FILE is damaged: its text has free space without end, at byte {at}"

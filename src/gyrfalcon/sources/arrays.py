@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._memory import format_bytes, require
-from . import _zarr
+from . import _hdf5, _zarr
 from .base import fingerprint
 from .stored import PIECE, ContentsError, Indices, Matrix, Part, Piece, Stamp, StoredRows, cannot_read
 
@@ -126,13 +126,13 @@ class Hdf5Part(ArrayPart):
     def __init__(self, path: str, name: str) -> None:
         self.name = name
         stamp = Stamp.of(path)
-        with _hdf5_array(path, name) as array:
+        with _hdf5.open_array(path, name) as array:
             check_array(f"{path}, {name!r}", array.shape, array.dtype)
             super().__init__(path, array.shape, array.dtype, array.chunks and array.chunks[0], stamp)
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[int, int], Array]]:
-        with _hdf5_array(self.path, self.name) as array:
+        with _hdf5.open_array(self.path, self.name) as array:
             yield lambda start, stop: array[start:stop]
 
 
@@ -350,48 +350,14 @@ class NamedArrays(ArrayFiles):
                     _check_length(what, array.shape, [part])
                     size = math.prod(map(int, array.shape)) * array.dtype.itemsize
                     require("auto", size, f"{what} takes {format_bytes(size)} of memory", "choose another array")
-                    text = self.format == "HDF5" and array.dtype.kind == "O"
-                    return _as_text(np.asarray(array.asstr()[()] if text else array[()]))
+                    if self.format == "HDF5" and array.dtype.kind == "O":
+                        _hdf5.check_heaps(part.path)
+                        array = array.asstr()
+                    return _as_text(np.asarray(array[()]))
 
             found.append(_readable(part.path, self.format, whole))
             part.check_unchanged()
         return np.concatenate(found)
-
-
-def _hdf5_shapes(path: str) -> dict[str, tuple[int, ...]]:
-    """The shapes of a file's arrays by their names; links to other files are left out."""
-    found: dict[str, tuple[int, ...]] = {}
-    h5py = _h5py()
-    with h5py.File(path, "r") as file:
-        file.visititems(lambda name, item: found.update({name: item.shape}) if isinstance(item, h5py.Dataset) else None)
-    return found
-
-
-@contextmanager
-def _hdf5_array(path: str, name: str) -> Iterator[Any]:
-    """An array whose numbers are in this very file: one can also name any other that the process may read."""
-    h5py = _h5py()
-    with h5py.File(path, "r") as file:
-        array = file
-        for step in name.split("/"):
-            link = array.get(step, getlink=True) if isinstance(array, h5py.Group) else None
-            if link is None:
-                raise ContentsError(f"{path} has no array {name!r}")
-            if not isinstance(link, h5py.HardLink):
-                raise ContentsError(f"{path}, {name!r} is a link: {_TO_READ}")
-            array = array[step]
-        if not isinstance(array, h5py.Dataset):
-            raise ContentsError(f"{path}, {name!r} is a group and not an array")
-        if array.external:
-            raise ContentsError(f"{path}, {name!r} has its values in {array.external[0][0]!r}: {_TO_READ}")
-        if array.is_virtual:
-            raise ContentsError(f"{path}, {name!r} is a virtual dataset, made of parts of others: {_TO_READ}")
-        yield array
-
-
-_TO_READ = (
-    "other files than the one given are not read. If you know who wrote it, open it with h5py and give the dataset"
-)
 
 
 @contextmanager
@@ -399,8 +365,8 @@ def _zarr_array(path: str, name: str) -> Iterator[Any]:
     yield _zarr.open_array(path, name)
 
 
-_SHAPES: dict[str, Callable[[str], dict[str, tuple[int, ...]]]] = {"HDF5": _hdf5_shapes, "zarr": _zarr.shapes}
-_OPENED: dict[str, Callable[[str, str], Any]] = {"HDF5": _hdf5_array, "zarr": _zarr_array}
+_SHAPES: dict[str, Callable[[str], dict[str, tuple[int, ...]]]] = {"HDF5": _hdf5.shapes, "zarr": _zarr.shapes}
+_OPENED: dict[str, Callable[[str, str], Any]] = {"HDF5": _hdf5.open_array, "zarr": _zarr_array}
 
 
 def _check_length(what: str, shape: Sequence[int] | None, parts: Sequence[ArrayPart]) -> None:
@@ -427,11 +393,3 @@ def _readable(path: str, format: str, function: Callable[[], Result]) -> Result:
         raise ValueError(
             f"{path} cannot be read as {format}: is it damaged, cut short or something else? ({error})"
         ) from error
-
-
-def _h5py() -> Any:
-    try:
-        import h5py
-    except ImportError as error:
-        raise ImportError('HDF5 files are read by h5py: pip install "gyrfalcon[files]"') from error
-    return h5py
