@@ -226,6 +226,43 @@ def test_a_forged_file_is_refused(change, tmp_path):
         model(tmp_path).fit(X, y)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda node: node["beginning"].update(factors="object"),
+        lambda node: node["beginning"]["random_state"].pop("state"),
+        lambda node: node["beginning"]["selection"].pop("sampled"),
+        lambda node: node["beginning"]["selection"].update(D=0.5),
+        lambda node: node["beginning"]["selection"].update(weight=[1]),
+        lambda node: node["progress"].update(history=[None]),
+        lambda node: node["progress"].update(patience=3),
+        lambda node: node["progress"]["last"].update(residual=None),
+        lambda node: node["progress"]["state"].pop("seconds"),
+        lambda node: node["progress"]["state"].update(passes=[]),
+    ],
+)
+def test_forged_values_are_refused_where_they_are_used(change, tmp_path):
+    """By going on for some more iterations, so that the state is needed."""
+    model(tmp_path, max_iter=3, tol=0.0).fit(X, y)
+    rewritten(tmp_path / NAME, change)
+    with pytest.raises(CheckpointError, match=r"[Dd]elete (the|its) folder"):
+        model(tmp_path, max_iter=6, tol=0.0).fit(X, y)
+
+
+@pytest.mark.parametrize("indices", [np.array([0, 400]), np.array([-1, 3]), np.zeros(2), np.zeros((2, 1), dtype=int)])
+def test_centers_that_are_no_rows(indices):
+    values = encode_selection(Selection(X[:2], np.arange(2)), None) | {"indices": indices}
+    with pytest.raises(CheckpointError, match="centers are not such of these rows"):
+        decode_selection(values, ArrayRows(X))
+
+
+def test_sparse_centers_with_indices_that_lead_elsewhere():
+    values = encode_selection(Selection(scipy.sparse.csr_array(np.eye(3, 2)), None), None)
+    values["points"]["indices"] = values["points"]["indices"] + 2**20
+    with pytest.raises(CheckpointError, match="centers are not such of these rows"):
+        decode_selection(values, ArrayRows(np.zeros((5, 2))))
+
+
 def test_a_file_of_a_newer_format_is_refused(tmp_path):
     save_file(
         {"a": np.zeros(1)},

@@ -239,7 +239,10 @@ class Journal:
         """The generator to draw with: `given`, or one as it was when the fit that is resumed began."""
         if self.beginning is not None:
             again = np.random.RandomState()
-            again.set_state(self.beginning.random_state)
+            try:
+                again.set_state(self.beginning.random_state)
+            except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+                raise CheckpointError(self.unfit("its random state is none")) from error
             return again
         if self.random_state is None:
             self.random_state = dict(given.get_state(legacy=False))
@@ -319,14 +322,36 @@ class Journal:
                 raise ModelFileError("it holds an array that belongs to nothing")
             self.identity = {str(name): str(value) for name, value in _fields(contents, "identity").items()}
             self.beginning = _made(Beginning, _fields(contents, "beginning"))
+            if self.beginning.factors not in ("float32", "float64"):
+                raise ModelFileError(f"its factors are {reprlib.repr(self.beginning.factors)}")
             if contents.get("progress") is not None:
                 self.progress = _made(Progress, _fields(contents, "progress"))
-                if not isinstance(self.progress.last.get("iteration"), int):
-                    raise ModelFileError("its last iteration has no number")
+                self._check_progress(self.progress)
         except ModelFileError as error:
-            raise CheckpointError(
-                f"cannot resume from {self.path!r}: {error}. Delete the folder to start afresh"
-            ) from error
+            raise CheckpointError(self.unfit(str(error))) from error
+
+    def unfit(self, why: str) -> str:
+        """What is said of a file that cannot be gone on from."""
+        return f"cannot resume from {self.path!r}: {why}. Delete the folder to start afresh"
+
+    def _check_progress(self, progress: Progress) -> None:
+        """Raise an error unless numbers are where the fit looks for them; a solver's state is its own affair."""
+        if type(progress.last.get("iteration")) is not int:
+            raise ModelFileError("its last iteration has no number")
+        for name in ("best", "coef"):
+            if not (getattr(progress, name) is None or _is_floats(getattr(progress, name))):
+                raise ModelFileError(f"its {name} is no array of numbers")
+        if not (progress.patience is None or isinstance(progress.patience, dict)):
+            raise ModelFileError(f"its patience is {reprlib.repr(progress.patience)}")
+        for record in progress.history:
+            if not (isinstance(record, dict) and isinstance(record.get("seconds"), Real)):
+                raise ModelFileError(f"its history has a record {reprlib.repr(record)}")
+        for values in (progress.last, progress.patience or {}):
+            for name, value in values.items():
+                if not (isinstance(value, Real) or _is_floats(value)):
+                    raise ModelFileError(f"its {name} is {reprlib.repr(value)}")
+        progress.last = _Known(progress.last)
+        progress.patience = None if progress.patience is None else _Known(progress.patience)
 
     def _write(self) -> None:
         began = time.perf_counter()
@@ -384,6 +409,17 @@ def _made(cls: Any, values: dict[str, Any]) -> Any:
     return cls(**{f.name: values[f.name] for f in fields(cls)})
 
 
+class _Known(dict[str, Any]):
+    """Values of a file by name, where one that is missing is a fault of the file."""
+
+    def __missing__(self, name: str) -> Any:
+        raise CheckpointError(f"cannot resume: the checkpoint lacks {name!r}. Delete its folder to start afresh")
+
+
+def _is_floats(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
+
+
 def _is_data(value: Any) -> bool:
     try:
         Encoder("history").value(value, "history", 0)
@@ -411,15 +447,38 @@ def encode_selection(selection: Selection, weight: Array | None) -> dict[str, An
 
 
 def decode_selection(values: Mapping[str, Any], rows: Rows) -> tuple[Selection, Array | None]:
-    """What `encode_selection` made, and the sample weights."""
-    points = values["points"]
-    if isinstance(points, dict):
-        parts = (points["data"], points["indices"], points["indptr"])
-        points = scipy.sparse.csr_array(parts, shape=points["shape"])
-    if points is None:
-        points = rows.take(values["indices"])
-    names = ("indices", "D", "n_draws", "sampled")
-    return Selection(points, **{name: values[name] for name in names}), values["weight"]
+    """What `encode_selection` made, and the sample weights, if they can be those of centers for these rows."""
+    names = ("indices", "D", "n_draws", "sampled", "weight")
+    indices, D, n_draws, sampled, weight = (values.get(name) for name in names)
+    points = _points(values.get("points"), indices, rows)
+    arrays = all(array is None or (_is_floats(array) and array.shape == points.shape[:1]) for array in (D, weight))
+    if not (arrays and isinstance(sampled, bool) and isinstance(n_draws, int | None)):
+        raise CheckpointError(_DAMAGED)
+    return Selection(points, indices, D, n_draws, sampled), weight
+
+
+_DAMAGED = "the checkpoint's centers are not such of these rows: delete its folder to start afresh"
+
+
+def _points(points: Any, indices: Any, rows: Rows) -> Any:
+    n, d = rows.shape
+    if indices is not None:
+        whole = isinstance(indices, np.ndarray) and indices.dtype.kind == "i" and indices.ndim == 1
+        if not (whole and len(indices) and 0 <= indices.min() <= indices.max() < n and points is None):
+            raise CheckpointError(_DAMAGED)
+        return rows.take(indices)
+    if isinstance(points, dict) and isinstance(points.get("shape"), tuple):
+        arrays = {name: array for name, array in points.items() if isinstance(array, np.ndarray)}
+        node = {"__csr__": list(points["shape"]), **{name: {"__tensor__": name} for name in arrays}}
+        try:
+            points = Decoder(arrays).value(node, 0)  # which checks what compiled code will follow
+        except ModelFileError as error:
+            raise CheckpointError(_DAMAGED) from error
+    elif not _is_floats(points):
+        raise CheckpointError(_DAMAGED)
+    if points.ndim != 2 or points.shape[0] == 0 or points.shape[1] != d or points.dtype.kind != "f":
+        raise CheckpointError(_DAMAGED)
+    return points
 
 
 # ---- identity --------------------------------------------------------------------------------------------------------

@@ -291,6 +291,16 @@ def test_contents_that_disagree(saved, edit):
         gyrfalcon.load(saved)
 
 
+@pytest.mark.parametrize("name", ["mean_", "scale_"])
+@pytest.mark.parametrize("change", [lambda a: a[:-1], lambda a: a[:, None], lambda a: np.tile(a, 2)])
+def test_a_scaling_of_other_features(data, path, name, change):
+    X, y = data
+    FalkonRegressor(n_centers=20, random_state=0, scale=True).fit(X, y).save(path)
+    edited(path, _set(name, change))
+    with pytest.raises(ModelFileError, match=f"inconsistent FalkonRegressor: {name} has shape"):
+        gyrfalcon.load(path)
+
+
 def test_an_edit_of_nothing_is_accepted(saved, data):
     before = gyrfalcon.load(saved).decision_function(data[0])
     edited(saved, lambda model, tensors: None)

@@ -289,6 +289,10 @@ class KernelExpansion(Estimator):
             raise ValueError(f"coef_ of shape {self.coef_.shape} does not fit centers_ of shape {self.centers_.shape}")
         if self.n_features_in_ != self.centers_.shape[1]:
             raise ValueError(f"n_features_in_={self.n_features_in_}, but centers_ has shape {self.centers_.shape}")
+        for name in ("mean_", "scale_"):
+            value = getattr(self, name, None)
+            if value is not None and np.shape(value) != (self.n_features_in_,):
+                raise ValueError(f"{name} has shape {np.shape(value)}, and there are {self.n_features_in_} features")
         numbers = self.centers_.data if scipy.sparse.issparse(self.centers_) else self.centers_
         if not (np.isfinite(numbers).all() and np.isfinite(self.coef_).all()):
             raise ValueError("centers_ or coef_ holds NaN or infinity")

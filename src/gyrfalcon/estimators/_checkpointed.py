@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -24,6 +24,7 @@ from ..checkpoints import (
 )
 from ..kernels import Kernel
 from ..operator import KernelOperator
+from ..solvers import Iterate
 from ..sources import Rows, runs_elsewhere
 from ._base import Problem
 from ._nystrom import NystromEstimator, Subspace
@@ -114,6 +115,27 @@ class Checkpointed(NystromEstimator):
                 "the checkpoint folder to start afresh"
             )
         return had
+
+    def _follow(self, iterates: Iterable[Iterate], *given: Any, **more: Any) -> tuple[Iterate, bool]:
+        if self._resumed_state() is not None:
+            iterates = self._resuming(iter(iterates))
+        return super()._follow(iterates, *given, **more)
+
+    def _resuming(self, iterates: Iterator[Iterate]) -> Iterator[Iterate]:
+        """The same iterates; what fails in the first two is the state they are made of, for it once did not."""
+        assert self._journal is not None
+        for _ in range(2):
+            try:
+                iterate = next(iterates)
+            except StopIteration:
+                return
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                if isinstance(error, CheckpointError):
+                    raise
+                why = f"its state does not belong to this fit ({type(error).__name__}: {error})"
+                raise CheckpointError(self._journal.unfit(why)) from error
+            yield iterate
+        yield from iterates
 
     def _identity(self, problem: Problem, warm: bool) -> dict[str, str]:
         held = [arg for arg in getattr(problem.error, "args", ()) if isinstance(arg, np.ndarray)]
