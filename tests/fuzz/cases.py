@@ -1,0 +1,539 @@
+"""Random cases, each made from a seed and its number alone: a fit, a model file, a checkpoint or a data file.
+
+A case runs what a user would run, and ends in one of three ways: it returns, it raises one of the errors that its kind
+may end with, or it is a finding. `Finding` is raised by a case itself for results that are wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.random import Generator
+
+import gyrfalcon
+from gyrfalcon import kernels
+from gyrfalcon.checkpoints import _FORMAT as CHECKPOINT
+from gyrfalcon.checkpoints import Checkpoint
+from gyrfalcon.persistence import _MODEL as MODEL
+from gyrfalcon.persistence import write_file
+
+
+class Finding(Exception):  # noqa: N818 (it is what is looked for)
+    """A result that must not be."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of case: how one is run in a folder of its own, and which errors it may end with."""
+
+    run: Callable[[Generator, Path], None]
+    errors: tuple[type[Exception], ...]
+
+
+# Messages of Python and NumPy about code, which tell a user nothing of what he gave.
+INTERNAL = re.compile(
+    r"NoneType|unsupported operand|not subscriptable|has no len|object is not (callable|iterable)|operands could not|"
+    r"broadcast input|setting an array element|unexpected keyword|positional argument|truth value|not aligned|"
+    r"index \d+ is out of bounds|zero-size array|cannot unpack|values to unpack|illegal value|only (0-dim|length-1)"
+)
+
+
+def one(rng: Generator, choices: Any) -> Any:
+    return choices[int(rng.integers(len(choices)))]
+
+
+# ---- fits ------------------------------------------------------------------------------------------------------------
+
+SCALES = [1.0] * 8 + [1e-3, 1e3, 1e-30, 1e30, 1e-100, 1e100, 1e-155, 1e155, 1e-300, 1e300, 0.0]
+EVERYWHERE = {"scale": [True, False], "dtype": ["auto", "float32", "float64"], "n_jobs": [None, 1, 2]}
+ENDING = {"early_stopping": [True, False], "n_iter_no_change": [1, 5], "validation_fraction": [0.1, 0.5]}
+CENTERS = {
+    "n_centers": [None, 1, 2, 5, 30, 1000],
+    "centers": ["uniform", "leverage", "bless", "rpcholesky", "kmeans++"],
+}
+PENALTY = {"penalty": [1e-6, 1e-12, 1e-2, 1.0, 1e6, 1e-300, 1e300]}
+STEPS = {"step": [None, 1.0, 1e-3, 1e9], "batch_size": [1, 7, 256], "max_iter": [0, 1, 10, 50]}
+FALKON = {
+    **CENTERS,
+    **PENALTY,
+    **ENDING,
+    "preconditioner": ["auto", "falkon", "krill"],
+    "max_iter": [0, 1, 2, 20],
+    "tol": [None, 0.0, 1e-3, 1e-12],
+}
+FEATURES = {
+    **PENALTY,
+    **ENDING,
+    "n_components": [1, 2, 50],
+    "orthogonal": [True, False],
+    "solver": ["direct", "sgd"],
+    "step": ["auto", 1.0, 1e9],
+    "batch_size": [None, 1, 7],
+    "max_iter": [1, 5],
+}
+ESTIMATORS: dict[str, dict[str, Any]] = {
+    "FalkonRegressor": {**FALKON, "loss": ["squared"] * 3 + ["huber", "quantile", "poisson"]},
+    "FalkonClassifier": {**FALKON, "loss": ["squared", "logistic"], "class_weight": [None, "balanced"]},
+    "NystromRegressor": {**CENTERS, **PENALTY, **STEPS, "solver": ["direct", "gd", "sgd", "cg"]},
+    "ExactRegressor": {**PENALTY, **ENDING, "max_iter": [1, 20], "method": ["ridge", "gd", "landweber", "nu"]},
+    "NytroRegressor": {**CENTERS, **ENDING, **STEPS, "solver": ["gd", "sgd"]},
+    "DivideAndConquerRegressor": {**PENALTY, "n_partitions": [None, 1, 2, 7]},
+    "EigenProRegressor": {
+        **ENDING,
+        "n_subsamples": [None, 1, 5, 1000],
+        "n_components": [None, 0, 1, 3, 50],
+        "batch_size": [None, 1, 7],
+        "step": ["auto", 1.0],
+        "max_iter": [0, 1, 5],
+    },
+    "RandomFeaturesRegressor": FEATURES,
+    "RandomFeaturesClassifier": {**FEATURES, "class_weight": [None, "balanced"]},
+}
+KERNELS: list[Callable[[], Any]] = [
+    lambda: "gaussian",
+    lambda: kernels.Gaussian(1.0),
+    lambda: kernels.Gaussian(1e-200),
+    lambda: kernels.Gaussian(1e200),
+    lambda: kernels.Laplacian(),
+    lambda: kernels.Matern(nu=0.5),
+    lambda: kernels.Matern(2.0, nu=2.5),
+    lambda: kernels.RationalQuadratic(1.0, alpha=0.3),
+    lambda: kernels.Linear(),
+    lambda: kernels.Polynomial(degree=3),
+    lambda: kernels.Polynomial(degree=7, gamma=1.0, coef0=0.0),
+    lambda: kernels.Sigmoid(),
+    lambda: kernels.ArcCosine(0),
+    lambda: kernels.ArcCosine(1),
+    lambda: kernels.Constant(0.0) + kernels.Linear(),
+    lambda: kernels.Gaussian(2.0) + kernels.Linear(),
+    lambda: kernels.Gaussian(2.0) * kernels.Polynomial(2),
+    lambda: kernels.CallableKernel(dot),
+]
+
+
+def dot(A: Any, B: Any) -> Any:
+    return A @ B.T
+
+
+def rows(rng: Generator) -> Any:
+    """X of some shape, type and size, and possibly of one value or with rows that are the same."""
+    n, d = one(rng, [1, 2, 3, 5, 10, 40, 150]), one(rng, [1, 1, 2, 5, 20])
+    X = rng.standard_normal((n, d))
+    shape = one(rng, ["plain"] * 6 + ["constant", "zero", "twice", "few", "outlier", "fortran", "strided"])
+    if shape == "constant":
+        X[:] = X[0]
+    elif shape == "zero":
+        X[:] = 0
+    elif shape == "twice":
+        X[n // 2 :] = X[: n - n // 2]
+    elif shape == "few":
+        X = np.round(X)
+    elif shape == "outlier":
+        X[0] *= 1e12
+    elif shape == "fortran":
+        X = np.asfortranarray(X)
+    elif shape == "strided":
+        X = np.repeat(X, 2, axis=0)[::2]
+    with np.errstate(all="ignore"):
+        X = (X * one(rng, SCALES)).astype(one(rng, ["f8"] * 5 + ["f4", "f4", "f2", "i4", "u1", "?"]))
+    if rng.random() < 0.05 and X.dtype.kind == "f":
+        X[rng.integers(n), rng.integers(d)] = one(rng, [np.nan, np.inf, -np.inf])
+    if rng.random() < 0.15 and X.dtype in (np.float32, np.float64):
+        return scipy.sparse.csr_array(X * (rng.random(X.shape) < 0.5) if np.isfinite(X).all() else X)
+    return X
+
+
+def targets(rng: Generator, X: Any, classifier: bool) -> Any:
+    n = X.shape[0]
+    if classifier:
+        labels = one(rng, [np.array(["no", "yes", "maybe"]), np.arange(3), np.array([True, False]), np.array([7.0])])
+        return labels[rng.integers(len(labels), size=n)]
+    y = rng.standard_normal((n, 3) if rng.random() < 0.15 else n)
+    y = one(rng, [lambda y: y, np.abs, np.zeros_like, np.round, lambda y: rng.poisson(3, y.shape)])(y)
+    with np.errstate(all="ignore"):
+        y = (y * one(rng, SCALES)).astype(one(rng, ["f8", "f8", "f4", "i8"]))
+    if rng.random() < 0.03 and y.dtype.kind == "f":
+        y[0] = np.nan
+    return y
+
+
+def weights(rng: Generator, n: int) -> Any:
+    if rng.random() < 0.75:
+        return None
+    w = one(rng, [np.ones(n), rng.random(n), rng.random(n).round(), np.zeros(n), np.full(n, 1e-300), np.full(n, 1e300)])
+    if rng.random() < 0.1:
+        w[-1] = one(rng, [np.nan, -1.0, np.inf])
+    return w
+
+
+def fit(rng: Generator, folder: Path) -> None:
+    """Fit any estimator to anything, and predict."""
+    name = one(rng, list(ESTIMATORS))
+    options = {**EVERYWHERE, **ESTIMATORS[name]}
+    chosen = {key: one(rng, values) for key, values in options.items() if rng.random() < 0.5}
+    if rng.random() < 0.03 and chosen:
+        chosen[one(rng, sorted(chosen))] = one(rng, [-1, "nonsense", None, np.nan, [], 1e9])
+    kernel = one(rng, KERNELS)()
+    X = rows(rng)
+    y = targets(rng, X, name.endswith("Classifier"))
+    w = None if name == "EigenProRegressor" else weights(rng, X.shape[0])
+    words = ", ".join(f"{key}={value!r}" for key, value in chosen.items())
+    w_words = "" if w is None else f", sample_weight=[{w.min():g}..{w.max():g}]"
+    say(f"{name}({kernel!r}, random_state=0, {words}).fit(X {X.dtype} {X.shape}, y {y.dtype} {y.shape}{w_words})")
+    model = getattr(gyrfalcon, name)(kernel, random_state=0, **chosen)
+    model.fit(X, y, **({} if w is None else {"sample_weight": w}))
+    values = X.data if scipy.sparse.issparse(X) else X
+    if not np.isfinite(values).all():
+        raise Finding("fitted to features that are not finite")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise Finding("fitted to targets that are not finite")
+    predicted = np.asarray(model.predict(X))
+    if len(predicted) != X.shape[0]:
+        raise Finding(f"{len(predicted)} predictions for {X.shape[0]} rows")
+    if predicted.dtype.kind == "f" and np.isnan(predicted).any():
+        raise Finding("predictions are NaN")
+
+
+# ---- damage ----------------------------------------------------------------------------------------------------------
+
+NUMBERS = [0, 1, -1, 2, 127, 255, 2**15, 2**31 - 1, -(2**31), 2**32, 2**40, 2**62, -(2**63), 10**7]
+
+
+def damaged(rng: Generator, contents: bytes) -> bytes:
+    """The same bytes with something wrong: some of them others, away, twice, or a number that is another."""
+    out = bytearray(contents)
+    for _ in range(one(rng, [1, 1, 1, 2, 5, 30])):
+        if not out:
+            break
+        at, length = int(rng.integers(len(out))), one(rng, [1, 4, 16, 200])
+        how = one(rng, ["bit"] * 4 + ["number"] * 4 + ["cut", "away", "twice", "zeros", "noise"])
+        if how == "bit":
+            out[at] ^= 1 << int(rng.integers(8))
+        elif how == "number":
+            size = one(rng, [1, 2, 4, 8])
+            number = one(rng, NUMBERS) % 2 ** (8 * size)
+            out[at : at + size] = number.to_bytes(size, "little")[: len(out) - at]
+        elif how == "cut":
+            del out[at:]
+        elif how == "away":
+            del out[at : at + length]
+        elif how == "twice":
+            out[at:at] = out[at : at + length]
+        elif how == "zeros":
+            out[at : at + length] = bytes(len(out[at : at + length]))
+        else:
+            out[at : at + length] = rng.bytes(len(out[at : at + length]))
+    return bytes(out)
+
+
+VALUES = [None, True, 0, 1, -1, 2**31, 2**63, 2**70, 1e308, 0.5, "", "x", [], {}, [1, 2], {"a": 1}]
+VALUES += [{"__float__": "nan"}, {"__float__": "inf"}, {"__tuple__": []}]
+
+
+def altered(rng: Generator, node: Any) -> Any:
+    """JSON with one value that is another, away, or moved: what a checksum would not notice if it were right."""
+    places = list(_places(node))
+    for _ in range(one(rng, [1, 1, 2, 4])):
+        parent, key = one(rng, places)
+        with contextlib.suppress(KeyError, IndexError):
+            how = one(rng, ["value"] * 4 + ["away", "other", "number"])
+            if how == "value":
+                parent[key] = one(rng, VALUES)
+            elif how == "away":
+                del parent[key]
+            elif how == "other":
+                other, name = one(rng, places)
+                parent[key] = json.loads(json.dumps(other[name]))
+            elif isinstance(parent[key], int | float):
+                parent[key] = one(rng, NUMBERS)
+    return node
+
+
+def _places(node: Any) -> Any:
+    for key in list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else []:
+        yield node, key
+        yield from _places(node[key])
+
+
+def altered_arrays(rng: Generator, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Arrays of which one has another shape, type or contents."""
+    arrays = dict(arrays)
+    if not arrays:
+        return arrays
+    name = one(rng, sorted(arrays))
+    array = arrays[name]
+    how = one(rng, ["shape", "type", "value", "empty", "longer", "away", "extra"])
+    if how == "shape":
+        arrays[name] = array.reshape(-1, 1) if array.ndim == 1 else array.ravel()
+    elif how == "type":
+        with np.errstate(all="ignore"):
+            arrays[name] = array.astype(one(rng, ["f8", "f4", "i8", "i4", "u1", "?"]))
+    elif how == "value" and array.size:
+        arrays[name] = array.copy()
+        with np.errstate(all="ignore"):
+            value = np.array(one(rng, [np.nan, np.inf, -1.0, 1e300, 2.0**31])).astype(array.dtype)
+        arrays[name].flat[int(rng.integers(array.size))] = value
+    elif how == "empty":
+        arrays[name] = array[:0]
+    elif how == "longer" and array.ndim:
+        arrays[name] = np.concatenate([array, array])
+    elif how == "away":
+        del arrays[name]
+    else:
+        arrays["extra"] = np.zeros(3)
+    return arrays
+
+
+def resealed(rng: Generator, path: Path, kind: Any) -> None:
+    """Alter a model or a checkpoint, and give it the checksum that belongs to that."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        node = json.loads(file.metadata()[kind.key])
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+    if rng.random() < 0.7:
+        node = altered(rng, node)
+    else:
+        arrays = altered_arrays(rng, arrays)
+    write_file(str(path), kind, json.dumps(node), arrays)
+
+
+# ---- models and checkpoints ------------------------------------------------------------------------------------------
+
+X = np.random.default_rng(0).standard_normal((60, 3))
+Y = np.sin(X[:, 0])
+MODELS: list[Callable[[], Any]] = [
+    lambda: gyrfalcon.FalkonRegressor(n_centers=10, random_state=0, scale=True).fit(X, Y),
+    lambda: gyrfalcon.FalkonRegressor(n_centers=10, random_state=0, loss="quantile", max_iter=3).fit(X, Y),
+    lambda: gyrfalcon.FalkonClassifier(n_centers=10, random_state=0).fit(X, np.where(Y > 0, "yes", "no")),
+    lambda: gyrfalcon.FalkonClassifier(n_centers=10, random_state=0, loss="logistic", max_iter=3).fit(X, Y > 0),
+    lambda: gyrfalcon.FalkonRegressor(kernels.Linear(), n_centers=9, random_state=0).fit(scipy.sparse.csr_array(X), Y),
+    lambda: gyrfalcon.NystromRegressor(kernels.Matern(nu=0.5) + kernels.Linear(), n_centers=9, random_state=0).fit(
+        X, Y
+    ),
+    lambda: gyrfalcon.DivideAndConquerRegressor(random_state=0, n_partitions=2).fit(X, Y),
+    lambda: gyrfalcon.RandomFeaturesRegressor(n_components=20, random_state=0).fit(X, Y),
+    lambda: gyrfalcon.EigenProRegressor(random_state=0, max_iter=2).fit(X, Y),
+]
+
+
+def model(rng: Generator, folder: Path) -> None:
+    """Load an altered model file, and predict with what it gives."""
+    path = folder / "model"
+    number = int(rng.integers(len(MODELS)))
+    forged = rng.random() < 0.7
+    say(f"model {number}, {'altered and sealed again' if forged else 'damaged'}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        MODELS[number]().save(path)
+    if forged:
+        resealed(rng, path, MODEL)
+    else:
+        path.write_bytes(damaged(rng, path.read_bytes()))
+    try:
+        loaded = gyrfalcon.load(path)
+    except gyrfalcon.ModelFileError:
+        return
+    except Exception as error:
+        raise Finding(f"load raises {type(error).__name__} and not ModelFileError: {error}") from error
+    repr(loaded)
+    if len(loaded.predict(X)) != len(X):
+        raise Finding("predictions of another length")
+
+
+def checkpoint(rng: Generator, folder: Path) -> None:
+    """Go on from an altered checkpoint."""
+    loss = one(rng, ["squared", "squared", "huber"])
+    more = {"kernel": kernels.Gaussian(1.0), "early_stopping": bool(rng.random() < 0.5), "loss": loss, "tol": 0.0}
+    if rng.random() < 0.3:
+        more |= {"centers": X[:8], "early_stopping": False}
+    data = scipy.sparse.csr_array(X) if rng.random() < 0.3 and "centers" not in more else X
+    at, forged = int(rng.integers(1, 5)), rng.random() < 0.8
+    say(
+        f"checkpoint of {loss}, {sorted(more)} at iteration {at}, {'altered and sealed again' if forged else 'damaged'}"
+    )
+
+    class Stop(Exception):  # noqa: N818
+        pass
+
+    def stop(record: Any) -> None:
+        if record["iteration"] == at:
+            raise Stop
+
+    made = gyrfalcon.FalkonRegressor(n_centers=10, random_state=0, max_iter=6, **more)
+    made.set_params(checkpoint=Checkpoint(folder, 0))
+    with warnings.catch_warnings(), contextlib.suppress(Stop):
+        warnings.simplefilter("ignore")
+        made.set_params(callbacks=None if rng.random() < 0.2 else stop).fit(data, Y)
+    path = folder / "checkpoint.safetensors"
+    if forged:
+        resealed(rng, path, CHECKPOINT)
+    else:
+        path.write_bytes(damaged(rng, path.read_bytes()))
+    made.set_params(callbacks=None).fit(data, Y)
+    made.predict(data)
+
+
+# ---- data files ------------------------------------------------------------------------------------------------------
+
+ROWS = np.random.default_rng(1).standard_normal((300, 3))
+LABELS = np.array(["no", "yes", "maybe"])[np.arange(300) % 3]
+
+
+def _table() -> Any:
+    import pyarrow as pa
+
+    columns = {name: ROWS[:, j] for j, name in enumerate("abc")}
+    return pa.table({**columns, "y": LABELS, "z": pa.array(LABELS).dictionary_encode(), "i": np.arange(300)})
+
+
+def _parquet(path: Path, rng: Generator) -> None:
+    from pyarrow import parquet
+
+    options = {"compression": one(rng, ["none", "snappy", "zstd"]), "use_dictionary": bool(rng.random() < 0.5)}
+    parquet.write_table(_table(), path, row_group_size=100, **options)
+
+
+def _feather(path: Path, rng: Generator) -> None:
+    from pyarrow import feather
+
+    feather.write_feather(_table(), path, compression=one(rng, ["uncompressed", "lz4", "zstd"]), chunksize=150)
+
+
+def _stream(path: Path, rng: Generator) -> None:
+    import pyarrow as pa
+    from pyarrow import ipc
+
+    table = _table()
+    with pa.OSFile(str(path), "wb") as file, ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=150)
+
+
+def _csv(path: Path, rng: Generator) -> None:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    out = pa.CompressedOutputStream(str(path), "gzip") if path.suffix == ".gz" else pa.OSFile(str(path), "wb")
+    with out as file:
+        table = _table()
+        csv.write_csv(table.set_column(4, "z", table["z"].cast("string")), file)
+
+
+def _hdf5(path: Path, rng: Generator) -> None:
+    import h5py
+
+    with h5py.File(path, "w", libver=one(rng, ["earliest", "latest"])) as file:
+        options = one(rng, [{}, {"chunks": (50, 3)}, {"chunks": (50, 3), "compression": "gzip", "shuffle": True}])
+        file.create_dataset("X", data=ROWS, **options)
+        file["y"], file["words"], file["fixed"] = ROWS[:, 0], LABELS.astype(object), LABELS.astype("S5")
+
+
+def _zarr(path: Path, rng: Generator) -> None:
+    import zarr
+
+    group = zarr.open_group(str(path), mode="w", zarr_format=one(rng, [2, 3]))
+    group.create_array("X", shape=ROWS.shape, chunks=(50, 3), dtype="f8")[:] = ROWS
+    group["y"] = ROWS[:, 0]
+
+
+def _npy(path: Path, rng: Generator) -> None:
+    np.save(path, np.asfortranarray(ROWS) if rng.random() < 0.5 else ROWS)
+
+
+TABLE = [{"features": ["a", "b", "c"], "target": target} for target in ("y", "z", "i")]
+FILES: dict[str, tuple[Callable[[Path, Generator], None], list[dict[str, Any]]]] = {
+    "rows.parquet": (_parquet, TABLE),
+    "rows.feather": (_feather, TABLE),
+    "rows.arrow": (_stream, TABLE),
+    "rows.csv": (_csv, TABLE),
+    "rows.csv.gz": (_csv, TABLE),
+    "rows.h5": (_hdf5, [{"features": "X", "target": target} for target in ("y", "words", "fixed")]),
+    "rows.zarr": (_zarr, [{"features": "X", "target": "y"}]),
+    "rows.npy": (_npy, [{"target": 1}, {"features": [0, 2]}]),
+}
+
+
+def file(rng: Generator, folder: Path) -> None:
+    """Read all of a damaged file."""
+    name = one(rng, list(FILES))
+    write, options = FILES[name]
+    chosen = one(rng, options)
+    path = folder / name
+    write(path, rng)
+    inside = sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
+    for victim in {one(rng, inside) for _ in range(2)} if rng.random() < 0.9 else inside:
+        if victim.suffix in (".json", ".zarray") and rng.random() < 0.7:
+            victim.write_text(json.dumps(altered(rng, json.loads(victim.read_text()))))
+        else:
+            victim.write_bytes(damaged(rng, victim.read_bytes()))
+    say(f"gyrfalcon.open({name!r}, **{chosen})")
+    try:
+        data = gyrfalcon.open(path, **chosen)
+        read = sum(len(block) for block in data.X.blocks(64))
+        if read != data.n_rows:
+            raise Finding(f"{read} rows where there should be {data.n_rows}")
+        data.X.take(np.array([data.n_rows - 1, 0]))
+        if data.y is not None and len(data.y) != data.n_rows:
+            raise Finding(f"{len(data.y)} targets for {data.n_rows} rows")
+    except (ValueError, OSError, MemoryError) as error:
+        if name not in str(error):
+            raise Finding(f"the error does not name the file: {type(error).__name__}: {error}") from error
+
+
+KINDS = {
+    "fit": Kind(fit, (ValueError, TypeError, MemoryError, FloatingPointError)),
+    "model": Kind(model, (ValueError, TypeError, MemoryError, FloatingPointError)),
+    "checkpoint": Kind(checkpoint, (ValueError, MemoryError, FloatingPointError)),
+    "file": Kind(file, ()),
+}
+
+_said: list[str] = []
+
+
+def say(words: str) -> None:
+    """Keep what a case is, for the report of a finding."""
+    _said[:] = [words]
+
+
+def run(kind: str, seed: int, number: int, folder: Path, most_warnings: int = 5) -> str | None:
+    """Run a case in an empty folder; what is wrong, if something is."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    _said.clear()
+    rng = np.random.default_rng([seed, sorted(KINDS).index(kind), number])
+    found = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            KINDS[kind].run(rng, folder)
+        except Finding as finding:
+            found = str(finding)
+        except KINDS[kind].errors as error:
+            if not str(error).strip() or INTERNAL.search(str(error)):
+                found = f"an error that tells a user nothing: {_described(error)}"
+        except Exception as error:
+            found = _described(error)
+    if found is None and len(caught) > most_warnings:
+        found = f"{len(caught)} warnings, such as {caught[0].category.__name__}: {caught[0].message}"
+    return None if found is None else f"{' '.join(_said)}: {found}"
+
+
+def _described(error: BaseException) -> str:
+    where, trace = "", error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if f"{os.sep}gyrfalcon{os.sep}" in name:
+            where = f" in {os.path.basename(name)}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{type(error).__name__}{where}: {str(error)[:500]}"
