@@ -277,6 +277,7 @@ def _without(name):
         _attribute("classes_", {"__array__": "str", "shape": [2], "values": ["a", "b"]}),
         _attribute("classes_", {"__array__": "str", "shape": [4], "values": ["a", "b", "c", "d"]}),
         _attribute("classes_", 3),
+        lambda model, tensors: model["params"].update(dtype={"a": 1}),
         _without("coef_"),
         _without("centers_"),
         _without("kernel_"),

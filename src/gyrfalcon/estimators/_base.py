@@ -280,6 +280,8 @@ class KernelExpansion(Estimator):
 
     def _check_loaded(self) -> None:
         """What a model file must satisfy beyond being well formed."""
+        if not isinstance(self.dtype, str | type | np.dtype):
+            raise ValueError(f"dtype={self.dtype!r} is no type of numbers")
         if not isinstance(self.kernel_, Kernel):
             raise ValueError("kernel_ is not a kernel")
         if self.centers_.ndim != 2 or self.centers_.dtype not in (np.float32, np.float64):
