@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import threadpoolctl
 
@@ -64,27 +64,53 @@ def _controller() -> Any:
 class _Limit:
     """The limit on BLAS belongs to the process: the first to ask for it sets it, the last to leave lifts it."""
 
-    lock = threading.Lock()
-    holders = 0
-    limiter: Any = None
+    current: ClassVar[_Limit]
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # a signal's handler may fork where the lock is held
+        self.holders = 0
+        self.limiter: Any = None
+
+    def lift(self) -> None:
+        _let_anyone_set_limits()
+        self.limiter.restore_original_limits()
+        _let_anyone_set_limits()
+
+
+_Limit.current = _Limit()
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Hold BLAS to one thread: blocks are the parallelism, and a block's bits must not depend on the threads."""
-    with _Limit.lock:
-        if _Limit.holders == 0:
-            _Limit.limiter = _controller().limit(limits=1)
-        _Limit.holders += 1
+    limit = _Limit.current
+    with limit.lock:
+        if limit.holders == 0:
+            limit.limiter = _controller().limit(limits=1)
+        limit.holders += 1
     try:
         yield
     finally:
-        with _Limit.lock:
-            _Limit.holders -= 1
-            if _Limit.holders == 0:
-                _let_anyone_set_limits()
-                _Limit.limiter.restore_original_limits()
-                _let_anyone_set_limits()
+        with limit.lock:
+            limit.holders -= 1
+            if limit.holders == 0:
+                limit.lift()
+
+
+def _in_child() -> None:
+    """Begin anew after a fork: the threads that hold BLAS were not copied, and would never let it go."""
+    limit, _Limit.current = _Limit.current, _Limit()
+    if limit.holders:
+        limit.lift()
+    limit.lock.release()
+
+
+# held over the fork, so that no other thread is halfway through setting or lifting the limit
+os.register_at_fork(
+    before=lambda: _Limit.current.lock.acquire(),
+    after_in_parent=lambda: _Limit.current.lock.release(),
+    after_in_child=_in_child,
+)
 
 
 def _let_anyone_set_limits() -> None:

@@ -10,8 +10,9 @@ import logging
 import math
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -130,10 +131,25 @@ class ProgressBar(Callback):
             bar.close()
 
 
+class _Drawing:
+    """Who may write to the screen. tqdm's own lock stays locked in a child that is forked while a bar is drawn."""
+
+    lock = threading.RLock()
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_Drawing.renew)
+
+
 def bar_class(*, notebook: bool) -> type[Any]:
     tqdm: Any = importlib.import_module("tqdm.auto" if notebook else "tqdm").tqdm
     # tqdm's monitor, a thread that outlives the bar, redraws bars that skip updates by count. This one skips by time.
-    return type("_Bar", (tqdm,), {"monitor_interval": 0})
+    bar: Any = type("_Bar", (tqdm,), {"monitor_interval": 0})
+    bar.set_lock(_Drawing.lock)
+    return cast("type[Any]", bar)
 
 
 def _summary(record: Record) -> str:

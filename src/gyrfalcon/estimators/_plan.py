@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ class Plan:
     n_threads : how many blocks are at work at once
     buffered : what the source holds while it is read
     budget : `memory_budget` as the user gave it
+    limit : bytes that there are
     """
 
     n: int
@@ -42,11 +42,11 @@ class Plan:
     n_threads: int
     buffered: int
     budget: int | float | str
+    limit: int = field(init=False)
 
-    @cached_property
-    def limit(self) -> int:
-        """Bytes that there are."""
-        return limit_of(self.budget)
+    def __post_init__(self) -> None:
+        # once, for what is available changes
+        object.__setattr__(self, "limit", limit_of(self.budget))
 
     def factors(self, M: int) -> np.dtype[Any]:
         """Precision of the factors."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -57,6 +56,8 @@ class Dataset:
         self.files = paths
         self._target = target
         self._weight = weight
+        # what was read; before Python 3.12 functools.cached_property has a lock, which a fork may leave locked
+        self._kept: dict[str, Array | None] = {}
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -66,8 +67,19 @@ class Dataset:
     def n_rows(self) -> int:
         return self.X.shape[0]
 
-    @cached_property
+    @property
     def y(self) -> Array | None:
+        if "y" not in self._kept:
+            self._kept["y"] = self._read_target()
+        return self._kept["y"]
+
+    @property
+    def weight(self) -> Array | None:
+        if "weight" not in self._kept:
+            self._kept["weight"] = self._read_weight()
+        return self._kept["weight"]
+
+    def _read_target(self) -> Array | None:
         if self._target is None:
             return None
         if not isinstance(self._target, list):
@@ -78,8 +90,7 @@ class Dataset:
             raise ValueError(f"target={self._target!r}: several targets must be numbers")
         return np.column_stack(columns)
 
-    @cached_property
-    def weight(self) -> Array | None:
+    def _read_weight(self) -> Array | None:
         if self._weight is None:
             return None
         (column,) = self._files.values([self._weight])
