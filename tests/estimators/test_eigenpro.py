@@ -15,7 +15,7 @@ from sklearn.utils.validation import has_fit_parameter
 import gyrfalcon
 from gyrfalcon import KernelOperator
 from gyrfalcon.estimators.eigenpro import EigenProRegressor
-from gyrfalcon.kernels import Laplacian
+from gyrfalcon.kernels import Gaussian, Laplacian
 from gyrfalcon.solvers.eigenpro import eigenpro, top_eigensystem
 
 
@@ -178,3 +178,15 @@ def test_more_of_everything_than_there_are_rows():
     assert model.batch_size_ == 2
     assert model.n_components_ == 1
     assert_allclose(EigenProRegressor().fit(X[:1] + 1, y[:1]).predict(X[:1] + 1), y[:1])
+
+
+@pytest.mark.parametrize("n_components", [1, 2, 5])
+def test_components_that_are_all_alike(n_components):
+    """Of 200 standard normal features with a short length scale: no row is near another, and K is the identity."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((500, 200)), rng.standard_normal(500)
+    model = EigenProRegressor(Gaussian(0.5), n_components=n_components, random_state=0).fit(X, y)
+    assert_allclose(model.predict(X), y, atol=1e-6)
+    assert_allclose(model.predict(X + 10), 0, atol=1e-12)
+    plain = EigenProRegressor(Gaussian(0.5), n_components=0, random_state=0).fit(X, y)
+    assert model.step_ / model.batch_size_ == pytest.approx(plain.step_ / plain.batch_size_, rel=1e-6)

@@ -207,3 +207,21 @@ def test_bad_arguments():
         top_eigensystem(tall, n_subsamples=5)
     with pytest.raises(ValueError, match=r"\(30, 10\), but EigenPro needs every row as a center"):
         list(eigenpro(tall, Y, system, max_iter=1))
+
+
+@pytest.mark.parametrize("n_components", [1, 2, 5, 120, None])
+@pytest.mark.parametrize("n_subsamples", [300, 120])
+@pytest.mark.parametrize("n_pairs", [0, 4])
+def test_rows_far_apart_leave_nothing_to_precondition(n_components, n_subsamples, n_pairs):
+    """K is the identity up to rounding, or nearly: where rows come in pairs, 2 and 0 are eigenvalues as well."""
+    X = np.random.default_rng(0).standard_normal((300, 200))
+    X[:n_pairs] = X[n_pairs : 2 * n_pairs]
+    y = np.sin(X @ np.ones(200))
+    operator = KernelOperator(Gaussian(0.5), X, X, memory_budget=0)
+    assert np.abs(operator.centers_gram()[2 * n_pairs :, 2 * n_pairs :] - np.eye(300 - 2 * n_pairs)).max() < 1e-100
+    system = top_eigensystem(operator, n_subsamples=n_subsamples, n_components=n_components, random_state=0)
+    assert np.isfinite(system.damping).all()
+    assert (system.damping >= 0).all()
+    assert system.beta == pytest.approx(1.0, rel=1e-9)  # of the rows that are alone, which P leaves as they are
+    *_, last = eigenpro(operator, y, system, max_iter=60, tol=1e-10, random_state=0)
+    assert_allclose(operator.matmat(last.coef()), y, atol=1e-8)

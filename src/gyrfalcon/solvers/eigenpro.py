@@ -147,6 +147,9 @@ def top_eigensystem(
     top = min(most + 1, s)
     if top > 1:
         sigma, U = eigh(gram, subset_by_index=(s - top, s - 1), overwrite_a=True, driver="evr")
+        if len(sigma) < top:  # LAPACK's bisection finds none where all are alike up to rounding, as of rows far apart
+            sigma, U = eigh(subsample.centers_gram(np.float64), overwrite_a=True, driver="evd")
+            sigma, U = sigma[-top:], U[:, -top:]
         sigma, U = sigma[::-1], U[:, ::-1]
     else:
         sigma, U = np.array([lanczos(lambda v: gram @ v, s, 30)[1]]), np.empty((s, 0))
