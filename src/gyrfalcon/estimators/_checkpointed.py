@@ -132,8 +132,7 @@ class Checkpointed(NystromEstimator):
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 if isinstance(error, CheckpointError):
                     raise
-                why = f"its state does not belong to this fit ({type(error).__name__}: {error})"
-                raise CheckpointError(self._journal.unfit(why)) from error
+                raise CheckpointError(self._journal.unfit("its state does not belong to this fit")) from error
             yield iterate
         yield from iterates
 
