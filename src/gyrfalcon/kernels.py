@@ -667,6 +667,12 @@ class _Pair(Kernel):
         self.k1 = k1
         self.k2 = k2
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        # scikit-learn's takes twice as long for each kernel more
+        text = f"{type(self).__name__}(k1={self.k1!r}, k2={self.k2!r})"
+        half = N_CHAR_MAX // 2
+        return text if len(text) <= N_CHAR_MAX else f"{text[:half]}...{text[-half:]}"
+
     def resolve(self, X: Array) -> Kernel:
         return type(self)(self.k1.resolve(X), self.k2.resolve(X))
 

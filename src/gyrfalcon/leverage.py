@@ -173,7 +173,7 @@ class Scoring:
         sample = self.sample(_SCALE_ROWS)
         self.kernel = as_kernel(kernel).resolve(sample)
         scale = float(np.maximum(self.diagonal(sample[:_SCALE_CHECK]), 0.0).mean())
-        check_kernel_scale(scale, np.float64, kernel=repr(self.kernel))
+        check_kernel_scale(scale, np.float64, kernel=self.kernel)
 
     def indices(self, size: int) -> Indices:
         """Uniform without repetition, in the order of the rows; time and memory do not grow with n."""

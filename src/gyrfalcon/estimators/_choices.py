@@ -173,7 +173,7 @@ def safe_step(kernel: Kernel, rows: Rows, weight: Array | None = None) -> float:
             diagonal = diagonal * weight[start : start + block.shape[0]]
         largest = max(largest, float(diagonal.max()))
         start += block.shape[0]
-    check_kernel_scale(largest, rows.dtype, kernel=repr(kernel))
+    check_kernel_scale(largest, rows.dtype, kernel=kernel)
     return 1 / largest if largest > 0 else 1.0
 
 

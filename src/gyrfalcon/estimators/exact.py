@@ -312,7 +312,7 @@ def _mean_one(weight: Array) -> Array:
 def _least_penalty(operator: KernelOperator, dtype: Any = None) -> float:
     """The smallest penalty that means something at a precision: by default that in which predictions are made."""
     mean = float(np.maximum(operator.kernel.diag(operator.centers), 0.0).mean())
-    check_kernel_scale(mean, operator.dtype, power=1, kernel=repr(operator.kernel))
+    check_kernel_scale(mean, operator.dtype, power=1, kernel=operator.kernel)
     return mean * float(np.finfo(operator.dtype if dtype is None else dtype).eps) / 8
 
 

@@ -137,7 +137,7 @@ def top_eigensystem(
     subsample = KernelOperator(kernel, rows, rows.take(indices), n_jobs=n_jobs, memory_budget=0)
     gram = subsample.centers_gram(np.float64)
     diagonal = gram.diagonal().copy()
-    check_kernel_scale(float(np.maximum(diagonal, 0).mean()), operator.dtype, power=2, kernel=repr(kernel))
+    check_kernel_scale(float(np.maximum(diagonal, 0).mean()), operator.dtype, power=2, kernel=kernel)
     if not diagonal.max() > 0 and gram.any():
         raise ValueError(
             f"k(x, x) of {kernel!r} is {diagonal.max():g} or less at every row drawn: choose a positive semidefinite "
