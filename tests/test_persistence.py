@@ -29,6 +29,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 
 from gyrfalcon import _model_values, persistence
+from gyrfalcon.kernels import Linear, Sum
 from gyrfalcon.persistence import ModelFileError, SaveMixin, load, register, save
 
 
@@ -340,6 +341,35 @@ def test_endless_nesting(path):
     endless.append(endless)
     with pytest.raises(TypeError, match=r"parameter 'extra.*nested more than 50 deep"):
         ToyModel(extra=endless).fit().save(path)
+
+
+def test_kernels_without_end_and_of_too_many_parts(path):
+    endless = Sum(Linear(), Linear())
+    endless.k1 = endless
+    with pytest.raises(TypeError, match=r"parameter 'extra'.*more than 1000 parts"):
+        ToyModel(extra=endless).fit().save(path)
+    nested = Linear()
+    for _ in range(60):
+        nested = Linear() + nested
+    with pytest.raises(TypeError, match=r"parameter 'extra.*nested more than 50 deep"):
+        ToyModel(extra=nested).fit().save(path)
+
+
+@pytest.mark.parametrize(
+    ("then", "message"),
+    [
+        ({}, "where parts of a Sum should be"),
+        ([{"k2": 1.0}] * 1001, "where parts of a Sum should be"),
+        ([1], "parameters of Sum are not a JSON object"),
+        ([{"k1": 1.0, "k2": 1.0}], "Sum has no parameter 'k1'"),
+        ([{}], "Sum refuses the parameters"),
+    ],
+)
+def test_wrong_parts_of_a_sum(path, then, message):
+    forge(path, model_with({"__kernel__": "Sum", "params": {"k1": 1.0, "k2": 2.0}, "then": then}), {"c": C})
+    refused(path, message)
+    forge(path, model_with({"__kernel__": "Linear", "params": {}, "then": [{}]}), {"c": C})
+    refused(path, "where parts of a Linear should be")
 
 
 def test_unfitted_unregistered_and_kernels(path):

@@ -44,6 +44,8 @@ _SCALAR_TYPES: dict[str, type[np.generic]] = {np.dtype(t).name: t for t in TENSO
 _TYPES: dict[str, type] = {**_SCALAR_TYPES, "float": float}
 
 _MAX_DEPTH = 50
+# Of a sum or a product of kernels, which is a binary tree: far more than Python's own recursion over it can take.
+_MAX_PARTS = 1000
 # Fixed-width strings take length x longest, so a short list with one long entry could ask for any amount of memory.
 _MAX_STRINGS = 256 * 2**20
 
@@ -171,11 +173,21 @@ class Encoder:
         if _registry.get(kind.__name__) is kind:
             if _is_estimator(kind):
                 return {"__estimator__": self.estimator(value, f"{where}.", depth + 1)}
-            return {
-                "__kernel__": kind.__name__,
-                "params": self.fields(value.get_params(deep=False), f"{where}.", depth),
-            }
+            return self.kernel(value, where, depth)
         self.refuse(value, where, f"it is {reprlib.repr(value)} of type {kind.__module__}.{kind.__qualname__}")
+
+    def kernel(self, value: Any, where: str, depth: int) -> dict[str, Any]:
+        """A kernel; ``a + b + c + d``, which is a sum in a sum in a sum, as ``a + b`` and a list of what is added."""
+        kind, params = type(value), value.get_params(deep=False)
+        then: list[Any] = []
+        while params and type(params[first := min(params)]) is kind:
+            inner = params.pop(first)
+            then.append(self.fields(params, f"{where}.{len(then)}.", depth))
+            if len(then) > _MAX_PARTS:
+                self.refuse(value, where, f"it has more than {_MAX_PARTS} parts")
+            params = inner.get_params(deep=False)
+        node = {"__kernel__": kind.__name__, "params": self.fields(params, f"{where}.", depth)}
+        return {**node, "then": then[::-1]} if then else node
 
     def items(self, values: list[Any] | tuple[Any, ...], where: str, depth: int) -> list[Any]:
         return [self.value(value, f"{where}.{i}", depth + 1) for i, value in enumerate(values)]
@@ -252,15 +264,15 @@ class Decoder:
             raise ModelFileError(f"it holds an inconsistent {cls.__name__}: {error}") from error
         return estimator
 
-    def build(self, cls: type, params: Any, depth: int) -> Any:
+    def build(self, cls: type, params: Any, depth: int, **known: Any) -> Any:
         if not isinstance(params, dict):
             raise ModelFileError(f"the parameters of {cls.__name__} are not a JSON object")
-        unknown = sorted(params.keys() - inspect.signature(cls).parameters.keys())
+        unknown = sorted(params.keys() - (inspect.signature(cls).parameters.keys() - known.keys()))
         if unknown:
             raise ModelFileError(f"{cls.__name__} has no parameter {unknown[0]!r} in gyrfalcon {package_version()}")
         values = {name: self.value(value, depth + 1) for name, value in params.items()}
         try:
-            return cls(**values)
+            return cls(**known, **values)
         except Exception as error:
             raise ModelFileError(f"{cls.__name__} refuses the parameters in it: {error}") from error
 
@@ -335,8 +347,14 @@ class Decoder:
         return names[name]
 
     def kernel(self, node: Any, depth: int) -> Any:
-        node = self.keys(node, "__kernel__", "params")
-        return self.build(self.registered(node["__kernel__"], estimator=False), node["params"], depth)
+        node = self.keys({"then": [], **node}, "__kernel__", "params", "then")
+        cls, then = self.registered(node["__kernel__"], estimator=False), node["then"]
+        kernel = self.build(cls, node["params"], depth)
+        if not isinstance(then, list) or len(then) > _MAX_PARTS or (then and not kernel.get_params(deep=False)):
+            raise ModelFileError(f"it holds {reprlib.repr(then)} where parts of a {cls.__name__} should be")
+        for params in then:
+            kernel = self.build(cls, params, depth, **{min(kernel.get_params(deep=False)): kernel})
+        return kernel
 
     def nested(self, node: Any, depth: int) -> Any:
         return self.estimator(self.keys(node, "__estimator__")["__estimator__"], depth + 1)

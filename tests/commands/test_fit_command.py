@@ -338,6 +338,10 @@ def test_verbose_has_a_line_for_each_iteration(capsys, caplog):
         (["--kernel", "3"], "not understood"),
         (["--kernel", "gaussian("], "not understood"),
         (["--kernel", "g" * 5000], "characters"),
+        (["--kernel", "9" * 900 + " * linear"], "holds a number of 900 digits"),
+        (["--kernel", f"polynomial(degree={'9' * 900})"], "holds a number of 900 digits"),
+        (["--kernel", f"gaussian(length_scale=[1, -{'9' * 900}])"], "holds a number of 900 digits"),
+        (["--kernel", "linear + (" * 60 + "linear" + ")" * 60], "nested too deeply for a model file"),
         (["--loss", "hinge"], "'hinge'"),
         (["--memory-budget", "plenty"], "plenty"),
         (["--random-state", "-1"], "2**32"),
@@ -412,6 +416,23 @@ def test_an_error_is_one_line_that_names_it(capsys, arguments, named):
     assert line.startswith("gyrfalcon: error: ")
     assert named in line
     assert os.listdir() == ["train.parquet"]
+
+
+@pytest.mark.parametrize("kernel", ["+".join(["linear"] * 110), "1*" * 200 + "linear", "+".join(["rbf"] * 250)])
+def test_a_long_kernel_is_fitted_and_saved(capsys, kernel):
+    code, _, err = run(
+        capsys, "fit", "train.parquet", "--target", "y", "-o", "model.gyr", *SMALL, "--kernel", kernel,
+        "--checkpoint", "state", "-q",
+    )  # fmt: skip
+    assert code == 0, err
+    assert gyrfalcon.load("model.gyr").kernel_.k2 is not None
+
+
+def test_whole_numbers_that_overflow_together(capsys):
+    kernel = f"{'9' * 200} * {'9' * 200} * linear"
+    code, _, err = run(capsys, "fit", "train.parquet", "--target", "y", "-o", "model.gyr", *SMALL, "--kernel", kernel)
+    assert code == 1
+    assert "value=inf must be a finite number" in err.splitlines()[-1]
 
 
 def test_an_unknown_kernel_is_told_its_closest(capsys):

@@ -6,7 +6,7 @@ import ast
 import inspect
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -47,6 +47,10 @@ def read_object(text: str, names: Mapping[str, Callable[..., Any]], *, sums: boo
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise wrong from error
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) >= 2**1023:
+            digits = len(str(abs(node.value)))
+            raise ValueError(f"{text[:30]!r}... holds a number of {digits} digits: numbers must be less than 1e307")
 
     def build(node: ast.AST) -> Any:
         if isinstance(node, ast.Name):
@@ -60,7 +64,7 @@ def read_object(text: str, names: Mapping[str, Callable[..., Any]], *, sums: boo
             left, right = build(node.left), build(node.right)
             return left + right if isinstance(node.op, ast.Add) else left * right
         if sums and isinstance(node, ast.Constant) and type(node.value) in (int, float):
-            return node.value
+            return float(cast(float, node.value))  # products of whole numbers could become too large for a float
         raise wrong
 
     def make(name: str, values: list[Any], named: dict[str, Any]) -> Any:

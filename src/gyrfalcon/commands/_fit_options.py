@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import centers, kernels, losses
 from .._memory import parse_memory
+from .._model_values import Encoder
 from ..checkpoints import Checkpoint
 from ..estimators import FalkonRegressor
 from ..estimators._newton import NEWTON_WORDS
@@ -105,7 +106,14 @@ def _budget(text: str) -> str:
 
 
 def _kernel(text: str) -> Any:
-    return text if text in kernels.NAMES else read_object(text, KERNELS, sums=True)
+    if text in kernels.NAMES:
+        return text
+    kernel = read_object(text, KERNELS, sums=True)
+    try:
+        Encoder("the kernel").value(kernel, "params.kernel", 1)
+    except TypeError as error:  # now, and not after the fit
+        raise ValueError(f"{text[:30]!r}... is nested too deeply for a model file: use fewer parentheses") from error
+    return kernel
 
 
 def _loss(text: str) -> Any:
