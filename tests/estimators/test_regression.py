@@ -23,10 +23,12 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_sp
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gyrfalcon import FalkonRegressor
+from gyrfalcon import EigenProRegressor, ExactRegressor, FalkonRegressor, NystromRegressor
 from gyrfalcon.kernels import Gaussian, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 
 pytestmark = pytest.mark.filterwarnings("error")
+
+SQUARE = Polynomial(2, gamma=1.0)
 
 # Kernel matrices with condition numbers up to about 1e5, so that a dense solve knows its own digits.
 WELL_CONDITIONED = [
@@ -607,3 +609,51 @@ def test_kernels_of_low_rank(data):
     model = FalkonRegressor(Polynomial(degree=2), n_centers=200, penalty=1e-12, max_iter=50).fit(X, y)
     assert model.score(X, y) > 1 - 1e-9
     assert FalkonRegressor(RationalQuadratic(50.0), penalty=1e-9, max_iter=50).fit(X, y).score(X, y) > 0.99
+
+
+@pytest.mark.parametrize("Estimator", [FalkonRegressor, NystromRegressor, ExactRegressor, EigenProRegressor])
+@pytest.mark.parametrize(("kernel", "size"), [(Linear() + 1.0, 1e3), (2.0 * (Linear() + 1.0), 1e3), (SQUARE, 1e2)])
+def test_a_term_that_float32_would_lose_is_refused(Estimator, kernel, size):
+    """The constant was rounded away, and R2 was -24 with a residual of nearly zero."""
+    X = (size * np.random.default_rng(0).standard_normal((300, 3))).astype(np.float32)
+    y = 100 + X[:, 0] / size
+    model = Estimator(kernel, random_state=0)
+    with pytest.raises(ValueError, match=r"sum of terms of about .* in float32 the smaller would be lost .*scale=True"):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match=r"or use dtype=\"float64\"$"):
+        model.fit(X, y)
+
+
+@pytest.mark.parametrize("Estimator", [FalkonRegressor, NystromRegressor, ExactRegressor])
+@pytest.mark.parametrize(("kernel", "size"), [(Linear() + 1.0, 1e3), (SQUARE, 1e2)])
+def test_a_term_that_float32_would_lose_is_there_in_float64(Estimator, kernel, size):
+    X = (size * np.random.default_rng(0).standard_normal((300, 3))).astype(np.float32)
+    y = 100 + X[:, 0] / size
+    for wider in ({"dtype": "float64"}, {"scale": True}):
+        assert Estimator(kernel, random_state=0, **wider).fit(X, y).score(X, y) > 0.99
+    assert Estimator(Linear() + 0.0, random_state=0).fit(X, y) is not None  # a term of zeros is no term
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("length_scale", [2.0, 20.0])
+def test_a_penalty_below_the_precision_of_float32(length_scale, weighted):
+    """float32 rows with penalty=1e-12: predictions were off by 0.2 to 0.8 deviations, without a word."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1000, 4)).astype(np.float32)
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(1000)
+    weight = 10.0 ** rng.uniform(-6, 6, 1000) if weighted else None
+    model = FalkonRegressor(Gaussian(length_scale), n_centers=100, penalty=1e-12, random_state=0, max_iter=60)
+    model.fit(X, y, sample_weight=weight)
+    assert model.centers_.dtype == np.float64
+    wide = X.astype(np.float64)
+    K, (values, vectors) = (
+        model.kernel_(wide, model.centers_),
+        np.linalg.eigh(model.kernel_(model.centers_, model.centers_)),
+    )
+    kept = values > 3e-16 * len(values) * values[-1]
+    F = K @ vectors[:, kept] / np.sqrt(values[kept])
+    root = np.ones(1000) if weight is None else np.sqrt(weight / weight.mean())
+    ridge = np.sqrt(1e-12 * 1000) * np.eye(F.shape[1])
+    beta = np.linalg.lstsq(np.vstack([root[:, None] * F, ridge]), np.append(root * y, np.zeros(len(ridge))))[0]
+    assert np.sqrt(np.mean(np.square(root * (model.predict(X) - F @ beta)))) < 1e-2 * np.std(y)
+    assert clone(model).set_params(dtype="float32").fit(X, y).centers_.dtype == np.float32

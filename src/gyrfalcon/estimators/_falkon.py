@@ -16,6 +16,7 @@ from ..checkpoints import Checkpoint
 from ..losses import Squared
 from ..preconditioner import Krill, Preconditioner
 from ..solvers import Iterate, conjugate_gradient
+from ..sources import Rows
 from ._base import TOLERANCES, Problem, deviation, warn_if_unsettled
 from ._checkpointed import fill
 from ._newton import NEWTON_RULES, NewtonSolver
@@ -30,6 +31,14 @@ Array = NDArray[Any]
 # whose mean is many times their deviation have residuals that are small beside the mean alone; after 4 iterations their
 # fitted values are off by tens of deviations, others' by 0.1 to 0.6.
 _TRIAL = 4
+
+# Rows over the effective number of them, (sum w)^2 / sum w^2. It is 14 for weights over twelve orders of magnitude,
+# where FALKON's preconditioner left condition numbers of thousands.
+_UNEVEN = 10.0
+
+
+# An eighth of float32's precision: see `Whitening.least_penalty`
+_LEAST_IN_FLOAT32 = float(np.finfo(np.float32).eps) / 8
 
 
 @parameters
@@ -48,6 +57,12 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
     """Everything of the FALKON estimators but the meaning of y."""
 
     own_rules: ClassVar = {"preconditioner": one_of("auto", "falkon", "krill"), **NEWTON_RULES}
+
+    def _tile_dtype(self, rows: Rows) -> np.dtype[Any]:
+        """That of the rows, but float64 for a penalty that float32 could not tell from rounding."""
+        if isinstance(self.dtype, str) and self.dtype == "auto" and self.penalty < _LEAST_IN_FLOAT32:
+            return np.dtype(np.float64)
+        return super()._tile_dtype(rows)
 
     @single_threaded_blas()  # threads of its own would decide the last bits, and spin beside ours
     def _solve(self, problem: Problem, random_state: np.random.RandomState, warm: bool) -> None:
@@ -76,7 +91,8 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
             )
 
     def _iterates(self, space: Subspace, problem: Problem, tol: float) -> Iterator[Iterate]:
-        sketched = self.preconditioner == "krill" or (not space.selection.sampled and self._may_sketch(space))
+        poor = not space.selection.sampled or _are_uneven(problem.weight)
+        sketched = self.preconditioner == "krill" or (poor and self._may_sketch(space))
         solve = partial(
             conjugate_gradient, space.operator, space.targets, penalty=self.penalty, tol=tol, weight=problem.weight
         )
@@ -132,6 +148,14 @@ def _after(iterate: Iterate, done: int, passes: int, *, sketched: bool) -> Itera
         passes=iterate.passes + passes,
         _state=lambda: {**iterate.state(), "done": done, "passes_done": passes, "sketched": sketched},
     )
+
+
+def _are_uneven(weight: Array | None) -> bool:
+    """Whether so few rows have most of the weight that the centers among them tell little of K'WK."""
+    if weight is None:
+        return False
+    wide = weight.astype(np.float64)
+    return len(wide) * float(wide @ wide) > _UNEVEN * float(wide.sum()) ** 2
 
 
 def _is_weak(iterate: Iterate, spread: Array) -> bool:

@@ -56,8 +56,8 @@ NEWTON_WORDS = {
         losses: stop when a Newton step promises to lower the objective by at most `tol` times itself. A
         `ConvergenceWarning` says if that was not reached. None stops where more would not be seen (1e-6 in float32
         and 1e-10 in float64 for the squared loss; 5e-3 for others, which leaves some 0.1% of the objective); 0 is for
-        `max_iter` iterations. Either warns only if predictions would still move by a tenth of y's standard deviation,
-        or the objective of another loss by 5e-3 of itself.""",
+        `max_iter` iterations. Either warns only if predictions would still move by a twentieth of y's standard
+        deviation, or the objective of another loss by 5e-3 of itself.""",
     "penalty_path": """list of float, or None
         Losses other than the squared one: penalties for the first Newton steps, one step each, before `penalty`. None
         finds them: a tenth of the last, from a large one on, as soon as Newton's method is near enough.""",

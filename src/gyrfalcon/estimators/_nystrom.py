@@ -94,7 +94,7 @@ class NystromEstimator(HasCenters, KernelExpansion):
         M = points.shape[0]
         plan.check(M)
         budget = plan.left(M)
-        kernel = resolved(self.kernel, points, center_weight)
+        kernel = resolved(self.kernel, points, center_weight, rows.dtype)
         operator = self._operator(kernel, rows, points, self.memory_budget if elsewhere else budget)
         spare = plan.spare(M) - operator.kept_bytes
         scale = powers_of_two(problem.targets)

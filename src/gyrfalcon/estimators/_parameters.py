@@ -166,14 +166,15 @@ DOCUMENTATION: dict[str, str] = {
     "tol": """float or None
         Stop when the preconditioned residual falls below `tol` times the right-hand side's norm; a
         `ConvergenceWarning` says if it did not. None stops where more would not be seen (1e-6 in float32, 1e-10 in
-        float64); 0 is for `max_iter` iterations. Either warns only if predictions would still move by a tenth of y's
-        standard deviation.""",
+        float64); 0 is for `max_iter` iterations. Either warns only if predictions would still move by a twentieth of
+        y's standard deviation.""",
     "scale": """bool
         Whether every feature is brought to mean 0 and standard deviation 1 as rows are read, which costs one pass and
         no memory; `predict` does the same. Zeros of sparse rows stay zeros: these are divided only.""",
     "dtype": """"auto", "float32" or "float64"
-        Precision of the kernel; "auto" follows X. The factors are in float64 up to 1,500 centers, beyond that in the
-        kernel's precision.""",
+        Precision of the kernel; "auto" follows X, but the FALKON estimators take float64 for a penalty that float32
+        cannot tell from rounding. The factors are in float64 up to 1,500 centers, beyond that in the kernel's
+        precision.""",
     "memory_budget": """"auto", int or str
         What the fit may take beside X and y, in bytes or as "4GB": the factors, the blocks at work, what a file is
         buffered in. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is

@@ -7,11 +7,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._memory import format_bytes, parse_memory, require
-from ..kernels import as_kernel
 from ..operator import KernelOperator
 from ..persistence import register
 from ..solvers.eigenpro import eigenpro, top_eigensystem
-from ._base import TOLERANCES, KernelExpansion, Problem, powers_of_two, warn_if_unsettled
+from ._base import TOLERANCES, KernelExpansion, Problem, powers_of_two, resolved, warn_if_unsettled
 from ._parameters import HasResources, HasValidation, documented, integer, optional, parameters, positive
 from .regression import Regression
 
@@ -150,7 +149,7 @@ class EigenProRegressor(Regression, HasResources, HasValidation, HasEigenPro, Ke
         require(self.memory_budget, size, what, "take fewer")
         n_jobs = 1 if n < _WORTH_THREADS else self.n_jobs
         points = rows.take(np.arange(n))
-        kernel = as_kernel(self.kernel).resolve(points)
+        kernel = resolved(self.kernel, points, None, rows.dtype)
         operator = KernelOperator(kernel, rows, points, n_jobs=n_jobs, memory_budget=0)
         system = top_eigensystem(
             operator,

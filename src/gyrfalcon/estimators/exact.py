@@ -142,7 +142,7 @@ class ExactRegressor(Regression, HasResources, StopsEarly, HasSteps, ChoosesPena
         n, budget = problem.rows.shape[0], parse_memory(self.memory_budget)
         points = problem.rows.take(np.arange(n))
         operator = KernelOperator(
-            resolved(self.kernel, points, problem.weight),
+            resolved(self.kernel, points, problem.weight, points.dtype),
             problem.rows,
             points,
             n_jobs=self.n_jobs,
@@ -270,7 +270,8 @@ class DivideAndConquerRegressor(Regression, HasResources, HasPenalty, HasPartiti
             raise ValueError(f"n_partitions={m} must be at most the number of rows that count, {n}")
         order = random_state.permutation(n)
         points = problem.rows.take(order)
-        kernel = resolved(self.kernel, points, None if problem.weight is None else problem.weight[order])
+        weight = None if problem.weight is None else problem.weight[order]
+        kernel = resolved(self.kernel, points, weight, points.dtype)
         scale = powers_of_two(problem.targets)
         y = (problem.targets / scale)[order]
         weight = None if problem.weight is None else problem.weight[order]

@@ -119,7 +119,7 @@ class HasTolerance:
     tol="""float or None
         Stop "gd" and "cg" when the residual falls below `tol` times the right-hand side's norm; a `ConvergenceWarning`
         says if it did not. None stops where more would not be seen (1e-6 in float32, 1e-10 in float64); 0 is for
-        `max_iter` iterations. Either warns only if "cg" would still move predictions by a tenth of y's deviation.""",
+        `max_iter` iterations. Either warns only if predictions of "cg" would still move by 5% of y's deviation.""",
     step="""float, "auto" or None
         Length of the steps of "gd" and "sgd". None and "auto" are 1 / the largest eigenvalue, estimated from ten
         passes, or from a few mini-batches.""",
