@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial, update_wrapper
+from functools import partial
 from numbers import Number
-from types import MethodType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit, log_softmax
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
@@ -175,22 +174,10 @@ class Classification(HasClassWeight, ClassifierMixin, Estimator):
         return float(super().score(*in_memory(X, y, sample_weight)))
 
 
-class IfProbable:
-    """A method of `FalkonClassifier` that is there only where the loss gives probabilities.
-
-    scikit-learn's `available_if` does the same, but its error says no more than that there is no such attribute, where
-    this one says what to do.
-    """
-
-    def __init__(self, method: Callable[[Any, Any], Any]) -> None:
-        self.method = method
-        update_wrapper(self, method)  # type: ignore[arg-type]
-
-    def __get__(self, model: Any, owner: type[Any] | None = None) -> Callable[..., Any]:
-        if model is None:
-            return self.method
-        model._check_probable()
-        return MethodType(self.method, model)
+def _gives_probabilities(model: FalkonClassifier) -> bool:
+    """Whether `predict_proba` is there; an AttributeError that says what to do if it is not."""
+    model._check_probable()
+    return True
 
 
 @register
@@ -287,7 +274,7 @@ class FalkonClassifier(Classification, FalkonBase):
                 "sklearn.calibration.CalibratedClassifierCV with this classifier, which calibrates decision_function"
             )
 
-    @IfProbable
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
     @lazily
     def predict_proba(self, X: Any) -> Array:
         """Predict the probabilities of the classes; only where the loss gives any, else there is no such method.
@@ -308,7 +295,7 @@ class FalkonClassifier(Classification, FalkonBase):
             return np.hstack([1 - p, p])
         return p / p.sum(axis=1, keepdims=True)
 
-    @IfProbable
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
     @lazily
     def predict_log_proba(self, X: Any) -> Array:
         """Predict the logarithms of `predict_proba`, finite even where a probability rounds to zero.
