@@ -69,13 +69,13 @@ def _finite(name: str, value: Any) -> float:
     return float(value)
 
 
-def _total_deviation(X: Any) -> float:
-    """Root of the sum of the features' variances, whatever their size; 1 where the rows do not vary at all."""
+def _total_variance(X: Any) -> tuple[float, float]:
+    """Sum of the features' variances in a unit, and the unit, so that no square overflows; 1 where nothing varies."""
     if not sp.issparse(X):
         X = np.asarray(X, dtype=np.float64)
     unit = power_of_two(X.data if sp.issparse(X) else X)
     total = _sparse.total_variance(X / unit) if sp.issparse(X) else float(np.var(X / unit, axis=0).sum())
-    return unit * float(np.sqrt(total)) if total > 0 else 1.0
+    return (total, unit) if total > 0 else (1.0, 1.0)
 
 
 class Kernel(BaseEstimator):  # type: ignore[misc]
@@ -285,7 +285,8 @@ class Stationary(Kernel):
         if isinstance(scale, str):
             if scale != "scale":
                 raise ValueError(f'length_scale={scale!r} must be "scale", a positive number, or one for each feature')
-            kernel.length_scale = _total_deviation(X) / float(np.sqrt(2))
+            total, unit = _total_variance(X)
+            kernel.length_scale = unit * float(np.sqrt(total / 2))
             return kernel
         values = np.asarray(scale)
         if values.dtype.kind not in "fiu" or values.ndim > 1 or not (np.isfinite(values) & (values > 0)).all():
@@ -505,13 +506,12 @@ class _Affine(Kernel):
         if isinstance(self.gamma, str):
             if self.gamma != "scale":
                 raise ValueError(f'gamma={self.gamma!r} must be "scale" or a positive number')
-            deviation = _total_deviation(X)
-            with np.errstate(over="ignore"):
-                kernel.gamma = float(np.float64(1 / deviation) ** 2)
+            total, unit = _total_variance(X)
+            kernel.gamma = 1.0 / total / unit / unit
             if not np.finfo(np.float64).tiny <= kernel.gamma < np.inf:
                 raise ValueError(
-                    f'gamma="scale" is 1 / {deviation:.3g}^2, from the variances of the features, which is too small '
-                    "or too large a number: rescale the features"
+                    f'gamma="scale" is 1 / {unit * np.sqrt(total):.3g}^2, from the variances of the features, '
+                    "which is too small or too large a number: rescale the features"
                 )
         else:
             _positive("gamma", self.gamma)
