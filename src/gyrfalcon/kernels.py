@@ -560,10 +560,12 @@ class Polynomial(_Affine):
         return self._affine(s) ** int(self.degree)
 
     def span(self, X: Array) -> tuple[float, float]:
+        # Terms of high degree are small beside the others for small features, and are not missed.
+        s, c, p = float(type(self)(1, self.gamma, 0.0).diag(X).mean()), abs(float(self.coef0)), int(self.degree)
         with np.errstate(over="ignore"):
-            terms = np.abs([type(self)(1, self.gamma, 0.0).diag(X).mean(), float(self.coef0)]) ** int(self.degree)
-        present = terms[terms > 0]
-        return float(present.min(initial=np.inf)), float(present.max(initial=0.0))
+            constant, linear, highest = np.array([c, p * s, s]) ** [p, 1, p] * [1.0, np.float64(c) ** (p - 1), 1.0]
+        present = [float(term) for term in (constant, linear) if term > 0]
+        return min(present, default=float(highest)), max(float(constant), float(highest))
 
 
 @register

@@ -266,7 +266,14 @@ def test_json_and_quiet(capsys, table):
     assert (code, err) == (0, "")
     report = json.loads(out)
     model = gyrfalcon.load("model.gyr")
-    expected = {"rows": 400, "features": 2, "n_centers": 30, "n_iter": model.n_iter_, "target": ["y"], "task": "regression"}
+    expected = {
+        "rows": 400,
+        "features": 2,
+        "n_centers": 30,
+        "n_iter": model.n_iter_,
+        "target": ["y"],
+        "task": "regression",
+    }
     assert expected.items() <= report.items()
     assert report["kernel"] == {"name": "Gaussian", "length_scale": model.kernel_.length_scale}
     assert report["bytes"] == os.path.getsize("model.gyr")

@@ -28,6 +28,7 @@ from gyrfalcon.kernels import Gaussian, Linear
 pytestmark = [
     pytest.mark.filterwarnings("error"),
     pytest.mark.filterwarnings("ignore:predictions are still off"),  # of fits that are cut short on purpose
+    pytest.mark.filterwarnings("ignore:a Newton step still promises"),
 ]
 
 
