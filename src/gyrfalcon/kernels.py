@@ -827,7 +827,8 @@ class CallableKernel(Kernel):
             K, shape = self._of_sparse(A, B), (_length(A), _length(B))
         else:
             A, B = np.asarray(A), np.asarray(B)
-            K, shape = np.asarray(self.function(A, B)), (len(A), len(B))
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found where it is used
+                K, shape = np.asarray(self.function(A, B)), (len(A), len(B))
         if K.shape != shape:
             raise ValueError(
                 f"the kernel function gave an array of shape {K.shape} for {shape[0]} rows and {shape[1]} centers: "

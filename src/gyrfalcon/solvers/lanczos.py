@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigvalsh_tridiagonal
+from scipy.linalg import eigvalsh_tridiagonal, norm
 from scipy.linalg.lapack import dsterf
 
 Vectors = NDArray[np.float64]
@@ -84,7 +84,7 @@ def lanczos(product: Callable[[Vectors], Vectors], size: int, n_iter: int) -> tu
     basis: list[Vectors] = []
     diagonal: list[float] = []
     beside: list[float] = []
-    length = float(np.linalg.norm(v))
+    length = float(norm(v, check_finite=False))
     for _ in range(min(n_iter, size)):
         basis.append(v / length)
         v = product(basis[-1])
@@ -93,7 +93,7 @@ def lanczos(product: Callable[[Vectors], Vectors], size: int, n_iter: int) -> tu
         Q = np.stack(basis)
         for _ in range(2):
             v = v - Q.T @ (Q @ v)
-        length = float(np.linalg.norm(v))
+        length = float(norm(v, check_finite=False))
         if not length > 1e-12 * max(map(abs, diagonal)):
             break
         beside.append(length)
