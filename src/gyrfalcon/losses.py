@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, softmax, xlogy
 from sklearn.base import BaseEstimator, clone
 
+from ._ranges import power_of_two
 from .persistence import register
 
 __all__ = ["Huber", "Logistic", "Loss", "Poisson", "Quantile", "Softmax", "Squared", "as_loss"]
@@ -111,6 +112,14 @@ class Loss(BaseEstimator):  # type: ignore[misc]
     def penalty_unit(self, y: Array, weight: Array | None = None) -> float:
         """What the penalty is multiplied with, so that the unit of y does not matter where it should not."""
         return 1.0
+
+    def unit(self, y: Array, weight: Array | None = None) -> float:
+        """A power of two near the size of y, if the loss of y / unit and f / unit is this one over the unit; else 1."""
+        return 1.0
+
+    def in_units(self, unit: float) -> Loss:
+        """This loss for y and f that were divided by `unit`."""
+        return self
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
         """Numbers of shape (k,) that f is to be measured from: the best constants, or 0."""
@@ -286,6 +295,12 @@ class Quantile(Loss):
     def penalty_unit(self, y: Array, weight: Array | None = None) -> float:
         # the loss is of the first degree in y and the penalty of the second
         return 1 / float(np.mean(_robust_deviation(y, weight)))
+
+    def unit(self, y: Array, weight: Array | None = None) -> float:
+        return power_of_two(np.asarray(_robust_deviation(y, weight)).mean())
+
+    def in_units(self, unit: float) -> Quantile:
+        return Quantile(self.level, np.asarray(self.smoothing) / unit, self.ordered)
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
         return _quantiles(y, self.level, weight)

@@ -633,3 +633,20 @@ def test_rows_that_are_held_out_do_not_decide_where_f_starts():
     model = FalkonRegressor(loss="poisson", early_stopping=True, n_centers=40, random_state=0, validation_fraction=0.5)
     model.fit(X, y)
     assert model.offset_[0] != pytest.approx(np.log(y.mean()), rel=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e6, 1e12])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_quantiles_do_not_depend_on_the_unit_of_y(dtype, unit):
+    """In float32 the penalty over y's deviation was rounding from y of 1e4 on, and predictions were off by half."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (500, 2)).astype(dtype)
+    y = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(500)
+    tight = {"tol": 1e-5, "max_iter": 60, "penalty": 1e-4}
+    model = FalkonRegressor(Gaussian(1.0), loss="quantile", quantiles=[0.1, 0.9], n_centers=50, random_state=0, **tight)
+    expected = model.fit(X, y).predict(X)
+    history = model.history_
+    again = model.fit(X, unit * y)
+    np.testing.assert_allclose(again.predict(X) / unit, expected, atol=2e-2 * np.std(y))
+    assert again.history_[-1]["objective"] == pytest.approx(unit * history[-1]["objective"], rel=1e-2)
+    assert again.history_[-1]["penalty"] == pytest.approx(history[-1]["penalty"] / unit, rel=1e-2)

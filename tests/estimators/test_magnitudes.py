@@ -150,7 +150,8 @@ EVERY = {**ON_CENTERS, **OTHERS}
 SIZES = [1e-160, 1e-40, 1e40, 1e100, 1e155]
 # a magnitude, and what to do about it
 CLEAR = re.compile(
-    r"(values of .* are about|is a sum of terms of about|[Xy] holds|gamma=\"scale\" is 1 /|gave values that are not finite|is not finite in|"
+    r"(values of .* are about|is a sum of terms of about|[Xy] holds|gamma=\"scale\" is 1 /|"
+    r"gave values that are not finite|is not finite in|"
     r"leaves the range of).*(rescale|scaled|the scale of the rows)"
 )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,6 +103,7 @@ class NewtonSolver(HasNewton, Checkpointed):
             space.attributes,
             info={"max_iter": self.max_iter, "n_centers": space.operator.shape[1]},
             watch=self._watch(problem, space.operator, space.budget),
+            scale=loss.unit(problem.targets, problem.weight),
             kind=NewtonIterate,
         )
         assert isinstance(last, NewtonIterate)
@@ -134,22 +137,32 @@ class NewtonSolver(HasNewton, Checkpointed):
         resume = self._resumed_state()
         if resume is not None:
             fill(space.operator)
-        yield from newton(
+        # in units in which the penalty can be told from rounding
+        unit = loss.unit(problem.targets, problem.weight)
+        targets = problem.targets if unit == 1 else problem.targets / unit
+        for iterate in newton(
             space.operator,
-            problem.targets.astype(problem.rows.dtype, copy=False),
-            loss,
+            targets.astype(problem.rows.dtype, copy=False),
+            loss.in_units(unit),
             preconditioner,
-            self.penalty * loss.penalty_unit(problem.targets, problem.weight),
+            self.penalty * loss.penalty_unit(problem.targets, problem.weight) * unit,
             max_iter=self.max_iter,
             tol=tol,
             weight=problem.weight,
-            start=None if space.start is None else space.start * space.scale,
-            offset=offset,
+            start=None if space.start is None else space.start * (space.scale / unit),
+            offset=None if offset is None else offset / unit,
             center_rows=space.selection.indices,
-            path=self.penalty_path,
+            path=None if self.penalty_path is None else [unit * penalty for penalty in self.penalty_path],
             cg_steps=self.cg_steps,
             resume=resume,
-        )
+        ):
+            yield replace(
+                iterate,
+                penalty=iterate.penalty / unit,
+                objective=iterate.objective * unit,
+                decrement=iterate.decrement * math.sqrt(unit),
+                _state=iterate.state,
+            )
 
 
 def mean_loss(loss: Loss, targets: Array, weight: Array | None, f: Array) -> float:
