@@ -162,6 +162,7 @@ def test_the_switch_to_krill_is_among_them():
 @pytest.mark.parametrize("random_state", [0, None, np.random.RandomState(3)], ids=["int", "None", "RandomState"])
 @pytest.mark.parametrize("at", [3, 7])
 def test_early_stopping_goes_on_with_its_rows_its_best_and_its_patience(random_state, at, tmp_path):
+    np.random.seed(0)  # noqa: NPY002  (what None draws from: one seed in fifteen does not stop before 60 iterations)
     model = FalkonRegressor(
         n_centers=40, penalty=1e-9, max_iter=60, early_stopping=True, n_iter_no_change=6, random_state=random_state
     )
