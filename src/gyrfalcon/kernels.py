@@ -52,9 +52,8 @@ KernelFunction = Callable[[Array, Array], ArrayLike]
 LengthScale = float | ArrayLike | Literal["scale"]
 
 
-# A term that is so many times the rounding of a larger one is known to 1%, and fits begin to show it: R2 of Linear() +
-# 1.0 was 0.987 instead of 0.990 where the constant is 20 times that, and -24 at twice
-_LOST = 100.0
+# A term that is so few times the rounding of a larger one is lost: R2 of Linear() + 1.0 is -24 at twice
+_LOST = 10.0
 
 
 def _positive(name: str, value: Any) -> float:

@@ -30,7 +30,7 @@ from sklearn.utils.random import sample_without_replacement
 from ._linalg import cholesky, solve_upper_transposed
 from ._memory import format_bytes, require
 from ._ranges import check_kernel_scale
-from ._threads import effective_n_jobs
+from ._threads import effective_n_jobs, single_threaded_blas
 from .kernels import Kernel, KernelFunction, as_kernel
 from .operator import KernelOperator
 from .sources import Rows, as_rows, converted, subset
@@ -200,8 +200,9 @@ class Scoring:
         operator, shift = self.operator(self.rows.take(np.arange(self.n))), np.full(self.n, penalty * self.n)
         L, mu = _cholesky(operator, shift, effective_n_jobs(self.n_jobs))
         (trtri,) = get_lapack_funcs(("trtri",), dtype=np.float64)
-        inverse, _ = trtri(L, lower=True, overwrite_c=True)
-        squares = np.array([inverse[j:, j] @ inverse[j:, j] for j in range(self.n)])
+        with single_threaded_blas():
+            inverse, _ = trtri(L, lower=True, overwrite_c=True)
+            squares = np.array([inverse[j:, j] @ inverse[j:, j] for j in range(self.n)])
         return np.clip(1 - mu * squares, 0.0, 1.0)
 
     def pilot(self, n_pilot: int | None = None) -> Scorer:

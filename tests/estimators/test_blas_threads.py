@@ -55,12 +55,13 @@ def test_falkon_has_the_same_bits_for_any_threads_of_blas(name, tiled, monkeypat
     assert_array_equal(three, one)
 
 
-def test_leverage_scores_have_the_same_bits_for_any_threads_of_blas():
-    X, _ = data()
+@pytest.mark.parametrize("method", ["exact", "pilot", "bless"])
+def test_leverage_scores_have_the_same_bits_for_any_threads_of_blas(method):
+    X, _ = data(1000)
     found = []
     for n_threads in (1, 2):
         with threadpoolctl.threadpool_limits(n_threads, user_api="blas"):
-            found.append(leverage_scores(X, Gaussian(2.0), 1e-4, method="pilot", random_state=0))
+            found.append(leverage_scores(X, Gaussian(2.0), 1e-4, method=method, random_state=0))
     assert_array_equal(found[1], found[0])
 
 

@@ -15,7 +15,7 @@ import pytest
 import scipy.linalg
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes, make_friedman1
+from sklearn.datasets import load_diabetes, load_digits, make_friedman1, make_friedman2, make_friedman3
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
@@ -611,27 +611,61 @@ def test_kernels_of_low_rank(data):
     assert FalkonRegressor(RationalQuadratic(50.0), penalty=1e-9, max_iter=50).fit(X, y).score(X, y) > 0.99
 
 
-@pytest.mark.parametrize("Estimator", [FalkonRegressor, NystromRegressor, ExactRegressor, EigenProRegressor])
-@pytest.mark.parametrize(("kernel", "size"), [(Linear() + 1.0, 1e3), (2.0 * (Linear() + 1.0), 1e3), (SQUARE, 1e2)])
-def test_a_term_that_float32_would_lose_is_refused(Estimator, kernel, size):
-    """The constant was rounded away, and R2 was -24 with a residual of nearly zero."""
+LOST = [(Linear() + 1.0, 3e3), (2.0 * (Linear() + 1.0), 3e3), (SQUARE, 1e2)]
+
+
+def of_size(size):
     X = (size * np.random.default_rng(0).standard_normal((300, 3))).astype(np.float32)
-    y = 100 + X[:, 0] / size
-    model = Estimator(kernel, random_state=0)
+    return X, 100 + X[:, 0] / size
+
+
+@pytest.mark.parametrize("Estimator", [FalkonRegressor, NystromRegressor, ExactRegressor, EigenProRegressor])
+@pytest.mark.parametrize(("kernel", "size"), LOST)
+def test_a_term_that_float32_would_lose_is_refused_there(Estimator, kernel, size):
+    """The constant was rounded away, and R2 was -24 with a residual of nearly zero."""
+    X, y = of_size(size)
+    model = Estimator(kernel, random_state=0, dtype="float32")
     with pytest.raises(ValueError, match=r"sum of terms of about .* in float32 the smaller would be lost .*scale=True"):
         model.fit(X, y)
     with pytest.raises(ValueError, match=r"or use dtype=\"float64\"$"):
         model.fit(X, y)
 
 
-@pytest.mark.parametrize("Estimator", [FalkonRegressor, NystromRegressor, ExactRegressor])
-@pytest.mark.parametrize(("kernel", "size"), [(Linear() + 1.0, 1e3), (SQUARE, 1e2)])
+@pytest.mark.parametrize("Estimator", [FalkonRegressor, NystromRegressor])
+@pytest.mark.parametrize(("kernel", "size"), [*LOST, (Linear() + 1.0, 3e2), (SQUARE, 1e1)])
 def test_a_term_that_float32_would_lose_is_there_in_float64(Estimator, kernel, size):
-    X = (size * np.random.default_rng(0).standard_normal((300, 3))).astype(np.float32)
-    y = 100 + X[:, 0] / size
-    for wider in ({"dtype": "float64"}, {"scale": True}):
-        assert Estimator(kernel, random_state=0, **wider).fit(X, y).score(X, y) > 0.99
-    assert Estimator(Linear() + 0.0, random_state=0).fit(X, y) is not None  # a term of zeros is no term
+    X, y = of_size(size)
+    for options in ({}, {"dtype": "float64"}, {"scale": True}):
+        model = Estimator(kernel, random_state=0, **options).fit(X, y)
+        assert model.score(X, y) > 0.99
+        assert model.centers_.dtype == (np.float32 if "scale" in options else np.float64)
+    assert Estimator(Linear() + 0.0, random_state=0).fit(X, y).centers_.dtype == np.float32  # zeros are no term
+
+
+def test_terms_that_are_small_are_no_reason_to_refuse():
+    X, y = load_digits(return_X_y=True)
+    X, y = X.astype(np.float32), (y > 4).astype(float)
+    for kernel in (Polynomial(3, gamma=1.0), Gaussian() + 1e-6, 1e-6 * Gaussian() + Linear(), Polynomial(2, 1.0, 1e-3)):
+        assert FalkonRegressor(kernel, n_centers=200, random_state=0, max_iter=60).fit(X, y).score(X, y) > 0.4
+
+
+@pytest.mark.parametrize("mean", [0.0, 100.0, 1e4])
+def test_the_warning_tells_how_far_predictions_are_off(mean):
+    X, y = far_from_zero()
+    y = y - 100 + mean
+    model = FalkonRegressor(Gaussian(2.0) + 1.0, n_centers=300, random_state=0, max_iter=8)
+    with pytest.warns(ConvergenceWarning, match="still off by about") as caught:
+        found = model.fit(X, y).predict(X)
+    said = float(str(caught[0].message).split("off by about ")[1].split()[0])
+    truth = clone(model).set_params(max_iter=300).fit(X, y).predict(X)
+    assert 1 / 6 < said / (np.sqrt(np.mean(np.square(found - truth))) / np.std(y)) < 6
+
+
+@pytest.mark.parametrize("make", [make_friedman1, make_friedman2, make_friedman3])
+@pytest.mark.parametrize("options", [{}, {"loss": "huber"}, {"loss": "quantile"}], ids=str)
+def test_ordinary_fits_give_no_warning(make, options):
+    X, y = make(1000, noise=0.1, random_state=0)
+    FalkonRegressor(scale=True, random_state=0, **options).fit(X, y)  # warnings are errors here
 
 
 @pytest.mark.parametrize("weighted", [False, True])

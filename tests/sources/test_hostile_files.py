@@ -413,3 +413,20 @@ def test_an_hdf5_file_whose_text_never_ends(tmp_path):
     path.write_bytes(contents)
     (said,) = read_all(path, target="words")
     assert said == f"ContentsError FILE is damaged: its text has free space without end, at byte {at}"
+
+
+@pytest.mark.parametrize("link", ["chunk", "folder"])
+def test_a_zarr_chunk_that_is_a_link_is_not_followed(tmp_path, link):
+    """Its target, any file of the machine, was read as rows."""
+    zarr = pytest.importorskip("zarr")
+    array = zarr.create_array(
+        store=str(tmp_path / "store" / "X"), shape=(4, 2), chunks=(2, 2), dtype="f8", compressors=None, zarr_format=3
+    )
+    array[:] = np.arange(8.0).reshape(4, 2)
+    chunks = tmp_path / "store" / "X" / "c"
+    target = chunks / "0" / "0" if link == "chunk" else chunks / "0"
+    assert target.exists()
+    target.rename(tmp_path / "elsewhere")
+    target.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"is a link, and is not followed: copy what it leads to"):
+        gyrfalcon.open(tmp_path / "store")

@@ -363,9 +363,11 @@ def warn_if_unsettled(
     """
     if last.converged:
         return
-    off = float((last.error / deviation(targets, weight)).max(initial=0.0)) if last.error.size else 0.0
-    if off > _UNSETTLED:
-        words = f"predictions are still off by about {off:.2g} standard deviations of y after {last.iteration} {steps}"
+    spread = deviation(targets, weight)
+    off = last.error / spread if last.error.size else np.zeros(1)
+    if off.max() > _UNSETTLED:
+        words = f"predictions are still off by about {off.max():.2g} standard deviations of y"
+        words += f" after {last.iteration} {steps}"
     elif tol:
         words = f"the residual is {last.residual:.1e} after {last.iteration} {steps}, above tol={reached:g}"
     else:
@@ -374,11 +376,11 @@ def warn_if_unsettled(
 
 
 def deviation(targets: Array, weight: Array | None) -> Array:
-    """Return the standard deviation of each column, or a hundredth of its mean where it hardly varies; never 0."""
+    """Return the standard deviation of each column, or a hundredth of its mean where it is constant; never 0."""
     mean = np.average(targets, axis=0, weights=weight)
     squares = np.average(np.square(targets - mean, dtype=np.float64), axis=0, weights=weight)
-    least = np.maximum(1e-2 * np.abs(mean), np.finfo(np.float64).tiny)
-    return np.maximum(np.sqrt(squares), least)
+    found, size = np.sqrt(squares), np.abs(mean)
+    return np.maximum(np.where(found > 1e-6 * size, found, 1e-2 * size), np.finfo(np.float64).tiny)
 
 
 def resolved(kernel: Kernel | str | KernelFunction, points: Array, weight: Array | None, dtype: Any = None) -> Kernel:

@@ -26,6 +26,7 @@ from ..kernels import Kernel
 from ..operator import KernelOperator
 from ..solvers import Iterate
 from ..sources import Rows, runs_elsewhere
+from ..sources.stored import ContentsError
 from ._base import Problem
 from ._nystrom import NystromEstimator, Subspace
 
@@ -67,7 +68,7 @@ class Checkpointed(NystromEstimator):
             random_state = self._journal.generator(random_state)
         return super()._choose_centers(rows, weight, random_state, warm)
 
-    def _subspace(self, problem: Problem, random_state: np.random.RandomState, warm: bool, **needs: int) -> Subspace:
+    def _subspace(self, problem: Problem, random_state: np.random.RandomState, warm: bool, **needs: Any) -> Subspace:
         if self._journal is None:
             return super()._subspace(problem, random_state, warm, **needs)
         self._journal.check(self._identity(problem, warm), self.max_iter)
@@ -122,7 +123,7 @@ class Checkpointed(NystromEstimator):
         return super()._follow(iterates, *given, **more)
 
     def _resuming(self, iterates: Iterator[Iterate]) -> Iterator[Iterate]:
-        """The same iterates; what fails in the first two is the state they are made of, for it once did not."""
+        """The same iterates; what fails in the first two may be the state they are made of, for it once did not."""
         assert self._journal is not None
         for _ in range(2):
             try:
@@ -130,9 +131,10 @@ class Checkpointed(NystromEstimator):
             except StopIteration:
                 return
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                if isinstance(error, CheckpointError):
+                if isinstance(error, CheckpointError | ContentsError):
                     raise
-                raise CheckpointError(self._journal.unfit("its state does not belong to this fit")) from error
+                what = f"{type(error).__name__}: {error}; if that is not about the data, its state is damaged"
+                raise CheckpointError(self._journal.unfit(what)) from error
             yield iterate
         yield from iterates
 

@@ -16,7 +16,6 @@ from ..checkpoints import Checkpoint
 from ..losses import Squared
 from ..preconditioner import Krill, Preconditioner
 from ..solvers import Iterate, conjugate_gradient
-from ..sources import Rows
 from ._base import TOLERANCES, Problem, deviation, warn_if_unsettled
 from ._checkpointed import fill
 from ._newton import NEWTON_RULES, NewtonSolver
@@ -37,10 +36,6 @@ _TRIAL = 4
 _UNEVEN = 10.0
 
 
-# An eighth of float32's precision: see `Whitening.least_penalty`
-_LEAST_IN_FLOAT32 = float(np.finfo(np.float32).eps) / 8
-
-
 @parameters
 class HasFalkon(HasPenalty, HasCenters):
     """The parameters of FALKON's solver."""
@@ -58,17 +53,12 @@ class FalkonBase(HasResources, HasValidation, HasFalkon, NewtonSolver):
 
     own_rules: ClassVar = {"preconditioner": one_of("auto", "falkon", "krill"), **NEWTON_RULES}
 
-    def _tile_dtype(self, rows: Rows) -> np.dtype[Any]:
-        """That of the rows, but float64 for a penalty that float32 could not tell from rounding."""
-        if isinstance(self.dtype, str) and self.dtype == "auto" and self.penalty < _LEAST_IN_FLOAT32:
-            return np.dtype(np.float64)
-        return super()._tile_dtype(rows)
-
     @single_threaded_blas()  # threads of its own would decide the last bits, and spin beside ours
     def _solve(self, problem: Problem, random_state: np.random.RandomState, warm: bool) -> None:
         if type(problem.attributes.get("loss_", Squared())) is not Squared:
             return self._solve_newton(problem, random_state, warm)
-        space = self._subspace(problem, random_state, warm, buffers=4 if self.preconditioner == "krill" else 1)
+        buffers = 4 if self.preconditioner == "krill" else 1
+        space = self._subspace(problem, random_state, warm, buffers=buffers, penalty=self.penalty)
         tol = TOLERANCES[problem.rows.dtype] if self.tol is None else float(self.tol)
         last, stopped = self._follow(
             self._iterates(space, problem, tol),

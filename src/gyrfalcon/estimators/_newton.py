@@ -92,7 +92,7 @@ class NewtonSolver(HasNewton, Checkpointed):
                 f"{self.max_iter}: no step is left for the penalty itself"
             )
         # f, K d, K p, what the loss knows of f, and room to make them
-        space = self._subspace(problem, random_state, warm, row_vectors=6)
+        space = self._subspace(problem, random_state, warm, row_vectors=6, penalty=self.penalty)
         tol = _TOLERANCE if self.tol is None else float(self.tol)
         if problem.error is not None and offset is not None:
             of_all = problem.error

@@ -72,7 +72,7 @@ class Regression(MultiOutputMixin, RegressorMixin, Estimator):
             weight = self._check_weight(sample_weight, rows)
             targets = self._make_targets(_as_columns(y, "y"), "y")
             loss = self._make_loss(targets, weight)
-            if loss is not None and type(loss) is not Squared:
+            if loss is not None and type(loss) is not Squared and loss.unit(targets, weight) == 1:
                 check_squares(targets, self._tile_dtype(rows), "y")
             held = self._check_validation(X_val, y_val)
             held_targets = None

@@ -31,8 +31,10 @@ from gyrfalcon.solvers.lanczos import condition_number, ritz_values
 # What an iterate's state has beside its numbers: of shape (rank, k), and one number a column
 _TALL = ("beta", "r", "p")
 _FLAT = ("rr", "known", "size", "stuck", "step", "ratio")
+_LISTS = ("steps", "ratios", "gains")
 # The Lanczos matrix is as wrong, relatively, as the residual that CG has followed
 _DRIFT = 1e-2
+_DELAY = 6  # iterations whose gain is what was left before them
 
 
 def conjugate_gradient(
@@ -84,11 +86,12 @@ def conjugate_gradient(
     k = system.Y.shape[1]
     steps: list[Vectors] = []
     ratios: list[Vectors] = []
+    gains: list[Vectors] = []
     if resume is not None:
         tall, wide = (B.rank, k), (done["iteration"], k)
-        shapes = {**dict.fromkeys(_TALL, tall), **dict.fromkeys(_FLAT, (k,)), "steps": wide, "ratios": wide}
+        shapes = {**dict.fromkeys(_TALL, tall), **dict.fromkeys(_FLAT, (k,)), **dict.fromkeys(_LISTS, wide)}
         beta, r, p, rr, known, size, stuck, step, ratio, *lists = recall(resume, shapes)
-        steps, ratios = map(list, lists)
+        steps, ratios, gains = map(list, lists)
     else:
         if start is None:
             beta = np.zeros((B.rank, k))
@@ -115,10 +118,11 @@ def conjugate_gradient(
             step=step,
             ratio=ratio,
             condition_number=condition_number(low, high),
-            # |F(beta - beta*)|^2 <= r'(F'F + lambda n B'K_MM B)^-1 r for the fitted values F beta
-            error=np.sqrt(rr / np.maximum(low, np.finfo(np.float64).tiny) / operator.shape[0]),
+            error=np.sqrt(_energy(rr, low, gains) / operator.shape[0]),
             _coef=partial(coefficients, B, beta, (M, *y.shape[1:])),
-            _state=partial(_state, [beta, r, p, rr, known, size, stuck, step, ratio], steps, ratios, iteration),
+            _state=partial(
+                _state, [beta, r, p, rr, known, size, stuck, step, ratio], [steps, ratios, gains], iteration
+            ),
         )
 
     # A fall by this much since the residual was known is not to be trusted.
@@ -145,9 +149,11 @@ def conjugate_gradient(
         stuck[c[~ok]] = True
         c, Wp, curvature = c[ok], Wp[:, ok], curvature[ok]
 
-        step, ratio, before = np.zeros(k), np.zeros(k), rr[c]
+        step, ratio, gain, before = np.zeros(k), np.zeros(k), np.zeros(k), rr[c]
         # (p, r) is (r, r) unless r was just computed anew, which may even have made p a bad direction: then restart.
-        step[c] = np.maximum((p[:, c] * r[:, c]).sum(axis=0) / curvature, 0.0)
+        along = (p[:, c] * r[:, c]).sum(axis=0)
+        step[c] = np.maximum(along / curvature, 0.0)
+        gain[c] = step[c] * along
         beta[:, c] += step[c] * p[:, c]
         r[:, c] -= step[c] * Wp
         rr[c] = np.square(r[:, c]).sum(axis=0)
@@ -155,14 +161,27 @@ def conjugate_gradient(
         p[:, c] = r[:, c] + ratio[c] * p[:, c]
         steps.append(np.where(adrift, 0.0, step))
         ratios.append(ratio)
+        gains.append(gain)
         yield record(iteration)
         active = np.flatnonzero((np.sqrt(rr) > tol * size) & ~stuck)
         if active.size == 0:
             return
 
 
-def _state(arrays: list[NDArray[Any]], steps: list[Vectors], ratios: list[Vectors], iteration: int) -> dict[str, Any]:
+def _energy(rr: Vectors, low: Vectors, gains: list[Vectors]) -> Vectors:
+    """Estimate e'(F'F + lambda n B'K_MM B)e for what beta lacks, e; the fitted values F beta lack no more than that.
+
+    It is at most r'r over the smallest eigenvalue, which exaggerates where the residual lies in other directions. And
+    what the last iterations have gained is most of what was left before them, if they converge (Hestenes and Stiefel).
+    """
+    energy = rr / np.maximum(low, np.finfo(np.float64).tiny)
+    if len(gains) < _DELAY:
+        return energy
+    return np.minimum(energy, np.sum(gains[-_DELAY:], axis=0))
+
+
+def _state(arrays: list[NDArray[Any]], lists: list[list[Vectors]], iteration: int) -> dict[str, Any]:
     k = len(arrays[-1])
     # the lists go on growing after the iterate was made
-    lists = (np.reshape(numbers[:iteration], (iteration, k)) for numbers in (steps, ratios))
-    return dict(zip((*_TALL, *_FLAT, "steps", "ratios"), (*arrays, *lists), strict=True))
+    stacked = (np.reshape(numbers[:iteration], (iteration, k)) for numbers in lists)
+    return dict(zip((*_TALL, *_FLAT, *_LISTS), (*arrays, *stacked), strict=True))

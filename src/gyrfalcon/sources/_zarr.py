@@ -44,6 +44,7 @@ def open_array(path: str, name: str) -> Any:
         if found == name:
             for document in documents:
                 _check(f"{path}, {name!r}", document)
+            _check_links(folder)
             return _zarr().open_array(_store(folder), mode="r")
     raise ContentsError(f"{path} has no array {name!r}")
 
@@ -90,6 +91,16 @@ def _check(what: str, document: dict[str, Any]) -> None:
                 f"{what} is coded with {codec!r}, and only codecs of numbers are run ({', '.join(sorted(_CODECS))}): "
                 "others can make any object of what is in a file. Write it with one of these"
             )
+
+
+def _check_links(folder: str) -> None:
+    """Refuse links, which lead out of the store to any file of the machine."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                raise ContentsError(f"{entry.path} is a link, and is not followed: copy what it leads to")
+            if entry.is_dir():
+                _check_links(entry.path)
 
 
 def _is_plain(stored: Any) -> bool:
