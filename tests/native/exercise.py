@@ -13,18 +13,6 @@ import threading
 
 import numpy as np
 
-PROFILES = {
-    0: "gaussian",
-    1: "laplacian",
-    2: "matern 3/2",
-    3: "matern 5/2",
-    4: "rational",
-    5: "linear",
-    6: "polynomial",
-    7: "sigmoid",
-    8: "arc-cosine 0",
-    9: "arc-cosine 1",
-}
 # rows, centers, features: around register tiles, strips, panels and blocks of features
 SHAPES = [
     (1, 1, 1),
@@ -75,9 +63,10 @@ def run(core, isa, profile, dtype, shape, difference, rng):
     Z[m // 2] = 0
     if n:
         X[n // 2] = Z[0]
-        X[-1] = 1e18 if dtype == np.float32 and profile < 4 else 0  # so far that squares overflow
+        decays = core.geometry(profile) is core.Geometry.distance and profile is not core.Profile.rational
+        X[-1] = 1e18 if dtype == np.float32 and decays else 0  # so far that squares overflow
     shift, scale = np.zeros(d, dtype=dtype), np.full(d, 1 / np.sqrt(d), dtype=dtype)
-    centers = make(Z, shift, scale, profile, 0.7, 0.1, 3, difference, profile >= 8, isa)
+    centers = make(Z, shift, scale, profile, 0.7, 0.1, 3, difference, isa)
     del Z, shift, scale
     v, u = exact(rng.standard_normal(m).astype(dtype)), exact(rng.standard_normal(n).astype(dtype))
     K = np.empty((n, m), dtype=dtype)
@@ -95,15 +84,15 @@ def run(core, isa, profile, dtype, shape, difference, rng):
         w, aw = (1.0, 1.0) if weight is None else (u.astype(float), np.abs(u).astype(float))
         centers.sandwich(X, v, weight, sums)
         agree(sums, K64.T @ (w * right), A.T @ (aw * size))
-        core.dense(isa, 3, K, v, weight, sums)
+        core.dense(isa, core.Verb.sandwich, K, v, weight, sums)
         agree(sums, K64.T @ (w * right), A.T @ (aw * size))
     centers.matvec(X, v, rows)
     agree(rows, right, size)
-    core.dense(isa, 1, K, v, None, rows)
+    core.dense(isa, core.Verb.matvec, K, v, None, rows)
     agree(rows, right, size)
     centers.rmatvec(X, u, sums)
     agree(sums, K64.T @ u, A.T @ np.abs(u))
-    core.dense(isa, 2, K, None, u, sums)
+    core.dense(isa, core.Verb.rmatvec, K, None, u, sums)
     agree(sums, K64.T @ u, A.T @ np.abs(u))
     return centers, X, v, K
 
@@ -152,16 +141,15 @@ def run_sparse(core, isa, profile, dtype, shape, index, rng):
     n, m, d = shape
     make = core.SparseF32 if dtype == np.float32 else core.SparseF64
     Z, rows = random_csr(rng, m, d, dtype, index), random_csr(rng, n, d, dtype, index)
-    geometry = 0 if profile < 5 else 1 if profile < 8 else 2
-    scale = np.full(1 if profile % 2 else d, 0.5)
-    centers = make(*Z, scale, geometry, profile, 0.7, 0.1, 3, isa)
+    scale = np.full(1 if profile.value % 2 else d, 0.5)
+    centers = make(*Z, scale, profile, 0.7, 0.1, 3, isa)
     X, C = dense_of(rows), dense_of(Z)
     del Z, scale
     v, u = exact(rng.standard_normal(m).astype(dtype)), exact(rng.standard_normal(n).astype(dtype))
     K = exact(np.empty((n, m), dtype=dtype))
     assert centers.fill(*rows, K)
     assert np.isfinite(K).all()
-    if profile == 5 or not n:
+    if profile is core.Profile.linear or not n:
         np.testing.assert_allclose(K, 0.25 * X @ C.T, rtol=1e-5, atol=1e-5)
     out, sums = exact(np.empty(n, dtype=dtype)), exact(np.empty(m))
     assert centers.matvec(*rows, v, out)
@@ -192,7 +180,7 @@ def refuse_sparse(core):
     """Index arrays that lead outside, in every place where one could."""
     data = exact(np.array([1.0, 2.0, 3.0], dtype=np.float32))
     good = (data, exact(np.array([0, 3, 1], dtype=np.int32)), exact(np.array([0, 2, 3], dtype=np.int32)), 4)
-    rest = (np.ones(1), 0, 0, 0.0, 0.0, 0, "")
+    rest = (np.ones(1), core.Profile.gaussian, 0.0, 0.0, 0, "")
     centers = core.SparseF32(*good, *rest)
     out, sums, v = np.empty(2, dtype=np.float32), np.empty(2), np.ones(2, dtype=np.float32)
     K, P, total = np.empty((2, 2), dtype=np.float32), np.empty((3, 1), dtype=np.float32), np.empty((2, 1))
@@ -226,8 +214,8 @@ def refuse_sparse(core):
         lambda: core.SparseF32(data, np.array([3, 0, 1], dtype=np.int32), good[2], 4, *rest),  # unsorted
         lambda: core.SparseF32(data, np.array([3, 3, 1], dtype=np.int32), good[2], 4, *rest),  # twice
         lambda: core.SparseF32(*good, np.ones(3), *rest[1:]),
-        lambda: core.SparseF32(*good, np.ones(1), 1, 0, 0.0, 0.0, 0, ""),
-        lambda: core.SparseF32(*good, np.ones(1), 0, 99, 0.0, 0.0, 0, ""),
+        lambda: core.SparseF32(*good, np.ones(1), 0, 0.0, 0.0, 0, ""),
+        lambda: core.SparseF32(*good, np.ones(1), 99, 0.0, 0.0, 0, ""),
         lambda: core.SparseF32(*good[:3], 0, *rest),
         lambda: centers.fill(*good, np.empty((2, 3), dtype=np.float32)),
         lambda: centers.fill(*good, np.empty((2, 2))),
@@ -268,14 +256,16 @@ def all_refused(attempts):
 def refuse(core):
     """Arguments that must be refused, each with an exception and without touching memory."""
     Z, one = np.ones((4, 3), dtype=np.float32), np.ones(3, dtype=np.float32)
-    good = core.CentersF32(Z, one, one, 0, 0.0, 0.0, 0, False, False, "")
+    gaussian = core.Profile.gaussian
+    good = core.CentersF32(Z, one, one, gaussian, 0.0, 0.0, 0, False, "")
     X, out, sums = np.ones((5, 3), dtype=np.float32), np.empty(5, dtype=np.float32), np.empty(4)
     attempts = [
-        lambda: core.CentersF32(Z[:0], one, one, 0, 0.0, 0.0, 0, False, False, ""),
-        lambda: core.CentersF32(Z, one[:2], one, 0, 0.0, 0.0, 0, False, False, ""),
-        lambda: core.CentersF32(Z, one, one, 99, 0.0, 0.0, 0, False, False, ""),
-        lambda: core.CentersF32(Z, one, one, 0, 0.0, 0.0, 0, False, True, ""),
-        lambda: core.CentersF32(Z, one, one, 0, 0.0, 0.0, 0, False, False, "mmx"),
+        lambda: core.Profile(len(core.Profile)),
+        lambda: core.CentersF32(Z[:0], one, one, gaussian, 0.0, 0.0, 0, False, ""),
+        lambda: core.CentersF32(Z, one[:2], one, gaussian, 0.0, 0.0, 0, False, ""),
+        lambda: core.CentersF32(Z, one, one, 0, 0.0, 0.0, 0, False, ""),
+        lambda: core.CentersF32(Z, one, one, core.Verb.fill, 0.0, 0.0, 0, False, ""),
+        lambda: core.CentersF32(Z, one, one, gaussian, 0.0, 0.0, 0, False, "mmx"),
         lambda: good.matvec(X[:, :2].copy(), one, out),
         lambda: good.matvec(X, np.ones(5, dtype=np.float32), out),
         lambda: good.matvec(X, np.ones(4, dtype=np.float32), out[:4]),
@@ -283,9 +273,9 @@ def refuse(core):
         lambda: good.rmatvec(X, np.ones(4, dtype=np.float32), sums),
         lambda: good.sandwich(X, np.ones(4, dtype=np.float32), np.ones(6, dtype=np.float32), sums),
         lambda: good.sandwich(X, np.ones(4, dtype=np.float32), "weight", sums),
-        lambda: core.dense("", 3, X, np.ones(4, dtype=np.float32), None, sums),
-        lambda: core.dense("", 7, X, one, None, sums),
-        lambda: core.dense("", 2, X, None, None, sums),
+        lambda: core.dense("", core.Verb.sandwich, X, np.ones(4, dtype=np.float32), None, sums),
+        lambda: core.dense("", core.Verb.fill, X, one, None, sums),
+        lambda: core.dense("", core.Verb.rmatvec, X, None, None, sums),
     ]
     all_refused(attempts)
 
@@ -297,8 +287,9 @@ def main(folder):
     rng = np.random.default_rng(0)
     for isa in _core.instruction_sets():
         for dtype in (np.float32, np.float64):
-            for profile in PROFILES:
-                for difference in (False, True) if profile < 5 else (False,):
+            for profile in _core.Profile:
+                two_forms = _core.geometry(profile) is _core.Geometry.distance
+                for difference in (False, True) if two_forms else (False,):
                     for shape in SHAPES:
                         last = run(_core, isa, profile, dtype, shape, difference, rng)
                 run_on_threads(*last)
@@ -307,7 +298,7 @@ def main(folder):
                         run_sparse(_core, isa, profile, dtype, shape, index, rng)
     refuse(_core)
     refuse_sparse(_core)
-    print(f"exercised {', '.join(_core.instruction_sets())}: {len(PROFILES)} profiles, {len(SHAPES)} shapes")
+    print(f"exercised {', '.join(_core.instruction_sets())}: {len(_core.Profile)} profiles, {len(SHAPES)} shapes")
 
 
 if __name__ == "__main__":

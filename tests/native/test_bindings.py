@@ -11,7 +11,9 @@ import pickle
 import numpy as np
 import pytest
 
+from contracts.market import NATIVE_KERNELS
 from gyrfalcon import _core
+from gyrfalcon.backends.fused import profile_of
 
 REFUSED = (TypeError, ValueError, RuntimeError)
 F32 = np.float32
@@ -25,17 +27,16 @@ def make(
     centers=Z,
     shift=None,
     scale=None,
-    profile=5,
+    profile=_core.Profile.linear,
     param0=0.0,
     param1=0.0,
     degree=0,
     difference=False,
-    angle=False,
     isa="",
 ):
     shift = np.zeros(3, dtype=F32) if shift is None else shift
     scale = ONES[3] if scale is None else scale
-    return _core.CentersF32(centers, shift, scale, profile, param0, param1, degree, difference, angle, isa)
+    return _core.CentersF32(centers, shift, scale, profile, param0, param1, degree, difference, isa)
 
 
 LINEAR = make()
@@ -72,15 +73,14 @@ def test_what_fits_is_done():
         {"shift": ONES[2]},
         {"scale": ONES[4]},
         {"scale": None, "shift": np.zeros((3, 1), dtype=F32)},
-        {"profile": -1},
-        {"profile": 10},
+        {"profile": 5},
         {"profile": 2**40},
         {"profile": "gaussian"},
+        {"profile": _core.Verb.fill},
+        {"profile": None},
         {"degree": -1},
         {"degree": 1024},
         {"degree": 2.5},
-        {"angle": True},
-        {"profile": 8},
         {"isa": "sse9"},
         {"isa": None},
     ],
@@ -153,15 +153,15 @@ def test_results_that_do_not_fit():
             [np.empty(4), np.empty(5, F32), np.empty(10)[::2], read_only(np.zeros(5))],
         ),
         "dense matvec": (
-            lambda out: _core.dense("", 1, X, ONES[3], None, out),
+            lambda out: _core.dense("", _core.Verb.matvec, X, ONES[3], None, out),
             [np.empty(6, F32), np.empty(7), np.empty(14, F32)[::2], read_only(np.zeros(7, F32)), None],
         ),
         "dense rmatvec": (
-            lambda out: _core.dense("", 2, X, None, ONES[7], out),
+            lambda out: _core.dense("", _core.Verb.rmatvec, X, None, ONES[7], out),
             [np.empty(2), np.empty(3, F32), np.empty(6)[::2], read_only(np.zeros(3)), None],
         ),
         "dense sandwich": (
-            lambda out: _core.dense("", 3, X, ONES[3], ONES[7], out),
+            lambda out: _core.dense("", _core.Verb.sandwich, X, ONES[3], ONES[7], out),
             [np.empty(2), np.empty(3, F32), np.empty(6)[::2], read_only(np.zeros(3)), None],
         ),
     }
@@ -178,8 +178,8 @@ def test_right_factors_that_do_not_fit(wrong):
     for call in (
         lambda: LINEAR.matvec(X, wrong, np.empty(7, F32)),
         lambda: LINEAR.sandwich(X, wrong, None, np.empty(5)),
-        lambda: _core.dense("", 1, np.ones((7, 5), F32), wrong, None, np.empty(7, F32)),
-        lambda: _core.dense("", 3, np.ones((7, 5), F32), wrong, None, np.empty(5)),
+        lambda: _core.dense("", _core.Verb.matvec, np.ones((7, 5), F32), wrong, None, np.empty(7, F32)),
+        lambda: _core.dense("", _core.Verb.sandwich, np.ones((7, 5), F32), wrong, None, np.empty(5)),
     ):
         with pytest.raises(REFUSED):
             call()
@@ -190,8 +190,8 @@ def test_left_factors_that_do_not_fit(wrong):
     for call in (
         lambda: LINEAR.rmatvec(X, wrong, np.empty(5)),
         lambda: LINEAR.sandwich(X, ONES[5], wrong, np.empty(5)),
-        lambda: _core.dense("", 2, np.ones((7, 5), F32), None, wrong, np.empty(5)),
-        lambda: _core.dense("", 3, np.ones((7, 5), F32), ONES[5], wrong, np.empty(5)),
+        lambda: _core.dense("", _core.Verb.rmatvec, np.ones((7, 5), F32), None, wrong, np.empty(5)),
+        lambda: _core.dense("", _core.Verb.sandwich, np.ones((7, 5), F32), ONES[5], wrong, np.empty(5)),
     ):
         with pytest.raises(REFUSED):
             call()
@@ -199,16 +199,28 @@ def test_left_factors_that_do_not_fit(wrong):
         LINEAR.rmatvec(X, None, np.empty(5))
 
 
-@pytest.mark.parametrize("verb", [-1, 0, 4, 2**40, "matvec", None])
+@pytest.mark.parametrize("verb", [_core.Verb.fill, 1, 4, 2**40, "matvec", _core.Profile.gaussian, None])
 def test_unknown_verbs(verb):
     with pytest.raises(REFUSED):
         _core.dense("", verb, X, ONES[3], ONES[7], np.empty(3))
 
 
+@pytest.mark.parametrize("code", [-1, len(_core.Profile), 2**40, "gauss"])
+def test_unknown_profiles(code):
+    with pytest.raises(ValueError, match="is not a valid"):
+        _core.Profile(code)
+
+
+def test_geometry_is_that_of_the_kernel():
+    kernels = [kernel.resolve(X) for kernel in NATIVE_KERNELS]
+    named = {profile_of(kernel).code: kernel.geometry for kernel in kernels}
+    assert {profile: _core.geometry(profile).name for profile in _core.Profile} == named
+
+
 @pytest.mark.parametrize("block", [X.astype(int), np.asfortranarray(X), X[::2], X[0], None])
 def test_blocks_that_do_not_fit(block):
     with pytest.raises(REFUSED):
-        _core.dense("", 3, block, ONES[3], None, np.empty(3))
+        _core.dense("", _core.Verb.sandwich, block, ONES[3], None, np.empty(3))
 
 
 def test_nothing_to_do():
@@ -222,11 +234,11 @@ def test_nothing_to_do():
     LINEAR.sandwich(none, ONES[5], None, sums)
     np.testing.assert_array_equal(sums, 0)
     sums[:] = 9
-    _core.dense("", 3, np.empty((0, 5), dtype=F32), ONES[5], None, sums)
+    _core.dense("", _core.Verb.sandwich, np.empty((0, 5), dtype=F32), ONES[5], None, sums)
     np.testing.assert_array_equal(sums, 0)
-    _core.dense("", 3, np.empty((4, 0), dtype=F32), np.empty(0, dtype=F32), None, np.empty(0))
+    _core.dense("", _core.Verb.sandwich, np.empty((4, 0), dtype=F32), np.empty(0, dtype=F32), None, np.empty(0))
     out = np.full(4, 9.0, dtype=F32)
-    _core.dense("", 1, np.empty((4, 0), dtype=F32), np.empty(0, dtype=F32), None, out)
+    _core.dense("", _core.Verb.matvec, np.empty((4, 0), dtype=F32), np.empty(0, dtype=F32), None, out)
     np.testing.assert_array_equal(out, 0)
 
 
@@ -247,4 +259,4 @@ def test_centers_cannot_be_made_of_nothing():
         with pytest.raises(REFUSED):
             attempt()
     with pytest.raises(REFUSED), pytest.warns(RuntimeWarning, match="already-initialized"):
-        make().__init__(Z, ONES[3], ONES[3], 99, 0.0, 0.0, 0, False, False, "")
+        make().__init__(Z, ONES[2], ONES[3], _core.Profile.linear, 0.0, 0.0, 0, False, "")

@@ -17,7 +17,7 @@ def test_what_does_not_fit_is_refused():
 
 
 @pytest.mark.parametrize("isa", _core.instruction_sets())
-@pytest.mark.parametrize("profile", [0, 5, 9])
+@pytest.mark.parametrize("profile", _core.Profile, ids=lambda p: p.name)
 @pytest.mark.parametrize("shape", SPARSE_SHAPES, ids=str)
 def test_what_fits_is_done(isa, profile, shape):
     for dtype in (np.float32, np.float64):
@@ -27,7 +27,7 @@ def test_what_fits_is_done(isa, profile, shape):
 
 def test_centers_do_not_hold_on_to_their_arrays():
     data, indices, starts = np.ones(2), np.array([0, 2], dtype=np.int32), np.array([0, 1, 2], dtype=np.int32)
-    centers = _core.SparseF64(data, indices, starts, 3, np.ones(1), 1, 5, 0.0, 0.0, 0, "")
+    centers = _core.SparseF64(data, indices, starts, 3, np.ones(1), _core.Profile.linear, 0.0, 0.0, 0, "")
     data[:], indices[:], starts[:] = np.nan, 99, 99
     K = np.empty((1, 2))
     row = np.array([2.0, 3.0]), np.array([0, 2], dtype=np.int64), np.array([0, 2], dtype=np.int64), 3
@@ -40,7 +40,7 @@ def test_centers_do_not_hold_on_to_their_arrays():
 
 def test_results_that_would_be_lost_in_a_copy():
     row = np.ones(1), np.zeros(1, dtype=np.int32), np.array([0, 1], dtype=np.int32), 1
-    centers = _core.SparseF64(*row, np.ones(1), 1, 5, 0.0, 0.0, 0, "")
+    centers = _core.SparseF64(*row, np.ones(1), _core.Profile.linear, 0.0, 0.0, 0, "")
     read_only = np.zeros((1, 1))
     read_only.flags.writeable = False
     for out in (read_only, np.zeros((1, 1), dtype=np.float32), np.zeros((2, 2)), None):

@@ -64,7 +64,7 @@ template <class T> class Buffer {
   explicit Buffer(size_t count, bool zero = false) {
     if (count > (SIZE_MAX / 2) / sizeof(T)) throw std::length_error("buffer size overflows");
     void* memory = nullptr;
-    if (posix_memalign(&memory, 64, count * sizeof(T) + 64) != 0) throw std::bad_alloc();
+    if (posix_memalign(&memory, kBufferAlign, count * sizeof(T) + kBufferAlign) != 0) throw std::bad_alloc();
     data_ = static_cast<T*>(memory);
     if (zero)
       for (size_t i = 0; i < count; ++i) data_[i] = T{};
@@ -82,6 +82,8 @@ template <class T> using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig
 template <class T> using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T> using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 template <class T> using OutVector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+inline const ProfileEntry& entry_of(Profile profile) { return baseline::engine_f().profiles[int(profile)]; }
 
 inline void require(bool holds, const char* message) {
   if (!holds) throw std::invalid_argument(message);

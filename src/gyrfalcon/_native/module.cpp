@@ -14,24 +14,24 @@ std::vector<std::string> instruction_sets() {
 
 template <class T> class Centers {
  public:
-  Centers(Matrix<T> centers, Vector<T> shift, Vector<T> scale, int profile, double param0, double param1, int degree,
-          bool difference, bool angle, const std::string& set)
+  Centers(Matrix<T> centers, Vector<T> shift, Vector<T> scale, Profile profile, double param0, double param1,
+          int degree, bool difference, const std::string& set)
       : engine_(engine_of<T>(find_set(set))),
         m_(centers.shape(0)),
         d_(centers.shape(1)),
         padded_((m_ + engine_.panel_width - 1) / engine_.panel_width * engine_.panel_width),
-        panels_(product(padded_, gyrfalcon::depth_of(d_, angle)), true),
+        panels_(product(padded_, gyrfalcon::depth_of(d_, entry_of(profile).geometry)), true),
         half_norms_(padded_, true),
         norms_(padded_, true),
         shift_(d_),
         scale_(d_) {
     require(m_ > 0 && d_ > 0, "centers must have at least one row and one column");
     require(shift.shape(0) == d_ && scale.shape(0) == d_, "shift and scale must have one number for each feature");
-    require(profile >= 0 && profile < gyrfalcon::kProfiles, "unknown profile");
     require(degree >= 0 && degree < 1024, "degree must lie between 0 and 1023");
-    const bool directions = profile == gyrfalcon::kArcCosine0 || profile == gyrfalcon::kArcCosine1;
-    require(directions == angle, "the angle geometry goes with the arc-cosine profiles");
-    for (size_t k = 0; k < d_; ++k) shift_.get()[k] = shift.data()[k], scale_.get()[k] = scale.data()[k];
+    for (size_t k = 0; k < d_; ++k) {
+      shift_.get()[k] = shift.data()[k];
+      scale_.get()[k] = scale.data()[k];
+    }
     job_ = Job<T>{};
     job_.n_features = d_;
     job_.shift = shift_.get();
@@ -42,14 +42,14 @@ template <class T> class Centers {
     job_.n_centers = m_;
     job_.n_padded = padded_;
     job_.profile = profile;
+    job_.geometry = entry_of(profile).geometry;
     job_.degree = degree;
     job_.param0 = param0;
     job_.param1 = param1;
     job_.difference = difference;
-    job_.angle = angle;
     nb::gil_scoped_release unlocked;
-    engine_.pack(centers.data(), m_, d_, shift_.get(), scale_.get(), angle, panels_.get(), half_norms_.get(),
-                 norms_.get());
+    engine_.pack(centers.data(), m_, d_, shift_.get(), scale_.get(), job_.geometry, panels_.get(),
+                 half_norms_.get(), norms_.get());
   }
 
   void fill(Matrix<T> rows, OutMatrix<T> out) const {
@@ -89,7 +89,7 @@ template <class T> class Centers {
   }
 
  private:
-  Job<T> start(const Matrix<T>& rows, int verb) const {
+  Job<T> start(const Matrix<T>& rows, Verb verb) const {
     require(rows.shape(1) == d_, "rows and centers must have the same number of features");
     Job<T> job = job_;
     job.rows = rows.data();
@@ -127,10 +127,10 @@ template <class T> class Centers {
 };
 
 template <class T>
-void dense(const std::string& set, int verb, Matrix<T> block, nb::object v, nb::object u, nb::object out) {
+void dense(const std::string& set, Verb verb, Matrix<T> block, nb::object v, nb::object u, nb::object out) {
   const Engine<T>& engine = engine_of<T>(find_set(set));
   const size_t n = block.shape(0), m = block.shape(1);
-  require(verb == gyrfalcon::kMatvec || verb == gyrfalcon::kRmatvec || verb == gyrfalcon::kSandwich, "unknown verb");
+  require(verb != gyrfalcon::kFill, "a block that is there cannot be filled");
   Vector<T> right, left;
   if (verb != gyrfalcon::kRmatvec) {
     right = nb::cast<Vector<T>>(v, false);
@@ -162,9 +162,9 @@ void dense(const std::string& set, int verb, Matrix<T> block, nb::object v, nb::
 
 template <class T> void bind(nb::module_& m, const char* name) {
   nb::class_<Centers<T>>(m, name)
-      .def(nb::init<Matrix<T>, Vector<T>, Vector<T>, int, double, double, int, bool, bool, const std::string&>(),
-           nb::arg("centers"), nb::arg("shift"), nb::arg("scale"), nb::arg("profile"), nb::arg("param0"),
-           nb::arg("param1"), nb::arg("degree"), nb::arg("difference"), nb::arg("angle"),
+      .def(nb::init<Matrix<T>, Vector<T>, Vector<T>, Profile, double, double, int, bool, const std::string&>(),
+           nb::arg("centers"), nb::arg("shift"), nb::arg("scale"), nb::arg("profile").noconvert(),
+           nb::arg("param0"), nb::arg("param1"), nb::arg("degree"), nb::arg("difference"),
            nb::arg("instruction_set") = "")
       .def("fill", &Centers<T>::fill, nb::arg("rows").noconvert(), nb::arg("out").noconvert())
       .def("matvec", &Centers<T>::matvec, nb::arg("rows").noconvert(), nb::arg("v").noconvert(),
@@ -173,8 +173,26 @@ template <class T> void bind(nb::module_& m, const char* name) {
            nb::arg("out").noconvert())
       .def("sandwich", &Centers<T>::sandwich, nb::arg("rows").noconvert(), nb::arg("v").noconvert(),
            nb::arg("weight").none(), nb::arg("out").noconvert());
-  m.def("dense", &dense<T>, nb::arg("instruction_set"), nb::arg("verb"), nb::arg("block").noconvert(),
+  m.def("dense", &dense<T>, nb::arg("instruction_set"), nb::arg("verb").noconvert(), nb::arg("block").noconvert(),
         nb::arg("v").none(), nb::arg("u").none(), nb::arg("out"));
+}
+
+// Python knows profiles, geometries and verbs by these names alone: what it has not got from here it cannot ask for.
+void bind_enums(nb::module_& m) {
+  nb::enum_<Geometry>(m, "Geometry", "What a profile is a function of.")
+      .value("distance", kDistance)
+      .value("dot", kDot)
+      .value("angle", kAngle);
+  nb::enum_<Verb>(m, "Verb", "A product with K.")
+      .value("fill", kFill)
+      .value("matvec", kMatvec)
+      .value("rmatvec", kRmatvec)
+      .value("sandwich", kSandwich);
+  nb::enum_<Profile> profiles(m, "Profile", "The kernels that tiles can make.");
+  for (int i = 0; i < baseline::engine_f().n_profiles; ++i)
+    profiles.value(baseline::engine_f().profiles[i].name, Profile(i));
+  m.def("geometry", [](Profile profile) { return entry_of(profile).geometry; }, nb::arg("profile").noconvert(),
+        "What a profile is a function of.");
 }
 
 }  // namespace
@@ -182,6 +200,7 @@ template <class T> void bind(nb::module_& m, const char* name) {
 NB_MODULE(_core, m) {
   m.doc() = "Fused kernel products on tiles: the native core of Gyrfalcon.";
   m.def("instruction_sets", &instruction_sets, "Instruction sets this processor can run, best first.");
+  bind_enums(m);
   bind<float>(m, "CentersF32");
   bind<double>(m, "CentersF64");
   bind_sparse(m);

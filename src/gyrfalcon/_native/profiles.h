@@ -25,7 +25,8 @@ constexpr size_t kVectorBytes = 32;
 constexpr size_t kVectorBytes = 16;
 #endif
 constexpr size_t kSumRows = 256;  // rows summed in T before they go to double
-constexpr size_t kAlign = 64;
+constexpr size_t kAlign = kBufferAlign;
+static_assert(kAlign % kVectorBytes == 0, "buffers begin, and are padded, at whole vectors");
 
 template <class T> struct Lane;
 template <> struct Lane<float> {
@@ -178,60 +179,137 @@ template <class T> GYRFALCON_INLINE vec_t<T> acos_slope(vec_t<T> y) {
 constexpr double kLn2 = 0.69314718055994530942;
 constexpr double kInvPi = 0.31830988618379067154;
 
-template <class T, int P> struct Apply {
+template <class T> struct Parameters {
   vec_t<T> a, b;
   int degree;
-  Apply(double param0, double param1, int power)
-      : a(splat<T>(T(param0))), b(splat<T>(T(param1))), degree(power) {}
-  // sqrt(-q), no further than where 2^-r is the smallest number: beyond it r 2^-r would grow again
-  static inline __attribute__((always_inline)) vec_t<T> radius(vec_t<T> q) {
-    constexpr T farthest = Lane<T>::lowest_exponent;
-    return root_of<T>(larger<T>(-larger<T>(q, -farthest * farthest), T(0)));
-  }
-  // `norms_z` and `norm_x` are read by the arc-cosine kernel of degree 1 alone
-  inline __attribute__((always_inline)) vec_t<T> operator()(vec_t<T> q, const T* norms_z, T norm_x) const {
-    if constexpr (P == kGaussian) {
-      return exp2_of<T>(q);
-    } else if constexpr (P == kLaplacian) {
-      return exp2_in_range<T>(-radius(q));
-    } else if constexpr (P == kMatern32) {
-      vec_t<T> r = radius(q);
-      return (r * T(kLn2) + T(1)) * exp2_in_range<T>(-r);
-    } else if constexpr (P == kMatern52) {
-      vec_t<T> r = radius(q);
-      return ((r * T(kLn2 * kLn2 / 3) + T(kLn2)) * r + T(1)) * exp2_in_range<T>(-r);
-    } else if constexpr (P == kRational) {
-      return exp2_of<T>(-a * log2_of_1_plus<T>(larger<T>(-larger<T>(q, -Lane<T>::largest), T(0))));
-    } else if constexpr (P == kLinear) {
-      return q;
-    } else if constexpr (P == kPolynomial) {
-      vec_t<T> x = q * a + b;
-      vec_t<T> y = degree & 1 ? x : splat<T>(T(1));
-      for (int e = degree >> 1; e; e >>= 1) {
-        x = x * x;
-        if (e & 1) y = y * x;
-      }
-      return y;
-    } else if constexpr (P == kSigmoid) {
-      // tanh x = -sign(x) e / (2 + e), e = exp(-2|x|) - 1: never overflows, and is as good near 0 as elsewhere
-      vec_t<T> x = q * a + b;
-      vec_t<T> size = x < splat<T>(T(0)) ? -x : x;
-      vec_t<T> e = exp2_minus_1<T>(size * T(-2 / kLn2));
-      vec_t<T> t = -e / (T(2) + e);
-      return x < splat<T>(T(0)) ? -t : t;
-    } else {
-      // directions: y = 1 - cos(theta) = -q / 2, from the nearer end of [0, 2] for accuracy at both
-      const vec_t<T> y = smaller<T>(larger<T>(q * T(-0.5), T(0)), T(2));
-      const vec_t<T> rest = T(2) - y;
-      const auto wide = y > splat<T>(T(1));
-      const vec_t<T> near = wide ? rest : y;
-      const vec_t<T> angle = root_of<T>(near) * acos_slope<T>(near) * T(kInvPi);  // theta or pi - theta, over pi
-      const vec_t<T> left = wide ? angle : T(1) - angle;                          // 1 - theta / pi
-      if constexpr (P == kArcCosine0) return left;
-      return load<T>(norms_z) * splat<T>(norm_x) * (root_of<T>(y * rest) * T(kInvPi) + left * (T(1) - y));
-    }
+  Parameters(double param0, double param1, int power) : a(splat<T>(T(param0))), b(splat<T>(T(param1))), degree(power) {}
+};
+
+// sqrt(-q), no further than where 2^-r is the smallest number: beyond it r 2^-r would grow again
+template <class T> GYRFALCON_INLINE vec_t<T> radius(vec_t<T> q) {
+  constexpr T farthest = Lane<T>::lowest_exponent;
+  return root_of<T>(larger<T>(-larger<T>(q, -farthest * farthest), T(0)));
+}
+
+// |z| of a vector of centers and |x| of the row, for the arc-cosine kernel of degree 1
+template <class T> struct Norms {
+  const T* z;
+  T x;
+};
+
+// The table: an entry has a name, a geometry and its arithmetic, the kernel as a function of what the geometry says.
+struct Entry {
+  static constexpr bool identity = false;
+};
+
+struct Gaussian : Entry {
+  static constexpr const char* name = "gaussian";
+  static constexpr Geometry geometry = kDistance;
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) { return exp2_of<T>(q); }
+};
+
+struct Laplacian : Entry {  // also Matern 1/2
+  static constexpr const char* name = "laplacian";
+  static constexpr Geometry geometry = kDistance;
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) { return exp2_in_range<T>(-radius<T>(q)); }
+};
+
+struct Matern32 : Entry {  // (1 + r ln 2) 2^-r
+  static constexpr const char* name = "matern32";
+  static constexpr Geometry geometry = kDistance;
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) {
+    vec_t<T> r = radius<T>(q);
+    return (r * T(kLn2) + T(1)) * exp2_in_range<T>(-r);
   }
 };
+
+struct Matern52 : Entry {  // (1 + r ln 2 + (r ln 2)^2 / 3) 2^-r
+  static constexpr const char* name = "matern52";
+  static constexpr Geometry geometry = kDistance;
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) {
+    vec_t<T> r = radius<T>(q);
+    return ((r * T(kLn2 * kLn2 / 3) + T(kLn2)) * r + T(1)) * exp2_in_range<T>(-r);
+  }
+};
+
+struct Rational : Entry {  // (1 - q)^-a
+  static constexpr const char* name = "rational";
+  static constexpr Geometry geometry = kDistance;
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>& p, Norms<T>) {
+    return exp2_of<T>(-p.a * log2_of_1_plus<T>(larger<T>(-larger<T>(q, -Lane<T>::largest), T(0))));
+  }
+};
+
+struct Linear : Entry {
+  static constexpr const char* name = "linear";
+  static constexpr Geometry geometry = kDot;
+  static constexpr bool identity = true;
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) { return q; }
+};
+
+struct Polynomial : Entry {  // (a q + b)^degree
+  static constexpr const char* name = "polynomial";
+  static constexpr Geometry geometry = kDot;
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>& p, Norms<T>) {
+    vec_t<T> x = q * p.a + p.b;
+    vec_t<T> y = p.degree & 1 ? x : splat<T>(T(1));
+    for (int e = p.degree >> 1; e; e >>= 1) {
+      x = x * x;
+      if (e & 1) y = y * x;
+    }
+    return y;
+  }
+};
+
+struct Sigmoid : Entry {  // tanh(a q + b)
+  static constexpr const char* name = "sigmoid";
+  static constexpr Geometry geometry = kDot;
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>& p, Norms<T>) {
+    // tanh x = -sign(x) e / (2 + e), e = exp(-2|x|) - 1: never overflows, and is as good near 0 as elsewhere
+    vec_t<T> x = q * p.a + p.b;
+    vec_t<T> size = x < splat<T>(T(0)) ? -x : x;
+    vec_t<T> e = exp2_minus_1<T>(size * T(-2 / kLn2));
+    vec_t<T> t = -e / (T(2) + e);
+    return x < splat<T>(T(0)) ? -t : t;
+  }
+};
+
+// y = 1 - cos(theta) = -q / 2, from the nearer end of [0, 2] for accuracy at both
+template <class T> struct Angle {
+  vec_t<T> y, rest, left;  // rest: 2 - y; left: 1 - theta / pi
+  inline __attribute__((always_inline)) explicit Angle(vec_t<T> q)
+      : y(smaller<T>(larger<T>(q * T(-0.5), T(0)), T(2))), rest(T(2) - y) {
+    const auto wide = y > splat<T>(T(1));
+    const vec_t<T> near = wide ? rest : y;
+    const vec_t<T> angle = root_of<T>(near) * acos_slope<T>(near) * T(kInvPi);  // theta or pi - theta, over pi
+    left = wide ? angle : T(1) - angle;
+  }
+};
+
+struct ArcCosine0 : Entry {  // 1 - theta / pi
+  static constexpr const char* name = "arccosine0";
+  static constexpr Geometry geometry = kAngle;
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) { return Angle<T>(q).left; }
+};
+
+struct ArcCosine1 : Entry {  // |x||z| (sin theta + (pi - theta) cos theta) / pi
+  static constexpr const char* name = "arccosine1";
+  static constexpr Geometry geometry = kAngle;
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T> norms) {
+    const Angle<T> angle(q);
+    const vec_t<T> sine = root_of<T>(angle.y * angle.rest) * T(kInvPi);
+    return load<T>(norms.z) * splat<T>(norms.x) * (sine + angle.left * (T(1) - angle.y));
+  }
+};
+
+template <class... P> struct Table {
+  static constexpr int size = int(sizeof...(P));
+  static constexpr ProfileEntry entries[] = {{P::name, P::geometry, P::identity}...};
+};
+
+// All of them: what stands here, dense and sparse tiles can do and Python can name.
+using Profiles = Table<Gaussian, Laplacian, Matern32, Matern52, Rational, Linear, Polynomial, Sigmoid, ArcCosine0,
+                       ArcCosine1>;
 
 }  // namespace
 }  // namespace GYRFALCON_ISA

@@ -15,6 +15,9 @@ namespace {
 // A squared distance below this part of |x|^2 + |z|^2 has lost 12 bits to cancellation, and is computed again.
 constexpr double kNear = 1.0 / 4096;
 constexpr int kTogether = 8;  // dense rows added in one sweep over the sums
+static_assert(kTogether == 8, "what is left of them is added by 4, 2 and 1");
+static_assert(kPadded % kWidth<float> == 0 && kPadded % kWidth<double> == 0, "centers are padded to whole vectors");
+static_assert(kPadded * sizeof(float) % kAlign == 0, "every dense row begins at a whole vector");
 
 // ---- reading rows ---------------------------------------------------------------------------------------------------
 
@@ -112,8 +115,14 @@ template <class T> void dots(const SparseCenters<T>& c, const Row<T>& row, doubl
       sums[c.column_centers[k]] += weight * double(c.column_values[k]);
   }
   int done = 0;
-  if (count & 4) add_rows<T, 4>(sums, c.n_padded, waiting, weights), done = 4;
-  if (count & 2) add_rows<T, 2>(sums, c.n_padded, waiting + done, weights + done), done += 2;
+  if (count & 4) {
+    add_rows<T, 4>(sums, c.n_padded, waiting, weights);
+    done += 4;
+  }
+  if (count & 2) {
+    add_rows<T, 2>(sums, c.n_padded, waiting + done, weights + done);
+    done += 2;
+  }
   if (count & 1) add_rows<T, 1>(sums, c.n_padded, waiting + done, weights + done);
 }
 
@@ -153,6 +162,10 @@ template <class T> void distance_arguments(const SparseCenters<T>& c, const Row<
     }
 }
 
+template <class T> void dot_arguments(const SparseCenters<T>& c, const double* sums, T* out) {
+  for (size_t j = 0; j < c.n_padded; ++j) out[j] = T(sums[j]);
+}
+
 // q = -|x^ - z^|^2 between directions; the zero vector is orthogonal to all but itself
 template <class T> void angle_arguments(const SparseCenters<T>& c, const Row<T>& row, const double* sums, T* out) {
   const double inverse = row.squares > 0 ? 1 / __builtin_sqrt(row.squares) : 0.0;
@@ -177,36 +190,24 @@ template <class T> void angle_arguments(const SparseCenters<T>& c, const Row<T>&
     }
 }
 
-template <class T, int P> void apply(const SparseCenters<T>& c, double norm, T* row) {
-  const Apply<T, P> profile(c.param0, c.param1, c.degree);
+template <class T, class P> void kernel_row(const SparseCenters<T>& c, const Row<T>& row, double* sums, T* out) {
+  dots(c, row, sums);
+  switch (P::geometry) {
+    case kDistance: distance_arguments(c, row, sums, out); break;
+    case kDot: dot_arguments(c, sums, out); break;
+    case kAngle: angle_arguments(c, row, sums, out); break;
+  }
+  if (P::identity || (P::geometry == kDistance && out[0] != out[0])) return;
+  const Parameters<T> parameters(c.param0, c.param1, c.degree);
+  const T norm = T(__builtin_sqrt(row.squares));
   for (size_t j = 0; j < c.n_padded; j += kWidth<T>)
-    store<T>(row + j, profile(load<T>(row + j), c.norms + j, T(norm)));
+    store<T>(out + j, P::template of<T>(load<T>(out + j), parameters, {c.norms + j, norm}));
 }
 
-template <class T> void kernel_row(const SparseCenters<T>& c, const Row<T>& row, double* sums, T* out) {
-  dots(c, row, sums);
-  if (c.geometry == kDistance) {
-    distance_arguments(c, row, sums, out);
-  } else if (c.geometry == kAngle) {
-    angle_arguments(c, row, sums, out);
-  } else {
-    for (size_t j = 0; j < c.n_padded; ++j) out[j] = T(sums[j]);
-  }
-  const double norm = __builtin_sqrt(row.squares);
-  if (c.geometry == kDistance && out[0] != out[0]) return;
-  switch (c.profile) {
-    case kGaussian: return apply<T, kGaussian>(c, norm, out);
-    case kLaplacian: return apply<T, kLaplacian>(c, norm, out);
-    case kMatern32: return apply<T, kMatern32>(c, norm, out);
-    case kMatern52: return apply<T, kMatern52>(c, norm, out);
-    case kRational: return apply<T, kRational>(c, norm, out);
-    case kPolynomial: return apply<T, kPolynomial>(c, norm, out);
-    case kSigmoid: return apply<T, kSigmoid>(c, norm, out);
-    case kArcCosine0: return apply<T, kArcCosine0>(c, norm, out);
-    case kArcCosine1: return apply<T, kArcCosine1>(c, norm, out);
-    default: return;  // kLinear: the dot products themselves
-  }
-}
+template <class T, class Table> struct KernelRows;
+template <class T, class... P> struct KernelRows<T, Table<P...>> {
+  static constexpr void (*of[])(const SparseCenters<T>&, const Row<T>&, double*, T*) = {kernel_row<T, P>...};
+};
 
 // ---- products ---------------------------------------------------------------------------------------------------------
 
@@ -271,11 +272,12 @@ template <class T> int run(const SparseJob<T>& job) {
   Space<T> s;
   carve(job, s);
   if (left) memset(s.totals, 0, c.n_padded * sizeof(T));
+  const auto make_row = KernelRows<T, Profiles>::of[int(c.profile)];
   size_t summed = 0;
   for (size_t i = 0; i < job.rows.n_rows; ++i) {
     const int status = read_row<T, true>(c, job.rows, i, s.row);
     if (status != kRead) return status;
-    kernel_row(c, s.row, s.sums, s.entries);
+    make_row(c, s.row, s.sums, s.entries);
     if (job.verb == kFill) memcpy(job.out_rows + i * c.n_centers, s.entries, c.n_centers * sizeof(T));
     T factor = left && job.u ? job.u[i] : T(1);
     if (right) {

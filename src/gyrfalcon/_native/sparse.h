@@ -11,11 +11,10 @@
 
 namespace gyrfalcon {
 
-enum Geometry : int { kDistance = 0, kDot = 1, kAngle = 2 };
-
 // What reading rows found. Columns must increase within a row where |x|^2 or a difference is needed.
 enum Status : int { kRead = 0, kOutside = 1, kUnsorted = 2 };
 
+constexpr size_t kPadded = 16;  // n_padded is a multiple of this
 constexpr uint32_t kNoDenseRow = 0xffffffffu, kIsShared = 0x80000000u;
 
 // Where a column's share of X'U goes: to the center that alone has it, times its value there, or to a sum of its own.
@@ -53,7 +52,9 @@ struct SparseCenters {
   // squares of what each column is multiplied with: one for all (step 0) or one for each (step 1)
   const double* scale;
   size_t scale_step;
-  int geometry, profile, degree;
+  Profile profile;
+  Geometry geometry;  // the profile's
+  int degree;
   double param0, param1;
 };
 
@@ -71,7 +72,7 @@ template <class T>
 struct SparseJob {
   SparseCenters<T> centers;
   SparseRows<T> rows;
-  int verb;
+  Verb verb;
   const T* v;           // n_padded, zeros at the end
   const T* u;           // rmatvec: the left factor; sandwich: the row weights or null
   T* out_rows;          // fill: n_rows x n_centers; matvec: n_rows
@@ -85,7 +86,7 @@ template <class T>
 struct LinearJob {
   SparseCenters<T> centers;
   SparseRows<T> rows;
-  int verb;       // matvec, rmatvec, sandwich
+  Verb verb;      // matvec, rmatvec, sandwich
   size_t k;
   const T* P;     // n_columns x k
   const T* u;     // rmatvec: n_rows x k; sandwich: the row weights or null

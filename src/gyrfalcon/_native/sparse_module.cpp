@@ -65,23 +65,20 @@ bool done(int status) {
 
 template <class T> class Sparse {
  public:
-  Sparse(Vector<T> data, nb::object indices, nb::object indptr, size_t n_features, Vector<double> scale, int geometry,
-         int profile, double param0, double param1, int degree, const std::string& set)
+  Sparse(Vector<T> data, nb::object indices, nb::object indptr, size_t n_features, Vector<double> scale,
+         Profile profile, double param0, double param1, int degree, const std::string& set)
       : engine_(sparse_engine_of<T>(find_set(set))) {
     const Csr<T> given(data, indices, indptr);
     const auto& rows = given.rows;
     require(rows.n_rows > 0 && n_features > 0, "centers must have at least one row and one column");
     require(rows.n_rows < kIsShared && n_features < (uint64_t(1) << 48), "centers are too many or too wide");
     require(scale.shape(0) == 1 || scale.shape(0) == n_features, "scale must be one number, or one for each feature");
-    require(profile >= 0 && profile < kProfiles, "unknown profile");
     require(degree >= 0 && degree < 1024, "degree must lie between 0 and 1023");
-    const int wanted = profile <= kRational ? kDistance : profile <= kSigmoid ? kDot : kAngle;
-    require(geometry == wanted, "the geometry does not go with the profile");
     centers_ = SparseCenters<T>{};
     centers_.n_features = n_features;
     centers_.n_centers = rows.n_rows;
-    centers_.n_padded = (rows.n_rows + 15) / 16 * 16;
-    centers_.geometry = geometry;
+    centers_.n_padded = (rows.n_rows + kPadded - 1) / kPadded * kPadded;
+    centers_.geometry = entry_of(profile).geometry;
     centers_.profile = profile;
     centers_.param0 = param0;
     centers_.param1 = param1;
@@ -271,7 +268,7 @@ template <class T> class Sparse {
     const size_t p = centers_.n_columns, padded = centers_.n_padded;
     dense_of_ = std::make_unique<Buffer<uint32_t>>(p);
     size_t count = 0;
-    if (centers_.profile != kLinear)  // which makes K too seldom to be worth their memory
+    if (!entry_of(centers_.profile).identity)  // linear: which makes K too seldom to be worth their memory
       for (size_t at = 0; at < p; ++at) {
         const size_t occurs = centers_.column_start[at + 1] - centers_.column_start[at];
         dense_of_->get()[at] = occurs * kDenseShare >= padded ? uint32_t(count++) : kNoDenseRow;
@@ -309,7 +306,7 @@ template <class T> class Sparse {
     centers_.norms = norms_->get();
   }
 
-  SparseJob<T> start(const Csr<T>& rows, size_t width, int verb) const {
+  SparseJob<T> start(const Csr<T>& rows, size_t width, Verb verb) const {
     require(width == centers_.n_features, "rows and centers must have the same number of features");
     SparseJob<T> job{};
     job.centers = centers_;
@@ -318,7 +315,7 @@ template <class T> class Sparse {
     return job;
   }
 
-  LinearJob<T> start_linear(const Csr<T>& rows, size_t width, int verb, size_t k) const {
+  LinearJob<T> start_linear(const Csr<T>& rows, size_t width, Verb verb, size_t k) const {
     require(width == centers_.n_features, "rows and centers must have the same number of features");
     require(k > 0, "there must be at least one column");
     LinearJob<T> job{};
@@ -426,9 +423,9 @@ template <class T> void bind(nb::module_& m, const char* name) {
 #define GYRFALCON_ROWS \
   nb::arg("data").noconvert(), nb::arg("indices"), nb::arg("indptr"), nb::arg("n_features")
   nb::class_<S>(m, name)
-      .def(nb::init<Vector<T>, nb::object, nb::object, size_t, Vector<double>, int, int, double, double, int,
+      .def(nb::init<Vector<T>, nb::object, nb::object, size_t, Vector<double>, Profile, double, double, int,
                     const std::string&>(),
-           GYRFALCON_ROWS, nb::arg("scale").noconvert(), nb::arg("geometry"), nb::arg("profile"), nb::arg("param0"),
+           GYRFALCON_ROWS, nb::arg("scale").noconvert(), nb::arg("profile").noconvert(), nb::arg("param0"),
            nb::arg("param1"), nb::arg("degree"), nb::arg("instruction_set") = "")
       .def_prop_ro("n_columns", &S::n_columns)
       .def("fill", &S::fill, GYRFALCON_ROWS, nb::arg("out").noconvert())

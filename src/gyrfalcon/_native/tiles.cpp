@@ -22,36 +22,39 @@ constexpr size_t kFeatureBlock = 256;      // features a panel keeps in L1
 constexpr size_t kStripBytes = 192 << 10;  // what a strip may take of L2
 constexpr size_t kSumPanels = 64;          // panels summed in T before they go to double
 template <class T> constexpr size_t kPanel = size_t(NV) * kWidth<T>;
+static_assert(NV == 2, "the sweeps over a panel are written out for two vectors");
+static_assert(MR % 2 == 0, "the second product takes even and odd rows of a tile apart");
 
 // ---- packing --------------------------------------------------------------------------------------------------------
 
 // In the angle geometry rows and centers are brought to unit length, by a division, so that a multiple of an axis becomes
 // that axis to the last bit, and the zero vector gets an axis of its own.
 
-// Eight sums side by side, feature k in the (k mod 8)th: one alone would wait for each addition. Rows and centers add
+// Eight sums side by side, feature k in the (k mod 8)th (blocks of features begin at multiples of 8): one alone would wait for each addition. Rows and centers add
 // in the same order, so that a row that is a center has the same norm and direction to the last bit.
-GYRFALCON_INLINE double sum_of(const double (&parts)[8]) {
+constexpr size_t kParts = 8;
+GYRFALCON_INLINE double sum_of(const double (&parts)[kParts]) {
   return ((parts[0] + parts[4]) + (parts[2] + parts[6])) + ((parts[1] + parts[5]) + (parts[3] + parts[7]));
 }
 
 template <class T>
-void pack_centers(const T* centers, size_t m, size_t d, const T* shift, const T* scale, bool angle, T* panels,
+void pack_centers(const T* centers, size_t m, size_t d, const T* shift, const T* scale, Geometry geometry, T* panels,
                   T* half_norms, T* norms) {
-  const size_t width = kPanel<T>, depth = depth_of(d, angle);
+  const size_t width = kPanel<T>, depth = depth_of(d, geometry);
   for (size_t j = 0; j < m; ++j) {
     const T* z = centers + j * d;
     T* out = panels + j / width * width * depth + j % width;
-    double parts[8] = {};
+    double parts[kParts] = {};
     for (size_t k = 0; k < d; ++k) {
       const T value = (z[k] - shift[k]) * scale[k];
       out[k * width] = value;
-      parts[k & 7] += double(value) * double(value);
+      parts[k % kParts] += double(value) * double(value);
     }
     const double squares = sum_of(parts);
     const double norm = __builtin_sqrt(squares);
     norms[j] = T(norm);
     half_norms[j] = T(-0.5 * squares);
-    if (angle) {
+    if (geometry == kAngle) {
       for (size_t k = 0; k < d; ++k) out[k * width] = norm > 0 ? T(double(out[k * width]) / norm) : T(0);
       out[d * width] = norm > 0 ? T(0) : T(1);
     }
@@ -86,10 +89,10 @@ template <class T> size_t strip_rows(const Job<T>& job, size_t depth) {
 }
 
 template <class T> size_t carve(const Job<T>& job, Strip<T>& s) {
-  s.depth = depth_of(job.n_features, job.angle);
+  s.depth = depth_of(job.n_features, job.geometry);
   s.rows = strip_rows(job, s.depth);
   const size_t blocks = s.depth <= kFeatureBlock + kFeatureBlock / 2 ? 1 : (s.depth + kFeatureBlock - 1) / kFeatureBlock;
-  s.block = rounded_up((s.depth + blocks - 1) / blocks, 8);
+  s.block = rounded_up((s.depth + blocks - 1) / blocks, kParts);
   size_t at = 0;
   auto take = [&](size_t bytes) {
     unsigned char* p = job.scratch + at;
@@ -125,20 +128,20 @@ template <class T> __attribute__((noinline)) void pack_rows(const Job<T>& job, c
       s.half_norms[i] = s.norms[i] = s.left[i] = T(0);
       continue;
     }
-    double parts[8] = {};
+    double parts[kParts] = {};
     for (size_t k0 = 0; k0 < d; k0 += s.block) {
       const size_t k1 = d - k0 < s.block ? d : k0 + s.block;
       T* out = &at(k0);
       size_t k = k0;
-      for (; k + 8 <= k1; k += 8, out += 8 * MR) {
-        T values[8];
-        for (int j = 0; j < 8; ++j) values[j] = (x[k + j] - job.shift[k + j]) * job.scale[k + j];
-        for (int j = 0; j < 8; ++j) parts[j] += double(values[j]) * double(values[j]);
-        for (int j = 0; j < 8; ++j) out[j * MR] = values[j];
+      for (; k + kParts <= k1; k += kParts, out += kParts * MR) {
+        T values[kParts];
+        for (size_t j = 0; j < kParts; ++j) values[j] = (x[k + j] - job.shift[k + j]) * job.scale[k + j];
+        for (size_t j = 0; j < kParts; ++j) parts[j] += double(values[j]) * double(values[j]);
+        for (size_t j = 0; j < kParts; ++j) out[j * MR] = values[j];
       }
       for (; k < k1; ++k, out += MR) {
         const T value = (x[k] - job.shift[k]) * job.scale[k];
-        parts[k & 7] += double(value) * double(value);
+        parts[k % kParts] += double(value) * double(value);
         *out = value;
       }
     }
@@ -147,7 +150,7 @@ template <class T> __attribute__((noinline)) void pack_rows(const Job<T>& job, c
     s.norms[i] = T(norm);
     s.half_norms[i] = T(-0.5 * squares);
     s.left[i] = job.verb == kRmatvec ? job.u[start + i] : T(0);
-    if (job.angle) {
+    if (job.geometry == kAngle) {
       for (size_t k = 0; k < d; ++k) at(k) = norm > 0 ? T(double(at(k)) / norm) : T(0);
       at(d) = norm > 0 ? T(0) : T(1);
     }
@@ -156,8 +159,24 @@ template <class T> __attribute__((noinline)) void pack_rows(const Job<T>& job, c
 
 // ---- the tile ---------------------------------------------------------------------------------------------------------
 
-// acc += x'.z' or acc -= |x' - z'|^2, over `count` features
-template <class T, bool kDifference>
+// How a tile becomes what the profile is a function of.
+enum class Form {
+  dot,       // x'.z'
+  expanded,  // x'.z' - |x'|^2 / 2 - |z'|^2 / 2
+  squares    // -|x' - z'|^2
+};
+
+constexpr Form form_of(Geometry geometry, bool difference) {
+  switch (geometry) {
+    case kDistance: return difference ? Form::squares : Form::expanded;
+    case kDot: return Form::dot;
+    case kAngle: return Form::squares;
+  }
+  __builtin_unreachable();
+}
+
+// over `count` features
+template <class T, Form kForm>
 GYRFALCON_INLINE void accumulate(vec_t<T> (&acc)[MR][NV], const T* rows, const T* panel, size_t count) {
 #pragma GCC unroll 4
   for (size_t k = 0; k < count; ++k) {
@@ -169,10 +188,11 @@ GYRFALCON_INLINE void accumulate(vec_t<T> (&acc)[MR][NV], const T* rows, const T
       const vec_t<T> x = splat<T>(rows[r]);
 #pragma GCC unroll 2
       for (int j = 0; j < NV; ++j) {
-        if constexpr (kDifference) {
+        if constexpr (kForm == Form::squares) {
           const vec_t<T> t = x - z[j];
           acc[r][j] -= t * t;
         } else {
+          static_assert(kForm == Form::dot || kForm == Form::expanded);
           acc[r][j] += x * z[j];
         }
       }
@@ -183,8 +203,8 @@ GYRFALCON_INLINE void accumulate(vec_t<T> (&acc)[MR][NV], const T* rows, const T
 }
 
 // One panel against all tiles of the strip: what the profile is a function of, left in `tiles`.
-template <class T, bool kDifference, bool kExpanded>
-GYRFALCON_INLINE void distances(const Job<T>& job, const Strip<T>& s, size_t p, size_t count_tiles, T* tiles) {
+template <class T, Form kForm>
+GYRFALCON_INLINE void arguments(const Job<T>& job, const Strip<T>& s, size_t p, size_t count_tiles, T* tiles) {
   constexpr size_t W = kWidth<T>, NR = kPanel<T>;
   const T* panel = job.panels + p * NR * s.depth;
   for (size_t k0 = 0; k0 < s.depth; k0 += s.block) {
@@ -201,15 +221,16 @@ GYRFALCON_INLINE void distances(const Job<T>& job, const Strip<T>& s, size_t p, 
         for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 2
           for (int j = 0; j < NV; ++j)
-            acc[r][j] = kExpanded ? load<T>(job.half_norms + p * NR + j * W) + splat<T>(s.half_norms[t * MR + r])
-                                  : vec_t<T>{};
+            acc[r][j] = kForm == Form::expanded
+                            ? load<T>(job.half_norms + p * NR + j * W) + splat<T>(s.half_norms[t * MR + r])
+                            : vec_t<T>{};
       } else {
 #pragma GCC unroll 12
         for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 2
           for (int j = 0; j < NV; ++j) acc[r][j] = load<T>(tile + r * NR + j * W);
       }
-      accumulate<T, kDifference>(acc, s.packed + (k0 * count_tiles + t * length) * MR, panel + k0 * NR, length);
+      accumulate<T, kForm>(acc, s.packed + (k0 * count_tiles + t * length) * MR, panel + k0 * NR, length);
 #pragma GCC unroll 12
       for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 2
@@ -218,12 +239,11 @@ GYRFALCON_INLINE void distances(const Job<T>& job, const Strip<T>& s, size_t p, 
   }
 }
 
-template <class T, int P, bool kDifference, int kVerb> void run_strips(const Job<T>& job) {
-  constexpr bool kExpanded = P <= kRational && !kDifference;
+template <class T, class P, Form kForm, Verb kVerb> void run_strips(const Job<T>& job) {
   constexpr bool kRight = kVerb == kMatvec || kVerb == kSandwich;
   constexpr bool kLeft = kVerb == kRmatvec || kVerb == kSandwich;
   constexpr size_t W = kWidth<T>, NR = kPanel<T>;
-  const Apply<T, P> profile(job.param0, job.param1, job.degree);
+  const Parameters<T> parameters(job.param0, job.param1, job.degree);
   const size_t panels = job.n_padded / NR;
   Strip<T> s;
   carve(job, s);
@@ -241,7 +261,7 @@ template <class T, int P, bool kDifference, int kVerb> void run_strips(const Job
 
     for (size_t p = 0; p < panels; ++p) {
       T* tiles = s.tiles + (kVerb == kSandwich ? p * NR * padded : 0);
-      distances<T, kDifference, kExpanded>(job, s, p, padded / MR, tiles);
+      arguments<T, kForm>(job, s, p, padded / MR, tiles);
 
       // Row by row in a second sweep, still in L1: the profile's constants then stay in registers.
       const vec_t<T> v0 = kRight ? load<T>(job.v + p * NR) : vec_t<T>{};
@@ -251,29 +271,38 @@ template <class T, int P, bool kDifference, int kVerb> void run_strips(const Job
       const size_t column = p * NR, columns = job.n_centers - column < NR ? job.n_centers - column : NR;
       for (size_t i = 0; i < padded; ++i) {
         T* entry = tiles + i * NR;
-        const vec_t<T> k0 = profile(load<T>(entry), job.norms + column, s.norms[i]);
-        const vec_t<T> k1 = profile(load<T>(entry + W), job.norms + column + W, s.norms[i]);
+        const vec_t<T> k0 = P::template of<T>(load<T>(entry), parameters, {job.norms + column, s.norms[i]});
+        const vec_t<T> k1 = P::template of<T>(load<T>(entry + W), parameters, {job.norms + column + W, s.norms[i]});
         if constexpr (kRight) {
           T* total = s.row_sums + i * W;
           store<T>(total, load<T>(total) + k0 * v0 + k1 * v1);
         }
-        if constexpr (kVerb == kSandwich) store<T>(entry, k0), store<T>(entry + W, k1);
+        if constexpr (kVerb == kSandwich) {
+          store<T>(entry, k0);
+          store<T>(entry + W, k1);
+        }
         if constexpr (kVerb == kRmatvec) {
           const vec_t<T> u = splat<T>(s.left[i]);
-          sum0 += k0 * u, sum1 += k1 * u;
+          sum0 += k0 * u;
+          sum1 += k1 * u;
         }
         if constexpr (kVerb == kFill) {
           if (i >= count) break;
           T* out = job.out_rows + (start + i) * job.n_centers + column;
           if (columns == NR) {
-            store_loose<T>(out, k0), store_loose<T>(out + W, k1);
+            store_loose<T>(out, k0);
+            store_loose<T>(out + W, k1);
           } else {
-            store<T>(entry, k0), store<T>(entry + W, k1);
+            store<T>(entry, k0);
+            store<T>(entry + W, k1);
             memcpy(out, entry, columns * sizeof(T));
           }
         }
       }
-      if constexpr (kVerb == kRmatvec) store<T>(s.sums + p * NR, sum0), store<T>(s.sums + p * NR + W, sum1);
+      if constexpr (kVerb == kRmatvec) {
+        store<T>(s.sums + p * NR, sum0);
+        store<T>(s.sums + p * NR + W, sum1);
+      }
 
       if (kRight && ((p + 1) % kSumPanels == 0 || p + 1 == panels)) {
         for (size_t i = 0; i < padded; ++i) {
@@ -294,10 +323,13 @@ template <class T, int P, bool kDifference, int kVerb> void run_strips(const Job
         vec_t<T> even0 = load<T>(s.sums + p * NR), even1 = load<T>(s.sums + p * NR + W), odd0 = {}, odd1 = {};
         for (size_t i = 0; i < padded; i += 2, entries += 2 * NR) {
           const vec_t<T> u0 = splat<T>(s.left[i]), u1 = splat<T>(s.left[i + 1]);
-          even0 += u0 * load<T>(entries), even1 += u0 * load<T>(entries + W);
-          odd0 += u1 * load<T>(entries + NR), odd1 += u1 * load<T>(entries + NR + W);
+          even0 += u0 * load<T>(entries);
+          even1 += u0 * load<T>(entries + W);
+          odd0 += u1 * load<T>(entries + NR);
+          odd1 += u1 * load<T>(entries + NR + W);
         }
-        store<T>(s.sums + p * NR, even0 + odd0), store<T>(s.sums + p * NR + W, even1 + odd1);
+        store<T>(s.sums + p * NR, even0 + odd0);
+        store<T>(s.sums + p * NR + W, even1 + odd1);
       }
     }
     if (kLeft) {
@@ -311,48 +343,35 @@ template <class T, int P, bool kDifference, int kVerb> void run_strips(const Job
   }
 }
 
-template <class T, int P, bool kDifference> void run_verb(const Job<T>& job) {
+template <class T, class P, Form kForm> void run_verb(const Job<T>& job) {
   switch (job.verb) {
-    case kFill: return run_strips<T, P, kDifference, kFill>(job);
-    case kMatvec: return run_strips<T, P, kDifference, kMatvec>(job);
-    case kRmatvec: return run_strips<T, P, kDifference, kRmatvec>(job);
-    default: return run_strips<T, P, kDifference, kSandwich>(job);
+    case kFill: return run_strips<T, P, kForm, kFill>(job);
+    case kMatvec: return run_strips<T, P, kForm, kMatvec>(job);
+    case kRmatvec: return run_strips<T, P, kForm, kRmatvec>(job);
+    case kSandwich: return run_strips<T, P, kForm, kSandwich>(job);
   }
 }
 
-template <class T, int P> void run_form(const Job<T>& job) {
-  constexpr bool dot = P == kLinear || P == kPolynomial || P == kSigmoid;
-  constexpr bool angle = P == kArcCosine0 || P == kArcCosine1;
-  if constexpr (dot) {
-    run_verb<T, P, false>(job);
-  } else if constexpr (angle) {
-    run_verb<T, P, true>(job);
-  } else if (job.difference) {
-    run_verb<T, P, true>(job);
+template <class T, class P> void run_profile(const Job<T>& job) {
+  constexpr Form made = form_of(P::geometry, false), careful = form_of(P::geometry, true);
+  if constexpr (made == careful) {
+    run_verb<T, P, made>(job);
   } else {
-    run_verb<T, P, false>(job);
+    job.difference ? run_verb<T, P, careful>(job) : run_verb<T, P, made>(job);
   }
 }
 
-template <class T> void run(const Job<T>& job) {
-  switch (job.profile) {
-    case kGaussian: return run_form<T, kGaussian>(job);
-    case kLaplacian: return run_form<T, kLaplacian>(job);
-    case kMatern32: return run_form<T, kMatern32>(job);
-    case kMatern52: return run_form<T, kMatern52>(job);
-    case kRational: return run_form<T, kRational>(job);
-    case kLinear: return run_form<T, kLinear>(job);
-    case kPolynomial: return run_form<T, kPolynomial>(job);
-    case kSigmoid: return run_form<T, kSigmoid>(job);
-    case kArcCosine0: return run_form<T, kArcCosine0>(job);
-    case kArcCosine1: return run_form<T, kArcCosine1>(job);
-  }
-}
+template <class T, class Table> struct Runs;
+template <class T, class... P> struct Runs<T, Table<P...>> {
+  static constexpr void (*of[])(const Job<T>&) = {run_profile<T, P>...};
+};
+
+template <class T> void run(const Job<T>& job) { Runs<T, Profiles>::of[int(job.profile)](job); }
 
 // ---- products with a kept block of K: four rows are read once and used twice ------------------------------------------
 
 template <class T>
-void dense(int verb, const T* block, size_t n, size_t m, const T* v, const T* u, T* out_rows, double* out_centers,
+void dense(Verb verb, const T* block, size_t n, size_t m, const T* v, const T* u, T* out_rows, double* out_centers,
            T* sums) {
   constexpr size_t W = kWidth<T>;
   constexpr size_t G = 4;
@@ -366,7 +385,7 @@ void dense(int verb, const T* block, size_t n, size_t m, const T* v, const T* u,
     for (size_t r = 0; r < G; ++r) row[r] = block + (i + (r < count ? r : 0)) * m;
     T weight[G];
     if (right) {
-      double total[G] = {0, 0, 0, 0};
+      double total[G] = {};
       for (size_t j0 = 0; j0 < whole; j0 += 64 * W) {
         const size_t j1 = j0 + 64 * W < whole ? j0 + 64 * W : whole;
         vec_t<T> part[G] = {};
@@ -410,7 +429,8 @@ void dense(int verb, const T* block, size_t n, size_t m, const T* v, const T* u,
   }
 }
 
-template <class T> constexpr Engine<T> kEngine = {kPanel<T>, scratch_bytes<T>, pack_centers<T>, run<T>, dense<T>};
+template <class T> constexpr Engine<T> kEngine = {
+    Profiles::entries, Profiles::size, kPanel<T>, scratch_bytes<T>, pack_centers<T>, run<T>, dense<T>};
 
 }  // namespace
 

@@ -8,22 +8,24 @@
 
 namespace gyrfalcon {
 
-// Profiles of q = -|x' - z'|^2 / 2 (distance), of x'.z' (dot), or of q = -|x^ - z^|^2 between directions (angle).
-enum Profile : int {
-  kGaussian = 0,     // 2^q
-  kLaplacian = 1,    // 2^-a, a = sqrt(-q); also Matern 1/2
-  kMatern32 = 2,     // (1 + a ln 2) 2^-a
-  kMatern52 = 3,     // (1 + a ln 2 + (a ln 2)^2 / 3) 2^-a
-  kRational = 4,     // (1 - q)^-param0
-  kLinear = 5,       // x'.z'
-  kPolynomial = 6,   // (param0 x'.z' + param1)^degree
-  kSigmoid = 7,      // tanh(param0 x'.z' + param1)
-  kArcCosine0 = 8,   // 1 - theta / pi
-  kArcCosine1 = 9,   // |x||z| (sin theta + (pi - theta) cos theta) / pi
-  kProfiles = 10
+// What a profile is a function of, x' and z' being the scaled row and center:
+enum Geometry : int {
+  kDistance,  // q = -|x' - z'|^2 / 2 or, where squared differences are summed, q = -|x' - z'|^2 of a smaller scale
+  kDot,       // x'.z'
+  kAngle      // q = -|x^ - z^|^2 between directions
 };
 
-enum Verb : int { kFill = 0, kMatvec = 1, kRmatvec = 2, kSandwich = 3 };
+// A place in the table of profiles.h, which gives it a name.
+enum class Profile : int {};
+struct ProfileEntry {
+  const char* name;
+  Geometry geometry;
+  bool identity;  // the kernel is the argument itself
+};
+
+constexpr size_t kBufferAlign = 64;  // what the bindings allocate begins at a multiple of this, and so does its padding
+
+enum Verb : int { kFill, kMatvec, kRmatvec, kSandwich };
 
 template <class T>
 struct Job {
@@ -37,12 +39,13 @@ struct Job {
   const T* half_norms;   // -|z'|^2 / 2, one per padded center (expanded form)
   const T* norms;        // |z|, one per padded center (angle geometry)
   size_t n_centers, n_padded;
-  int profile, degree;
+  Profile profile;
+  Geometry geometry;     // the profile's
+  int degree;
   double param0, param1;
-  bool difference;       // accumulate (x - z)^2 feature by feature instead of expanding the square
-  bool angle;            // rows are brought to unit length, with one more feature for the zero vector
+  bool difference;       // distance: sum (x - z)^2 feature by feature instead of expanding the square
   // the product
-  int verb;
+  Verb verb;
   const T* v;            // n_padded, zeros at the end
   const T* u;            // rmatvec: the left factor; sandwich: the row weights or null
   T* out_rows;           // fill: n_rows x n_centers; matvec: n_rows
@@ -52,17 +55,20 @@ struct Job {
 
 template <class T>
 struct Engine {
+  const ProfileEntry* profiles;
+  int n_profiles;
   size_t panel_width;
   size_t (*scratch_bytes)(const Job<T>&);
-  void (*pack)(const T* centers, size_t m, size_t d, const T* shift, const T* scale, bool angle, T* panels,
-               T* half_norms, T* norms);
+  void (*pack)(const T* centers, size_t m, size_t d, const T* shift, const T* scale, Geometry geometry,
+               T* panels, T* half_norms, T* norms);
   void (*run)(const Job<T>&);
   // products with a block of K that was kept: n_rows x n_centers, contiguous
-  void (*dense)(int verb, const T* block, size_t n_rows, size_t n_centers, const T* v, const T* u, T* out_rows,
+  void (*dense)(Verb verb, const T* block, size_t n_rows, size_t n_centers, const T* v, const T* u, T* out_rows,
                 double* out_centers, T* sums);
 };
 
-size_t constexpr depth_of(size_t n_features, bool angle) { return n_features + (angle ? 1 : 0); }
+// In the angle geometry there is one more feature, for the zero vector.
+size_t constexpr depth_of(size_t n_features, Geometry geometry) { return n_features + (geometry == kAngle ? 1 : 0); }
 
 namespace baseline { const Engine<float>& engine_f(); const Engine<double>& engine_d(); }
 namespace avx2 { const Engine<float>& engine_f(); const Engine<double>& engine_d(); }

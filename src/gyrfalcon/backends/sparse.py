@@ -16,11 +16,9 @@ from .. import _core  # type: ignore[attr-defined]
 from .._sparse import canonical
 from ..kernels import Kernel, Linear
 from .base import BlockWeight, weighted
-from .native import FusedTiles, Profile, instruction_set
+from .fused import FusedTiles, Profile, instruction_set
 
 Array = NDArray[Any]
-
-_GEOMETRIES = {"distance": 0, "dot": 1, "angle": 2}
 
 
 def common_scale(scale: Array) -> Array:
@@ -34,14 +32,11 @@ class CsrCenters:
     def __init__(self, kernel: Kernel, profile: Profile, centers: Any, isa: str) -> None:
         centers.check_format(full_check=True)
         centers = canonical(centers)
-        scale = np.array(common_scale(kernel.scaling(centers.shape[1])), dtype=np.float64)
-        if kernel.geometry == "distance":
-            scale *= np.sqrt(profile.unit)
+        scale = common_scale(kernel.scaling(centers.shape[1])) * profile.factor
         make = _core.SparseF32 if centers.dtype == np.float32 else _core.SparseF64
         self.native = make(
             *_arrays(centers),
             scale,
-            _GEOMETRIES[kernel.geometry],
             profile.code,
             float(profile.param0),
             float(profile.param1),
@@ -88,8 +83,8 @@ class LinearTiles(SparseTiles):
 
     worth_keeping = False
 
-    def __init__(self, slope: float, constant: float, profile: Profile, centers: Any) -> None:
-        super().__init__(Linear(), profile, centers)
+    def __init__(self, slope: float, constant: float, centers: Any) -> None:
+        super().__init__(Linear(), Profile(_core.Profile.linear), centers)
         self.slope, self.constant = slope, constant
         self._projected: tuple[Array, Array] | None = None
 

@@ -1,0 +1,148 @@
+"""What tiles made in C++ have in common: instruction sets, verbs, and which kernel has which native profile.
+
+A kernel finds its profile by its type, in `_PROFILES`; the profiles are those that the extension names. With one
+right-hand side both products are fused with the making of the tile; with many the second stage is a matrix product,
+which BLAS does best on tiles that stay in cache.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _core  # type: ignore[attr-defined]
+from ..kernels import (
+    ArcCosine,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    RationalQuadratic,
+    Sigmoid,
+)
+from .base import BlockWeight, Tiles
+
+Array = NDArray[Any]
+
+_FEW = 3  # columns up to which BLAS, made for square matrices, is slower than one product for each
+_LOG2E = 1.0 / np.log(2.0)
+
+
+class Profile(NamedTuple):
+    """`code` is one of the extension's; rows times `factor` and the kernel's scaling are what it is a function of.
+
+    `gain` is how much an error of the argument can grow in the logarithm of the profile.
+    """
+
+    code: Any
+    factor: float = 1.0
+    param0: float = 0.0
+    param1: float = 0.0
+    degree: int = 0
+    gain: float = 1.0
+
+
+_MATERN = {0.5: _core.Profile.laplacian, 1.5: _core.Profile.matern32, 2.5: _core.Profile.matern52}
+_ARC_COSINE = {0: _core.Profile.arccosine0, 1: _core.Profile.arccosine1}
+
+# Distances: the native argument is -|x' - z'|^2 / 2, of a power of 2 (Gaussian) or the square of one's exponent.
+_PROFILES: dict[type[Kernel], Callable[[Any], Profile]] = {
+    Gaussian: lambda k: Profile(_core.Profile.gaussian, np.sqrt(_LOG2E)),
+    Laplacian: lambda k: Profile(_core.Profile.laplacian, np.sqrt(2 * _LOG2E**2)),
+    Matern: lambda k: Profile(_MATERN[k.nu], np.sqrt(4 * k.nu * _LOG2E**2)),
+    RationalQuadratic: lambda k: Profile(
+        _core.Profile.rational, np.sqrt(1.0 / k.alpha), k.alpha, gain=max(1.0, k.alpha)
+    ),
+    Linear: lambda k: Profile(_core.Profile.linear),
+    Polynomial: lambda k: Profile(_core.Profile.polynomial, 1.0, k.gamma, k.coef0, k.degree),
+    Sigmoid: lambda k: Profile(_core.Profile.sigmoid, 1.0, k.gamma, k.coef0),
+    ArcCosine: lambda k: Profile(_ARC_COSINE[k.degree]),
+}
+
+
+def profile_of(kernel: Kernel) -> Profile | None:
+    """The native profile of a resolved kernel: by its very type, since a subclass may have changed its profile."""
+    make = _PROFILES.get(type(kernel))
+    return None if make is None else make(kernel)
+
+
+def instruction_set() -> str:
+    """The instruction set in use: the best this processor has, or what ``GYRFALCON_ISA`` says.
+
+    Examples
+    --------
+    >>> from gyrfalcon.backends.fused import instruction_set
+    >>> instruction_set() in ("avx512", "avx2", "baseline")
+    True
+    """
+    available: list[str] = _core.instruction_sets()
+    asked = os.environ.get("GYRFALCON_ISA", "")
+    if asked and asked not in available:
+        raise ValueError(f"GYRFALCON_ISA={asked!r} is not available here: use one of {', '.join(available)}")
+    return asked or available[0]
+
+
+class FusedTiles(Tiles):
+    """Tiles whose native `centers` have the verbs fill, matvec, rmatvec and sandwich."""
+
+    def __init__(self, centers: Any, n_centers: int, dtype: Any, isa: str, sparse: bool = False) -> None:
+        super().__init__(n_centers, dtype, sparse)
+        self._centers = centers
+        self.isa = isa
+
+    def fill(self, rows: Array, out: Array | None = None) -> Array:
+        if out is None:
+            out = np.empty((rows.shape[0], self.n_centers), dtype=self.dtype)
+        self._centers.fill(rows, out)
+        return out
+
+    def matmat(self, rows: Array, V: Array) -> Array:
+        if V.shape[1] != 1:
+            return super().matmat(rows, V)
+        out = np.empty(rows.shape[0], dtype=self.dtype)
+        self._centers.matvec(rows, np.ascontiguousarray(V[:, 0]), out)
+        return out[:, None]
+
+    def rmatmat(self, rows: Array, U: Array) -> Array:
+        if U.shape[1] != 1:
+            return super().rmatmat(rows, U)
+        out = np.empty(self.n_centers)
+        self._centers.rmatvec(rows, np.ascontiguousarray(U[:, 0]), out)
+        return out[:, None]
+
+    def sandwich(self, rows: Array, V: Array, weight: BlockWeight) -> Array:
+        if V.shape[1] != 1 or callable(weight):
+            return super().sandwich(rows, V, weight)
+        out = np.empty(self.n_centers)
+        self._centers.sandwich(rows, np.ascontiguousarray(V[:, 0]), weight, out)
+        return out[:, None]
+
+    def right(self, K: Array, V: Array) -> Array:
+        if V.shape[1] > _FEW:
+            return super().right(K, V)
+        out = np.empty((V.shape[1], len(K)), dtype=self.dtype)
+        for v, product in zip(np.ascontiguousarray(V.T), out, strict=True):
+            _core.dense(self.isa, _core.Verb.matvec, K, v, None, product)
+        return out.T
+
+    def left(self, K: Array, U: Array) -> Array:
+        if U.shape[1] > _FEW:
+            return super().left(K, U)
+        out = np.empty((U.shape[1], self.n_centers))
+        for u, product in zip(np.ascontiguousarray(U.T), out, strict=True):
+            _core.dense(self.isa, _core.Verb.rmatvec, K, None, u, product)
+        return out.T
+
+    def both(self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None) -> Array:
+        if V.shape[1] != 1 or callable(weight):
+            return super().both(K, V, weight, part)
+        w = weight if weight is None or part is None else weight[part]
+        out = np.empty(self.n_centers)
+        _core.dense(self.isa, _core.Verb.sandwich, K, np.ascontiguousarray(V[:, 0]), w, out)
+        return out[:, None]
