@@ -36,6 +36,7 @@ EQUAL = 0.001  # errors within 0.1% count as equal: a third of what another draw
 KERNELS: dict[str, Kernel] = {
     "Gaussian": Gaussian(),
     "Laplacian": Laplacian(),
+    "1-norm Laplacian": Laplacian(norm=1),
     "Matern 1/2": Matern(nu=0.5),
     "Matern 3/2": Matern(nu=1.5),
     "Matern 5/2": Matern(nu=2.5),

@@ -44,16 +44,21 @@ def test_are_those_of_scikit_learn():
     np.testing.assert_allclose(Sigmoid(gamma=0.03, coef0=1)(X, Z), sigmoid_kernel(X, Z, 0.03, 1), rtol=1e-12)
 
 
-def test_laplacian_is_euclidean_where_that_of_scikit_learn_is_not():
-    """They agree with one feature, where there is but one norm."""
-    np.testing.assert_allclose(
-        Laplacian(2.0)(X[:, :1], Z[:, :1]), laplacian_kernel(X[:, :1], Z[:, :1], 0.5), rtol=1e-12
-    )
+def test_laplacian_is_that_of_scikit_learn_in_the_1_norm():
+    """And in any with one feature, where there is but one norm."""
+    np.testing.assert_allclose(Laplacian(2.0, norm=1)(X, Z), laplacian_kernel(X, Z, 0.5), rtol=1e-12)
+    for norm in (1, 2):
+        np.testing.assert_allclose(
+            Laplacian(2.0, norm=norm)(X[:, :1], Z[:, :1]), laplacian_kernel(X[:, :1], Z[:, :1], 0.5), rtol=1e-12
+        )
     assert not np.allclose(Laplacian(2.0)(X, Z), laplacian_kernel(X, Z, 0.5))
+    assert Laplacian().norm == 2
 
 
 def test_known_relations():
     np.testing.assert_array_equal(Matern(2.0, nu=0.5)(X, Z), Laplacian(2.0)(X, Z))
+    factors = [Laplacian(2.0)(X[:, j : j + 1], Z[:, j : j + 1]) for j in range(3)]
+    np.testing.assert_allclose(Laplacian(2.0, norm=1)(X, Z), np.prod(factors, axis=0), rtol=1e-12)
     np.testing.assert_allclose(RationalQuadratic(2.0, alpha=1e9)(X, Z), Gaussian(2.0)(X, Z), rtol=1e-6)
     np.testing.assert_allclose(Polynomial(1, gamma=1.0, coef0=0)(X, Z), Linear()(X, Z), rtol=1e-12)
     np.testing.assert_allclose(Gaussian([2.0, 2.0, 2.0])(X, Z), Gaussian(2.0)(X, Z), rtol=1e-12)
@@ -78,8 +83,24 @@ def test_scale_is_worked_out_from_the_centers():
     assert Gaussian().resolve(Z.astype(np.float32) + 1e4).length_scale == pytest.approx(np.sqrt(variance / 2), rel=1e-3)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("offset", [0.0, -3.0, 1e6])
+@pytest.mark.parametrize("factor", [1.0, 1e-300, 1e300])
+def test_scale_of_the_1_norm_is_half_the_mean_distance(sparse, offset, factor):
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random((60, 7)) < 0.4, rng.standard_normal((60, 7)).round(1) + offset, 0.0)
+    rows[:, 3] = 0.0
+    exact = np.abs(rows[:, None] - rows[None]).sum(axis=2).mean() / 2
+    rows = rows * factor
+    resolved = Laplacian(norm=1).resolve(sp.csr_array(rows) if sparse else rows)
+    assert resolved.length_scale / factor == pytest.approx(exact, rel=1e-12)
+    assert resolved.norm == 1
+
+
 def test_scale_where_nothing_varies():
     assert Gaussian().resolve(np.ones((5, 2))).length_scale == pytest.approx(np.sqrt(0.5))
+    for rows in (np.ones((5, 2)), sp.csr_array(np.ones((5, 2))), sp.csr_array((5, 2)), np.ones((1, 2))):
+        assert Laplacian(norm=1).resolve(rows).length_scale == 0.5
     assert Polynomial().resolve(np.ones((1, 2))).gamma == 1.0
 
 
@@ -261,6 +282,12 @@ def test_unknown_names():
         (Gaussian([1.0, 0.0, 1.0]), r"length_scale=\[1.0, 0.0, 1.0\] must be positive"),
         (Gaussian(np.ones((3, 3))), "must be positive and finite: a number, or one for each feature"),
         (Laplacian(0), "length_scale=0 must be positive"),
+        (Laplacian(norm=3), r"norm=3 must be 2 \(euclidean\) or 1 \(sum of absolute differences\)"),
+        (Laplacian(norm="1"), "norm='1' must be 2"),
+        (Laplacian(norm=True), "norm=True must be 2"),
+        (Laplacian(norm=1.0), "norm=1.0 must be 2"),
+        (Laplacian(norm=None), "norm=None must be 2"),
+        (Laplacian(0.0, norm=1), "length_scale=0.0 must be positive"),
         (Matern(nu=2.0), "nu=2.0 must be 0.5, 1.5 or 2.5"),
         (Matern(nu="1.5"), "nu='1.5' must be"),
         (RationalQuadratic(alpha=0), "alpha=0 must be a positive finite number"),
@@ -378,6 +405,7 @@ def test_a_kernel_without_a_profile():
         (Gaussian(1e39), "Gaussian: length_scale=1e"),
         (Gaussian([1.0, 1e-40]), r"Gaussian: length_scale=\[1.0, 1e-40\]"),
         (Laplacian(1e-39), "Laplacian: length_scale"),
+        (Laplacian(1e-39, norm=1), "Laplacian: length_scale"),
         (Matern(1e-39, nu=2.5), "Matern: length_scale"),
         (RationalQuadratic(1e-39), "RationalQuadratic: length_scale"),
         (RationalQuadratic(1.0, alpha=1e39), "RationalQuadratic: alpha=1e"),
@@ -422,6 +450,8 @@ def test_parameters_that_float64_cannot_hold(kernel):
         (Gaussian(1e-30), 1e-30),
         (Gaussian(1e30), 1e30),
         (Laplacian(1e-30), 1e-30),
+        (Laplacian(1e-30, norm=1), 1e-30),
+        (Laplacian(1e30, norm=1), 1e30),
         (Matern(1e30, nu=2.5), 1e30),
         (RationalQuadratic(1.0, alpha=1e30), 1.0),
         (RationalQuadratic(1.0, alpha=1e-30), 1.0),

@@ -237,6 +237,7 @@ def test_sums_over_many_centers_do_not_drift():
 STATIONARY = [
     Gaussian(2.0),
     Laplacian(2.0),
+    Laplacian(2.0, norm=1),
     Matern(2.0, nu=1.5),
     Matern(2.0, nu=2.5),
     RationalQuadratic(2.0),
@@ -271,7 +272,9 @@ def test_an_offset_changes_nothing_in_float32(kernel, offset):
     assert off_by(operator.sandwich(V), K.T @ (K @ V), K.T @ (K @ np.abs(V))) < 2e-6
 
 
-@pytest.mark.parametrize("kernel", [Gaussian(1.0), Laplacian(1.0), Matern(1.0, nu=2.5)], ids=repr)
+@pytest.mark.parametrize(
+    "kernel", [Gaussian(1.0), Laplacian(1.0), Laplacian(1.0, norm=1), Matern(1.0, nu=2.5)], ids=repr
+)
 @pytest.mark.parametrize("width", [10, 100, 1000])
 def test_a_domain_many_length_scales_wide(kernel, width):
     """Places on a map: few neighbours each, far from the origin and from most others."""
@@ -668,7 +671,9 @@ def test_wrong_arguments(arguments, options, error, message):
 @backends
 @pytest.mark.parametrize("budget", [0, "1GB"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "rational_quadratic", "linear", "arccosine"])
+@pytest.mark.parametrize(
+    "kernel", ["gaussian", "laplacian", Laplacian(norm=1), "rational_quadratic", "linear", "arccosine"]
+)
 def test_rows_that_are_not_finite(backend, budget, bad, kernel):
     X = np.random.default_rng(0).standard_normal((300, 3))
     Z = X[:10].copy()

@@ -48,6 +48,7 @@ KERNELS = {
     "intercept": 2.0 * Laplacian(1.0) + 1.0,
 }
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+ONE_NORM = {"laplacian 1-norm": Laplacian(1.5, norm=1), "per feature 1-norm": Laplacian([1.0, 2.0, 0.5, 3.0], norm=1)}
 plain_and_orthogonal = pytest.mark.parametrize("orthogonal", [False, True], ids=["plain", "orthogonal"])
 
 
@@ -66,8 +67,11 @@ def errors(kernel, X, n_components, orthogonal, seeds):
     return np.array([features(X) @ features(X).T - K for features in maps])
 
 
-@every_kernel
-@plain_and_orthogonal
+@pytest.mark.parametrize(
+    ("kernel", "orthogonal"),
+    [pytest.param(k, o, id=f"{name} {o}") for name, k in KERNELS.items() for o in (False, True)]
+    + [pytest.param(k, False, id=name) for name, k in ONE_NORM.items()],
+)
 def test_the_mean_is_the_kernel(kernel, orthogonal, X):
     draws = errors(kernel, X, 64, orthogonal, range(200))
     standard_error = draws.std(axis=0) / np.sqrt(len(draws))
@@ -107,6 +111,18 @@ def test_laws_of_frequencies(kernel, law, orthogonal):
     maps = (kernel.random_features(2000, 5, np.random.RandomState(s), orthogonal) for s in range(2, 6))
     W = 2.0 * np.concatenate([features.weights[:1000] for features in maps])
     assert stats.kstest(W @ np.full(5, 1 / np.sqrt(5)), law.cdf).pvalue > 1e-3
+
+
+def test_frequencies_of_the_1_norm_are_independent():
+    W = 2.0 * Laplacian(2.0, norm=1).random_features(4000, 5, np.random.RandomState(0)).weights
+    assert stats.kstest(W.ravel(), stats.cauchy().cdf).pvalue > 1e-3
+    # not so with one radius for all features: large ones come alone
+    ranks = stats.spearmanr(np.abs(W)).statistic[np.triu_indices(5, 1)]
+    assert (np.abs(ranks) < 5 / np.sqrt(4000)).all()
+    with pytest.raises(
+        ValueError, match=r"Laplacian\(norm=1\) has no orthogonal random features.*use orthogonal=False"
+    ):
+        Laplacian(2.0, norm=1).random_features(10, 5, np.random.RandomState(0), orthogonal=True)
 
 
 @plain_and_orthogonal

@@ -37,6 +37,7 @@ BACKENDS = ["native", "reference"]
 KERNELS = [
     Gaussian(1.3),
     Laplacian(1.3),
+    Laplacian(1.3, norm=1),
     Matern(1.3, nu=1.5),
     RationalQuadratic(1.3, alpha=0.7),
     Linear(),
@@ -201,7 +202,9 @@ def test_stored_zeros_and_values_of_any_size(kernel, backend, dtype):
 
 
 @every_backend
-@pytest.mark.parametrize("kernel", [Laplacian(0.5), Matern(0.5, nu=1.5), Gaussian(0.5), Gaussian(0.01)], ids=repr)
+@pytest.mark.parametrize(
+    "kernel", [Laplacian(0.5), Laplacian(0.5, norm=1), Matern(0.5, nu=1.5), Gaussian(0.5), Gaussian(0.01)], ids=repr
+)
 @pytest.mark.parametrize("offset", [0.0, 100.0])
 def test_rows_that_are_nearly_a_center(kernel, backend, offset):
     """|x|^2 + |z|^2 - 2 x.z has no digits left there; with `offset` all rows are far from the origin too."""
@@ -390,7 +393,7 @@ def test_numbers_that_are_not_finite(value):
 
 @pytest.mark.parametrize(
     "kernel",
-    [*KERNELS, Gaussian(), Polynomial(2), Sigmoid(), Gaussian(np.linspace(0.5, 3, 40)) * Linear()],
+    [*KERNELS, Gaussian(), Laplacian(norm=1), Polynomial(2), Sigmoid(), Gaussian(np.linspace(0.5, 3, 40)) * Linear()],
     ids=lambda k: type(k).__name__,
 )
 def test_kernels_of_sparse_matrices(kernel):

@@ -30,6 +30,19 @@ def total_variance(X: Any) -> float:
     return float(stored + ((X.shape[0] - counts) * np.square(mean)).sum()) / X.shape[0]
 
 
+def mean_absolute_differences(X: Any) -> float:
+    """Sum over the columns of the mean absolute difference between two rows, in the same way."""
+    X = csr64(X)
+    n = X.shape[0]
+    _, column, counts = np.unique(X.indices, return_inverse=True, return_counts=True)
+    order = np.lexsort((X.data, column))
+    values = X.data[order]
+    # its place in the column's order, where zeros that are not stored stand before the positive numbers
+    place = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
+    place += np.where(values > 0, n - np.repeat(counts, counts), 0)
+    return 2 * float(((2 * place + 1 - n) * values).sum()) / n**2
+
+
 def csr64(X: Any) -> Any:
     """`X` as CSR in float64, with numbers of the same place added."""
     return canonical(sp.csr_array(X, dtype=np.float64))
@@ -58,6 +71,16 @@ def squared_distances(A: Any, B: Any) -> Array:
     for i, j in _pairs(squares < _NEAR * size):
         squares[i, j] = row_squares(sp.csr_array(A[i] - B[j]))
     return squares
+
+
+def absolute_distances(A: Any, B: Any) -> Array:
+    """Distances in the 1-norm between the rows of two CSR matrices: some thousand differences at a time."""
+    distances = np.empty((A.shape[0], B.shape[0]))
+    for start in range(0, distances.size, 4096):
+        at = np.arange(start, min(start + 4096, distances.size))
+        i, j = np.divmod(at, B.shape[0])
+        distances[i, j] = abs(sp.csr_array(A[i] - B[j])).sum(axis=1)
+    return distances
 
 
 def squared_chords(A: Any, B: Any) -> Array:

@@ -6,6 +6,7 @@ A kernel says what it is a function of (its `geometry`) and gives that function,
 geometry   the profile's argument                                           kernels
 ========== ================================================================ ==========================================
 distance   s = sum_j ((x_j - z_j) / length_scale_j)^2                       Gaussian, Laplacian, Matern, ...
+manhattan  s = sum_j |x_j - z_j| / length_scale_j                           Laplacian(norm=1)
 dot        s = x.z                                                          Linear, Polynomial, Sigmoid
 angle      s = 1 - cos(angle between x and z), times (|x||z|)^norm_power    ArcCosine
 ========== ================================================================ ==========================================
@@ -77,19 +78,37 @@ def _total_variance(X: Any) -> tuple[float, float]:
     return (total, unit) if total > 0 else (1.0, 1.0)
 
 
+def _mean_absolute_differences(X: Any) -> float:
+    """The mean distance between rows in the 1-norm, whatever the features' size; 1 where rows do not vary at all."""
+    if not sp.issparse(X):
+        X = np.asarray(X, dtype=np.float64)
+    unit = power_of_two(X.data if sp.issparse(X) else X)
+    if sp.issparse(X):
+        total = _sparse.mean_absolute_differences(X / unit)
+    else:
+        # in order, x_i is the larger of i pairs and the smaller of n - 1 - i; from the median, for offsets' sake
+        ordered = np.sort(X / unit, axis=0)
+        n = len(ordered)
+        total = 2 * float(((2 * np.arange(n) + 1 - n) @ (ordered - ordered[n // 2])).sum()) / n**2
+    return unit * total if total > 0 else 1.0
+
+
+Geometry = Literal["distance", "manhattan", "dot", "angle"]
+
+
 class Kernel(BaseEstimator):  # type: ignore[misc]
     """Base of all kernels. See the module's first lines for what a subclass gives.
 
     Attributes
     ----------
-    geometry : {"distance", "dot", "angle"}
+    geometry : {"distance", "manhattan", "dot", "angle"}
         What the profile is a function of.
     smooth : bool
         Whether the profile is differentiable where x = z. Where it is not (Laplacian), rounding of small distances
         matters, and backends take the slower route of summing squared differences.
     """
 
-    geometry: ClassVar[Literal["distance", "dot", "angle"]] = "distance"
+    geometry: Geometry = "distance"
     smooth: ClassVar[bool] = True
     norm_power: int = 0
 
@@ -191,7 +210,7 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
 
     def _diag(self, X: Array) -> Array:
         zeros = np.zeros(X.shape[0])
-        if self.geometry == "distance":
+        if self.geometry in ("distance", "manhattan"):
             return self.profile(zeros)
         if sp.issparse(X):
             squares = _sparse.row_squares(_sparse.scaled(X, self.scaling(X.shape[1])))
@@ -216,6 +235,8 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
             return self.profile(A @ B.T)
         if self.geometry == "distance":
             return self.profile(cdist(A, B, "sqeuclidean"))
+        if self.geometry == "manhattan":
+            return self.profile(cdist(A, B, "cityblock"))
         K = self.profile(0.5 * cdist(_directions(A), _directions(B), "sqeuclidean"))
         norms = np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=1))
         return K * norms**self.norm_power
@@ -228,6 +249,8 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
             return self.profile((A @ B.T).toarray())
         if self.geometry == "distance":
             return self.profile(_sparse.squared_distances(A, B))
+        if self.geometry == "manhattan":
+            return self.profile(_sparse.absolute_distances(A, B))
         norms_a, norms_b = np.sqrt(_sparse.row_squares(A)), np.sqrt(_sparse.row_squares(B))
         K = self.profile(0.5 * _sparse.squared_chords(_sparse_directions(A, norms_a), _sparse_directions(B, norms_b)))
         return K * np.outer(norms_a, norms_b) ** self.norm_power
@@ -284,8 +307,7 @@ class Stationary(Kernel):
         if isinstance(scale, str):
             if scale != "scale":
                 raise ValueError(f'length_scale={scale!r} must be "scale", a positive number, or one for each feature')
-            total, unit = _total_variance(X)
-            kernel.length_scale = unit * float(np.sqrt(total / 2))
+            kernel.length_scale = self._half_distance(X)
             return kernel
         values = np.asarray(scale)
         if values.dtype.kind not in "fiu" or values.ndim > 1 or not (np.isfinite(values) & (values > 0)).all():
@@ -293,6 +315,11 @@ class Stationary(Kernel):
         if values.ndim == 1 and len(values) != X.shape[1]:
             raise ValueError(f"length_scale has {len(values)} values for {X.shape[1]} features: give one for each")
         return kernel
+
+    def _half_distance(self, X: Array) -> float:
+        """Half of how far rows are from each other on average, in the norm that the kernel is a function of."""
+        total, unit = _total_variance(X)
+        return unit * float(np.sqrt(total / 2))
 
     def scaling(self, n_features: int) -> Array:
         if isinstance(self.length_scale, str):
@@ -306,6 +333,10 @@ class Stationary(Kernel):
         """`n` draws of 1 / sigma from the law that makes the kernel a mixture of Gaussians exp(-s / (2 sigma^2))."""
         raise NotImplementedError(f"{type(self).__name__} has no random features: it does not define inverse_widths")
 
+    def _frequencies(self, n: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool) -> Array:
+        sizes = np.sqrt(random_state.chisquare(n_features, n)) * self.inverse_widths(n, random_state)
+        return sizes[:, None] * directions(n, n_features, random_state, orthogonal)
+
     def random_features(
         self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
     ) -> FeatureMap:
@@ -313,8 +344,7 @@ class Stationary(Kernel):
         # Orthogonal ones are used twice, by a cosine and a sine (Yu et al. 2016): the noise of the phase cancels, which
         # would hide what orthogonality gains.
         n = -(-n_components // 2) if orthogonal else n_components
-        frequencies = np.sqrt(random_state.chisquare(n_features, n)) * self.inverse_widths(n, random_state)
-        weights = frequencies[:, None] * directions(n, n_features, random_state, orthogonal)
+        weights = self._frequencies(n, n_features, random_state, orthogonal)
         offset = random_state.uniform(0, 2 * np.pi, n)
         if orthogonal:
             weights = np.concatenate([weights, weights])[:n_components]
@@ -352,32 +382,60 @@ class Gaussian(Stationary):
 
 @register
 class Laplacian(Stationary):
-    """exp(-|x - z| / length_scale), with the euclidean norm (scikit-learn's `laplacian_kernel` uses the 1-norm).
+    """exp(-|x - z| / length_scale), with the euclidean norm or the 1-norm.
 
-    The same as ``Matern(nu=0.5)``.
+    With the euclidean norm it is the same as ``Matern(nu=0.5)``. With the 1-norm, exp(-sum_j |x_j - z_j| /
+    length_scale_j), it is a product of one-dimensional kernels, and scikit-learn's `laplacian_kernel`.
 
     Parameters
     ----------
     length_scale : float, array of one per feature, or "scale"
-        As for `Gaussian`.
+        As for `Gaussian`. With the 1-norm "scale" is half the mean distance between rows in that norm.
+    norm : {2, 1}
+        Euclidean, or the sum of absolute differences, in which many small differences count as much as a large one.
 
     Examples
     --------
     >>> from gyrfalcon.kernels import Laplacian
     >>> Laplacian(length_scale=2.0)([[0.0, 0.0]], [[3.0, 4.0]]).round(4)
     array([[0.0821]])
+    >>> Laplacian(length_scale=2.0, norm=1)([[0.0, 0.0]], [[3.0, 4.0]]).round(4)
+    array([[0.0302]])
     """
 
     smooth = False
 
-    def __init__(self, length_scale: LengthScale = "scale") -> None:
+    def __init__(self, length_scale: LengthScale = "scale", norm: int = 2) -> None:
         self.length_scale = length_scale
+        self.norm = norm
+
+    @property
+    def geometry(self) -> Geometry:  # type: ignore[override]
+        return "manhattan" if self.norm == 1 else "distance"
+
+    def resolve(self, X: Array) -> Kernel:
+        if isinstance(self.norm, bool) or not isinstance(self.norm, Integral) or self.norm not in (1, 2):
+            raise ValueError(f"norm={self.norm!r} must be 2 (euclidean) or 1 (sum of absolute differences)")
+        return super().resolve(X)
 
     def profile(self, s: Array) -> Array:
-        return np.exp(-np.sqrt(s))
+        return np.exp(-s) if self.norm == 1 else np.exp(-np.sqrt(s))
+
+    def _half_distance(self, X: Array) -> float:
+        return 0.5 * _mean_absolute_differences(X) if self.norm == 1 else super()._half_distance(X)
 
     def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
         return 1 / np.sqrt(random_state.chisquare(1, n))  # frequencies are multivariate Cauchy
+
+    def _frequencies(self, n: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool) -> Array:
+        if self.norm == 2:
+            return super()._frequencies(n, n_features, random_state, orthogonal)
+        if orthogonal:
+            raise ValueError(
+                "Laplacian(norm=1) has no orthogonal random features, since the law of its frequencies is not the same "
+                "in all directions: use orthogonal=False, or norm=2"
+            )
+        return random_state.standard_cauchy((n, n_features))  # one for each factor of the product
 
 
 @register

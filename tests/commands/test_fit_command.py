@@ -133,6 +133,9 @@ def test_folder_pattern_and_several_files(capsys, table):
     [
         (["--kernel", "laplacian"], {"kernel": "laplacian"}),
         (["--kernel", "laplacian", "--length-scale", "1.5"], {"kernel": Laplacian(1.5)}),
+        (["--kernel", "laplacian(norm=1)"], {"kernel": Laplacian(norm=1)}),
+        (["--kernel", "laplacian(norm=1)", "--length-scale", "1.5"], {"kernel": Laplacian(1.5, norm=1)}),
+        (["--kernel", "0.5 * laplacian(2.0, norm=1) + linear"], {"kernel": 0.5 * Laplacian(2.0, norm=1) + Linear()}),
         (["--length-scale", "1,2.5"], {"kernel": Gaussian([1.0, 2.5])}),
         (["--kernel", "matern", "--nu", "2.5"], {"kernel": Matern(nu=2.5)}),
         (["--kernel", "Matern(nu=2.5, length_scale=2)"], {"kernel": Matern(2, nu=2.5)}),

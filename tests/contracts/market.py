@@ -66,6 +66,11 @@ def squared_distance(A, B, length_scale=1.0):
     return np.square((A[:, None] - B[None]) / length_scale).sum(axis=2)
 
 
+def absolute_distance(A, B, length_scale=1.0):
+    A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+    return np.abs((A[:, None] - B[None]) / length_scale).sum(axis=2)
+
+
 def dot(A, B):
     A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
     return (A[:, None] * B[None]).sum(axis=2)
@@ -113,6 +118,10 @@ KERNELS: dict[str, Entry] = {
     "gaussian narrow": Entry(Gaussian(0.05), lambda A, B: np.exp(-squared_distance(A, B, 0.05) / 2)),
     "gaussian anisotropic": Entry(Gaussian(SCALES), lambda A, B: np.exp(-squared_distance(A, B, SCALES) / 2)),
     "laplacian": Entry(Laplacian(2.0), lambda A, B: np.exp(-np.sqrt(squared_distance(A, B, 2.0)))),
+    "laplacian 1-norm": Entry(Laplacian(2.0, norm=1), lambda A, B: np.exp(-absolute_distance(A, B, 2.0))),
+    "laplacian 1-norm anisotropic": Entry(
+        Laplacian(SCALES, norm=1), lambda A, B: np.exp(-absolute_distance(A, B, SCALES))
+    ),
     "matern 1/2": Entry(Matern(1.3, nu=0.5), bessel_matern(0.5, 1.3)),
     "matern 3/2": Entry(Matern(1.3, nu=1.5), bessel_matern(1.5, 1.3)),
     "matern 5/2": Entry(Matern(SCALES, nu=2.5), bessel_matern(2.5, SCALES)),
@@ -144,6 +153,7 @@ KERNELS: dict[str, Entry] = {
 NATIVE_KERNELS = [
     Gaussian(),
     Laplacian(),
+    Laplacian(norm=1),
     Matern(nu=1.5),
     Matern(nu=2.5),
     RationalQuadratic(),

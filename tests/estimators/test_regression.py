@@ -34,6 +34,7 @@ SQUARE = Polynomial(2, gamma=1.0)
 WELL_CONDITIONED = [
     pytest.param(Laplacian(1.0), 1e-3, id="laplacian"),
     pytest.param(Laplacian([1.0, 2.0, 0.5]), 1e-4, id="laplacian-per-feature"),
+    pytest.param(Laplacian([1.0, 2.0, 0.5], norm=1), 1e-4, id="laplacian-1-norm"),
     pytest.param(Matern(1.0, nu=1.5), 1e-3, id="matern"),
     pytest.param(Gaussian(0.5), 1e-4, id="gaussian"),
     pytest.param(Gaussian(0.7) + 0.5 * Laplacian(2.0), 1e-3, id="sum"),

@@ -106,6 +106,7 @@ KERNELS: list[Callable[[], Any]] = [
     lambda: kernels.Gaussian(1e-200),
     lambda: kernels.Gaussian(1e200),
     lambda: kernels.Laplacian(),
+    lambda: kernels.Laplacian(norm=1),
     lambda: kernels.Matern(nu=0.5),
     lambda: kernels.Matern(2.0, nu=2.5),
     lambda: kernels.RationalQuadratic(1.0, alpha=0.3),

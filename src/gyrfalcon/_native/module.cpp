@@ -177,12 +177,18 @@ template <class T> void bind(nb::module_& m, const char* name) {
         nb::arg("v").none(), nb::arg("u").none(), nb::arg("out"));
 }
 
-// Python knows profiles, geometries and verbs by these names alone: what it has not got from here it cannot ask for.
+const char* geometry(Profile profile) {
+  switch (entry_of(profile).geometry) {
+    case kDistance: return "distance";
+    case kDot: return "dot";
+    case kAngle: return "angle";
+    case kManhattan: return "manhattan";
+  }
+  __builtin_unreachable();
+}
+
+// Python knows profiles and verbs by these names alone: what it has not got from here it cannot ask for.
 void bind_enums(nb::module_& m) {
-  nb::enum_<Geometry>(m, "Geometry", "What a profile is a function of.")
-      .value("distance", kDistance)
-      .value("dot", kDot)
-      .value("angle", kAngle);
   nb::enum_<Verb>(m, "Verb", "A product with K.")
       .value("fill", kFill)
       .value("matvec", kMatvec)
@@ -191,8 +197,7 @@ void bind_enums(nb::module_& m) {
   nb::enum_<Profile> profiles(m, "Profile", "The kernels that tiles can make.");
   for (int i = 0; i < baseline::engine_f().n_profiles; ++i)
     profiles.value(baseline::engine_f().profiles[i].name, Profile(i));
-  m.def("geometry", [](Profile profile) { return entry_of(profile).geometry; }, nb::arg("profile").noconvert(),
-        "What a profile is a function of.");
+  m.def("geometry", &geometry, nb::arg("profile").noconvert(), "What a profile is a function of.");
 }
 
 }  // namespace

@@ -74,6 +74,11 @@ template <class V> GYRFALCON_INLINE V max_of(V a, V b) { return a > b ? a : b; }
 #endif
 template <class T> GYRFALCON_INLINE vec_t<T> larger(vec_t<T> a, T b) { return max_of(a, splat<T>(b)); }
 template <class T> GYRFALCON_INLINE vec_t<T> smaller(vec_t<T> a, T b) { return -max_of(-a, splat<T>(-b)); }
+// -|x|: the sign bit set
+template <class T> GYRFALCON_INLINE vec_t<T> minus_size(vec_t<T> x) {
+  typedef typename Lane<T>::ivec ivec;
+  return (vec_t<T>)((ivec)x | (ivec)splat<T>(T(-0.0)));
+}
 GYRFALCON_INLINE float root(float x) { return __builtin_sqrtf(x); }
 GYRFALCON_INLINE double root(double x) { return __builtin_sqrt(x); }
 template <class T> GYRFALCON_INLINE vec_t<T> root_of(vec_t<T> x) {
@@ -199,19 +204,31 @@ template <class T> struct Norms {
 
 // The table: an entry has a name, a geometry and its arithmetic, the kernel as a function of what the geometry says.
 struct Entry {
-  static constexpr bool identity = false;
+  static constexpr bool identity = false;  // whether the kernel is its argument
 };
 
-struct Gaussian : Entry {
+struct Gaussian : Entry {  // 2^q
   static constexpr const char* name = "gaussian";
   static constexpr Geometry geometry = kDistance;
-  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) { return exp2_of<T>(q); }
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) {
+    return exp2_of<T>(q);
+  }
 };
 
-struct Laplacian : Entry {  // also Matern 1/2
+struct Laplacian : Entry {  // 2^-r, r = sqrt(-q); also Matern 1/2
   static constexpr const char* name = "laplacian";
   static constexpr Geometry geometry = kDistance;
-  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) { return exp2_in_range<T>(-radius<T>(q)); }
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) {
+    return exp2_in_range<T>(-radius<T>(q));
+  }
+};
+
+struct Laplacian1 : Entry {  // 2^q, of the 1-norm
+  static constexpr const char* name = "laplacian1";
+  static constexpr Geometry geometry = kManhattan;
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) {
+    return exp2_of<T>(q);
+  }
 };
 
 struct Matern32 : Entry {  // (1 + r ln 2) 2^-r
@@ -244,7 +261,9 @@ struct Linear : Entry {
   static constexpr const char* name = "linear";
   static constexpr Geometry geometry = kDot;
   static constexpr bool identity = true;
-  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) { return q; }
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) {
+    return q;
+  }
 };
 
 struct Polynomial : Entry {  // (a q + b)^degree
@@ -289,7 +308,9 @@ template <class T> struct Angle {
 struct ArcCosine0 : Entry {  // 1 - theta / pi
   static constexpr const char* name = "arccosine0";
   static constexpr Geometry geometry = kAngle;
-  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) { return Angle<T>(q).left; }
+  template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>&, Norms<T>) {
+    return Angle<T>(q).left;
+  }
 };
 
 struct ArcCosine1 : Entry {  // |x||z| (sin theta + (pi - theta) cos theta) / pi
@@ -308,8 +329,8 @@ template <class... P> struct Table {
 };
 
 // All of them: what stands here, dense and sparse tiles can do and Python can name.
-using Profiles = Table<Gaussian, Laplacian, Matern32, Matern52, Rational, Linear, Polynomial, Sigmoid, ArcCosine0,
-                       ArcCosine1>;
+using Profiles = Table<Gaussian, Laplacian, Laplacian1, Matern32, Matern52, Rational, Linear, Polynomial, Sigmoid,
+                       ArcCosine0, ArcCosine1>;
 
 }  // namespace
 }  // namespace GYRFALCON_ISA

@@ -4,6 +4,9 @@
 // of (center, value), or, for the columns that many centers share, as a dense row. Dot products are summed in double
 // whatever T is, because distances are |x|^2 + |z|^2 - 2 x.z: sparse rows cannot be centered first. Where even double
 // would lose digits, for rows that are nearly a center, the squared differences are summed instead.
+//
+// In the 1-norm it is the same with what two numbers share, 2 min(|x|, |z|) where their signs agree, in place of their
+// product: sum_j |x_j - z_j| is sum_j |x_j| + sum_j |z_j| less the sum of that.
 #include "sparse.h"
 
 #include "profiles.h"
@@ -24,13 +27,25 @@ static_assert(kPadded * sizeof(float) % kAlign == 0, "every dense row begins at 
 template <class T> struct Row {
   uint32_t* at;      // the numbers of its columns, as far as they occur in centers
   T* values;         // ... what is there
-  double* weights;   // ... times the squared scale
+  double* weights;   // ... times the squared scale; manhattan: twice the scale
   size_t count;
-  double squares;    // |x'|^2
+  double size;       // |x'|^2; manhattan: sum_j |x'_j|
   double elsewhere;  // ... the part of it in columns that no center has
 };
 
-template <class T, class I, bool kNorms>
+enum class Measure { none, squares, sizes };
+
+constexpr Measure measure_of(Geometry geometry) {
+  switch (geometry) {
+    case kDistance:
+    case kDot:
+    case kAngle: return Measure::squares;
+    case kManhattan: return Measure::sizes;
+  }
+  __builtin_unreachable();
+}
+
+template <class T, class I, Measure kMeasure>
 GYRFALCON_INLINE int read(const SparseCenters<T>& c, const SparseRows<T>& rows, size_t i, Row<T>& row) {
   const I* indptr = static_cast<const I*>(rows.indptr);
   const I* indices = static_cast<const I*>(rows.indices);
@@ -38,22 +53,24 @@ GYRFALCON_INLINE int read(const SparseCenters<T>& c, const SparseRows<T>& rows, 
   const uint64_t width = c.n_features;
   uint64_t previous = 0;
   bool increasing = true;
-  double squares = 0, elsewhere = 0;
+  double size = 0, elsewhere = 0;
   size_t count = 0;
   for (size_t k = begin; k < end; ++k) {
     const uint64_t column = uint64_t(int64_t(indices[k]));  // negative ones become large
     if (__builtin_expect(column >= width, 0)) return kOutside;
     const uint64_t word = c.bits[column >> 6], bit = uint64_t(1) << (column & 63);
     const bool occurs = word & bit;
-    if constexpr (kNorms) {
+    if constexpr (kMeasure != Measure::none) {
       increasing &= k == begin || column > previous;
       previous = column;
-      const double x = double(rows.data[k]), weight = x * c.scale[column * c.scale_step];
-      squares += weight * x;
+      const double x = double(rows.data[k]), scale = c.scale[column * c.scale_step];
+      const double weight = kMeasure == Measure::sizes ? 2 * scale : x * scale;
+      const double other = kMeasure == Measure::sizes ? 0.5 * __builtin_fabs(x) : x;
+      size += weight * other;
       if (occurs) {
         row.weights[count] = weight;
       } else {
-        elsewhere += weight * x;
+        elsewhere += weight * other;
       }
     }
     if (occurs) {
@@ -63,17 +80,17 @@ GYRFALCON_INLINE int read(const SparseCenters<T>& c, const SparseRows<T>& rows, 
     }
   }
   row.count = count;
-  row.squares = squares;
+  row.size = size;
   row.elsewhere = elsewhere;
   return increasing ? kRead : kUnsorted;
 }
 
-template <class T, bool kNorms>
+template <class T, Measure kMeasure>
 int read_row(const SparseCenters<T>& c, const SparseRows<T>& rows, size_t i, Row<T>& row) {
-  return rows.wide ? read<T, int64_t, kNorms>(c, rows, i, row) : read<T, int32_t, kNorms>(c, rows, i, row);
+  return rows.wide ? read<T, int64_t, kMeasure>(c, rows, i, row) : read<T, int32_t, kMeasure>(c, rows, i, row);
 }
 
-// ---- x.z with every center --------------------------------------------------------------------------------------------
+// ---- x.z, or what x and z share, with every center -----------------------------------------------------------------
 
 template <class T> struct Half {
   typedef T type __attribute__((vector_size(kVectorBytes / 8 * sizeof(T))));
@@ -82,54 +99,74 @@ template <class T> GYRFALCON_INLINE vec_t<double> widened(const T* p) {
   return __builtin_convertvector(*reinterpret_cast<const typename Half<T>::type*>(p), vec_t<double>);
 }
 
-template <class T, int N>
-void add_rows(double* sums, size_t length, const T* const* from, const double* weights) {
+// Half of |x| + |z| - |x - z|, z being a number or a vector of them
+GYRFALCON_INLINE double overlap(double x, double z) {
+  const double size = __builtin_fabs(x), along = x < 0 ? -z : z;
+  return along <= 0 ? 0.0 : along < size ? along : size;
+}
+GYRFALCON_INLINE vec_t<double> overlap(double x, vec_t<double> z) {
+  return larger<double>(smaller<double>(z * (x < 0 ? -1.0 : 1.0), __builtin_fabs(x)), 0.0);
+}
+
+template <class T, int N, Measure kMeasure>
+void add_rows(double* sums, size_t length, const T* const* from, const double* weights, const double* values) {
   vec_t<double> w[N];
   for (int r = 0; r < N; ++r) w[r] = splat<double>(weights[r]);
   for (size_t j = 0; j < length; j += kWidth<double>) {
     vec_t<double> sum = load<double>(sums + j);
 #pragma GCC unroll 8
-    for (int r = 0; r < N; ++r) sum += w[r] * widened<T>(from[r] + j);
+    for (int r = 0; r < N; ++r) {
+      const vec_t<double> z = widened<T>(from[r] + j);
+      if constexpr (kMeasure == Measure::sizes) {
+        sum += w[r] * overlap(values[r], z);
+      } else {
+        sum += w[r] * z;
+      }
+    }
     store<double>(sums + j, sum);
   }
 }
 
-template <class T> void dots(const SparseCenters<T>& c, const Row<T>& row, double* sums) {
+template <class T, Measure kMeasure> void products(const SparseCenters<T>& c, const Row<T>& row, double* sums) {
   memset(sums, 0, c.n_padded * sizeof(double));
   const T* waiting[kTogether];
-  double weights[kTogether];
+  double weights[kTogether], values[kTogether];
   int count = 0;
   for (size_t h = 0; h < row.count; ++h) {
     const uint32_t at = row.at[h];
-    const double weight = row.weights[h];
+    const double weight = row.weights[h], value = double(row.values[h]);
     if (c.dense_of[at] != kNoDenseRow) {
       waiting[count] = c.dense_rows + size_t(c.dense_of[at]) * c.n_padded;
       weights[count] = weight;
+      values[count] = value;
       if (++count == kTogether) {
-        add_rows<T, kTogether>(sums, c.n_padded, waiting, weights);
+        add_rows<T, kTogether, kMeasure>(sums, c.n_padded, waiting, weights, values);
         count = 0;
       }
       continue;
     }
-    for (size_t k = c.column_start[at]; k < c.column_start[at + 1]; ++k)
-      sums[c.column_centers[k]] += weight * double(c.column_values[k]);
+    for (size_t k = c.column_start[at]; k < c.column_start[at + 1]; ++k) {
+      const double z = double(c.column_values[k]);
+      sums[c.column_centers[k]] += weight * (kMeasure == Measure::sizes ? overlap(value, z) : z);
+    }
   }
   int done = 0;
   if (count & 4) {
-    add_rows<T, 4>(sums, c.n_padded, waiting, weights);
+    add_rows<T, 4, kMeasure>(sums, c.n_padded, waiting, weights, values);
     done += 4;
   }
   if (count & 2) {
-    add_rows<T, 2>(sums, c.n_padded, waiting + done, weights + done);
+    add_rows<T, 2, kMeasure>(sums, c.n_padded, waiting + done, weights + done, values + done);
     done += 2;
   }
-  if (count & 1) add_rows<T, 1>(sums, c.n_padded, waiting + done, weights + done);
+  if (count & 1) add_rows<T, 1, kMeasure>(sums, c.n_padded, waiting + done, weights + done, values + done);
 }
 
 // ---- what the profile is a function of --------------------------------------------------------------------------------
 
-// Sum over the columns of scale (a x - b z)^2.
-template <class T> double squared_difference(const SparseCenters<T>& c, const Row<T>& row, size_t center, double a, double b) {
+// Sum over the columns of scale (a x - b z)^2; of scale |x - z|.
+template <class T, Measure kMeasure = Measure::squares>
+double difference(const SparseCenters<T>& c, const Row<T>& row, size_t center, double a = 1.0, double b = 1.0) {
   double sum = row.elsewhere * a * a;
   size_t h = 0, k = c.center_start[center];
   const size_t end = c.center_start[center + 1];
@@ -138,27 +175,31 @@ template <class T> double squared_difference(const SparseCenters<T>& c, const Ro
     const uint32_t at = in_row < in_center ? in_row : in_center;
     const double x = in_row == at ? a * double(row.values[h++]) : 0.0;
     const double z = in_center == at ? b * double(c.center_values[k++]) : 0.0;
-    sum += c.scale[c.columns[at] * c.scale_step] * (x - z) * (x - z);
+    const double scale = c.scale[c.columns[at] * c.scale_step];
+    sum += kMeasure == Measure::sizes ? scale * __builtin_fabs(x - z) : scale * (x - z) * (x - z);
   }
   return sum;
 }
 
-template <class T> void distance_arguments(const SparseCenters<T>& c, const Row<T>& row, const double* sums, T* out) {
-  const double half = 0.5 * row.squares;
-  if (!(half <= 1.7e308)) {  // too large for its square: not a number that could be mistaken for one
+// -|x' - z'|^2 / 2, or -sum_j |x'_j - z'_j|: what x and z have together, less what each has alone
+template <class T, Measure kMeasure>
+void difference_arguments(const SparseCenters<T>& c, const Row<T>& row, const double* sums, T* out) {
+  constexpr double part = kMeasure == Measure::sizes ? 1.0 : 0.5;
+  const double own = part * row.size;
+  if (!(own <= 1.7e308)) {  // too large for its square: not a number that could be mistaken for one
     for (size_t j = 0; j < c.n_padded; ++j) out[j] = T(__builtin_nan(""));
     return;
   }
   int64_t near = 0;
   for (size_t j = 0; j < c.n_padded; ++j) {
-    const double size = half + c.half_norms[j], q = sums[j] - size;
+    const double size = own + c.sizes[j], q = sums[j] - size;
     near |= q + kNear * size > 0 ? -1 : 0;
     out[j] = T(q);
   }
   if (near)
     for (size_t j = 0; j < c.n_centers; ++j) {
-      const double size = half + c.half_norms[j], q = sums[j] - size;
-      if (q + kNear * size > 0) out[j] = T(-0.5 * squared_difference(c, row, j, 1.0, 1.0));
+      const double size = own + c.sizes[j], q = sums[j] - size;
+      if (q + kNear * size > 0) out[j] = T(-part * difference<T, kMeasure>(c, row, j));
     }
 }
 
@@ -168,7 +209,7 @@ template <class T> void dot_arguments(const SparseCenters<T>& c, const double* s
 
 // q = -|x^ - z^|^2 between directions; the zero vector is orthogonal to all but itself
 template <class T> void angle_arguments(const SparseCenters<T>& c, const Row<T>& row, const double* sums, T* out) {
-  const double inverse = row.squares > 0 ? 1 / __builtin_sqrt(row.squares) : 0.0;
+  const double inverse = row.size > 0 ? 1 / __builtin_sqrt(row.size) : 0.0;
   const auto is_near = [](double q) { return q > -2 * kNear; };
   const auto is_opposite = [](double q) { return q < -4 + 2 * kNear; };
   int64_t extreme = 0;
@@ -183,30 +224,39 @@ template <class T> void angle_arguments(const SparseCenters<T>& c, const Row<T>&
       if (inverse == 0 && other == 0) {
         out[j] = T(0);
       } else if (is_near(q)) {
-        out[j] = T(-squared_difference(c, row, j, inverse, other));
+        out[j] = T(-difference(c, row, j, inverse, other));
       } else if (is_opposite(q)) {
-        out[j] = T(squared_difference(c, row, j, inverse, -other) - 4);
+        out[j] = T(difference(c, row, j, inverse, -other) - 4);
       }
     }
 }
 
 template <class T, class P> void kernel_row(const SparseCenters<T>& c, const Row<T>& row, double* sums, T* out) {
-  dots(c, row, sums);
+  constexpr Measure kMeasure = measure_of(P::geometry);
+  products<T, kMeasure>(c, row, sums);
   switch (P::geometry) {
-    case kDistance: distance_arguments(c, row, sums, out); break;
+    case kDistance:
+    case kManhattan:
+      difference_arguments<T, kMeasure>(c, row, sums, out);
+      if (out[0] != out[0]) return;
+      break;
     case kDot: dot_arguments(c, sums, out); break;
     case kAngle: angle_arguments(c, row, sums, out); break;
   }
-  if (P::identity || (P::geometry == kDistance && out[0] != out[0])) return;
+  if (P::identity) return;
   const Parameters<T> parameters(c.param0, c.param1, c.degree);
-  const T norm = T(__builtin_sqrt(row.squares));
+  const T norm = T(__builtin_sqrt(row.size));
   for (size_t j = 0; j < c.n_padded; j += kWidth<T>)
     store<T>(out + j, P::template of<T>(load<T>(out + j), parameters, {c.norms + j, norm}));
 }
 
-template <class T, class Table> struct KernelRows;
-template <class T, class... P> struct KernelRows<T, Table<P...>> {
-  static constexpr void (*of[])(const SparseCenters<T>&, const Row<T>&, double*, T*) = {kernel_row<T, P>...};
+template <class T> struct Steps {
+  int (*read)(const SparseCenters<T>&, const SparseRows<T>&, size_t, Row<T>&);
+  void (*make)(const SparseCenters<T>&, const Row<T>&, double*, T*);
+};
+template <class T, class Table> struct AllSteps;
+template <class T, class... P> struct AllSteps<T, Table<P...>> {
+  static constexpr Steps<T> of[] = {{read_row<T, measure_of(P::geometry)>, kernel_row<T, P>}...};
 };
 
 // ---- products ---------------------------------------------------------------------------------------------------------
@@ -272,12 +322,12 @@ template <class T> int run(const SparseJob<T>& job) {
   Space<T> s;
   carve(job, s);
   if (left) memset(s.totals, 0, c.n_padded * sizeof(T));
-  const auto make_row = KernelRows<T, Profiles>::of[int(c.profile)];
+  const Steps<T>& steps = AllSteps<T, Profiles>::of[int(c.profile)];
   size_t summed = 0;
   for (size_t i = 0; i < job.rows.n_rows; ++i) {
-    const int status = read_row<T, true>(c, job.rows, i, s.row);
+    const int status = steps.read(c, job.rows, i, s.row);
     if (status != kRead) return status;
-    make_row(c, s.row, s.sums, s.entries);
+    steps.make(c, s.row, s.sums, s.entries);
     if (job.verb == kFill) memcpy(job.out_rows + i * c.n_centers, s.entries, c.n_centers * sizeof(T));
     T factor = left && job.u ? job.u[i] : T(1);
     if (right) {
@@ -321,7 +371,7 @@ template <class T> int linear(const LinearJob<T>& job) {
   carve_linear(job, row, sums);
   for (size_t i = 0; i < job.rows.n_rows; ++i) {
     // columns in any order, and twice, are as good here
-    if (read_row<T, false>(c, job.rows, i, row) != kRead) return kOutside;
+    if (read_row<T, Measure::none>(c, job.rows, i, row) != kRead) return kOutside;
     if (right) {
       for (size_t j = 0; j < k; ++j) sums[j] = 0;
       if (k == 1) {

@@ -46,10 +46,11 @@ struct SparseCenters {
   const uint32_t* shared;
   size_t n_shared;
   // one for each padded center
-  const double* half_norms;     // |z'|^2 / 2
+  const double* sizes;          // |z'|^2 / 2; manhattan: sum_j |z'_j|
   const double* inverse_norms;  // 1 / |z|, 0 for the zero vector (angle)
   const T* norms;               // |z| (angle)
-  // squares of what each column is multiplied with: one for all (step 0) or one for each (step 1)
+  // squares of what each column is multiplied with, or (manhattan) these themselves: one for all (step 0) or one for
+  // each (step 1)
   const double* scale;
   size_t scale_step;
   Profile profile;

@@ -85,7 +85,8 @@ template <class T> class Sparse {
     centers_.degree = degree;
     nb::gil_scoped_release unlocked;
     scale_ = std::make_unique<Buffer<double>>(scale.shape(0));
-    for (size_t k = 0; k < scale.shape(0); ++k) scale_->get()[k] = scale.data()[k] * scale.data()[k];
+    for (size_t k = 0; k < scale.shape(0); ++k)
+      scale_->get()[k] = centers_.geometry == kManhattan ? scale.data()[k] : scale.data()[k] * scale.data()[k];
     centers_.scale = scale_->get();
     centers_.scale_step = scale.shape(0) == 1 ? 0 : 1;
     number_columns(rows);
@@ -287,21 +288,24 @@ template <class T> class Sparse {
   }
 
   void measure() {
-    half_norms_ = std::make_unique<Buffer<double>>(centers_.n_padded, true);
+    sizes_ = std::make_unique<Buffer<double>>(centers_.n_padded, true);
     inverse_norms_ = std::make_unique<Buffer<double>>(centers_.n_padded, true);
     norms_ = std::make_unique<Buffer<T>>(centers_.n_padded, true);
     for (size_t i = 0; i < centers_.n_centers; ++i) {
-      double squares = 0;
+      double squares = 0, sizes = 0;
       for (size_t k = centers_.center_start[i]; k < centers_.center_start[i + 1]; ++k) {
         const double z = double(centers_.center_values[k]);
-        squares += z * centers_.scale[centers_.columns[centers_.center_columns[k]] * centers_.scale_step] * z;
+        const double scale = centers_.scale[centers_.columns[centers_.center_columns[k]] * centers_.scale_step];
+        squares += z * scale * z;
+        sizes += scale * __builtin_fabs(z);
       }
-      require(centers_.geometry == kDot || squares <= 1.7e308, "a center is too large: its squared length overflows");
-      half_norms_->get()[i] = 0.5 * squares;
+      const double size = centers_.geometry == kManhattan ? sizes : 0.5 * squares;
+      require(centers_.geometry == kDot || size <= 0.85e308, "a center is too large: its squared length overflows");
+      sizes_->get()[i] = size;
       inverse_norms_->get()[i] = squares > 0 ? 1 / __builtin_sqrt(squares) : 0.0;
       norms_->get()[i] = T(__builtin_sqrt(squares));
     }
-    centers_.half_norms = half_norms_->get();
+    centers_.sizes = sizes_->get();
     centers_.inverse_norms = inverse_norms_->get();
     centers_.norms = norms_->get();
   }
@@ -395,7 +399,7 @@ template <class T> class Sparse {
   std::unique_ptr<Buffer<Lone<T>>> lone_;
   std::unique_ptr<Buffer<size_t>> center_start_, column_start_;
   std::unique_ptr<Buffer<T>> center_values_, column_values_, dense_rows_, norms_;
-  std::unique_ptr<Buffer<double>> half_norms_, inverse_norms_, scale_;
+  std::unique_ptr<Buffer<double>> sizes_, inverse_norms_, scale_;
 };
 
 // Which of the indices have their bit set; bit k is that of byte k / 8 with value 2^(k mod 8).

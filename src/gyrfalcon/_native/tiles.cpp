@@ -30,8 +30,9 @@ static_assert(MR % 2 == 0, "the second product takes even and odd rows of a tile
 // In the angle geometry rows and centers are brought to unit length, by a division, so that a multiple of an axis becomes
 // that axis to the last bit, and the zero vector gets an axis of its own.
 
-// Eight sums side by side, feature k in the (k mod 8)th (blocks of features begin at multiples of 8): one alone would wait for each addition. Rows and centers add
-// in the same order, so that a row that is a center has the same norm and direction to the last bit.
+// Eight sums side by side, feature k in the (k mod 8)th, which blocks of features begin with: one alone would wait for
+// each addition. Rows and centers add in the same order, so that a row that is a center has the same norm and direction
+// to the last bit.
 constexpr size_t kParts = 8;
 GYRFALCON_INLINE double sum_of(const double (&parts)[kParts]) {
   return ((parts[0] + parts[4]) + (parts[2] + parts[6])) + ((parts[1] + parts[5]) + (parts[3] + parts[7]));
@@ -163,7 +164,8 @@ template <class T> __attribute__((noinline)) void pack_rows(const Job<T>& job, c
 enum class Form {
   dot,       // x'.z'
   expanded,  // x'.z' - |x'|^2 / 2 - |z'|^2 / 2
-  squares    // -|x' - z'|^2
+  squares,   // -|x' - z'|^2
+  sizes      // -sum_j |x'_j - z'_j|
 };
 
 constexpr Form form_of(Geometry geometry, bool difference) {
@@ -171,6 +173,7 @@ constexpr Form form_of(Geometry geometry, bool difference) {
     case kDistance: return difference ? Form::squares : Form::expanded;
     case kDot: return Form::dot;
     case kAngle: return Form::squares;
+    case kManhattan: return Form::sizes;
   }
   __builtin_unreachable();
 }
@@ -191,6 +194,8 @@ GYRFALCON_INLINE void accumulate(vec_t<T> (&acc)[MR][NV], const T* rows, const T
         if constexpr (kForm == Form::squares) {
           const vec_t<T> t = x - z[j];
           acc[r][j] -= t * t;
+        } else if constexpr (kForm == Form::sizes) {
+          acc[r][j] += minus_size<T>(x - z[j]);
         } else {
           static_assert(kForm == Form::dot || kForm == Form::expanded);
           acc[r][j] += x * z[j];

@@ -12,7 +12,8 @@ namespace gyrfalcon {
 enum Geometry : int {
   kDistance,  // q = -|x' - z'|^2 / 2 or, where squared differences are summed, q = -|x' - z'|^2 of a smaller scale
   kDot,       // x'.z'
-  kAngle      // q = -|x^ - z^|^2 between directions
+  kAngle,     // q = -|x^ - z^|^2 between directions
+  kManhattan  // q = -sum_j |x'_j - z'_j|
 };
 
 // A place in the table of profiles.h, which gives it a name.

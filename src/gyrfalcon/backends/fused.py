@@ -49,12 +49,17 @@ class Profile(NamedTuple):
 
 
 _MATERN = {0.5: _core.Profile.laplacian, 1.5: _core.Profile.matern32, 2.5: _core.Profile.matern52}
+_LAPLACIAN = {
+    1: Profile(_core.Profile.laplacian1, _LOG2E),
+    2: Profile(_core.Profile.laplacian, np.sqrt(2 * _LOG2E**2)),
+}
 _ARC_COSINE = {0: _core.Profile.arccosine0, 1: _core.Profile.arccosine1}
 
-# Distances: the native argument is -|x' - z'|^2 / 2, of a power of 2 (Gaussian) or the square of one's exponent.
+# Distances: the native argument is -|x' - z'|^2 / 2, of a power of 2 (Gaussian) or the square of one's exponent; in the
+# 1-norm it is that exponent.
 _PROFILES: dict[type[Kernel], Callable[[Any], Profile]] = {
     Gaussian: lambda k: Profile(_core.Profile.gaussian, np.sqrt(_LOG2E)),
-    Laplacian: lambda k: Profile(_core.Profile.laplacian, np.sqrt(2 * _LOG2E**2)),
+    Laplacian: lambda k: _LAPLACIAN[k.norm],
     Matern: lambda k: Profile(_MATERN[k.nu], np.sqrt(4 * k.nu * _LOG2E**2)),
     RationalQuadratic: lambda k: Profile(
         _core.Profile.rational, np.sqrt(1.0 / k.alpha), k.alpha, gain=max(1.0, k.alpha)

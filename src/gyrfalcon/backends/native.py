@@ -37,9 +37,10 @@ class NativeTiles(FusedTiles):
         shift = np.zeros(centers.shape[1])
         scale = kernel.scaling(centers.shape[1]) * profile.factor
         difference = False
-        if kernel.geometry == "distance":
-            # distances do not see a common offset, but their rounding does: center on the centers' mean
+        if kernel.geometry in ("distance", "manhattan"):
+            # differences do not see a common offset, but their rounding does: center on the centers' mean
             shift = centers.mean(axis=0, dtype=np.float64).astype(dtype).astype(np.float64)
+        if kernel.geometry == "distance":
             with np.errstate(over="ignore"):  # infinite is far
                 spread = 0.5 * profile.gain * np.square((centers - shift) * scale).sum(axis=1)
             far = spread.mean() > _LARGEST_EXPANSION or spread.max() > _FARTHEST_EXPANSION
