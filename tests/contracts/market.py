@@ -48,6 +48,16 @@ class Cauchy(Kernel):
         return 1 / (1 + s)
 
 
+class Hyperbolic(Kernel):
+    """1 / (1 + sum_j |x_j - z_j|), of the 1-norm."""
+
+    geometry = "manhattan"
+    smooth = False
+
+    def profile(self, s):
+        return 1 / (1 + s)
+
+
 class Quartic(Kernel):
     """(x.z)^4, of the dot product."""
 
@@ -144,6 +154,7 @@ KERNELS: dict[str, Entry] = {
         lambda A, B: (0.5 * dot(A, B) + 1) ** 2 * np.exp(-np.sqrt(squared_distance(A, B, 2.0))) * 4,
     ),
     "subclass of distance": Entry(Cauchy(), lambda A, B: 1 / (1 + squared_distance(A, B))),
+    "subclass of manhattan": Entry(Hyperbolic(), lambda A, B: 1 / (1 + absolute_distance(A, B))),
     "subclass of dot": Entry(Quartic(), lambda A, B: dot(A, B) ** 4),
     "subclass in a sum": Entry(Cauchy() + Linear(), lambda A, B: 1 / (1 + squared_distance(A, B)) + dot(A, B)),
     "callable": Entry(CallableKernel(histogram_intersection), lambda A, B: histogram_intersection(A, B)),
