@@ -103,7 +103,7 @@ def test_orthogonal_features_vary_less(name, share, X):
         (Matern(2.0, nu=1.5), stats.t(3)),
         (Matern(2.0, nu=2.5), stats.t(5)),
     ],
-    ids=str,
+    ids=["gaussian", "laplacian", "matern 1/2", "matern 3/2", "matern 5/2"],
 )
 @plain_and_orthogonal
 def test_laws_of_frequencies(kernel, law, orthogonal):

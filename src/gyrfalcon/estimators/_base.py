@@ -363,8 +363,7 @@ def warn_if_unsettled(
     """
     if last.converged:
         return
-    spread = deviation(targets, weight)
-    off = last.error / spread if last.error.size else np.zeros(1)
+    off = last.error / deviation(targets, weight) if last.error.size else np.zeros(1)
     if off.max() > _UNSETTLED:
         words = f"predictions are still off by about {off.max():.2g} standard deviations of y"
         words += f" after {last.iteration} {steps}"

@@ -172,9 +172,9 @@ DOCUMENTATION: dict[str, str] = {
         Whether every feature is brought to mean 0 and standard deviation 1 as rows are read, which costs one pass and
         no memory; `predict` does the same. Zeros of sparse rows stay zeros: these are divided only.""",
     "dtype": """"auto", "float32" or "float64"
-        Precision of the kernel; "auto" follows X, but the FALKON estimators take float64 for a penalty that float32
-        cannot tell from rounding. The factors are in float64 up to 1,500 centers, beyond that in the kernel's
-        precision.""",
+        Precision of the kernel; "auto" follows X, but float64 is taken where float32 would lose the penalty beside the
+        kernel's values, or a term of the kernel beside another. The factors are in float64 up to 1,500 centers, beyond
+        that in the kernel's precision.""",
     "memory_budget": """"auto", int or str
         What the fit may take beside X and y, in bytes or as "4GB": the factors, the blocks at work, what a file is
         buffered in. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is
