@@ -28,7 +28,7 @@ DIRECT = ["NystromRegressor", "ExactRegressor", "EigenProRegressor", "RandomFeat
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
-def data(n=2000):
+def data(n=800):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, 5))
     return X, np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
@@ -44,15 +44,13 @@ def coefficients(model, X, y, n_threads):
 def test_falkon_has_the_same_bits_for_any_threads_of_blas(name, tiled, monkeypatch):
     if tiled:
         monkeypatch.setattr(_linalg, "_SMALL", 0)
-        monkeypatch.setattr(_linalg, "_TILE", 96)
+        monkeypatch.setattr(_linalg, "_TILE", 48)
     X, y = data()
-    model = FALKON[name].set_params(n_centers=400, max_iter=6, random_state=0)
+    model = FALKON[name].set_params(n_centers=150, max_iter=6, random_state=0)
     if name != "low rank":
         model.set_params(kernel=Gaussian(2.0))
     y = y > 0 if isinstance(model, FalkonClassifier) else y
-    one, two, three = (coefficients(model, X, y, n) for n in (1, 2, 3))
-    assert_array_equal(two, one)
-    assert_array_equal(three, one)
+    assert_array_equal(coefficients(model, X, y, 3), coefficients(model, X, y, 1))
 
 
 @pytest.mark.parametrize("method", ["exact", "pilot", "bless"])

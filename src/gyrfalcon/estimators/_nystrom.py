@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from .._threads import effective_n_jobs
 from ..centers import Given, Selection, as_centers
@@ -27,6 +29,7 @@ _LARGEST_DEFAULT = 10_000
 # Linear() + 1.0 was 0.987 instead of 0.990 where the constant is 20 times that, and with targets of mean 100 and
 # deviation 1 R2 of a polynomial was -4,000 at 100
 _BLURRED = 1000.0
+_EPS = float(np.finfo(np.float32).eps)
 
 
 @dataclass
@@ -102,12 +105,20 @@ class NystromEstimator(HasCenters, KernelExpansion):
         points = selection.points
         M = points.shape[0]
         kernel = resolved(self.kernel, points, center_weight)
-        if rows.dtype == np.float32 and self.dtype == "auto" and _needs_float64(kernel, points, penalty):
+        follows = isinstance(self.dtype, str) and self.dtype == "auto"
+        if rows.dtype == np.float32 and follows and _needs_float64(kernel, points, penalty):
             rows = problem.rows = converted(rows, np.float64)
             if problem.validation is not None:
                 problem.validation = converted(problem.validation, np.float64)
             points = points.astype(np.float64)
             selection, plan = replace(selection, points=points), replace(plan, itemsize=8)
+        elif rows.dtype == np.float32 and penalty < _EPS / 8 * _size(kernel, points):
+            warnings.warn(
+                f"float32 cannot tell penalty={penalty:g} from rounding, so a larger one is used: raise it, or use "
+                'dtype="float64"',
+                ConvergenceWarning,
+                stacklevel=6,
+            )
         kernel.check_terms(points, rows.dtype)
         plan.check(M)
         budget = plan.left(M)
@@ -175,15 +186,20 @@ class NystromEstimator(HasCenters, KernelExpansion):
         return same and n_centers == self.n_centers and self.centers_.shape[1] == n_features
 
 
-def _needs_float64(kernel: Kernel, points: Any, penalty: float) -> bool:
-    """Whether float32 would lose what the user asks for."""
-    eps = float(np.finfo(np.float32).eps)
-    least, most = kernel.span(points)
-    # The least penalty that float32 can tell from rounding is an eighth of eps k(x, x), and predictions of smooth
-    # kernels suffer before. Where k(x, x) differs between points, as the linear kernel's does, no function is so small.
+def _size(kernel: Kernel, points: Any) -> float:
+    """k(x, x), or 1 where it differs between points: functions of the linear kernel are as large as its values."""
     diagonal = kernel.diag(points)
-    size = float(diagonal[0]) if np.ptp(diagonal) == 0 else 1.0
-    return penalty < 0.5 * eps * size or 0 < least < _BLURRED * eps * most
+    return float(diagonal[0]) if np.ptp(diagonal) == 0 else 1.0
+
+
+def _needs_float64(kernel: Kernel, points: Any, penalty: float) -> bool:
+    """Whether float32 would lose what the user asks for.
+
+    The least penalty that float32 can tell from rounding is an eighth of eps k(x, x), and predictions of smooth kernels
+    suffer before.
+    """
+    least, most = kernel.span(points)
+    return penalty < 0.5 * _EPS * _size(kernel, points) or 0 < least < _BLURRED * _EPS * most
 
 
 def same_points(a: Any, b: Any) -> bool:
