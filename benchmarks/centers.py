@@ -16,7 +16,7 @@ from _common import best_of, table
 from gyrfalcon import FalkonRegressor
 from gyrfalcon.centers import Bless, RPCholesky, as_centers
 from gyrfalcon.kernels import Gaussian
-from gyrfalcon.operator import KernelOperator
+from gyrfalcon.operators.dense import KernelOperator
 
 
 def rare_clusters(n: int, seed: int, k: int = 20, share: float = 0.001) -> tuple[np.ndarray, np.ndarray]:

@@ -229,7 +229,7 @@ import json, sys, time
 import numpy as np
 from _common import peak, resident
 from gyrfalcon import KernelOperator
-from gyrfalcon.preconditioner import Preconditioner
+from gyrfalcon.preconditioners import Preconditioner
 M = int(sys.argv[1])
 X = np.random.default_rng(0).standard_normal((M, 18)).astype(np.float32)
 K = KernelOperator("gaussian", X, X, memory_budget=0)

@@ -150,7 +150,7 @@ def parameters() -> None:
 
 
 def demo() -> None:
-    from gyrfalcon.cli import main
+    from gyrfalcon.cli.main import main
 
     main(["demo", "--output", str(IMAGES / "demo.png")])
 

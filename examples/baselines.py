@@ -15,7 +15,7 @@ from gyrfalcon import (
     NystromRegressor,
     NytroRegressor,
 )
-from gyrfalcon.demo import make_arm
+from gyrfalcon.cli.demo import make_arm
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 8_000
 X, y = make_arm(rows)

@@ -10,8 +10,8 @@ import numpy as np
 
 from gyrfalcon import FalkonRegressor
 from gyrfalcon.centers import Bless, KMeansPlusPlus, LeverageScores, RPCholesky, Uniform
+from gyrfalcon.centers.leverage import effective_dimension
 from gyrfalcon.kernels import Gaussian
-from gyrfalcon.leverage import effective_dimension
 
 
 def make_rare_clusters(n, seed, k=20, share=0.001):

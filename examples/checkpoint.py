@@ -12,8 +12,8 @@ import tempfile
 import numpy as np
 
 from gyrfalcon import FalkonRegressor
-from gyrfalcon.checkpoints import Checkpoint
-from gyrfalcon.demo import make_arm
+from gyrfalcon.cli.demo import make_arm
+from gyrfalcon.storage.checkpoints import Checkpoint
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 

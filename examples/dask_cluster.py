@@ -13,7 +13,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from gyrfalcon import FalkonRegressor
-from gyrfalcon.demo import make_arm
+from gyrfalcon.cli.demo import make_arm
 
 
 def main(rows: int) -> None:

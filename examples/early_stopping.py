@@ -7,7 +7,7 @@ import sys
 
 from gyrfalcon import FalkonRegressor
 from gyrfalcon.callbacks import TimeLimit
-from gyrfalcon.demo import make_arm
+from gyrfalcon.cli.demo import make_arm
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 X, y = make_arm(rows)
@@ -31,7 +31,7 @@ best = min(model.history_, key=lambda record: record["validation_error"])
 print(f"{model.n_iter_} iterations; the solution of iteration {best['iteration']} is kept")
 
 try:
-    from gyrfalcon.display import convergence_plot
+    from gyrfalcon.callbacks import convergence_plot
 
     convergence_plot(model).figure.savefig("early_stopping.png")
 except ImportError as error:

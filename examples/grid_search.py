@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from gyrfalcon import FalkonRegressor
-from gyrfalcon.demo import make_arm
+from gyrfalcon.cli.demo import make_arm
 from gyrfalcon.kernels import Gaussian
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000

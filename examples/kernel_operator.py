@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from gyrfalcon import KernelOperator
-from gyrfalcon.demo import make_arm
+from gyrfalcon.cli.demo import make_arm
 from gyrfalcon.kernels import Gaussian
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000

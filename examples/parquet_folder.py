@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 import gyrfalcon
-from gyrfalcon.demo import make_arm
+from gyrfalcon.cli.demo import make_arm
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
 

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gyrfalcon import FalkonRegressor
-from gyrfalcon.demo import make_arm
+from gyrfalcon.cli.demo import make_arm
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
 X, y = make_arm(rows)

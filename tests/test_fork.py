@@ -22,8 +22,8 @@ import contextlib, os, signal, sys, threading, time, traceback, warnings
 import numpy as np
 from threadpoolctl import threadpool_info
 from gyrfalcon import FalkonRegressor
-from gyrfalcon._threads import single_threaded_blas
-from gyrfalcon.display import ProgressBar
+from gyrfalcon._utils.threads import single_threaded_blas
+from gyrfalcon.callbacks.progress import ProgressBar
 
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on forks with threads, which is what this is about
 signal.alarm(100)  # which a child does not inherit

@@ -23,8 +23,8 @@ from _common import best_of
 
 import gyrfalcon
 from gyrfalcon import FalkonRegressor
-from gyrfalcon.checkpoints import Checkpoint
 from gyrfalcon.kernels import Gaussian
+from gyrfalcon.storage.checkpoints import Checkpoint
 
 SCRIPT = Path(__file__).resolve().parents[2] / "tests" / "estimators" / "killed_fits.py"
 POINTS = {"cg": 67, "switch": 67, "logistic": 66}

@@ -16,7 +16,7 @@ import numpy as np
 
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian
-from gyrfalcon.preconditioner import Preconditioner
+from gyrfalcon.preconditioners import Preconditioner
 from gyrfalcon.solvers import conjugate_gradient
 
 Row = tuple[str, str, str, bool | None]

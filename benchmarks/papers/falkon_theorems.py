@@ -18,9 +18,9 @@ from _data import Data, load, options, save_figure, split, standardise, table
 
 from gyrfalcon import KernelOperator
 from gyrfalcon.centers import Selection, as_centers
+from gyrfalcon.centers.leverage import effective_dimension, leverage_scores
 from gyrfalcon.kernels import Gaussian, Kernel
-from gyrfalcon.leverage import effective_dimension, leverage_scores
-from gyrfalcon.preconditioner import Preconditioner
+from gyrfalcon.preconditioners import Preconditioner
 from gyrfalcon.solvers import conjugate_gradient
 
 BOUND, DELTA, KAPPA = 17.0, 0.1, 1.0

@@ -4,8 +4,9 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as _version
 
 from . import callbacks, centers, kernels, losses
-from ._show_versions import show_versions
-from .checkpoints import Checkpoint, CheckpointError
+from .backends.versions import show_versions
+from .centers.leverage import effective_dimension, leverage_scores
+from .centers.theory import suggest
 from .estimators import (
     DivideAndConquerRegressor,
     EigenProRegressor,
@@ -17,13 +18,12 @@ from .estimators import (
     RandomFeaturesClassifier,
     RandomFeaturesRegressor,
 )
-from .leverage import effective_dimension, leverage_scores
-from .operator import KernelOperator
-from .persistence import ModelFileError, load, save
-from .predictions import write_predictions
-from .random_features import RandomFeatures
+from .estimators.feature_transform import RandomFeatures
+from .operators.dense import KernelOperator
 from .sources.files import open
-from .theory import suggest
+from .storage.checkpoints import Checkpoint, CheckpointError
+from .storage.models import ModelFileError, load, save
+from .storage.predictions import write_predictions
 
 try:
     __version__ = _version("gyrfalcon")

@@ -27,8 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, softmax, xlogy
 from sklearn.base import BaseEstimator, clone
 
-from ._ranges import power_of_two
-from .persistence import register
+from ._utils.ranges import power_of_two
+from ._utils.registry import register
 
 __all__ = ["Huber", "Logistic", "Loss", "Poisson", "Quantile", "Softmax", "Squared", "as_loss"]
 

@@ -22,8 +22,8 @@ import safetensors.numpy
 import sklearn.model_selection  # noqa: F401 (what a fit imports when it needs it is imported once, before the forks)
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor
-from gyrfalcon.checkpoints import Checkpoint, identify
 from gyrfalcon.kernels import Gaussian
+from gyrfalcon.storage.checkpoints import Checkpoint, identify
 
 
 def rare_rows(n=1500):

@@ -8,7 +8,8 @@ import threadpoolctl
 from numpy.testing import assert_array_equal
 
 import gyrfalcon
-from gyrfalcon import FalkonClassifier, FalkonRegressor, NytroRegressor, _linalg, leverage_scores
+from gyrfalcon import FalkonClassifier, FalkonRegressor, NytroRegressor, leverage_scores
+from gyrfalcon._utils import linalg as _linalg
 from gyrfalcon.kernels import Gaussian, Linear
 
 FALKON = {

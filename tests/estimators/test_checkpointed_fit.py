@@ -22,8 +22,8 @@ from sklearn.model_selection import cross_val_score
 import gyrfalcon
 from gyrfalcon import FalkonClassifier, FalkonRegressor
 from gyrfalcon.callbacks import TimeLimit
-from gyrfalcon.checkpoints import Checkpoint, CheckpointError
 from gyrfalcon.kernels import Gaussian, Linear
+from gyrfalcon.storage.checkpoints import Checkpoint, CheckpointError
 
 pytestmark = [
     pytest.mark.filterwarnings("error"),
@@ -322,7 +322,7 @@ def test_other_data_are_refused(tmp_path):
 def test_another_version_or_computer_is_refused(tmp_path, monkeypatch):
     model = clone(SQUARED).set_params(checkpoint=tmp_path, max_iter=2).fit(X, y)
     with monkeypatch.context() as patch:
-        patch.setattr("gyrfalcon.checkpoints.package_version", lambda: "0.0.1")
+        patch.setattr("gyrfalcon.storage.checkpoints.package_version", lambda: "0.0.1")
         with pytest.raises(CheckpointError, match=r"gyrfalcon was .* and is 0\.0\.1"):
             clone(model).fit(X, y)
     with monkeypatch.context() as patch:

@@ -120,7 +120,7 @@ def test_bad_input(monkeypatch):
     with pytest.raises(ValueError, match="not positive"):
         DivideAndConquerRegressor(lambda A, B: -KERNEL(A, B), n_partitions=3).fit(X, y)
     assert_allclose(DivideAndConquerRegressor().fit(X[:1], y[:1]).predict(X[:1]), y[:1], rtol=1e-5)
-    monkeypatch.setattr("gyrfalcon._memory.available_memory", lambda: 10_000)
+    monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 10_000)
     with pytest.raises(MemoryError, match=r"45 x 45 numbers: 16.2 kB, and 10 kB are .* use more n_partitions"):
         DivideAndConquerRegressor(n_partitions=2).fit(X, y)
     assert DivideAndConquerRegressor(n_partitions=3, random_state=0).fit(X, y).n_iter_ == 3

@@ -166,7 +166,7 @@ def test_says_when_it_has_not_converged(data):
 
 
 def test_eigenvectors_that_do_not_fit(data, monkeypatch):
-    monkeypatch.setattr("gyrfalcon._memory.available_memory", lambda: 10_000)
+    monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 10_000)
     with pytest.raises(MemoryError, match="n_subsamples=200 rows take 960 kB, and 10 kB are available"):
         EigenProRegressor(n_subsamples=200).fit(*data[:2])
 

@@ -205,7 +205,7 @@ def test_early_stopping_needs_no_memory(monkeypatch):
     X, y = data()
     model = ExactRegressor(KERNEL, method="early_stopping", max_iter=5, early_stopping=False)
     kept = clone(model).fit(X, y)
-    monkeypatch.setattr("gyrfalcon._memory.available_memory", lambda: 1000)
+    monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 1000)
     assert_allclose(clone(model).set_params(memory_budget=0).fit(X, y).coef_, kept.coef_, rtol=1e-12)
 
 
@@ -302,7 +302,7 @@ def test_a_penalty_of_zero_and_rows_that_are_there_twice():
 
 def test_too_little_memory(monkeypatch):
     X, y = data()
-    monkeypatch.setattr("gyrfalcon._memory.available_memory", lambda: 10_000)
+    monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 10_000)
     message = "51.2 kB, and 10 kB are available: 35 rows would fit; use FalkonRegressor"
     with pytest.raises(MemoryError, match=message):
         ExactRegressor().fit(X, y)

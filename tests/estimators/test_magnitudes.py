@@ -24,8 +24,8 @@ from gyrfalcon import (
     leverage_scores,
 )
 from gyrfalcon.kernels import Gaussian, Laplacian, Linear, Polynomial
-from gyrfalcon.preconditioner import Preconditioner
-from gyrfalcon.preconditioner._triangles import growing
+from gyrfalcon.preconditioners import Preconditioner
+from gyrfalcon.preconditioners._triangles import growing
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 

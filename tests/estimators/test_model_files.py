@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from sklearn.base import clone
 
 import gyrfalcon
-from gyrfalcon import FalkonClassifier, FalkonRegressor, ModelFileError, persistence
+from gyrfalcon import FalkonClassifier, FalkonRegressor, ModelFileError
 from gyrfalcon.kernels import (
     ArcCosine,
     Gaussian,
@@ -24,6 +24,7 @@ from gyrfalcon.kernels import (
     RationalQuadratic,
     Sigmoid,
 )
+from gyrfalcon.storage import models
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -233,7 +234,7 @@ def edited(path, edit):
     model = json.loads(metadata["model"])
     edit(model, tensors)
     metadata["model"] = json.dumps(model)
-    metadata["sha256"] = persistence._digest(metadata["model"], tensors)
+    metadata["sha256"] = models._digest(metadata["model"], tensors)
     save_file(tensors, path, metadata=metadata)
 
 

@@ -295,7 +295,7 @@ def test_nan(data):
 
 def test_too_little_memory_is_told(data, monkeypatch):
     X, y = data
-    monkeypatch.setattr("gyrfalcon._memory.available_memory", lambda: 8 * 50**2)
+    monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 8 * 50**2)
     RandomFeaturesRegressor(n_components=50).fit(X, y)
     with pytest.raises(MemoryError, match='n_components=50 would fit, or solver="sgd"'):
         RandomFeaturesRegressor(n_components=51).fit(X, y)

@@ -23,10 +23,10 @@ from numpy.random import Generator
 
 import gyrfalcon
 from gyrfalcon import kernels
-from gyrfalcon.checkpoints import _FORMAT as CHECKPOINT
-from gyrfalcon.checkpoints import Checkpoint
-from gyrfalcon.persistence import _MODEL as MODEL
-from gyrfalcon.persistence import write_file
+from gyrfalcon.storage.checkpoints import _FORMAT as CHECKPOINT
+from gyrfalcon.storage.checkpoints import Checkpoint
+from gyrfalcon.storage.models import _MODEL as MODEL
+from gyrfalcon.storage.models import write_file
 
 
 class Finding(Exception):  # noqa: N818 (it is what is looked for)

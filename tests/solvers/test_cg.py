@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from gyrfalcon.preconditioner import Identity, Preconditioner
+from gyrfalcon.preconditioners import Identity, Preconditioner
 from gyrfalcon.solvers import conjugate_gradient
 from gyrfalcon.solvers.lanczos import condition_number, lanczos, ritz_values
 

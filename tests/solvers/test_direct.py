@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian, Linear
-from gyrfalcon.preconditioner import Preconditioner, Whitening
+from gyrfalcon.preconditioners import Preconditioner, Whitening
 from gyrfalcon.solvers import ExactPath, NystromPath, conjugate_gradient, exact_ridge
 
 PENALTIES = [1e-6, 1e-3, 1.0]

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian
-from gyrfalcon.preconditioner import Identity, Preconditioner, Whitening
+from gyrfalcon.preconditioners import Identity, Preconditioner, Whitening
 from gyrfalcon.solvers import (
     conjugate_gradient,
     gradient_descent,

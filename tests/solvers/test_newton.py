@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian, Linear, Matern
 from gyrfalcon.losses import Huber, Logistic, Loss, Poisson, Quantile, Softmax, Squared
-from gyrfalcon.preconditioner import Preconditioner
+from gyrfalcon.preconditioners import Preconditioner
 from gyrfalcon.solvers import conjugate_gradient
 from gyrfalcon.solvers.newton import newton
 

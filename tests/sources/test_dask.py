@@ -22,9 +22,9 @@ import dask  # noqa: E402
 import pandas as pd  # noqa: E402
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator  # noqa: E402
-from gyrfalcon.distributed import DaskOperator  # noqa: E402
 from gyrfalcon.kernels import Gaussian  # noqa: E402
-from gyrfalcon.operator import Rowwise  # noqa: E402
+from gyrfalcon.operators.dask import DaskOperator  # noqa: E402
+from gyrfalcon.operators.dense import Rowwise  # noqa: E402
 from gyrfalcon.sources import DaskRows, Rows, adopt, as_rows, fingerprint, mapped, subset  # noqa: E402
 from gyrfalcon.sources.base import Converted  # noqa: E402
 from gyrfalcon.sources.dask import gather, predict_lazily  # noqa: E402
@@ -271,7 +271,7 @@ def test_large_orders_and_sums_stay_on_the_workers(client, monkeypatch):
     rows = DaskRows(da.from_array(X, chunks=(111, 5)), client=client)
     operator = rows.make_operator(Gaussian(2.0), Z, memory_budget=0)
     few = operator.sandwich(V, Rowwise(residual, U, w))
-    monkeypatch.setattr("gyrfalcon.distributed._SMALL", 0)
+    monkeypatch.setattr("gyrfalcon.operators.dask._SMALL", 0)
     np.testing.assert_array_equal(operator.sandwich(V, Rowwise(residual, U, w)), few)
 
 

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .. import _core  # type: ignore[attr-defined]
-from .._sparse import canonical
+from .._utils.sparse import canonical
 from ..kernels import Kernel, Linear
 from .base import BlockWeight, weighted
 from .fused import FusedTiles, Profile, instruction_set

@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from .._ranges import check_range, power_of_two
+from .._utils.checks import Rule
+from .._utils.ranges import check_range, power_of_two
 from ..callbacks import CallbackList, NoImprovement
-from ..checkpoints import Journal, Progress
-from ..display import progress_callback
+from ..callbacks.progress import progress_callback
 from ..kernels import Kernel, KernelFunction, as_kernel
-from ..operator import KernelOperator, make_operator
-from ..persistence import SaveMixin
+from ..operators.dense import KernelOperator, make_operator
 from ..solvers import Iterate
 from ..sources import Rows, is_sparse, mapped, subset
+from ..storage.checkpoints import Journal, Progress
+from ..storage.models import SaveMixin
 from ._input import TakesRows
-from ._parameters import HasKernel, Rule, check_parameters
+from ._parameters import HasKernel, check_parameters
 
 Array = NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""Nyström estimators whose fit can be killed and gone on with: where a fit meets `gyrfalcon.checkpoints`."""
+"""Nyström estimators whose fit can be killed and gone on with: where a fit meets `gyrfalcon.storage.checkpoints`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..centers import Selection
-from ..checkpoints import (
+from ..kernels import Kernel
+from ..operators.dense import KernelOperator
+from ..solvers import Iterate
+from ..sources import Rows, runs_elsewhere
+from ..sources.stored import ContentsError
+from ..storage.checkpoints import (
     WARM,
     Beginning,
     Checkpoint,
@@ -22,11 +27,6 @@ from ..checkpoints import (
     identify,
     journal,
 )
-from ..kernels import Kernel
-from ..operator import KernelOperator
-from ..solvers import Iterate
-from ..sources import Rows, runs_elsewhere
-from ..sources.stored import ContentsError
 from ._base import Problem
 from ._nystrom import NystromEstimator, Subspace
 

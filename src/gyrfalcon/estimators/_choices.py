@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._ranges import check_kernel_scale
+from .._utils.checks import Rule, number, numbers, one_of, optional
+from .._utils.ranges import check_kernel_scale
 from ..callbacks import NoImprovement
 from ..kernels import Kernel
-from ..operator import KernelOperator, make_operator
+from ..operators.dense import KernelOperator, make_operator
 from ..solvers import NystromPath
 from ..sources import Rows
 from ._base import Estimator, KernelExpansion, Problem, recording
-from ._parameters import HasPenalty, Rule, number, numbers, one_of, optional, parameters
+from ._parameters import HasPenalty, parameters
 
 Array = NDArray[Any]
 

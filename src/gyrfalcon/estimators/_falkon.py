@@ -11,16 +11,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._threads import single_threaded_blas
-from ..checkpoints import Checkpoint
+from .._utils.checks import one_of
+from .._utils.threads import single_threaded_blas
 from ..losses import Squared
-from ..preconditioner import Krill, Preconditioner
+from ..preconditioners import Krill, Preconditioner
 from ..solvers import Iterate, conjugate_gradient
+from ..storage.checkpoints import Checkpoint
 from ._base import TOLERANCES, Problem, deviation, warn_if_unsettled
 from ._checkpointed import fill
 from ._newton import NEWTON_RULES, NewtonSolver
 from ._nystrom import Subspace
-from ._parameters import HasCenters, HasPenalty, HasResources, HasValidation, one_of, parameters
+from ._parameters import HasCenters, HasPenalty, HasResources, HasValidation, parameters
 
 Array = NDArray[Any]
 

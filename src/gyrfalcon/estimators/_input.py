@@ -11,8 +11,8 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
-from .._memory import format_bytes, require
-from .._ranges import check_range
+from .._utils.memory import format_bytes, require
+from .._utils.ranges import check_range
 from ..sources import ArrayRows, Rows, adopt, as_rows, converted, feature_names, is_dask, is_sparse, mapped
 from ..sources.base import stack
 from ..sources.scaling import Standardize, moments

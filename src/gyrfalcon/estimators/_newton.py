@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from .._utils.checks import Rule, integer, numbers, optional
 from ..losses import Loss
-from ..preconditioner import Preconditioner
+from ..preconditioners import Preconditioner
 from ..solvers.newton import NewtonIterate, newton
 from ._base import Problem
 from ._checkpointed import Checkpointed, fill
 from ._nystrom import Subspace
-from ._parameters import Rule, integer, numbers, optional, parameters
+from ._parameters import parameters
 
 Array = NDArray[Any]
 

@@ -12,10 +12,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from .._threads import effective_n_jobs
+from .._utils.threads import effective_n_jobs
 from ..centers import Given, Selection, as_centers
 from ..kernels import Kernel, as_kernel
-from ..operator import KernelOperator, as_points, make_operator
+from ..operators.dense import KernelOperator, as_points, make_operator
 from ..sources import Rows, buffer_bytes, converted, is_sparse, runs_elsewhere
 from ..sources.scaling import Standardize
 from ._base import KernelExpansion, Problem, powers_of_two, resolved

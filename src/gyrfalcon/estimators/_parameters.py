@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from numbers import Integral, Real
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._utils.checks import Rule, float_dtype, integer, not_negative, number, optional
 from ..centers import Centers
 from ..kernels import Kernel, KernelFunction
 
 T = TypeVar("T")
-Rule = Callable[[str, Any], None]
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
@@ -46,81 +44,6 @@ def documented(**own: str) -> Callable[[type[T]], type[T]]:
 
 
 # ---- what values are allowed -----------------------------------------------------------------------------------------
-
-
-def integer(least: int) -> Rule:
-    """An integer of at least `least`."""
-
-    def check(name: str, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-            raise ValueError(f"{name}={value!r} must be an integer of at least {least}")
-
-    return check
-
-
-def number(holds: Callable[[float], bool], words: str) -> Rule:
-    """A real number for which `holds` is true."""
-
-    def check(name: str, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, Real) or not holds(float(value)):
-            raise ValueError(f"{name}={value!r} must be {words}")
-
-    return check
-
-
-def numbers(holds: Callable[[float], bool], words: str, *, empty: bool = False, scalar: bool = False) -> Rule:
-    """A list of real numbers for each of which `holds` is true; if asked for also none, or a single number."""
-
-    def check(name: str, value: Any) -> None:
-        try:
-            given = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError):
-            given = np.full((1, 1), np.nan)
-        fits = given.ndim == 1 or (scalar and given.ndim == 0)
-        if not fits or not (empty or given.size) or not all(map(holds, given.ravel().tolist())):
-            raise ValueError(f"{name}={value!r} must be {words}")
-
-    return check
-
-
-def one_of(*choices: Any) -> Rule:
-    """One of a few strings (or None)."""
-
-    def check(name: str, value: Any) -> None:
-        if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-            raise ValueError(f"{name}={value!r} must be one of {', '.join(map(repr, choices))}")
-
-    return check
-
-
-def optional(rule: Rule, instead: Any = None) -> Rule:
-    """What `rule` allows, or `instead`."""
-
-    def check(name: str, value: Any) -> None:
-        if not (value is instead or (isinstance(value, str) and value == instead)):
-            rule(name, value)
-
-    return check
-
-
-def positive(words: str = "a finite number greater than 0") -> Rule:
-    """A finite number greater than 0."""
-    return number(lambda x: 0 < x < math.inf, words)
-
-
-def not_negative(words: str = "a finite number, not negative") -> Rule:
-    """A finite number of at least 0."""
-    return number(lambda x: 0 <= x < math.inf, words)
-
-
-def float_dtype(name: str, value: Any) -> None:
-    """A name of float32 or float64."""
-    try:
-        dtype = None if value is None else np.dtype(value)
-    except TypeError:
-        dtype = None
-    if dtype is None or dtype not in (np.float32, np.float64):
-        raise ValueError(f'{name}={value!r} must be "auto", "float32" or "float64"')
 
 
 RULES: dict[str, Rule] = {
@@ -186,7 +109,7 @@ DOCUMENTATION: dict[str, str] = {
     "warm_start": """bool
         Start from the last fit's solution, with its centers unless `n_centers` or `centers` has changed since.""",
     "checkpoint": """str, path-like, Checkpoint or None
-        A folder for the state of the fit, written every 30 seconds or as `gyrfalcon.checkpoints.Checkpoint` says. A fit
+        A folder for the state of the fit, written every 30 seconds or as a `gyrfalcon.Checkpoint` says. A fit
         that was killed and is started again goes on from there, to the same solution bit for bit. Each fit has a folder
         of its own; delete it to start afresh.""",
     "early_stopping": """bool

@@ -15,13 +15,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from .._utils.checks import one_of
+from .._utils.registry import register
 from ..losses import Logistic, Loss, Softmax, Squared, as_loss
-from ..persistence import register
 from ._base import Estimator
 from ._falkon import FalkonBase
 from ._input import check_lengths, gathered, in_memory, lazily
 from ._newton import NEWTON_WORDS, mean_loss
-from ._parameters import documented, one_of, parameters
+from ._parameters import documented, parameters
 from ._sklearn import ClassifierMixin
 
 Array = NDArray[Any]

@@ -6,12 +6,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .._memory import format_bytes, parse_memory, require
-from ..operator import KernelOperator
-from ..persistence import register
+from .._utils.checks import integer, optional, positive
+from .._utils.memory import format_bytes, parse_memory, require
+from .._utils.registry import register
+from ..operators.dense import KernelOperator
 from ..solvers.eigenpro import eigenpro, top_eigensystem
 from ._base import TOLERANCES, KernelExpansion, Problem, powers_of_two, resolved, warn_if_unsettled
-from ._parameters import HasResources, HasValidation, documented, integer, optional, parameters, positive
+from ._parameters import HasResources, HasValidation, documented, parameters
 from .regression import Regression
 
 _MANY_ROWS = 100_000

@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._memory import format_bytes, limit_of, parse_memory, require
-from .._ranges import check_kernel_scale
-from ..operator import KernelOperator
-from ..persistence import register
+from .._utils.checks import integer, one_of, optional, positive
+from .._utils.memory import format_bytes, limit_of, parse_memory, require
+from .._utils.ranges import check_kernel_scale
+from .._utils.registry import register
+from ..operators.dense import KernelOperator
 from ..solvers import ExactPath, exact_ridge, kernel_descent
 from ..solvers.lanczos import lanczos
 from ..sources import subset
@@ -28,7 +29,7 @@ from ._choices import (
     StopsEarly,
     stable_step,
 )
-from ._parameters import HasPenalty, HasResources, documented, integer, one_of, optional, parameters, positive
+from ._parameters import HasPenalty, HasResources, documented, parameters
 from .regression import Regression
 
 Array = NDArray[Any]

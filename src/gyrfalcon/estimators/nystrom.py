@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._threads import single_threaded_blas
-from ..persistence import register
-from ..preconditioner import Coordinates, Identity, Whitening
+from .._utils.checks import integer, one_of, optional, positive
+from .._utils.registry import register
+from .._utils.threads import single_threaded_blas
+from ..preconditioners import Coordinates, Identity, Whitening
 from ..solvers import (
     Iterate,
     NystromPath,
@@ -35,7 +36,7 @@ from ._choices import (
     stable_step,
 )
 from ._nystrom import NystromEstimator, Subspace
-from ._parameters import HasResources, HasValidation, documented, integer, one_of, optional, parameters, positive
+from ._parameters import HasResources, HasValidation, documented, parameters
 from .regression import Regression
 
 Array = NDArray[Any]

@@ -11,26 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._memory import format_bytes, limit_of, parse_memory, require
-from ..feature_maps import FeatureMap
+from .._utils.checks import integer, one_of, optional, positive
+from .._utils.memory import format_bytes, limit_of, parse_memory, require
+from .._utils.registry import register
 from ..kernels import Kernel
-from ..persistence import register
-from ..random_features import FeatureCoordinates, feature_operator, normal_equations, sample_of, solve_ridge
+from ..kernels.features import FeatureMap
 from ..solvers import Iterate, stochastic_gradient
 from ..sources import Rows
 from ._base import Estimator, Problem, powers_of_two, resolved
-from ._parameters import (
-    HasPenalty,
-    HasResources,
-    HasValidation,
-    documented,
-    integer,
-    one_of,
-    optional,
-    parameters,
-    positive,
-)
+from ._parameters import HasPenalty, HasResources, HasValidation, documented, parameters
 from .classification import Classification
+from .feature_transform import FeatureCoordinates, feature_operator, normal_equations, sample_of, solve_ridge
 from .regression import Regression
 
 Array = NDArray[Any]

@@ -11,14 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from .._ranges import check_squares
+from .._utils.checks import numbers, optional
+from .._utils.ranges import check_squares
+from .._utils.registry import register
 from ..losses import Loss, Poisson, Quantile, Squared, as_loss
-from ..persistence import register
 from ._base import Estimator
 from ._falkon import FalkonBase
 from ._input import check_lengths, gathered, in_memory, lazily
 from ._newton import NEWTON_WORDS, mean_loss
-from ._parameters import documented, numbers, optional, parameters
+from ._parameters import documented, parameters
 from ._sklearn import MultiOutputMixin, RegressorMixin
 
 Array = NDArray[Any]

@@ -11,8 +11,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from gyrfalcon.operator import Rowwise, Weight
-from gyrfalcon.preconditioner import Coordinates
+from ..operators.dense import Rowwise, Weight
+from ..preconditioners import Coordinates
 
 Vectors = NDArray[np.float64]
 

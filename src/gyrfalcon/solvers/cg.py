@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gyrfalcon.preconditioner import Coordinates
-from gyrfalcon.solvers.base import Iterate, Operator, Vectors, coefficients, make_system, recall, sizes
-from gyrfalcon.solvers.lanczos import condition_number, ritz_values
+from ..preconditioners import Coordinates
+from .base import Iterate, Operator, Vectors, coefficients, make_system, recall, sizes
+from .lanczos import condition_number, ritz_values
 
 # What an iterate's state has beside its numbers: of shape (rank, k), and one number a column
 _TALL = ("beta", "r", "p")

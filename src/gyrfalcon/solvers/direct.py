@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh, solve_triangular
 from scipy.linalg.blas import dsyrk
 
-from gyrfalcon.operator import KernelOperator
-from gyrfalcon.preconditioner import Whitening
+from ..operators.dense import KernelOperator
+from ..preconditioners import Whitening
 
 Vectors = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class NystromPath:
     --------
     >>> import numpy as np
     >>> from gyrfalcon import KernelOperator
-    >>> from gyrfalcon.preconditioner import Whitening
+    >>> from gyrfalcon.preconditioners import Whitening
     >>> from gyrfalcon.solvers import NystromPath
     >>> X = np.random.default_rng(0).standard_normal((200, 2))
     >>> K = KernelOperator("gaussian", X, X[:20])

@@ -37,11 +37,11 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from sklearn.utils import check_random_state
 
-from gyrfalcon._ranges import check_kernel_scale
-from gyrfalcon.operator import KernelOperator
-from gyrfalcon.solvers.base import Iterate, Vectors
-from gyrfalcon.solvers.gradient import Step
-from gyrfalcon.solvers.lanczos import lanczos
+from .._utils.ranges import check_kernel_scale
+from ..operators.dense import KernelOperator
+from .base import Iterate, Vectors
+from .gradient import Step
+from .lanczos import lanczos
 
 __all__ = ["Eigensystem", "eigenpro", "top_eigensystem"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
-from gyrfalcon.solvers.direct import NystromPath, Vectors
+from .direct import NystromPath, Vectors
 
 _BLOCK = 1 << 22  # entries of the squared eigenvectors that are held at a time
 

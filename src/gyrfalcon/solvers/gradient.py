@@ -22,10 +22,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gyrfalcon.operator import KernelOperator
-from gyrfalcon.preconditioner import Coordinates
-from gyrfalcon.solvers.base import Iterate, Operator, System, Vectors, coefficients, make_system, sizes
-from gyrfalcon.solvers.lanczos import lanczos
+from ..operators.dense import KernelOperator
+from ..preconditioners import Coordinates
+from .base import Iterate, Operator, System, Vectors, coefficients, make_system, sizes
+from .lanczos import lanczos
 
 Step = float | Literal["auto"]
 

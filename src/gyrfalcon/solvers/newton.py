@@ -48,10 +48,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gyrfalcon.losses import Loss
-from gyrfalcon.preconditioner import Preconditioner, Whitening
-from gyrfalcon.preconditioner.coordinates import Halfway
-from gyrfalcon.solvers.base import Iterate, Operator, Vectors, recall
+from ..losses import Loss
+from ..preconditioners import Preconditioner, Whitening
+from ..preconditioners.coordinates import Halfway
+from .base import Iterate, Operator, Vectors, recall
 
 Array = NDArray[Any]
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._memory import format_bytes, require
+from .._utils.memory import format_bytes, require
 from . import _hdf5, _zarr
 from .base import fingerprint
 from .stored import PIECE, ContentsError, Indices, Matrix, Part, Piece, Stamp, StoredRows, cannot_read

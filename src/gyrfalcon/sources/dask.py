@@ -14,13 +14,13 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .._schedulers import STREAMED_AT_ONCE, Scheduler, find_scheduler
+from ._schedulers import STREAMED_AT_ONCE, Scheduler, find_scheduler
 from .base import Block, Indices, reblocked, stack
 from .scaling import Moments
 
 if TYPE_CHECKING:
-    from ..distributed import DaskOperator
     from ..kernels import Kernel
+    from ..operators.dask import DaskOperator
 
 Array = NDArray[Any]
 
@@ -207,7 +207,7 @@ class DaskRows:
         memory_budget: int | float | str = "auto",
     ) -> DaskOperator:
         """k(rows, centers), whose products run on the partitions."""
-        from ..distributed import DaskOperator
+        from ..operators.dask import DaskOperator
 
         return DaskOperator(kernel, self, centers, n_jobs=n_jobs, memory_budget=memory_budget)
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .._memory import format_bytes
+from .._utils.memory import format_bytes
 from .stored import StoredRows
 
 __all__ = ["Dataset", "open"]

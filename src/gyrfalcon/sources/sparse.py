@@ -10,13 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from .._memory import parse_memory
-from .._sparse import canonical
-from .._threads import effective_n_jobs, ordered_map
+from .._utils.memory import parse_memory
+from .._utils.sparse import canonical
+from .._utils.threads import effective_n_jobs, ordered_map
 from ..kernels import Kernel, KernelFunction, as_kernel, linear_form
 
 if TYPE_CHECKING:
-    from ..operator import KernelOperator
+    from ..operators.dense import KernelOperator
 
 Indices = NDArray[np.intp]
 
@@ -92,7 +92,7 @@ class SparseRows:
 
         Numbers in columns that no center has never matter then, and in very wide rows most are.
         """
-        from ..operator import KernelOperator
+        from ..operators.dense import KernelOperator
 
         rows: SparseRows = self
         if linear_form(as_kernel(kernel)) is not None:
@@ -100,7 +100,7 @@ class SparseRows:
             rows = self._seen(centers, effective_n_jobs(n_jobs), budget)
             memory_budget = 0
             if rows is not self:
-                from ..sparse_operator import SparseOperator, sparse_kernel
+                from ..operators.sparse import SparseOperator, sparse_kernel
 
                 products = sparse_kernel(rows.X, sp.csr_array(centers), budget)
                 if products is not None:

@@ -1,0 +1,142 @@
+"""How much memory there is, and how a user says how much may be used."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from numbers import Real
+from pathlib import Path
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+_FALLBACK = 4 * 2**30
+
+
+def _number_in(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _kilobytes_in(path: str, name: str) -> int | None:
+    """The bytes that a line such as ``MemAvailable:   8000 kB`` says; None if there is no such line."""
+    try:
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def available_memory() -> int:
+    """Bytes this process may still allocate without swapping: the least that machine, group and limits leave.
+
+    The group is the process' control group, the limits are those of ``ulimit -v`` and ``ulimit -d``.
+    """
+    available = _kilobytes_in("/proc/meminfo", "MemAvailable")
+    if available is None:
+        available = _physical_memory() // 2
+    group = Path("/sys/fs/cgroup")
+    limit, used = _number_in(group / "memory.max"), _number_in(group / "memory.current")
+    if limit is not None and used is not None:
+        available = min(available, max(0, limit - used + _page_cache(group / "memory.stat")))
+    return min([available, *_left_by_limits()])
+
+
+def _left_by_limits() -> Iterator[int]:
+    """Bytes that each of the process' own soft limits leaves; an allocation beyond them fails, whatever is free."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return
+    for kind, counts in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY:
+            yield max(0, limit - (_kilobytes_in("/proc/self/status", counts) or 0))
+
+
+def _physical_memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return _FALLBACK
+
+
+def _page_cache(path: Path) -> int:
+    """What a control group counts as used but gives back when asked: pages of files that nobody reads now."""
+    try:
+        return sum(int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith("inactive_file "))
+    except (OSError, ValueError):
+        return 0
+
+
+def parse_memory(budget: int | float | str) -> int:
+    """Bytes meant by a memory budget: a number, ``"4GB"``, ``"512MiB"``, or ``"auto"`` (half of what is available).
+
+    Examples
+    --------
+    >>> from gyrfalcon._utils.memory import parse_memory
+    >>> parse_memory("1.5GB"), parse_memory("512MiB"), parse_memory(1024)
+    (1500000000, 536870912, 1024)
+    """
+    remedy = 'must be "auto", a number of bytes, or a string such as "4GB"'
+    if isinstance(budget, str):
+        if budget == "auto":
+            return available_memory() // 2
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([KMGT]I?)?B?\s*", budget.upper())
+        if match is None:
+            raise ValueError(f"memory_budget={budget!r} {remedy}")
+        size = float(match[1]) * _UNITS[match[2] or ""]
+        if size == math.inf:
+            raise ValueError(f"memory_budget={budget!r} {remedy}")
+        return int(size)
+    if isinstance(budget, bool) or not isinstance(budget, Real):
+        raise TypeError(f"memory_budget={budget!r} {remedy}")
+    if not 0 <= budget < math.inf:
+        raise ValueError(f"memory_budget={budget!r} {remedy}, not negative")
+    return int(budget)
+
+
+def limit_of(budget: int | float | str) -> int:
+    """Bytes that a budget allows for what a fit cannot do without: all that is available, if it does not say."""
+    asked = 0 if budget == "auto" else parse_memory(budget)
+    return asked or available_memory()
+
+
+def require(budget: int | float | str, size: int, what: str, remedy: str) -> None:
+    """Raise MemoryError if `size` bytes do not fit the budget: `what` needs them, and `remedy` says what to do.
+
+    Examples
+    --------
+    >>> from gyrfalcon._utils.memory import require
+    >>> require("1GB", 2 * 10**9, "the matrix takes 2 GB", "take fewer rows")
+    Traceback (most recent call last):
+    MemoryError: the matrix takes 2 GB, and memory_budget='1GB' allows 1 GB: take fewer rows
+    """
+    limit = limit_of(budget)
+    if size > limit:
+        if budget == "auto" or parse_memory(budget) == 0:
+            room = f"{format_bytes(limit)} are available"
+        else:
+            room = f"memory_budget={budget!r} allows {format_bytes(limit)}"
+        raise MemoryError(f"{what}, and {room}: {remedy}")
+
+
+def format_bytes(count: int) -> str:
+    """A count of bytes for people.
+
+    Examples
+    --------
+    >>> from gyrfalcon._utils.memory import format_bytes
+    >>> format_bytes(1_600_000_000)
+    '1.6 GB'
+    """
+    value = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} TB"

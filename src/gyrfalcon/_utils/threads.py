@@ -1,0 +1,148 @@
+"""Who runs the blocks: a short-lived pool of Python threads over code that releases the GIL.
+
+No OpenMP, whose copies in torch and scikit-learn fight with each other. Results come back in the order of the blocks,
+whatever the number of threads, so that sums over blocks have the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+import threadpoolctl
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def _available_cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
+
+
+def effective_n_jobs(n_jobs: int | None) -> int:
+    """Number of threads that `n_jobs` asks for.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        None is every core this process may use, or ``OMP_NUM_THREADS`` where that is smaller (joblib's workers set it,
+        so that a grid search over processes does not oversubscribe). Negative numbers count from the end: -1 is every
+        core, -2 all but one.
+
+    Examples
+    --------
+    >>> from gyrfalcon._utils.threads import effective_n_jobs
+    >>> effective_n_jobs(3)
+    3
+    """
+    cores = _available_cores()
+    if n_jobs is None:
+        asked = os.environ.get("OMP_NUM_THREADS", "")
+        return max(1, min(cores, int(asked))) if asked.isdigit() else cores
+    if isinstance(n_jobs, bool) or not hasattr(n_jobs, "__index__"):
+        raise TypeError(f"n_jobs={n_jobs!r} must be an integer or None")
+    n_jobs = n_jobs.__index__()
+    if n_jobs == 0:
+        raise ValueError("n_jobs=0 has no meaning: use None for all cores, or a positive number of threads")
+    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+
+
+@cache
+def _controller() -> Any:
+    return threadpoolctl.ThreadpoolController().select(user_api="blas")
+
+
+class _Limit:
+    """The limit on BLAS belongs to the process: the first to ask for it sets it, the last to leave lifts it."""
+
+    current: ClassVar[_Limit]
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # a signal's handler may fork where the lock is held
+        self.holders = 0
+        self.limiter: Any = None
+
+    def lift(self) -> None:
+        _let_anyone_set_limits()
+        self.limiter.restore_original_limits()
+        _let_anyone_set_limits()
+
+
+_Limit.current = _Limit()
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Hold BLAS to one thread: blocks are the parallelism, and a block's bits must not depend on the threads."""
+    limit = _Limit.current
+    with limit.lock:
+        if limit.holders == 0:
+            limit.limiter = _controller().limit(limits=1)
+        limit.holders += 1
+    try:
+        yield
+    finally:
+        with limit.lock:
+            limit.holders -= 1
+            if limit.holders == 0:
+                limit.lift()
+
+
+def _in_child() -> None:
+    """Begin anew after a fork: the threads that hold BLAS were not copied, and would never let it go."""
+    limit, _Limit.current = _Limit.current, _Limit()
+    if limit.holders:
+        limit.lift()
+    limit.lock.release()
+
+
+# held over the fork, so that no other thread is halfway through setting or lifting the limit
+os.register_at_fork(
+    before=lambda: _Limit.current.lock.acquire(),
+    after_in_parent=lambda: _Limit.current.lock.release(),
+    after_in_child=_in_child,
+)
+
+
+def _let_anyone_set_limits() -> None:
+    """From its version 3.8 on threadpoolctl listens to the thread alone that set the limit, and it may have left."""
+    clear = getattr(getattr(threadpoolctl, "OpenBLASController", None), "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+
+
+def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], n_threads: int) -> Iterator[Result]:
+    """Yield ``function(item)`` for each item, in order, with at most a few items under way at once.
+
+    An exception, KeyboardInterrupt included, cancels what has not started and waits for the blocks that run, which
+    are short; no thread outlives the call. `items` is closed then if it can be: it may have a thread of its own.
+    """
+    close: Callable[[], None] = getattr(items, "close", lambda: None)
+    if n_threads == 1:
+        try:
+            for item in items:
+                yield function(item)
+        finally:
+            close()
+        return
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="gyrfalcon")
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        close()

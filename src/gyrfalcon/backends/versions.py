@@ -1,0 +1,84 @@
+"""What is installed and what it runs on: the first thing to ask for in a bug report."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import sys
+
+__all__ = ["show_versions", "versions"]
+
+_REQUIRED = ("numpy", "scipy", "scikit-learn", "threadpoolctl", "tqdm", "safetensors")
+_OPTIONAL = ("matplotlib", "pandas", "polars", "pyarrow", "h5py", "zarr", "dask", "distributed", "torch")
+
+
+def versions() -> dict[str, str]:
+    """Versions of gyrfalcon and what it uses, and the machine as gyrfalcon sees it.
+
+    Packages are not imported for this, and optional ones are listed only if installed.
+
+    Returns
+    -------
+    dict of str
+        With, among others, ``gyrfalcon``, ``python``, ``numpy``, ``platform``, ``instruction set``, ``threads`` and
+        ``blas``.
+    """
+    found = {"gyrfalcon": _version("gyrfalcon") or "unknown", "python": sys.version.replace("\n", " ")}
+    found |= {name: _version(name) or "not installed" for name in _REQUIRED}
+    found |= {name: version for name in _OPTIONAL if (version := _version(name))}
+    found["platform"] = platform.platform()
+    found["processors"] = str(os.cpu_count() or "unknown")
+    found["instruction set"] = _instruction_set()
+    found["threads"] = _threads()
+    found["blas"] = _blas()
+    return found
+
+
+def show_versions() -> None:
+    """Print `versions`, a line for each: paste the output into a bug report."""
+    found = versions()
+    width = max(map(len, found))
+    for name, value in found.items():
+        print(f"{name:>{width}}: {value}")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _instruction_set() -> str:
+    # A broken build is when this report matters most, so nothing here may fail with it.
+    try:
+        return str(importlib.import_module("gyrfalcon.backends.native").instruction_set())
+    except ImportError as error:
+        return f"none: the native core cannot be imported ({error}), NumPy is used"
+    except ValueError as error:
+        return f"none: {error}"
+
+
+def _threads() -> str:
+    try:
+        return str(importlib.import_module("gyrfalcon._utils.threads").effective_n_jobs(None))
+    except ImportError as error:
+        return f"unknown ({error})"
+
+
+def _blas() -> str:
+    try:
+        # threadpoolctl sees only the libraries that are loaded, and SciPy brings one of its own.
+        importlib.import_module("scipy.linalg")
+        info = importlib.import_module("threadpoolctl").threadpool_info()
+    except ImportError as error:
+        return f"unknown ({error})"
+    libraries = [
+        f"{library['internal_api']} {library.get('version') or '(unknown version)'}"
+        f" ({library.get('architecture') or 'unknown architecture'}, {library['num_threads']} threads)"
+        for library in info
+        if library.get("user_api") == "blas"
+    ]
+    return "; ".join(dict.fromkeys(libraries)) or "none found"

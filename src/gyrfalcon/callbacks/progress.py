@@ -1,0 +1,163 @@
+"""A progress bar for fits. tqdm is imported when one is shown."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from typing import IO, Any, cast
+
+import numpy as np
+
+from .base import Callback, Record
+
+__all__ = ["ProgressBar", "progress_callback"]
+
+logger = logging.getLogger("gyrfalcon")
+
+_COUNTED = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} passes [{elapsed}<{remaining}{postfix}]"
+_OPEN_ENDED = "{desc}: {n_fmt} passes [{elapsed}{postfix}]"
+
+
+def progress_callback(verbose: int) -> ProgressBar | None:
+    """The progress bar that `verbose` asks for.
+
+    Parameters
+    ----------
+    verbose : int
+        0: none, unless the environment variable ``GYRFALCON_PROGRESS`` is ``1``. 1: a bar. 2 or more: also a line for
+        each iteration.
+
+    Returns
+    -------
+    ProgressBar or None
+    """
+    if not isinstance(verbose, int | np.integer) or verbose < 0:
+        raise ValueError(f"verbose={verbose!r} must be an integer, 0 or more")
+    if verbose == 0 and os.environ.get("GYRFALCON_PROGRESS", "").strip().lower() not in ("1", "true", "yes", "on"):
+        return None
+    return ProgressBar(log=bool(verbose >= 2))
+
+
+class ProgressBar(Callback):
+    """A bar that counts passes over the rows, with the residual, the validation error and the time left.
+
+    Estimators make one themselves when ``verbose`` asks for it.
+
+    Parameters
+    ----------
+    log : bool, default=False
+        Whether to write a line for each iteration as well, to the logger ``"gyrfalcon"`` at level INFO, or, when nobody
+        has set up logging, above the bar.
+    file : text stream, optional
+        Where to draw; standard error unless given. In a notebook without `file` the bar is a widget.
+
+    Examples
+    --------
+    >>> from gyrfalcon.callbacks.progress import ProgressBar
+    >>> ProgressBar(log=True)
+    ProgressBar(log=True)
+    """
+
+    def __init__(self, *, log: bool = False, file: IO[str] | None = None) -> None:
+        self.log = log
+        self.file = file
+        self._bar: Any = None
+
+    def __repr__(self) -> str:
+        return f"ProgressBar(log={self.log!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A callback may pickle the estimator in the middle of a fit, and an open bar or stream cannot go along.
+        return {"log": self.log, "file": None, "_bar": None}
+
+    def on_fit_start(self, estimator: Any, info: Mapping[str, Any]) -> None:
+        self._close()
+        file = sys.stderr if self.file is None else self.file
+        if file is None:  # a program without a console
+            return
+        max_iter = info.get("max_iter")
+        # t iterations take t passes, after one for the right-hand side.
+        total = info.get("max_passes", None if max_iter is None else max_iter + 1)
+        self._bar = bar_class(notebook=self.file is None)(
+            desc=type(estimator).__name__,
+            total=total,
+            file=file,
+            bar_format=_OPEN_ENDED if total is None else _COUNTED,
+            dynamic_ncols=True,
+            mininterval=0.1,
+            miniters=1,
+        )
+
+    def on_iteration(self, record: Record) -> None:
+        bar = self._bar
+        if bar is None:
+            return
+        bar.set_postfix_str(_summary(record), refresh=False)
+        passes = record.get("passes", bar.n + 1)
+        if record.get("converged") or (bar.total is not None and passes > bar.total):
+            # Done early is done: a bar that ends halfway looks like a failure.
+            bar.total = passes
+        bar.update(passes - bar.n)
+        if self.log:
+            self._write_line(f"iteration {record.get('iteration', '?')}: {_details(record)}")
+
+    def on_fit_end(self, estimator: Any) -> None:
+        self._close()
+
+    def _write_line(self, line: str) -> None:
+        if logger.hasHandlers():
+            # A handler may well write to the terminal the bar is on.
+            self._bar.clear()
+            logger.info(line)
+            self._bar.refresh()
+        else:
+            self._bar.write(line, file=self._bar.fp)
+
+    def _close(self) -> None:
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            bar.refresh()
+            bar.close()
+
+
+class _Drawing:
+    """Who may write to the screen. tqdm's own lock stays locked in a child that is forked while a bar is drawn."""
+
+    lock = threading.RLock()
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_Drawing.renew)
+
+
+def bar_class(*, notebook: bool) -> type[Any]:
+    tqdm: Any = importlib.import_module("tqdm.auto" if notebook else "tqdm").tqdm
+    # tqdm's monitor, a thread that outlives the bar, redraws bars that skip updates by count. This one skips by time.
+    bar: Any = type("_Bar", (tqdm,), {"monitor_interval": 0})
+    bar.set_lock(_Drawing.lock)
+    return cast("type[Any]", bar)
+
+
+def _summary(record: Record) -> str:
+    parts = []
+    if record.get("residual") is not None:
+        parts.append(f"residual {record['residual']:.1e}")
+    if record.get("validation_error") is not None:
+        parts.append(f"validation error {record['validation_error']:.4g}")
+    return ", ".join(parts)
+
+
+def _details(record: Record) -> str:
+    parts = [_summary(record)]
+    if "passes" in record:
+        parts.append(f"{record['passes']} passes")
+    if "seconds" in record:
+        parts.append(f"{record['seconds']:.2f} s")
+    return ", ".join(part for part in parts if part)

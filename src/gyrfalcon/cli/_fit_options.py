@@ -1,0 +1,298 @@
+"""The options of ``gyrfalcon fit``: those of `FalkonRegressor` and `FalkonClassifier`, with their defaults and checks.
+
+Values are checked by the estimators' own rules as they are read, so that a wrong one is found before any file is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from .. import centers, kernels, losses
+from .._utils.memory import parse_memory
+from ..estimators import FalkonRegressor
+from ..estimators._newton import NEWTON_WORDS
+from ..estimators._parameters import DOCUMENTATION, RULES
+from ..storage.checkpoints import Checkpoint
+from ..storage.values import Encoder
+from ._expressions import read_object
+from ._shared import add_data_argument, add_delimiter_argument, add_features_argument, add_talk_arguments
+
+EXAMPLES = """\
+examples:
+  gyrfalcon fit houses.csv --target price --scale -o houses.gyr
+  gyrfalcon fit "flights/2024-*.parquet" --target delay --features hour,distance,carrier_id \\
+      --centers 2000 --penalty 1e-7 --memory-budget 4GB --checkpoint flights.state -o flights.gyr
+  gyrfalcon fit mail.parquet --target spam --loss logistic --kernel matern --nu 2.5 -o spam.gyr
+  gyrfalcon fit rows.npy --target -1 --kernel "gaussian(length_scale=2) + 0.1 * linear" -o rows.gyr
+"""
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    **kernels.NAMES,
+    "constant": kernels.Constant,
+    # so that what `inspect` prints can be typed
+    **{cls.__name__: cls for cls in (*kernels.NAMES.values(), kernels.Constant)},
+}
+LOSSES: dict[str, Callable[..., Any]] = {
+    **losses.NAMES,
+    **{cls.__name__: cls for cls in losses.NAMES.values()},
+}
+
+
+def default_of(name: str) -> Any:
+    """The default of a parameter in Python."""
+    return inspect.signature(FalkonRegressor).parameters[name].default
+
+
+def _words(name: str, sentences: int) -> str:
+    """The first sentences of a parameter's documentation."""
+    text = " ".join((DOCUMENTATION | NEWTON_WORDS)[name].partition("\n")[2].split()).replace("`", "")
+    words = ". ".join(text.split(". ")[:sentences]).rstrip(".").replace("%", "%%")
+    return words[0].lower() + words[1:]
+
+
+def _typed(name: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A text as the value of a parameter, checked by the estimators' own rules."""
+
+    def convert(text: str) -> Any:
+        try:
+            value = read(text)
+            if name in RULES:
+                RULES[name](name, value)
+        except (ValueError, TypeError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        return value
+
+    return convert
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text.replace(",", ""))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+
+
+def _numbers(text: str) -> float | list[float]:
+    values = [_number(item) for item in text.split(",")]
+    return values if len(values) > 1 else values[0]
+
+
+def _length_scale(text: str) -> Any:
+    return text if text == "scale" else _numbers(text)
+
+
+def _seed(text: str) -> int | None:
+    if text.lower() == "none":
+        return None
+    value = _integer(text)
+    if not 0 <= value < 2**32:
+        raise ValueError(f"{text} must be at least 0 and less than 2**32, or none")
+    return value
+
+
+def _budget(text: str) -> str:
+    parse_memory(text)
+    return text
+
+
+def _kernel(text: str) -> Any:
+    if text in kernels.NAMES:
+        return text
+    kernel = read_object(text, KERNELS, sums=True)
+    try:
+        Encoder("the kernel").value(kernel, "params.kernel", 1)
+    except TypeError as error:  # now, and not after the fit
+        raise ValueError(f"{text[:30]!r}... is nested too deeply for a model file: use fewer parentheses") from error
+    return kernel
+
+
+def _loss(text: str) -> Any:
+    return text if text in losses.NAMES else read_object(text, LOSSES)
+
+
+def _centers(text: str) -> Any:
+    if text in centers.NAMES:
+        return text
+    if text.replace(",", "").lstrip("-").isdigit():
+        count = _integer(text)
+        RULES["n_centers"]("n_centers", count)
+        return count
+    raise ValueError(f"{text!r} must be a number, or one of {', '.join(centers.NAMES)}")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``gyrfalcon fit``."""
+    parser.usage = "%(prog)s TRAIN [TRAIN ...] --target NAME -o MODEL [options]"
+    parser.epilog = EXAMPLES
+    add_data_argument(parser, "TRAIN")
+    data = parser.add_argument_group("data")
+    data.add_argument(
+        "--target",
+        metavar="NAME",
+        action="append",
+        required=True,
+        help="the column to learn; more than once for several columns of numbers. HDF5 and zarr: an array's name; "
+        ".npy: a column's number (-1 is the last), or another .npy file",
+    )
+    add_features_argument(data, "by default all columns but the target and the weight")
+    data.add_argument("--weight", metavar="NAME", help="the column with the weights of the rows")
+    add_delimiter_argument(data)
+    data.add_argument(
+        "--validation", metavar="FILE", help="rows like TRAIN's that are not learned from, for the validation error"
+    )
+    data.add_argument(
+        "--task",
+        choices=["auto", "regression", "classification"],
+        default="auto",
+        help="whether the target is numbers or labels; auto looks at it, and says what it found",
+    )
+
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--kernel",
+        type=_typed("kernel", _kernel),
+        default=default_of("kernel"),
+        help=f"how alike two rows are: {', '.join(kernels.NAMES)}; or in quotes, with parameters, sums and products: "
+        '"matern(nu=2.5, length_scale=1.5) + 0.1 * linear"',
+    )
+    model.add_argument(
+        "--length-scale",
+        metavar="X",
+        type=_typed("length_scale", _length_scale),
+        help="the kernel's length scale: how far apart rows still are alike. One number, or one for each feature: "
+        "1,2.5,0.3. Not given: found from the data",
+    )
+    model.add_argument("--nu", metavar="X", type=_typed("nu", _number), help="smoothness of the matern kernel")
+    model.add_argument("--degree", metavar="N", type=_typed("degree", _integer), help="degree of the polynomial kernel")
+    model.add_argument(
+        "--n-centers",
+        metavar="M",
+        type=_typed("n_centers", _integer),
+        help=_words("n_centers", 2) + ". Not given: 5 sqrt(n), at least 1,000 and at most 10,000",
+    )
+    model.add_argument(
+        "--centers",
+        metavar="M|HOW",
+        type=_typed("centers", _centers),
+        action="append",
+        help=f"a number is the same as --n-centers; a name says how centers are chosen: {', '.join(centers.NAMES)}. "
+        f"Both may be given: --centers 2000 --centers leverage (not given: {default_of('centers')})",
+    )
+    model.add_argument(
+        "--penalty",
+        metavar="X",
+        type=_typed("penalty", _number),
+        default=default_of("penalty"),
+        help="how much smoothness counts against fitting the rows; the papers' lambda, on the mean squared error",
+    )
+    model.add_argument(
+        "--loss",
+        type=_typed("loss", _loss),
+        default=default_of("loss"),
+        help=f"what is minimised: {', '.join(losses.NAMES)}. squared is the fastest; logistic gives probabilities of "
+        "labels; huber does not mind outliers; quantile learns --quantiles; poisson learns counts",
+    )
+    model.add_argument(
+        "--quantiles", metavar="Q", type=_typed("quantiles", _numbers), help="levels for --loss quantile: 0.05,0.5,0.95"
+    )
+    model.add_argument(
+        "--class-weight", choices=["balanced"], help="balanced: rare labels count as much as common ones"
+    )
+    model.add_argument(
+        "--scale", action=argparse.BooleanOptionalAction, default=default_of("scale"), help=_words("scale", 1)
+    )
+
+    solver = parser.add_argument_group("solver")
+    solver.add_argument(
+        "--max-iter",
+        metavar="N",
+        type=_typed("max_iter", _integer),
+        default=default_of("max_iter"),
+        help=_words("max_iter", 1),
+    )
+    solver.add_argument(
+        "--tol",
+        metavar="X",
+        type=_typed("tol", _number),
+        help="stop when the relative residual is below. Not given: where more would not be seen",
+    )
+    solver.add_argument(
+        "--preconditioner",
+        choices=["auto", "falkon", "krill"],
+        default=default_of("preconditioner"),
+        help="what makes the iterations few; auto is right nearly always",
+    )
+    solver.add_argument(
+        "--early-stopping",
+        action="store_true",
+        help="stop when the validation error no longer falls, and keep the best. It is that of --validation, or of a "
+        "random part of the rows",
+    )
+    solver.add_argument(
+        "--validation-fraction",
+        metavar="X",
+        type=_typed("validation_fraction", _number),
+        default=default_of("validation_fraction"),
+        help="share of the rows that --early-stopping holds out where there is no --validation",
+    )
+    solver.add_argument(
+        "--n-iter-no-change",
+        metavar="N",
+        type=_typed("n_iter_no_change", _integer),
+        default=default_of("n_iter_no_change"),
+        help="how many iterations --early-stopping waits",
+    )
+    solver.add_argument(
+        "--random-state",
+        metavar="SEED",
+        type=_typed("random_state", _seed),
+        default=0,
+        help="seed of all that is drawn, so that the same command gives the same model; none: another each time",
+    )
+
+    resources = parser.add_argument_group("resources")
+    resources.add_argument(
+        "--dtype",
+        choices=["auto", "float32", "float64"],
+        default=default_of("dtype"),
+        help="precision of the kernel; auto follows the data: float32 if all features are stored so, else float64",
+    )
+    resources.add_argument(
+        "--memory-budget",
+        metavar="SIZE",
+        type=_typed("memory_budget", _budget),
+        default=default_of("memory_budget"),
+        help="most memory the fit may take beside the target, such as 4GB. If the kernel matrix fits as well it is "
+        "kept, which is faster. auto: what is available; 0: likewise, but the matrix is never kept",
+    )
+    resources.add_argument("--n-jobs", metavar="N", type=_typed("n_jobs", _integer), help="threads (not given: all)")
+    resources.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="a folder for the state of the fit. If it is killed, the same command goes on from there, to the same "
+        "model. Delete the folder when done, or to start afresh",
+    )
+    resources.add_argument(
+        "--checkpoint-every",
+        metavar="SECONDS",
+        type=_typed("checkpoint_every", _number),
+        default=Checkpoint("x").every,
+        help="how often the state is written, at most; 0 is after each iteration",
+    )
+
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "-o", "--output", metavar="MODEL", required=True, help="the model file to write, such as model.gyr"
+    )
+    add_talk_arguments(output)
+    output.add_argument("-v", "--verbose", action="store_true", help="a line for each iteration")

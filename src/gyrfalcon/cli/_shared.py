@@ -1,0 +1,280 @@
+"""What the commands share: data from files, models, where output may go, and how results are shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import gyrfalcon
+
+from ..callbacks.progress import bar_class
+from ..sources import Rows
+from ..sources.base import Block, Indices, Wrapper
+from ..sources.files import SUFFIXES, Dataset, find
+from ..sources.tables import NoValueError
+from ..storage.models import ModelFileError
+from .main import UsageError
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def add_data_argument(parser: argparse.ArgumentParser, name: str) -> None:
+    """The files to read."""
+    parser.add_argument(
+        name.lower(),
+        metavar=name,
+        nargs="+",
+        help="a file, a folder, a pattern in quotes, or several files: Parquet, CSV, Arrow, HDF5, zarr or .npy",
+    )
+
+
+def add_features_argument(parser: Any, default: str) -> None:
+    """Which columns are features."""
+    parser.add_argument(
+        "--features",
+        metavar="A,B,C",
+        action="extend",
+        type=lambda text: [name.strip() for name in text.split(",") if name.strip()],
+        help=f"columns to learn from (.npy: their numbers; HDF5 and zarr: the name of the array of rows); {default}",
+    )
+
+
+def add_delimiter_argument(parser: Any) -> None:
+    """How CSV files are written."""
+    parser.add_argument(
+        "--delimiter",
+        metavar="C",
+        type=lambda text: "\t" if text in ("tab", r"\t") else text,
+        help='what separates the columns of CSV files, such as ";" in quotes, or tab (not given: a comma)',
+    )
+
+
+def add_model_arguments(parser: argparse.ArgumentParser, data: str = "DATA") -> None:
+    """A model file, and the rows to use it on."""
+    parser.add_argument("model", metavar="MODEL", help="a file written by gyrfalcon fit, or by save in Python")
+    add_data_argument(parser, data)
+    add_features_argument(parser, "by default those the model was fitted to; other columns of the data are ignored")
+    add_delimiter_argument(parser)
+
+
+def add_talk_arguments(parser: Any) -> None:
+    """How much is said."""
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object, for programs")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no messages, only the result")
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def open_data(
+    paths: Sequence[str],
+    *,
+    target: Sequence[Any] | None = None,
+    features: Sequence[str] | None = None,
+    weight: str | None = None,
+    delimiter: str | None = None,
+) -> Dataset:
+    """`gyrfalcon.open` with names as they are typed: columns of ``.npy`` files are numbers, or other files."""
+    files, format = find(list(paths) if len(paths) > 1 else paths[0])
+    columns: Any = features
+    if format == "npy":
+        target = None if target is None else [_column_or_file(name, "--target") for name in target]
+        weight = None if weight is None else _column_or_file(weight, "--weight")
+        if features is not None:
+            columns = [_column(name) for name in features]
+            if any(isinstance(column, str) for column in columns):
+                raise UsageError(f"--features {','.join(features)}: columns of .npy files have no names, only numbers")
+    elif format in ("HDF5", "zarr") and features is not None:
+        if len(features) > 1:
+            raise UsageError(f"--features {','.join(features)}: name the one array of {files[0]} that holds the rows")
+        columns = features[0]
+    one: Any = target[0] if target is not None and len(target) == 1 else target
+    one = list(one) if isinstance(one, Sequence) and one is target else one
+    return gyrfalcon.open(files, target=one, features=columns, weight=weight, delimiter=delimiter)
+
+
+def _column(name: Any) -> Any:
+    try:
+        return int(name)
+    except ValueError:
+        return name
+
+
+def _column_or_file(name: Any, option: str) -> Any:
+    column = _column(name)
+    if isinstance(column, str) and not column.endswith(".npy"):
+        raise UsageError(f"{option} {name}: columns of .npy files have no names: give a number, or another .npy file")
+    return column
+
+
+def load_model(arguments: argparse.Namespace) -> Any:
+    """The model of the arguments, which may say how many threads it uses."""
+    from safetensors import SafetensorError
+
+    try:
+        model = gyrfalcon.load(arguments.model)
+    except ModelFileError as error:
+        if not isinstance(error.__cause__, SafetensorError):
+            raise
+        raise ModelFileError(
+            f"cannot load {arguments.model!r}: it is not a model file, as gyrfalcon fit writes them, or it is damaged"
+        ) from error
+    if getattr(arguments, "n_jobs", None) is not None and "n_jobs" in model.get_params(deep=False):
+        model.set_params(n_jobs=arguments.n_jobs)
+    return model
+
+
+@contextmanager
+def no_choice_of_features() -> Iterator[None]:
+    """Around the use of a model, whose features are what they are: errors do not propose others."""
+    try:
+        yield
+    except NoValueError as error:
+        raise ValueError(error.problem) from error
+
+
+def open_for(
+    model: Any, arguments: argparse.Namespace, target: Sequence[Any] | None = None, weight: str | None = None
+) -> Dataset:
+    """Data of the arguments with the features that the model was fitted to."""
+    paths, features = arguments.data, arguments.features
+    known = getattr(model, "feature_names_in_", None)
+    if features is None and known is not None and find(list(paths))[1] in ("Parquet", "Arrow", "CSV"):
+        features = [str(name) for name in known]
+    data = open_data(paths, target=target, features=features, weight=weight, delimiter=arguments.delimiter)
+    names, d = data.feature_names, data.X.shape[1]
+    if names is not None and known is not None and list(names) != list(known):
+        raise UsageError(f"--features {listed(names)}: the model was fitted to {listed(known)}, in that order")
+    if d != model.n_features_in_:
+        raise ValueError(
+            f"{data.files[0]} gives {d} features, and the model was fitted to {model.n_features_in_}: choose them with "
+            "--features"
+        )
+    return data
+
+
+def check_output(path: str, *inputs: str) -> None:
+    """Whether a file can be written there, before hours of work go into what is to be written."""
+    folder = os.path.dirname(os.path.realpath(path))
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"--output {path} is a folder: name a file in it")
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"--output {path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"--output {path}: no permission to write in {folder}")
+    for other in inputs:
+        if os.path.realpath(path) == os.path.realpath(other):
+            raise UsageError(f"--output {path} is a file that is read: give another name")
+
+
+def looks_like_data(path: str) -> bool:
+    """Whether a name is one that `gyrfalcon.open` would read."""
+    return path.lower().endswith(tuple(SUFFIXES))
+
+
+# ---- progress --------------------------------------------------------------------------------------------------------
+
+
+def say(message: str, arguments: argparse.Namespace) -> None:
+    """Tell what is going on, unless asked not to."""
+    if not arguments.quiet:
+        print(message, file=sys.stderr, flush=True)
+
+
+def say_above(message: str, arguments: argparse.Namespace) -> None:
+    """The same while there may be a bar, which stays below."""
+    if not arguments.quiet and sys.stderr is not None:
+        bar_class(notebook=False).write(message, file=sys.stderr)
+
+
+def shows_progress(arguments: argparse.Namespace) -> bool:
+    """Whether there is somebody to look at a progress bar."""
+    return not arguments.quiet and sys.stderr is not None and sys.stderr.isatty()
+
+
+class CountedRows(Wrapper):
+    """Rows that tell a progress bar when they are read."""
+
+    def __init__(self, rows: Rows, bar: Any) -> None:
+        super().__init__(rows)
+        self.bar = bar
+        self.shape, self.dtype = rows.shape, rows.dtype
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        for block in self.rows.blocks(size):
+            yield block
+            self.bar.update(block.shape[0])
+
+    def take(self, indices: Indices) -> Block:
+        return self.rows.take(indices)
+
+
+@contextmanager
+def watched(rows: Rows, what: str, arguments: argparse.Namespace) -> Iterator[Rows]:
+    """The rows, with a bar that shows how far they have been read where somebody looks."""
+    if not shows_progress(arguments):
+        yield rows
+        return
+    with bar_class(notebook=False)(
+        desc=what, total=rows.shape[0], unit=" rows", unit_scale=True, file=sys.stderr, dynamic_ncols=True, leave=False
+    ) as bar:
+        yield CountedRows(rows, bar)
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """One JSON object on standard output."""
+    print(json.dumps(plain(values), indent=2, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold: NumPy's numbers as Python's, and null for what is no number."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def print_table(lines: Sequence[tuple[str, str]]) -> None:
+    """Names and what there is to say about them, on standard output."""
+    width = max(len(name) for name, _ in lines)
+    for name, text in lines:
+        print(f"{name.ljust(width)}  {text}")
+
+
+def listed(items: Sequence[Any], most: int = 10) -> str:
+    """Some of the items, and how many there are if that is more."""
+    shown = ", ".join(str(item) for item in items[:most])
+    return shown if len(items) <= most else f"{shown}, ... ({len(items):,} in all)"
+
+
+def seconds(value: float) -> str:
+    """A time for people."""
+    if value < 9.995:
+        return f"{value:.2f} s"
+    if value < 600:
+        return f"{value:.1f} s"
+    return f"{value / 60:.0f} minutes"
+
+
+def described(kernel: Any) -> dict[str, Any]:
+    """A kernel's name and its numbers."""
+    values: dict[str, Any] = {"name": type(kernel).__name__}
+    for name, value in kernel.get_params(deep=False).items():
+        values[name] = described(value) if hasattr(value, "get_params") else value
+    return values

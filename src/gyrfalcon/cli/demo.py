@@ -1,0 +1,372 @@
+"""``gyrfalcon demo``: a million rows, three models, times and errors measured while you watch.
+
+The data is a robot arm: five joints that turn both ways, ten angles in all, and the distance of its hand from a point
+in space, measured with noise. The distance is a smooth function of the angles that is far from linear.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Outcome", "add_arguments", "make_arm", "run"]
+
+JOINTS = 5
+NOISE = 0.1  # standard deviation: no model's test error can be smaller
+LENGTH_SCALE = 2.0
+PENALTY = 1e-6
+MAX_ITER = 20
+TEST_ROWS = 100_000
+VALIDATION_ROWS = 10_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``gyrfalcon demo``."""
+    parser.add_argument("--rows", type=_count, default=1_000_000, metavar="N", help="rows to learn from")
+    parser.add_argument(
+        "--centers",
+        "--n-centers",
+        dest="n_centers",
+        type=_count,
+        default=1_000,
+        metavar="M",
+        help="Nyström centers, of gyrfalcon and of scikit-learn's Nystroem alike",
+    )
+    parser.add_argument("--seed", type=_seed, default=0, help="seed of the data and of the centers")
+    parser.add_argument(
+        "--n-jobs", type=int, default=None, metavar="N", help="threads of every model (None: all cores)"
+    )
+    parser.add_argument(
+        "--memory-budget",
+        default="0",
+        metavar="SIZE",
+        help="what gyrfalcon may use to keep the kernel matrix: bytes, such as 4GB, or auto; by default it is not kept",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("gyrfalcon_demo.png"),
+        metavar="PATH",
+        help="where to write the picture of the convergence",
+    )
+    parser.add_argument("--no-compare", dest="compare", action="store_false", help="leave the other models out")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
+    parser.set_defaults(compare=True)
+
+
+def _count(text: str) -> int:
+    value = int(text.replace(",", "").replace("_", ""))
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return value
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 0 and less than 2**32")
+    return value
+
+
+@dataclass
+class Outcome:
+    """What one model did.
+
+    Attributes
+    ----------
+    model : str
+    rows : int
+        How many it learned from.
+    centers : int or None
+    fit_seconds, predict_seconds : float
+        Wall-clock times of the fit, and of predicting the test rows.
+    error : float
+        Root mean squared error on the test rows.
+    r2 : float
+        Share of the test targets' variance that is explained.
+    history : list of dict
+        The record of each iteration, for a model that iterates.
+    """
+
+    model: str
+    rows: int
+    centers: int | None
+    fit_seconds: float
+    predict_seconds: float
+    error: float
+    r2: float
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def make_arm(n: int, seed: int | np.random.SeedSequence = 0) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Angles of a robot arm's joints, and the measured distance of its hand from a point.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    seed : int or SeedSequence
+
+    Returns
+    -------
+    X : array of shape (n, 10), float32
+        Angles of the joints, uniform between -1 and 1: five sideways, five upwards. A joint turns by half as much.
+    y : array of shape (n,), float32
+        Distance, with normal noise of standard deviation 0.1.
+
+    Examples
+    --------
+    >>> from gyrfalcon.cli.demo import make_arm
+    >>> X, y = make_arm(1000)
+    >>> X.shape, y.shape
+    ((1000, 10), (1000,))
+    """
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    X = random.uniform(-1, 1, size=(n, 2 * JOINTS)).astype(np.float32)
+    # a joint's direction is the sum of the turns before it
+    sideways, upwards = np.cumsum(0.5 * X[:, :JOINTS], axis=1), np.cumsum(0.5 * X[:, JOINTS:], axis=1)
+    flat = np.cos(upwards)
+    hand = np.stack([flat * np.cos(sideways), flat * np.sin(sideways), np.sin(upwards)]).sum(axis=2)
+    distance = np.linalg.norm(hand - np.array([[2.0], [1.0], [1.0]]), axis=0)
+    return X, (distance + NOISE * random.standard_normal(n)).astype(np.float32)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demo; gives the exit code."""
+    import numpy as np
+    from threadpoolctl import threadpool_limits
+
+    from .._utils.memory import parse_memory
+    from .._utils.threads import effective_n_jobs
+
+    budget = int(arguments.memory_budget) if arguments.memory_budget.isdigit() else arguments.memory_budget
+    parse_memory(budget)  # a wrong one is better found now than after the data is made
+    _check_writable(arguments.output)
+    n_threads = effective_n_jobs(arguments.n_jobs)
+    rows, centers = arguments.rows, min(arguments.n_centers, arguments.rows)
+
+    _say(f"Making {rows:,} rows of {2 * JOINTS} features: a robot arm's joint angles, and the distance of its hand ...")
+    train, validation, test = (
+        make_arm(n, seed)
+        for n, seed in zip(
+            (rows, VALIDATION_ROWS, TEST_ROWS), np.random.SeedSequence(arguments.seed).spawn(3), strict=True
+        )
+    )
+    _say(f"Learning with gyrfalcon: {centers:,} centers, {n_threads} threads ...")
+    ours = _falkon(train, validation, test, centers, arguments.seed, arguments.n_jobs, budget)
+    outcomes = [ours]
+    notes = []
+    if arguments.compare:
+        with threadpool_limits(n_threads):
+            _say(f"Test error {ours.error:.4f} after {_seconds(ours.fit_seconds)}. Now Ridge, a linear model ...")
+            outcomes.insert(0, _ridge(train, test))
+            peer_rows = _rows_that_fit(rows, centers)
+            if peer_rows < centers:
+                notes.append(f"Nystroem + Ridge left out: its features of {centers:,} rows do not fit into memory.")
+            else:
+                _say(f"Now scikit-learn's Nystroem + Ridge, {peer_rows:,} rows; this takes a while ...")
+                outcomes.insert(
+                    1, _nystroem((train[0][:peer_rows], train[1][:peer_rows]), test, centers, arguments.seed)
+                )
+                notes.append(
+                    f"Same kernel (Gaussian, length_scale={LENGTH_SCALE:g}) and penalty ({PENALTY:g}, Ridge's "
+                    f"alpha={PENALTY * peer_rows:.3g}); float32; {n_threads} threads each."
+                )
+                if peer_rows < rows:
+                    notes.append(
+                        f"Nystroem + Ridge learned from {peer_rows:,} rows: it stores a feature for each row and "
+                        f"center, and those of {rows:,} rows do not fit into memory here."
+                    )
+    picture = _draw(outcomes, ours, arguments.output)
+    if arguments.json:
+        print(json.dumps(_report(arguments, n_threads, outcomes, picture), indent=2))
+    else:
+        print(_table(outcomes))
+        print()
+        for note in [
+            f"Test error is the root mean squared error on {TEST_ROWS:,} new rows; the noise alone makes {NOISE:g}.",
+            *notes,
+        ]:
+            print(note)
+        if picture is not None:
+            print(f"The convergence is drawn in {picture}")
+    return 0
+
+
+# ---- the models -----------------------------------------------------------------------------------------------------
+
+
+def _falkon(
+    train: Any, validation: Any, test: Any, centers: int, seed: int, n_jobs: int | None, budget: Any
+) -> Outcome:
+    from .. import FalkonRegressor
+    from ..kernels import Gaussian
+
+    mean = train[1].mean(dtype="float64").astype("float32")  # there is no intercept
+    model = FalkonRegressor(
+        Gaussian(length_scale=LENGTH_SCALE),
+        n_centers=centers,
+        penalty=PENALTY,
+        max_iter=MAX_ITER,
+        memory_budget=budget,
+        n_jobs=n_jobs,
+        random_state=seed,
+        verbose=1,
+    )
+    began = time.perf_counter()
+    model.fit(train[0], train[1] - mean, X_val=validation[0], y_val=validation[1] - mean)
+    outcome = _outcome("gyrfalcon FalkonRegressor", began, train, centers, lambda X: model.predict(X) + mean, test)
+    outcome.history = model.history_
+    return outcome
+
+
+def _ridge(train: Any, test: Any) -> Outcome:
+    from sklearn.linear_model import Ridge
+
+    began = time.perf_counter()
+    model = Ridge(alpha=PENALTY * len(train[0])).fit(*train)
+    return _outcome("Ridge (linear)", began, train, None, model.predict, test)
+
+
+def _nystroem(train: Any, test: Any, centers: int, seed: int) -> Outcome:
+    from sklearn.kernel_approximation import Nystroem
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+
+    model = make_pipeline(
+        Nystroem(gamma=0.5 / LENGTH_SCALE**2, n_components=centers, random_state=seed),
+        # the features are the pipeline's own: not to copy them halves the memory, and saves time
+        Ridge(alpha=PENALTY * len(train[0]), copy_X=False),
+    )
+    began = time.perf_counter()
+    model.fit(*train)
+    return _outcome("Nystroem + Ridge", began, train, centers, model.predict, test)
+
+
+def _outcome(name: str, began: float, train: Any, centers: int | None, predict: Any, test: Any) -> Outcome:
+    import numpy as np
+
+    fitted = time.perf_counter()
+    wrong = np.square(predict(test[0]) - test[1], dtype=np.float64).mean()
+    done = time.perf_counter()
+    return Outcome(
+        name,
+        len(train[0]),
+        centers,
+        fitted - began,
+        done - fitted,
+        float(np.sqrt(wrong)),
+        float(1 - wrong / test[1].var(dtype=np.float64)),
+    )
+
+
+def _rows_that_fit(rows: int, centers: int) -> int:
+    """The rows whose Nyström features scikit-learn can hold: as kernel values and as features, at one moment."""
+    from .._utils.memory import available_memory
+
+    return min(rows, int(0.8 * available_memory() / (2 * 4 * centers)) // 1000 * 1000)
+
+
+# ---- what the user sees ---------------------------------------------------------------------------------------------
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s"
+
+
+def _table(outcomes: list[Outcome]) -> str:
+    header = ("model", "rows", "centers", "fit", "predict", "test error", "R2")
+    lines = [header] + [
+        (
+            outcome.model,
+            f"{outcome.rows:,}",
+            "-" if outcome.centers is None else f"{outcome.centers:,}",
+            _seconds(outcome.fit_seconds),
+            _seconds(outcome.predict_seconds),
+            f"{outcome.error:.4f}",
+            f"{outcome.r2:.4f}",
+        )
+        for outcome in outcomes
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]
+    return "\n".join([text[0], "-" * max(map(len, text)), *text[1:]])
+
+
+def _report(
+    arguments: argparse.Namespace, n_threads: int, outcomes: list[Outcome], picture: Path | None
+) -> dict[str, Any]:
+    return {
+        "rows": arguments.rows,
+        "n_centers": arguments.n_centers,
+        "seed": arguments.seed,
+        "threads": n_threads,
+        "length_scale": LENGTH_SCALE,
+        "penalty": PENALTY,
+        "noise": NOISE,
+        "test_rows": TEST_ROWS,
+        "picture": None if picture is None else str(picture),
+        "models": [asdict(outcome) for outcome in outcomes],
+    }
+
+
+def _check_writable(path: Path) -> None:
+    folder = path.parent
+    if path.is_dir():
+        raise IsADirectoryError(f"--output {path} is a folder: name a file in it")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"--output {path}: there is no folder {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise PermissionError(f"--output {path} cannot be written")
+
+
+def _draw(outcomes: list[Outcome], ours: Outcome, path: Path) -> Path | None:
+    """Draw the convergence, and errors against time; say how to get matplotlib where it is missing."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        _say('No picture: it needs matplotlib. Install it with "pip install matplotlib", or gyrfalcon with "[plots]".')
+        return None
+    from ..callbacks.plots import convergence_plot
+
+    figure = Figure(figsize=(10, 4), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)  # no window, whatever the user's settings
+    left, right = figure.subplots(1, 2)
+    convergence_plot(ours.history, ax=left)
+    left.set_title(f"gyrfalcon: {ours.rows:,} rows, {ours.centers:,} centers")
+    left.grid(alpha=0.25)
+
+    seconds, errors = zip(*((record["seconds"], record["validation_error"]) for record in ours.history), strict=True)
+    right.plot(seconds, errors, ".-", color="C1", label="gyrfalcon, each iteration")
+    for outcome, marker, color in zip((o for o in outcomes if o is not ours), "sD", ("C3", "C2"), strict=False):
+        label = f"{outcome.model}, {_seconds(outcome.fit_seconds)}"
+        if outcome.centers is None:  # takes next to no time: a level to be compared with
+            right.axhline(outcome.error, color=color, linestyle="--", label=label)
+        else:
+            right.plot(outcome.fit_seconds, outcome.error, marker, color=color, markersize=8, label=label)
+    right.axhline(NOISE, color="0.5", linestyle=":", label="the noise alone")
+    right.set(xlabel="seconds of training", ylabel="root mean squared error", yscale="log", title="error against time")
+    right.set_xlim(left=0)
+    right.yaxis.set_major_formatter("{x:g}")
+    right.yaxis.set_minor_formatter("{x:g}")
+    right.grid(which="both", alpha=0.25)
+    right.legend(loc="center right")
+    figure.savefig(path)
+    return path

@@ -1,0 +1,69 @@
+"""``gyrfalcon evaluate``: how good a model is on rows whose target is known."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from ._metrics import in_words, measure
+from ._shared import (
+    add_model_arguments,
+    add_talk_arguments,
+    load_model,
+    no_choice_of_features,
+    open_for,
+    print_json,
+    print_table,
+    say,
+    watched,
+)
+from .main import UsageError
+
+__all__ = ["add_arguments", "run"]
+
+EXAMPLES = """\
+examples:
+  gyrfalcon evaluate houses.gyr test_houses.csv
+  gyrfalcon evaluate spam.gyr test_mail.parquet --target spam --json
+
+Numbers are judged by RMSE (root mean squared error), MAE (mean absolute error) and R2 (share of the variance that is
+explained); labels by accuracy, AUC, and the log-loss if there are probabilities; quantiles by the pinball loss and the
+share of targets below.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``gyrfalcon evaluate``."""
+    parser.usage = "%(prog)s MODEL DATA [DATA ...] [options]"
+    parser.epilog = EXAMPLES
+    add_model_arguments(parser)
+    parser.add_argument(
+        "--target",
+        metavar="NAME",
+        action="append",
+        help="the column with what is true; by default the one that gyrfalcon fit was given",
+    )
+    parser.add_argument("--weight", metavar="NAME", help="the column with the weights of the rows")
+    parser.add_argument("--n-jobs", metavar="N", type=int, help="threads (not given: as when the model was fitted)")
+    add_talk_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Evaluate; gives the exit code."""
+    model = load_model(arguments)
+    target = arguments.target or [str(name) for name in getattr(model, "target_names_", [])]
+    if not target:
+        raise UsageError(f"{arguments.model} does not say which column its target is: name it with --target")
+    data = open_for(model, arguments, target, arguments.weight)
+    n, d = data.X.shape
+    say(f"Predicting {', '.join(target)} for {n:,} rows of {d:,} features ...", arguments)
+    began = time.perf_counter()
+    with no_choice_of_features(), watched(data.X, "Predicting", arguments) as X:
+        assert data.y is not None
+        metrics = measure(model, X, data.y, data.weight)
+    took = time.perf_counter() - began
+    if arguments.json:
+        print_json({"model": arguments.model, "target": target, "rows": n, **metrics, "seconds": took})
+    else:
+        print_table([("rows", f"{n:,}"), *in_words(metrics)])
+    return 0

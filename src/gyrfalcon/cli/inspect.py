@@ -1,0 +1,105 @@
+"""``gyrfalcon inspect``: what is in a model file. Nothing in the file is run, whoever wrote it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from .._utils.memory import format_bytes
+from ._expressions import written
+from ._shared import described, listed, load_model, plain, print_json, print_table
+
+__all__ = ["add_arguments", "run"]
+
+EXAMPLES = """\
+examples:
+  gyrfalcon inspect houses.gyr
+  gyrfalcon inspect houses.gyr --json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``gyrfalcon inspect``."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("model", metavar="MODEL", help="a file written by gyrfalcon fit, or by save in Python")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show what a model file holds; gives the exit code."""
+    model = load_model(arguments)
+    values = _values(model, arguments.model)
+    if arguments.json:
+        print_json(values)
+    else:
+        print_table(_in_words(model, values))
+    return 0
+
+
+def _values(model: Any, path: str) -> dict[str, Any]:
+    parameters = model.get_params(deep=False)
+    history = getattr(model, "history_", None) or [{}]
+    centers = getattr(model, "centers_", None)
+    return {
+        "model": path,
+        "bytes": os.path.getsize(path),
+        "gyrfalcon_version": _version(path),
+        "class": type(model).__name__,
+        "target": _list(model, "target_names_"),
+        "classes": _list(model, "classes_"),
+        "n_features": model.n_features_in_,
+        "features": _list(model, "feature_names_in_"),
+        "kernel": described(model.kernel_) if hasattr(model, "kernel_") else None,
+        "n_centers": None if centers is None else centers.shape[0],
+        "dtype": None if centers is None else centers.dtype.name,
+        "loss": described(model.loss_) if hasattr(model, "loss_") else None,
+        "penalty": getattr(model, "penalty_", parameters.get("penalty")),
+        "scaled": hasattr(model, "scale_"),
+        "n_iter": getattr(model, "n_iter_", None),
+        "residual": history[-1].get("residual"),
+        "validation_error": min((r["validation_error"] for r in history if "validation_error" in r), default=None),
+        "fit_seconds": history[-1].get("seconds"),
+        "parameters": {
+            name: described(value) if hasattr(value, "get_params") else value for name, value in parameters.items()
+        },
+    }
+
+
+def _list(model: Any, name: str) -> list[Any] | None:
+    value = getattr(model, name, None)
+    return None if value is None else list(plain(value))
+
+
+def _version(path: str) -> str:
+    """Of gyrfalcon, when it wrote the file."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        return str((file.metadata() or {}).get("gyrfalcon_version", "unknown"))[:40]
+
+
+def _in_words(model: Any, values: dict[str, Any]) -> list[tuple[str, str]]:
+    lines = [("file", f"{values['model']} ({format_bytes(values['bytes'])})"), ("model", values["class"])]
+    if values["target"] is not None:
+        lines.append(("target", listed(values["target"])))
+    if values["classes"] is not None:
+        lines.append(("labels", listed(values["classes"])))
+    names = "" if values["features"] is None else f": {listed(values['features'])}"
+    scaled = ", scaled to mean 0 and deviation 1" if values["scaled"] else ""
+    lines.append(("features", f"{values['n_features']:,}{names}{scaled}"))
+    if values["kernel"] is not None:
+        lines.append(("kernel", written(model.kernel_)))
+    if values["n_centers"] is not None:
+        lines.append(("centers", f"{values['n_centers']:,} x {values['n_features']:,} in {values['dtype']}"))
+    if values["loss"] is not None:
+        lines.append(("loss", written(model.loss_)))
+    if values["penalty"] is not None:
+        lines.append(("penalty", f"{values['penalty']:g}"))
+    if values["n_iter"] is not None:
+        residual = "" if values["residual"] is None else f", residual {values['residual']:.1e}"
+        error = "" if values["validation_error"] is None else f", validation error {values['validation_error']:.5g}"
+        lines.append(("iterations", f"{values['n_iter']}{residual}{error}"))
+    if values["gyrfalcon_version"] != "unknown":  # as where it is not installed
+        lines.append(("written by", f"gyrfalcon {values['gyrfalcon_version']}"))
+    return lines

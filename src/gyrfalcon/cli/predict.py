@@ -1,0 +1,131 @@
+"""``gyrfalcon predict``: what a model says about the rows of files."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ..sources.files import Dataset
+from ..storage.predictions import WRITERS, Stream, write_predictions
+from ._shared import (
+    add_model_arguments,
+    add_talk_arguments,
+    check_output,
+    load_model,
+    no_choice_of_features,
+    open_for,
+    print_json,
+    say,
+    seconds,
+    watched,
+)
+from .main import UsageError
+
+__all__ = ["add_arguments", "run"]
+
+EXAMPLES = """\
+examples:
+  gyrfalcon predict houses.gyr new_houses.csv
+  gyrfalcon predict houses.gyr new_houses.csv -o prices.parquet
+  gyrfalcon predict spam.gyr mail.parquet --proba | head
+"""
+
+_BLOCK = 16_384  # rows predicted at a time for standard output: a second's wait at most
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``gyrfalcon predict``."""
+    parser.usage = "%(prog)s MODEL DATA [DATA ...] [options]"
+    parser.epilog = EXAMPLES
+    add_model_arguments(parser)
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--proba",
+        dest="method",
+        action="store_const",
+        const="predict_proba",
+        help="probabilities of all labels instead of the likeliest, from a model fitted with --loss logistic",
+    )
+    kind.add_argument(
+        "--decision",
+        dest="method",
+        action="store_const",
+        const="decision_function",
+        help="the values by which a classifier decides: positive is the second label, or one for each label",
+    )
+    parser.set_defaults(method="predict")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="where to write: a name that ends in .parquet, .csv or .npy. Not given: one line a row on standard "
+        "output, after a line with the name",
+    )
+    parser.add_argument("--n-jobs", metavar="N", type=int, help="threads (not given: as when the model was fitted)")
+    add_talk_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict; gives the exit code."""
+    if arguments.json and arguments.output is None:
+        raise UsageError("--json says what was written, and needs --output")
+    if arguments.output is not None and not arguments.output.lower().endswith(tuple(WRITERS)):
+        raise UsageError(f"--output {arguments.output} must end in {', '.join(WRITERS)}: the formats of predictions")
+    model = load_model(arguments)
+    _check_method(model, arguments)
+    data = open_for(model, arguments)
+    if arguments.output is None:
+        with no_choice_of_features():
+            _print(model, data, arguments.method)
+        return 0
+    check_output(arguments.output, arguments.model, *data.files)
+    for path in arguments.data:
+        if os.path.isdir(path) and os.path.realpath(arguments.output).startswith(os.path.realpath(path) + os.sep):
+            raise UsageError(f"--output {arguments.output} is in a folder of data, and would be data itself next time")
+    n, d = data.X.shape
+    say(f"Predicting for {n:,} rows of {d:,} features ...", arguments)
+    began = time.perf_counter()
+    with no_choice_of_features(), watched(data.X, "Predicting", arguments) as X:
+        written = write_predictions(model, X, arguments.output, method=arguments.method)
+    took = time.perf_counter() - began
+    if arguments.json:
+        print_json({"output": arguments.output, "method": arguments.method, "rows": written, "seconds": took})
+    else:
+        print(f"{written:,} predictions written to {arguments.output} in {seconds(took)}")
+    return 0
+
+
+def _check_method(model: Any, arguments: argparse.Namespace) -> None:
+    if hasattr(model, arguments.method):
+        return
+    if arguments.method == "predict_proba" and hasattr(model, "classes_"):
+        raise UsageError(
+            f"--proba: {arguments.model} has no probabilities; fit it with --loss logistic, or ask for --decision"
+        )
+    option = "--proba" if arguments.method == "predict_proba" else "--decision"
+    raise UsageError(f"{option}: {arguments.model} predicts numbers and not labels")
+
+
+def _print(model: Any, data: Dataset, method: str) -> None:
+    """Predictions as CSV, as they are made."""
+    predict = getattr(model, method)
+
+    def predicted() -> Any:
+        for block in data.X.blocks(_BLOCK):
+            with warnings.catch_warnings():  # the columns were chosen by name; a block is an array and has none
+                warnings.filterwarnings("ignore", message="X does not have valid feature names")
+                values = np.asarray(predict(block))
+            yield values
+
+    stream = Stream(predicted(), data.n_rows, method, getattr(model, "classes_", None))
+    lines = csv.writer(sys.stdout, lineterminator="\n")
+    lines.writerow(stream.names)
+    for values in stream:
+        lines.writerows(values.reshape(len(values), -1).astype(str).tolist())

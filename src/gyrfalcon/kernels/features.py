@@ -1,0 +1,166 @@
+"""FeatureMap: what a kernel gives when it is asked for random features, F = scale * activation(X W' + offset).
+
+A layer of random units whose inner products are the kernel on average: E F(x).F(z) = k(x, z). Apart from the kernels,
+which draw them, and from what is done with them, so that both can build on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.base import BaseEstimator
+
+from .._utils.registry import register
+
+__all__ = ["FeatureMap", "directions"]
+
+Array = NDArray[Any]
+
+
+def _identity(F: Array) -> Array:
+    return F
+
+
+# each works in place
+_ACTIVATIONS: dict[str, Callable[[Array], Any]] = {
+    "cos": lambda F: np.cos(F, out=F),
+    "relu": lambda F: np.maximum(F, 0, out=F),
+    "step": lambda F: np.greater(F, 0, out=F),
+    "identity": _identity,
+}
+
+
+@register
+class FeatureMap(BaseEstimator):  # type: ignore[misc]
+    """Random features of a kernel: scale * activation(X W' + offset), one column for each row of W.
+
+    It is a function of rows and weights as a kernel is one of rows and centers, so that ``KernelOperator(features,
+    rows, features.weights)`` is the matrix F with all its products.
+
+    Parameters
+    ----------
+    weights : array of shape (M, d)
+        W.
+    offset : array of shape (M,)
+        Added before the activation.
+    scale : array of shape (M,)
+        Multiplied after it.
+    activations : sequence of (name, count)
+        "cos", "relu", "step" or "identity", for so many columns each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> features = Gaussian(1.0).random_features(20_000, 2, np.random.RandomState(0))
+    >>> x, z = np.array([[0.0, 0.0]]), np.array([[1.0, 0.0]])
+    >>> bool(abs(features(x) @ features(z).T - np.exp(-0.5)) < 0.02)
+    True
+    """
+
+    def __init__(self, weights: Array, offset: Array, scale: Array, activations: Sequence[Sequence[Any]]) -> None:
+        self.weights = weights
+        self.offset = offset
+        self.scale = scale
+        self.activations = activations
+
+    @classmethod
+    def layer(cls, activation: str, weights: Array, offset: ArrayLike, scale: float) -> FeatureMap:
+        """Columns of one activation and one scale."""
+        M = len(weights)
+        return cls(weights, np.broadcast_to(offset, M).astype(np.float64), np.full(M, scale), ((activation, M),))
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        names = "+".join(f"{count} {name}" for name, count in self.activations)
+        return f"FeatureMap({names} of {self.weights.shape[1]} features)"
+
+    def __add__(self, other: FeatureMap) -> FeatureMap:
+        """The columns of both: features of the sum of their kernels."""
+        return FeatureMap(
+            np.vstack([self.weights, other.weights]),
+            np.concatenate([self.offset, other.offset]),
+            np.concatenate([self.scale, other.scale]),
+            (*self.activations, *other.activations),
+        )
+
+    def times(self, factor: float) -> FeatureMap:
+        """Every column multiplied by a number: features of the kernel times its square."""
+        return FeatureMap(self.weights, self.offset, factor * self.scale, self.activations)
+
+    def __call__(self, X: Array, weights: Array | None = None) -> Array:
+        """F for the rows of `X`, in their precision; all of it at once, so for a block of rows at a time.
+
+        `weights` may be W already converted to that precision.
+        """
+        W = self.weights.astype(X.dtype, copy=False) if weights is None else weights
+        with np.errstate(over="ignore", invalid="ignore"):  # whoever asked checks what came out
+            F: Array = X @ W.T
+            F += self.offset.astype(F.dtype, copy=False)
+            start = 0
+            for name, count in self.activations:
+                _ACTIVATIONS[name](F[:, start : start + count])
+                start += count
+            F *= self.scale.astype(F.dtype, copy=False)
+        return F
+
+    def astype(self, dtype: DTypeLike) -> FeatureMap:
+        """The same in another precision."""
+        weights, offset, scale = (part.astype(dtype, copy=False) for part in (self.weights, self.offset, self.scale))
+        return FeatureMap(weights, offset, scale, self.activations)
+
+    def check(self, n_features: int) -> None:
+        """Raise a ValueError if the parts do not fit together, as in a file that was tampered with."""
+        M = len(self.offset)
+        dtypes = {part.dtype for part in (self.weights, self.offset, self.scale)}
+        if len(dtypes) > 1 or not dtypes <= {np.dtype(np.float32), np.dtype(np.float64)}:
+            raise ValueError(f"the parts of a FeatureMap must be all float32 or all float64, not {dtypes}")
+        if self.weights.shape != (M, n_features) or self.offset.shape != (M,) or self.scale.shape != (M,) or M == 0:
+            raise ValueError(
+                f"a FeatureMap of {n_features} features cannot have weights of shape {self.weights.shape}, offset of "
+                f"{self.offset.shape} and scale of {self.scale.shape}"
+            )
+        if not all(np.isfinite(part).all() for part in (self.weights, self.offset, self.scale)):
+            raise ValueError("a FeatureMap must be finite")
+        names = [name for name, _ in self.activations]
+        counts = [count for _, count in self.activations]
+        if not all(name in _ACTIVATIONS for name in names):
+            raise ValueError(f"activations {names} are not known: use {', '.join(_ACTIVATIONS)}")
+        if not all(type(count) is int and count > 0 for count in counts) or sum(counts) != M:
+            raise ValueError(f"activations of {counts} columns are not {M} columns")
+
+
+def directions(n: int, d: int, random_state: np.random.RandomState, orthogonal: bool) -> Array:
+    """`n` random directions in d dimensions, each uniform on the unit sphere.
+
+    Parameters
+    ----------
+    n, d : int
+    random_state : RandomState
+    orthogonal : bool
+        Orthogonal to each other in groups of d (Yu et al., "Orthogonal Random Features", 2016): each still uniform,
+        but together they cover the sphere more evenly, and averages over them vary less.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels.features import directions
+    >>> U = directions(4, 2, np.random.RandomState(0), orthogonal=True)
+    >>> (U[:2] @ U[:2].T).round(12) + 0.0
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    if not orthogonal:
+        G = random_state.standard_normal((n, d))
+        return G / np.linalg.norm(G, axis=1, keepdims=True)
+    groups = []
+    for start in range(0, n, d):
+        Q, R = np.linalg.qr(random_state.standard_normal((d, min(d, n - start))))
+        # without these signs some half-spaces would be preferred: that of the first axis, where LAPACK starts
+        groups.append((Q * np.where(np.diag(R) < 0, -1.0, 1.0)).T)
+    return np.concatenate(groups)

@@ -1,0 +1,164 @@
+"""KRILL's preconditioner: A from a sketch of the rows instead of the centers, at the price of one pass.
+
+The method is that of arXiv 2304.12465 (Díaz, Epperly, Frangella, Tropp and Webber, "Robust, randomized preconditioning
+for kernel ridge regression"). FALKON's ``(n/M) K_MM D^2 K_MM`` stands for K'K only if the centers were drawn with known
+probabilities. KRILL estimates K'K from K itself: with a sparse sign matrix Phi of some 2 M rows, eight entries
++-1/sqrt(8) in each column,
+
+    H = (Phi W^(1/2) K)'(Phi W^(1/2) K) + lambda n K_MM,     B B' = H^-1,
+
+whatever the centers are. The paper takes B = chol(H)^-1. H has the squared condition number of the kernel, so that a
+Cholesky factor of it in working precision says nothing about its small directions. Here Phi K is first brought into
+coordinates in which K_MM is the identity, and what is factored is
+
+    A'A = R'(Phi K)'(Phi K)R / n + lambda I,     B = R A^-1 / sqrt(n),     R'K_MM R = I,
+
+the same B but for a rotation, which CG does not see.
+
+Measured (n = 20,000, M = 500, Gaussian and Laplacian kernels, lambda = 1e-5 to 1e-9): the condition number stays below
+35 for uniform centers, k-means, a grid, a box around the rows and the most extreme rows, where FALKON's is 60 to 220,
+60 to 90, and thousands in the last three. Sketch and factors take as long as some 10 passes while M is some hundreds,
+more when M is thousands and n not much larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_matrix
+
+from .._utils.linalg import add_square, solve_upper_transposed
+from ..operators.dense import KernelOperator
+from .two_factors import TwoFactors, checked_penalty
+
+# Entries of a column of Phi, as the paper found to be enough.
+_ENTRIES = 8
+_CHUNK = 1024
+
+
+class Krill(TwoFactors):
+    """KRILL's sketched preconditioner, for any centers.
+
+    Parameters
+    ----------
+    operator : KernelOperator
+        K, of shape (n, M); the sketch is one pass over its rows.
+    gram : ndarray of shape (M, M), Fortran order, float32 or float64
+        K_MM. Overwritten: afterwards its memory holds T in the upper triangle and A' in the lower one.
+    penalty : float
+        lambda, at least 0.
+    weight : ndarray of shape (n,), optional
+        Sample weights, the diagonal of W.
+    jitter : "auto" or float
+        What to add to the diagonal of K_MM before it is factored (an absolute number).
+    oversampling : float
+        Rows of Phi, as a multiple of M.
+    random_state : int, RandomState, Generator or None
+        Of Phi.
+    n_jobs : int or None
+        Threads; None is every core. The factors have the same bits for any number.
+
+    Attributes
+    ----------
+    ridge : float
+        What stands for lambda in A'A: the penalty, or the least that rounding allows.
+    rank, method, selected, jitter, correction, least_penalty, dtype
+        As in `Whitening`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Krill
+    >>> from gyrfalcon.solvers import conjugate_gradient
+    >>> X = np.random.default_rng(0).standard_normal((2000, 2))
+    >>> K = KernelOperator("gaussian", X, np.linspace(-1, 1, 60).reshape(30, 2))
+    >>> krill = Krill(K, K.centers_gram(), 1e-4, random_state=0)
+    >>> *_, last = conjugate_gradient(K, np.sin(X[:, 0]), krill, 1e-4, max_iter=30, tol=1e-6)
+    >>> last.converged
+    True
+    """
+
+    def __init__(
+        self,
+        operator: KernelOperator,
+        gram: NDArray[Any],
+        penalty: float,
+        *,
+        weight: NDArray[Any] | None = None,
+        jitter: float | Literal["auto"] = "auto",
+        oversampling: float = 2.0,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        n, M = operator.shape
+        if gram.shape != (M, M):
+            raise ValueError(f"gram has shape {gram.shape}, but the operator has {M} centers")
+        if not (np.isfinite(oversampling) and oversampling >= 1):
+            raise ValueError(f"oversampling={oversampling!r} must be a finite number, at least 1")
+        self.penalty = checked_penalty(penalty)
+        super().__init__(gram, n, jitter=jitter, tile_dtype=operator.dtype, n_jobs=n_jobs)
+        self.ridge = max(self.penalty, self.least_penalty)
+        self._sketch = self._whitened(self._sketched(operator, int(np.ceil(oversampling * M)), weight, random_state))
+        self._factor_A()
+        del self._sketch
+
+    def _sketched(
+        self, operator: KernelOperator, size: int, weight: NDArray[Any] | None, random_state: Any
+    ) -> NDArray[Any]:
+        """Return Phi W^(1/2) K, of shape (size, M)."""
+        rng = np.random.default_rng(_seed(random_state))
+        n_entries = min(_ENTRIES, size)
+        # The e-th entry of each column falls into the e-th of equal parts of the rows, so that no two coincide.
+        edges = np.arange(n_entries + 1) * size // n_entries
+        S = np.zeros((size, self.M), dtype=self.dtype)
+        for at, K in _at_least(self.M // 2, operator.blocks()):
+            rows = rng.integers(edges[:-1, None], edges[1:, None], size=(n_entries, len(K)))
+            entries = rng.choice([-1.0, 1.0], size=(n_entries, len(K))) / np.sqrt(n_entries)
+            if weight is not None:
+                entries *= np.sqrt(weight[at])
+            entries = entries.astype(K.dtype)
+            for e in range(n_entries):
+                part = slice(edges[e], edges[e + 1])
+                Phi = csc_matrix(
+                    (entries[e], rows[e] - part.start, np.arange(len(K) + 1)), shape=(part.stop - part.start, len(K))
+                )
+                S[part] += Phi.tocsr() @ K
+        return S
+
+    def _whitened(self, S: NDArray[Any]) -> NDArray[Any]:
+        """Return S R / sqrt(n) in the memory of S, of shape (size, rank)."""
+        for i in range(0, len(S), _CHUNK):
+            S[i : i + _CHUNK, : self.rank] = self.restrict(S[i : i + _CHUNK].T).T
+        whitened = S[:, : self.rank]
+        solve_upper_transposed(self._T1, whitened.T, n_threads=self._n_threads)
+        return whitened
+
+    def _fill_A(self) -> None:
+        T1 = self._T1
+        for j in range(self.rank):
+            T1[j:, j] = 0.0
+        for i in range(0, len(self._sketch), _CHUNK):
+            add_square(T1, self._sketch[i : i + _CHUNK], n_threads=self._n_threads)
+
+
+def _at_least(size: int, blocks: Iterator[tuple[slice, NDArray[Any]]]) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Join blocks to some of at least ``size`` rows and the rest: each costs an addition to all of S."""
+    waiting: list[NDArray[Any]] = []
+    start = rows = 0
+    for at, K in blocks:
+        waiting.append(K)
+        rows += len(K)
+        if rows >= size:
+            yield slice(start, at.stop), waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+            waiting, start, rows = [], at.stop, 0
+    if waiting:
+        yield slice(start, start + rows), np.concatenate(waiting)
+
+
+def _seed(random_state: Any) -> Any:
+    """Return what NumPy's generators can be seeded with; a legacy RandomState gives one number."""
+    return random_state.randint(2**31 - 1) if isinstance(random_state, np.random.RandomState) else random_state

@@ -1,0 +1,270 @@
+"""Coordinates in which the centers' functions are orthonormal, by one factorisation of K_MM in place.
+
+Definition 3 in appendix A of "FALKON: An Optimal Large Scale Kernel Method":
+
+    D K_MM D + jitter I = T'T,     B = D T^-1 / sqrt(n),     so that n B'K_MM B = I.
+
+When most centers are linear combinations of others in feature space (a linear kernel of few features, many duplicates),
+a pivoted Cholesky factorisation picks r independent ones, S, and
+
+    T = [T1 T2] of shape (r, M),     D_S K_SM D = T1'T,     B = D_S T1^-1 / sqrt(n) on S and zero elsewhere.
+
+S spans the functions of all M centers, and neither eigenvectors nor a second buffer are needed. The selection of S
+plays the part of Q in Definition 3. R = sqrt(n) B is what the NYTRO paper calls R, with R R' = K_MM^+ on the span of S.
+
+What was chosen by measurement (data and sizes in `gyrfalcon.preconditioners.falkon`):
+
+- *jitter*. What makes CG fast is FALKON's ridge, so the jitter only has to cover the rounding of the factorisation (in
+  practice a few eps sqrt(M)) and of the kernel's tiles. A larger one slows down all directions below it.
+- *correction*. A jitter left in the problem penalises |alpha|^2 (test error 0.386 instead of 0.360 at jitter 1e-5 M).
+  The solver can take it out at no cost, but where K_MM is singular to working precision only rounding noise would be
+  left of the penalty, and CG diverges. So it takes out as much as leaves at least half of the penalty that T implies.
+  For the same reason a lambda below eps/8 counts as eps/8: with 0, float32 tiles and a smooth kernel CG diverged.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
+
+from .._utils.linalg import cholesky
+from .._utils.ranges import check_kernel_scale
+from .._utils.threads import effective_n_jobs, single_threaded_blas
+from ._triangles import check_gram, column, copy_to_upper, eps, first_rows, growing, set_diagonal
+from .coordinates import Halfway, Vectors
+
+_SMALL = 10**8  # multiplications: some milliseconds of one thread
+
+
+class Whitening:
+    """The factor T of the general FALKON preconditioner, and products with B = D Q T^-1 / sqrt(n), B' and B^-1.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (M, M), Fortran order, float32 or float64
+        K_MM. Overwritten: afterwards its memory holds T in the upper triangle.
+    n : int
+        Number of rows of the problem.
+    D : ndarray of shape (M,), optional
+        Sampling weights of the centers (Definition 2), all positive; 1 for uniform centers.
+    jitter : "auto" or float
+        What to add to the diagonal of ``D K_MM D`` before it is factored (an absolute number).
+    tile_dtype : dtype, optional
+        Precision of the products with K that B will be used with, if it is not that of ``gram``.
+    n_jobs : int or None
+        Threads; None is every core. The factors have the same bits for any number.
+
+    Attributes
+    ----------
+    rank : int
+        Number of columns of B: M, or the number of independent centers.
+    method : {"cholesky", "pivoted_cholesky"}
+        How ``D K_MM D`` was factored.
+    selected : ndarray of shape (rank,)
+        The centers whose coefficients B can reach: all of them, or the independent ones.
+    jitter : float
+        The number that was added to the diagonal.
+    correction : float
+        How much of the jitter the solver is to take out of the penalty again.
+    least_penalty : float
+        The smallest lambda that means something at the precision of the tiles.
+    dtype : dtype
+        Of the factors. Vectors are float64 on both sides.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> K_MM = np.asfortranarray([[2.0, 1.0], [1.0, 2.0]])
+    >>> B = Whitening(K_MM.copy(order="F"), n=10).apply(np.eye(2))
+    >>> np.allclose(10 * B.T @ K_MM @ B, np.eye(2))
+    True
+    """
+
+    def __init__(
+        self,
+        gram: NDArray[Any],
+        n: int,
+        *,
+        D: NDArray[Any] | None = None,
+        jitter: float | Literal["auto"] = "auto",
+        tile_dtype: DTypeLike | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        check_gram(gram)
+        self.M: int = gram.shape[0]
+        self.n = n
+        if self.n < 1:
+            raise ValueError(f"n={n} must be at least 1")
+        self.dtype: np.dtype[Any] = gram.dtype
+        self._n_threads = effective_n_jobs(n_jobs)
+        self._pstrf = get_lapack_funcs("pstrf", dtype=gram.dtype)
+        self._trsm, self._trsv, self._trmm, self._trmv = get_blas_funcs(
+            ("trsm", "trsv", "trmm", "trmv"), dtype=gram.dtype
+        )
+        diagonal = np.maximum(gram.diagonal(), 0).astype(np.float64)
+        check_kernel_scale(float(diagonal.mean()), gram.dtype if tile_dtype is None else tile_dtype)
+        self.D = None if D is None else np.asarray(D, dtype=np.float64)
+        if self.D is not None:
+            if self.D.shape != (self.M,) or not (np.isfinite(self.D).all() and (self.D > 0).all()):
+                raise ValueError(f"D must hold {self.M} positive finite numbers, one a center")
+            d = self.D.astype(gram.dtype)
+            gram *= d[:, None]
+            gram *= d[None, :]
+
+        diagonal = gram.diagonal().astype(np.float64)
+        scale = float(np.maximum(diagonal, 0).mean())
+        tile_eps = eps(gram.dtype if tile_dtype is None else tile_dtype)
+        rounding = 4 * max(4 * eps(gram.dtype), tile_eps) * scale * float(np.sqrt(self.M))
+        self.jitter = rounding if jitter == "auto" else float(jitter)
+        if not (np.isfinite(self.jitter) and self.jitter >= 0):
+            raise ValueError(f"jitter={jitter!r} must be 'auto' or a finite number, at least 0")
+        self.least_penalty = scale * tile_eps / 8
+        self._factor_T(gram, diagonal, rounding)
+        self.correction = self._safe_correction()
+
+    def _factor_T(self, gram: NDArray[Any], diagonal: Vectors, rounding: float) -> None:
+        """Factor ``gram = D K_MM D`` plus jitter, or a selection of its rows if most centers depend on others."""
+        self.method: Literal["cholesky", "pivoted_cholesky"] = "cholesky"
+        self.rank, self._T = self.M, gram
+        self._order: NDArray[np.intp] = np.arange(self.M)
+        largest = float(diagonal.max())
+        if largest > 0:
+            # Only a kernel that is not positive needs more than the first attempt or two. Its jitter then outweighs
+            # its negative eigenvalues, and is a multiple of a rounding error that is no longer 0.
+            while not self._cholesky(gram, diagonal):
+                self.jitter = growing(self.jitter, rounding, self.dtype)
+            variances = np.square(gram.diagonal(), dtype=np.float64)
+            # A duplicate keeps twice the jitter when its like is eliminated: its own and the other's.
+            low_rank = self.jitter <= 100 * rounding and np.median(variances) <= 3 * self.jitter
+        elif gram.min() < 0 or gram.max() > 0:
+            raise ValueError(
+                f"the kernel is not positive: k(z, z) is {largest:g} or less at every center z; "
+                "choose a positive semidefinite kernel"
+            )
+        else:
+            variances, low_rank = np.zeros(self.M), True
+
+        # The variance of a center in the middle, given those before it: A's ridge is read off it.
+        self._variance = float(variances[2 * self.M // 5 : 3 * self.M // 5 + 1].mean()) - self.jitter
+        if low_rank:
+            copy_to_upper(gram)
+            set_diagonal(gram, diagonal)
+            tolerance = max(self.jitter, 4 * eps(self.dtype) * largest * float(np.sqrt(self.M)))
+            with single_threaded_blas():
+                _, pivots, rank, _ = self._pstrf(gram, tol=tolerance, lower=False, overwrite_a=True)
+            self.method, self.jitter = "pivoted_cholesky", 0.0
+            self.rank = int(rank) if largest > 0 else 0
+            self._order = pivots.astype(np.intp) - 1
+            self._T = first_rows(gram, self.rank)
+        self._t = self._T1.diagonal().copy()
+
+    def _cholesky(self, gram: NDArray[Any], diagonal: Vectors) -> bool:
+        """Put T into the upper triangle; if that fails, put the matrix back and return False."""
+        set_diagonal(gram, diagonal + self.jitter)
+        # the lower triangle still has the matrix
+        done = cholesky(gram, lower=False, n_threads=self._n_threads)
+        if not done or np.square(gram.diagonal(), dtype=np.float64).min() <= eps(self.dtype) * float(diagonal.max()):
+            copy_to_upper(gram)
+            return False
+        return True
+
+    def _safe_correction(self) -> float:
+        """Return the largest c up to the jitter with c T^-T T^-1 <= I/2, by inverse iteration with T'T."""
+        if self.rank == 0 or self.jitter == 0:
+            return 0.0
+        x = np.random.default_rng(0).standard_normal(self.rank)
+        smallest = np.inf
+        for _ in range(6):
+            x = self.solve_T(self.solve_Tt(x / np.linalg.norm(x)))
+            smallest = 1 / float(np.linalg.norm(x))
+        return min(self.jitter, smallest / 2)
+
+    @property
+    def _T1(self) -> NDArray[Any]:
+        """The square part of T."""
+        return self._T[:, : self.rank]
+
+    @property
+    def selected(self) -> NDArray[np.intp]:
+        """The centers whose coefficients B can reach."""
+        return self._order[: self.rank]
+
+    def forward(self, beta: NDArray[Any]) -> tuple[Vectors, Halfway]:
+        """Return alpha = B beta, and what `backward` uses again: beta and T^-1 beta."""
+        beta = np.asarray(beta, dtype=np.float64)
+        u = self.solve_T(beta)
+        return self.lift(u), (beta, u)
+
+    def backward(self, s: NDArray[Any], halfway: Halfway, penalty: float) -> Vectors:
+        """Return ``B's + penalty n B'K_MM B beta``.
+
+        The second term is penalty (I - jitter T^-T T^-1) beta, by T'T = D K_MM D + jitter I: no product with K_MM, and
+        no trace of the jitter in the problem that is solved (but for what cannot safely be taken out).
+        """
+        beta, u = halfway
+        return self.solve_Tt(self.restrict(s) - penalty * self.correction * u) + penalty * beta
+
+    def apply(self, beta: NDArray[Any]) -> Vectors:
+        """Return B beta, of shape (M,) or (M, k)."""
+        return self.forward(beta)[0]
+
+    def apply_transpose(self, s: NDArray[Any]) -> Vectors:
+        """Return B' s, of shape (rank,) or (rank, k)."""
+        return self.solve_Tt(self.restrict(s))
+
+    def invert(self, alpha: NDArray[Any]) -> Vectors:
+        """Return the beta for which B beta is the same function as alpha, and is alpha itself when the rank is M."""
+        y = np.asarray(alpha, dtype=np.float64) * np.sqrt(self.n)
+        if self.D is not None:
+            y = y / column(self.D, y)
+        y = y[self._order].astype(self.dtype, order="F")
+        a = self._triangular(y[: self.rank], multiply=True)
+        if self.rank < self.M:
+            a = a + self._T[:, self.rank :] @ y[self.rank :]
+        return a
+
+    def lift(self, u: NDArray[Any]) -> Vectors:
+        """Return D Q u / sqrt(n): coordinates of T become coefficients of the centers."""
+        u = np.asarray(u, dtype=np.float64)
+        v = np.zeros((self.M, *u.shape[1:]))
+        v[self.selected] = u / np.sqrt(self.n)
+        return v if self.D is None else v * column(self.D, v)
+
+    def restrict(self, s: NDArray[Any]) -> Vectors:
+        """Return Q' D s / sqrt(n), the transpose of `lift`."""
+        s = np.asarray(s, dtype=np.float64) / np.sqrt(self.n)
+        s = s if self.D is None else s * column(self.D, s)
+        return s[self.selected]
+
+    def solve_T(self, x: NDArray[Any]) -> Vectors:
+        """Return T^-1 x (T1^-1 x when the rank is below M)."""
+        return self._triangular(x)
+
+    def solve_Tt(self, x: NDArray[Any]) -> Vectors:
+        """Return T^-T x."""
+        return self._triangular(x, transposed=True)
+
+    def _triangular(
+        self, x: NDArray[Any], *, lower: bool = False, transposed: bool = False, multiply: bool = False
+    ) -> Vectors:
+        """Solve with, or multiply by, one triangle of the buffer: T above, or what a subclass puts below, with 1 on
+        the diagonal.
+        """
+        x = np.array(x, dtype=self.dtype, order="F")
+        if x.size == 0:
+            return x.astype(np.float64)
+        # BLAS's threads keep a core busy for a while after their work is done, which here is a pass over the rows.
+        with single_threaded_blas() if self.rank * x.size < _SMALL else nullcontext():
+            if x.ndim == 1 or x.shape[1] == 1:
+                # The matrix routines are several times slower than these on a single vector.
+                routine = self._trmv if multiply else self._trsv
+                out = routine(self._T1, x.ravel(), lower=lower, trans=transposed, diag=lower, overwrite_x=True)
+            else:
+                routine = self._trmm if multiply else self._trsm
+                out = routine(1.0, self._T1, x, lower=lower, trans_a=transposed, diag=lower, overwrite_b=True)
+        return np.asarray(out, dtype=np.float64).reshape(x.shape)

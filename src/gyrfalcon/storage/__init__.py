@@ -1,0 +1,7 @@
+"""What outlives a process: model files, checkpoints of fits, predictions in files."""
+
+from .._utils.registry import register
+from .models import ModelFileError, SaveMixin, load, save
+from .predictions import write_predictions
+
+__all__ = ["ModelFileError", "SaveMixin", "load", "register", "save", "write_predictions"]

@@ -1,0 +1,254 @@
+"""Fitted estimators on disk, as data only: one safetensors file that holds the arrays, and JSON in its header.
+
+Loading such a file runs no code that the file chose. It can only name classes that were passed to `register`, give them
+constructor parameters they already have, and set attributes made of numbers, strings, arrays and containers of these.
+Everything read is checked, and whatever is wrong with a file is reported as one exception, `ModelFileError`.
+
+The header's metadata holds ``format``, ``format_version``, ``gyrfalcon_version``, ``model`` (the JSON below) and
+``sha256``, a digest of the model and of every array, so that a damaged file is refused instead of predicting nonsense::
+
+    {"class": "FalkonRegressor", "params": {...}, "attributes": {...}}
+
+How values are written in that JSON, and what is believed when they are read, is in `gyrfalcon.storage.values`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.atomic import replacing
+from .._utils.registry import is_registered_estimator
+from .values import (
+    TENSOR_DTYPES,
+    Array,
+    Decoder,
+    Encoder,
+    ModelFileError,
+    package_version,
+)
+
+__all__ = ["ModelFileError", "SaveMixin", "load", "save"]
+
+FORMAT = "gyrfalcon-model"
+FORMAT_VERSION = 1
+# A header may be 100 MB by the safetensors rules, but small JSON makes Python objects twenty times its size.
+_MAX_JSON = 32 * 2**20
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file: what its header calls it, the newest version known here, and under which name its JSON is."""
+
+    name: str
+    version: int
+    key: str
+
+
+_MODEL = Format(FORMAT, FORMAT_VERSION, "model")
+
+
+class SaveMixin:
+    """Gives an estimator ``save(path)``."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to a file that `gyrfalcon.load` reads back.
+
+        The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
+        temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks``,
+        ``checkpoint`` and the state of a random generator given as ``random_state`` are not kept.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to write.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            If the estimator is not fitted.
+        TypeError
+            If a parameter or an attribute is not data, such as a kernel given as a function; pickle can keep those.
+        OSError
+            If the file cannot be written.
+        """
+        save(self, path)
+
+
+def save(estimator: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator to a file; the same as ``estimator.save(path)``.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A fitted instance of a registered class.
+    path : str or path-like
+        Where to write. An existing file is replaced whole or, on failure, left as it was.
+
+    See Also
+    --------
+    SaveMixin.save : The method, with what it raises.
+    load : Read the file back.
+    """
+    cls = type(estimator)
+    if not is_registered_estimator(cls):
+        raise TypeError(
+            f"cannot save {reprlib.repr(estimator)}: {cls.__module__}.{cls.__qualname__} is not a registered estimator "
+            "(for a class of your own, decorate it with gyrfalcon.storage.models.register)"
+        )
+    check_is_fitted(estimator)
+    encoder = Encoder(cls.__name__)
+    model = json.dumps(encoder.estimator(estimator, ""), allow_nan=False, separators=(",", ":"))
+    if len(model) > _MAX_JSON:
+        raise ValueError(
+            f"{cls.__name__} holds {len(model)} bytes of strings and numbers outside arrays, more than the "
+            f"{_MAX_JSON} a model file may hold; pickle can keep it"
+        )
+    write_file(os.fspath(path), _MODEL, model, encoder.tensors)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read an estimator that was written by ``save``.
+
+    No code from the file is run, whoever wrote it: the file holds numbers, strings and the names of known classes.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file to read.
+
+    Returns
+    -------
+    estimator
+        As it was when saved, ready to predict.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is missing, damaged, not a Gyrfalcon model, or written by a newer version.
+    """
+    source = os.fspath(path)
+    try:
+        return _read(source)
+    except ModelFileError as error:
+        raise ModelFileError(f"cannot load {source!r}: {error}") from error.__cause__
+
+
+def _digest(model: str, tensors: Mapping[str, Array]) -> str:
+    """SHA-256 over everything that makes the model: against damage, not against forgery."""
+    digest = hashlib.sha256(model.encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
+        little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        digest.update(little_endian.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def write_file(path: str, kind: Format, text: str, tensors: dict[str, Array]) -> None:
+    """Write JSON and arrays to a file of some kind, in place of the one that is there."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    metadata = {
+        "format": kind.name,
+        "format_version": str(kind.version),
+        "gyrfalcon_version": package_version(),
+        kind.key: text,
+        "sha256": _digest(text, tensors),
+    }
+    with replacing(path) as partial:
+        try:
+            save_file(tensors, partial, metadata=metadata)
+        except SafetensorError as error:
+            reason = str(error)
+            number = re.search(r"os error (\d+)", reason)
+            if number:
+                raise OSError(int(number[1]), f"cannot save the {kind.key}: {reason}", path) from error
+            raise OSError(f"cannot save the {kind.key} to {path!r}: {reason}") from error
+
+
+def _read(path: str) -> Any:
+    node, tensors = read_file(path, _MODEL)
+    decoder = Decoder(tensors)
+    estimator = decoder.estimator(node)
+    if decoder.unused:
+        raise ModelFileError(f"it holds an array that belongs to nothing: {reprlib.repr(min(decoder.unused))}")
+    return estimator
+
+
+def read_file(path: str, kind: Format) -> tuple[Any, dict[str, Array]]:
+    """Read JSON and arrays back from a file of that kind, if it is one and is whole."""
+    from safetensors import SafetensorError, safe_open
+
+    if not os.path.exists(path):
+        raise ModelFileError("there is no such file")
+    if not os.path.isfile(path):
+        raise ModelFileError("it is not a regular file")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            text, sha256 = _header(file.metadata(), kind)
+            tensors = {name: _tensor(file, name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+    except SafetensorError as error:
+        raise ModelFileError(f"it is not a safetensors file, or is damaged ({error})") from error
+    except OSError as error:
+        raise ModelFileError(f"it cannot be read ({error})") from error
+    if _digest(text, tensors) != sha256:
+        raise ModelFileError("it is damaged: its contents do not match its checksum")
+    try:
+        return json.loads(text, parse_constant=_no_constant), tensors
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"its {kind.key} description is not valid JSON ({error})") from error
+
+
+def _header(metadata: Any, kind: Format) -> tuple[str, str]:
+    """The JSON and the digest, from a file known to be ours and not too new."""
+    if not isinstance(metadata, dict) or metadata.get("format") != kind.name:
+        raise ModelFileError("it is a safetensors file, but not one written by gyrfalcon")
+    number = metadata.get("format_version", "")
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", number):
+        raise ModelFileError(f"its format version {reprlib.repr(number)} is not a number")
+    if int(number) > kind.version:
+        version = reprlib.repr(metadata.get("gyrfalcon_version", "unknown"))
+        raise ModelFileError(
+            f"it has format version {number}, written by gyrfalcon {version}; this is gyrfalcon {package_version()}, "
+            f"which reads up to {kind.version}: upgrade gyrfalcon"
+        )
+    text, sha256 = metadata.get(kind.key), metadata.get("sha256")
+    if text is None or sha256 is None:
+        raise ModelFileError(f"its header lacks the {kind.key} or the checksum")
+    if len(text) > _MAX_JSON:
+        raise ModelFileError(
+            f"its {kind.key} description has {len(text)} characters, more than the {_MAX_JSON} allowed"
+        )
+    return text, sha256
+
+
+def _tensor(file: Any, name: str) -> Array:
+    view = file.get_slice(name)
+    expected = TENSOR_DTYPES.get(view.get_dtype())
+    if expected is None:
+        raise ModelFileError(f"the array {reprlib.repr(name)} has dtype {view.get_dtype()}, which no model has")
+    try:
+        array: Array = file.get_tensor(name)
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(f"the array {reprlib.repr(name)} cannot be read: {error}") from error
+    if array.dtype != expected or list(array.shape) != list(view.get_shape()):
+        raise ModelFileError(f"the array {reprlib.repr(name)} is not what the header says")
+    # A boolean that is neither 0 nor 1 makes NumPy contradict itself.
+    if array.dtype == np.bool_ and array.size and array.reshape(-1).view(np.uint8).max() > 1:
+        raise ModelFileError(f"the array {reprlib.repr(name)} holds booleans that are neither true nor false")
+    return array
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,375 @@
+"""What a model file may say: estimators and kernels as JSON values and named arrays, and back.
+
+Apart from the file itself (`gyrfalcon.storage.models`) so that what may be written, and what is believed when read, is
+in one place. `Encoder` and `Decoder` mirror each other. Values that JSON lacks are objects with one tag:
+``{"__tensor__": name}``, ``{"__kernel__": class, "params": {...}}``, ``{"__tuple__": [...]}``, ``{"__float__": "inf"}``
+and so on.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import math
+import reprlib
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.registry import is_estimator, registered
+
+Array = npt.NDArray[Any]
+
+# The safetensors name of every dtype a model may hold. Others (bfloat16, 8-bit floats, complex) NumPy cannot hold or no
+# estimator makes, so a file with them is not one of ours.
+TENSOR_DTYPES: dict[str, type[np.generic]] = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+_SCALAR_TYPES: dict[str, type[np.generic]] = {np.dtype(t).name: t for t in TENSOR_DTYPES.values()}
+_TYPES: dict[str, type] = {**_SCALAR_TYPES, "float": float}
+
+_MAX_DEPTH = 50
+# Of a sum or a product of kernels, which is a binary tree: far more than Python's own recursion over it can take.
+_MAX_PARTS = 1000
+# Fixed-width strings take length x longest, so a short list with one long entry could ask for any amount of memory.
+_MAX_STRINGS = 256 * 2**20
+
+_CSR_ARRAYS = ("data", "indices", "indptr")
+
+
+class ModelFileError(ValueError):
+    """A file that `load` refuses: missing, damaged, foreign, or written by a newer version.
+
+    The message names the file and says what is wrong with it.
+    """
+
+
+def package_version() -> str:
+    try:
+        return importlib.metadata.version("gyrfalcon")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _is_fitted_name(name: str) -> bool:
+    return name.isidentifier() and name.endswith("_") and not name.startswith("_")
+
+
+class Encoder:
+    """Turns an estimator into JSON, and sets its arrays aside in `tensors` under the path that leads to them."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.tensors: dict[str, Array] = {}
+
+    def estimator(self, estimator: Any, where: str, depth: int = 0) -> dict[str, Any]:
+        params = {
+            name: None if isinstance(value, np.random.RandomState | np.random.Generator) else value
+            for name, value in estimator.get_params(deep=False).items()
+            if name not in ("callbacks", "checkpoint")
+        }
+        attributes = {name: value for name, value in vars(estimator).items() if _is_fitted_name(name)}
+        return {
+            "class": type(estimator).__name__,
+            "params": self.fields(params, f"{where}params.", depth),
+            "attributes": self.fields(attributes, f"{where}attributes.", depth),
+        }
+
+    def fields(self, values: Mapping[str, Any], where: str, depth: int) -> dict[str, Any]:
+        return {name: self.value(value, where + name, depth + 1) for name, value in values.items()}
+
+    def value(self, value: Any, where: str, depth: int) -> Any:
+        if depth > _MAX_DEPTH:
+            self.refuse(value, where, f"it is nested more than {_MAX_DEPTH} deep")
+        kind = type(value)
+        if value is None or kind in (bool, int, str):
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"__float__": str(value)}
+        if isinstance(value, np.str_):
+            return str(value)
+        if isinstance(value, np.generic) and value.dtype.name in _SCALAR_TYPES:
+            return {"__scalar__": value.dtype.name, "value": self.value(value.item(), where, depth + 1)}
+        if kind in (np.ndarray, np.memmap):
+            return self.array(value, where, depth)
+        if scipy.sparse.issparse(value) and value.format == "csr" and value.ndim == 2:
+            return self.csr(value, where, depth)
+        if kind is list:
+            return self.items(value, where, depth)
+        if kind is tuple:
+            return {"__tuple__": self.items(value, where, depth)}
+        if kind is dict:
+            return self.mapping(value, where, depth)
+        if isinstance(value, np.dtype) and value.name in _SCALAR_TYPES:
+            return {"__dtype__": value.name}
+        if isinstance(value, type) and value in _TYPES.values():
+            return {"__type__": next(name for name, known in _TYPES.items() if known is value)}
+        if registered(kind.__name__) is kind:
+            if is_estimator(kind):
+                return {"__estimator__": self.estimator(value, f"{where}.", depth + 1)}
+            return self.kernel(value, where, depth)
+        self.refuse(value, where, f"it is {reprlib.repr(value)} of type {kind.__module__}.{kind.__qualname__}")
+
+    def kernel(self, value: Any, where: str, depth: int) -> dict[str, Any]:
+        """A kernel; ``a + b + c + d``, which is a sum in a sum in a sum, as ``a + b`` and a list of what is added."""
+        kind, params = type(value), value.get_params(deep=False)
+        then: list[Any] = []
+        while params and type(params[first := min(params)]) is kind:
+            inner = params.pop(first)
+            then.append(self.fields(params, f"{where}.{len(then)}.", depth))
+            if len(then) > _MAX_PARTS:
+                self.refuse(value, where, f"it has more than {_MAX_PARTS} parts")
+            params = inner.get_params(deep=False)
+        node = {"__kernel__": kind.__name__, "params": self.fields(params, f"{where}.", depth)}
+        return {**node, "then": then[::-1]} if then else node
+
+    def items(self, values: list[Any] | tuple[Any, ...], where: str, depth: int) -> list[Any]:
+        return [self.value(value, f"{where}.{i}", depth + 1) for i, value in enumerate(values)]
+
+    def mapping(self, values: dict[Any, Any], where: str, depth: int) -> dict[str, Any]:
+        if all(type(key) is str and not key.startswith("__") for key in values):
+            return self.fields(values, f"{where}.", depth)
+        # Keys of other types (class_weight={0: 1.0}), and keys that look like tags.
+        return {"__dict__": [self.items(item, f"{where}.{i}", depth) for i, item in enumerate(values.items())]}
+
+    def array(self, array: Array, where: str, depth: int) -> dict[str, Any]:
+        if array.dtype.kind == "U":
+            if _bytes_as_strings(array.size, array.dtype.itemsize // 4) > _MAX_STRINGS:
+                self.refuse(array, where, f"it is an array of strings of {array.nbytes} bytes, too large for a header")
+            return {"__array__": "str", "shape": list(array.shape), "values": array.ravel().tolist()}
+        if array.dtype.kind == "O":
+            flat = array.ravel().tolist()
+            for item in flat:
+                if not (item is None or isinstance(item, str | bool | int | float | np.generic)):
+                    self.refuse(array, where, f"it is an object array with {reprlib.repr(item)} in it")
+            return {"__array__": "object", "shape": list(array.shape), "values": self.items(flat, where, depth)}
+        if array.dtype.name not in _SCALAR_TYPES:
+            self.refuse(array, where, f"it is an array of dtype {array.dtype}")
+        array = np.asarray(array, dtype=array.dtype.newbyteorder("="))
+        name = where.encode("ascii", "backslashreplace").decode()
+        # {"a.0": x, "a": [y]} leads to "a.0" twice.
+        while name in self.tensors:
+            name += "'"
+        tensor = {"__tensor__": name}
+        # Kept, because a product with an array in the other order may differ in the last bit.
+        if array.flags.f_contiguous and not array.flags.c_contiguous:
+            array, tensor["order"] = array.T, "F"
+        # safetensors copies memory from an address, without regard to strides. (ascontiguousarray would make 0-d 1-d.)
+        self.tensors[name] = np.require(array, requirements="C")
+        return tensor
+
+    def csr(self, matrix: Any, where: str, depth: int) -> dict[str, Any]:
+        parts = {name: getattr(matrix, name) for name in _CSR_ARRAYS}
+        return {"__csr__": [int(size) for size in matrix.shape], **self.fields(parts, f"{where}.", depth)}
+
+    def refuse(self, value: Any, where: str, why: str) -> NoReturn:
+        kind, _, name = where.partition(".")
+        remedy = "a named kernel" if callable(value) else "numbers, strings or NumPy arrays"
+        raise TypeError(
+            f"cannot save {self.owner}: {'parameter' if kind == 'params' else 'attribute'} {name!r} cannot go into a "
+            f"model file, which holds data and no code: {why}. Use {remedy} instead, or pickle the estimator"
+        )
+
+
+class Decoder:
+    """Mirrors `Encoder`; every structure it does not know is a `ModelFileError`."""
+
+    def __init__(self, tensors: Mapping[str, Array]) -> None:
+        self.unused = dict(tensors)
+
+    def estimator(self, node: Any, depth: int = 0) -> Any:
+        node = self.keys(node, "class", "params", "attributes")
+        cls = self.registered(node["class"], estimator=True)
+        estimator = self.build(cls, node["params"], depth)
+        if not isinstance(node["attributes"], dict):
+            raise ModelFileError(f"the attributes of {cls.__name__} are not a JSON object")
+        for name, value in node["attributes"].items():
+            # A property or a method must not be hidden by a value from a file.
+            known = inspect.getattr_static(cls, name, None)
+            if not _is_fitted_name(name) or callable(known) or hasattr(known, "__get__"):
+                raise ModelFileError(f"{cls.__name__} has no attribute {name!r} that can be set")
+            setattr(estimator, name, self.value(value, depth + 1))
+        try:
+            check_is_fitted(estimator)
+            getattr(estimator, "_check_loaded", lambda: None)()
+        except NotFittedError as error:
+            raise ModelFileError(f"it holds a {cls.__name__} that is not fitted") from error
+        except Exception as error:
+            raise ModelFileError(f"it holds an inconsistent {cls.__name__}: {error}") from error
+        return estimator
+
+    def build(self, cls: type, params: Any, depth: int, **known: Any) -> Any:
+        if not isinstance(params, dict):
+            raise ModelFileError(f"the parameters of {cls.__name__} are not a JSON object")
+        unknown = sorted(params.keys() - (inspect.signature(cls).parameters.keys() - known.keys()))
+        if unknown:
+            raise ModelFileError(f"{cls.__name__} has no parameter {unknown[0]!r} in gyrfalcon {package_version()}")
+        values = {name: self.value(value, depth + 1) for name, value in params.items()}
+        try:
+            return cls(**known, **values)
+        except Exception as error:
+            raise ModelFileError(f"{cls.__name__} refuses the parameters in it: {error}") from error
+
+    def registered(self, name: Any, *, estimator: bool) -> type:
+        cls = registered(name) if isinstance(name, str) else None
+        if cls is None or is_estimator(cls) is not estimator:
+            what = "estimator" if estimator else "kernel"
+            raise ModelFileError(
+                f"it holds an unknown {what} {reprlib.repr(name)} (a class of your own must be registered with "
+                "gyrfalcon.storage.models.register before loading)"
+            )
+        return cls
+
+    def value(self, node: Any, depth: int) -> Any:
+        if depth > _MAX_DEPTH:
+            raise ModelFileError(f"its values are nested more than {_MAX_DEPTH} deep")
+        if isinstance(node, list):
+            return [self.value(item, depth + 1) for item in node]
+        if not isinstance(node, dict):
+            return node
+        tag = next((key for key in node if key.startswith("__")), None)
+        if tag is None:
+            return {key: self.value(item, depth + 1) for key, item in node.items()}
+        if tag not in self.tags:
+            raise ModelFileError(f"it holds a value of an unknown kind {reprlib.repr(tag)}")
+        try:
+            return self.tags[tag](self, node, depth)
+        except (TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, ModelFileError):
+                raise
+            raise ModelFileError(f"it holds a malformed value {reprlib.repr(node)}: {error}") from error
+
+    def keys(self, node: Any, *names: str) -> dict[str, Any]:
+        if not isinstance(node, dict) or node.keys() != set(names):
+            raise ModelFileError(f"it holds {reprlib.repr(node)} where an object with {', '.join(names)} should be")
+        return node
+
+    def items(self, node: Any, depth: int) -> list[Any]:
+        if not isinstance(node, list):
+            raise ModelFileError(f"it holds {reprlib.repr(node)} where a list should be")
+        return [self.value(item, depth + 1) for item in node]
+
+    def tuple_(self, node: Any, depth: int) -> tuple[Any, ...]:
+        return tuple(self.items(self.keys(node, "__tuple__")["__tuple__"], depth))
+
+    def dict_(self, node: Any, depth: int) -> dict[Any, Any]:
+        return dict(self.items(self.keys(node, "__dict__")["__dict__"], depth))
+
+    def float_(self, node: Any, depth: int) -> float:
+        name = self.keys(node, "__float__")["__float__"]
+        if name not in ("inf", "-inf", "nan"):
+            raise ModelFileError(f"it holds {reprlib.repr(name)} where inf, -inf or nan should be")
+        return float(name)
+
+    def scalar(self, node: Any, depth: int) -> Any:
+        node = self.keys(node, "__scalar__", "value")
+        kind: Any = self.named(node["__scalar__"], _SCALAR_TYPES)
+        value = self.value(node["value"], depth + 1)
+        if type(value) is not type(kind().item()):
+            raise ModelFileError(f"it holds {reprlib.repr(value)} where a {kind.__name__} should be")
+        return kind(value)
+
+    def dtype(self, node: Any, depth: int) -> np.dtype[Any]:
+        return np.dtype(self.named(self.keys(node, "__dtype__")["__dtype__"], _SCALAR_TYPES))
+
+    def type_(self, node: Any, depth: int) -> type:
+        return self.named(self.keys(node, "__type__")["__type__"], _TYPES)
+
+    def named(self, name: Any, names: Mapping[str, type]) -> type:
+        if not isinstance(name, str) or name not in names:
+            raise ModelFileError(f"it holds an unknown type {reprlib.repr(name)}")
+        return names[name]
+
+    def kernel(self, node: Any, depth: int) -> Any:
+        node = self.keys({"then": [], **node}, "__kernel__", "params", "then")
+        cls, then = self.registered(node["__kernel__"], estimator=False), node["then"]
+        kernel = self.build(cls, node["params"], depth)
+        if not isinstance(then, list) or len(then) > _MAX_PARTS or (then and not kernel.get_params(deep=False)):
+            raise ModelFileError(f"it holds {reprlib.repr(then)} where parts of a {cls.__name__} should be")
+        for params in then:
+            kernel = self.build(cls, params, depth, **{min(kernel.get_params(deep=False)): kernel})
+        return kernel
+
+    def nested(self, node: Any, depth: int) -> Any:
+        return self.estimator(self.keys(node, "__estimator__")["__estimator__"], depth + 1)
+
+    def array(self, node: Any, depth: int) -> Array:
+        node = self.keys(node, "__array__", "shape", "values")
+        shape, values = node["shape"], self.items(node["values"], depth)
+        if not (isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)):
+            raise ModelFileError(f"it holds {reprlib.repr(shape)} where the shape of an array should be")
+        if math.prod(shape) != len(values):
+            raise ModelFileError(f"it holds {len(values)} values for an array of shape {reprlib.repr(shape)}")
+        if node["__array__"] == "str" and all(type(value) is str for value in values):
+            longest = max(map(len, values), default=1)
+            if _bytes_as_strings(len(values), longest) > _MAX_STRINGS:
+                raise ModelFileError(f"it holds {len(values)} strings of up to {longest} characters, too many")
+            return np.array(values, dtype=np.str_).reshape(shape)
+        if node["__array__"] == "object" and not any(isinstance(value, list | tuple | dict) for value in values):
+            array = np.empty(len(values), dtype=object)
+            array[:] = values
+            return array.reshape(shape)
+        raise ModelFileError(f"it holds an array of {reprlib.repr(node['__array__'])} with {reprlib.repr(values)}")
+
+    def tensor(self, node: Any, depth: int) -> Array:
+        node = self.keys({"order": "C", **node}, "__tensor__", "order")
+        name, order = node["__tensor__"], node["order"]
+        if order not in ("C", "F"):
+            raise ModelFileError(f"the array {reprlib.repr(name)} has an unknown order {reprlib.repr(order)}")
+        # Each array is used once, so that a small file cannot ask for many copies.
+        if not isinstance(name, str) or name not in self.unused:
+            raise ModelFileError(f"the array {reprlib.repr(name)} is missing, or used twice")
+        array = self.unused.pop(name)
+        return array.T if order == "F" else array
+
+    def csr(self, node: Any, depth: int) -> Any:
+        node = self.keys(node, "__csr__", *_CSR_ARRAYS)
+        shape = node["__csr__"]
+        data, indices, indptr = (self.value(node[name], depth + 1) for name in _CSR_ARRAYS)
+        if not (isinstance(shape, list) and len(shape) == 2 and all(type(size) is int and size >= 0 for size in shape)):
+            raise ModelFileError(f"it holds {reprlib.repr(shape)} where the shape of a sparse matrix should be")
+        if not all(isinstance(part, np.ndarray) and part.ndim == 1 for part in (data, indices, indptr)):
+            raise ModelFileError("it holds a sparse matrix whose parts are not arrays")
+        if not (data.dtype.kind in "fiub" and indices.dtype == indptr.dtype and indices.dtype in (np.int32, np.int64)):
+            raise ModelFileError("it holds a sparse matrix of the wrong types")
+        # all of it, because compiled code will follow these indices
+        rows_fit = len(indptr) == shape[0] + 1 and indptr[0] == 0 and indptr[-1] == len(data) == len(indices)
+        if not (rows_fit and (indptr[1:] >= indptr[:-1]).all()):
+            raise ModelFileError("it holds a sparse matrix whose rows do not fit its numbers")
+        if len(indices) and not (indices.min() >= 0 and indices.max() < shape[1]):
+            raise ModelFileError(f"it holds a sparse matrix with indices outside its {shape[1]} columns")
+        return scipy.sparse.csr_array((data, indices, indptr), shape=tuple(shape))
+
+    tags: Mapping[str, Callable[[Decoder, Any, int], Any]] = {
+        "__tuple__": tuple_,
+        "__dict__": dict_,
+        "__float__": float_,
+        "__scalar__": scalar,
+        "__dtype__": dtype,
+        "__type__": type_,
+        "__kernel__": kernel,
+        "__estimator__": nested,
+        "__array__": array,
+        "__tensor__": tensor,
+        "__csr__": csr,
+    }
+
+
+def _bytes_as_strings(count: int, longest: int) -> int:
+    return 4 * count * longest
