@@ -12,10 +12,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gyrfalcon import FalkonRegressor
+from gyrfalcon import FalkonRegressor, RandomFeatures
 from gyrfalcon.cli.demo import make_arm
-from gyrfalcon.estimators.feature_transform import RandomFeatures
-from gyrfalcon.estimators.random_features import RandomFeaturesRegressor
+from gyrfalcon.estimators import RandomFeaturesRegressor
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 X, y = make_arm(rows)

@@ -17,7 +17,7 @@ import numpy as np
 from _data import Data, load, options, rmse, save_figure, split, standardise, table
 
 from gyrfalcon import FalkonRegressor
-from gyrfalcon.estimators.nystrom import NystromRegressor, NytroRegressor
+from gyrfalcon.estimators import NystromRegressor, NytroRegressor
 from gyrfalcon.kernels import Gaussian
 
 SETS = {"kin40k": (3.0, 1e-7), "protein_raw": (1.0, 1e-6)}  # width and penalty: plausible, not tuned

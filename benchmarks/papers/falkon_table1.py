@@ -36,10 +36,14 @@ WIDTH = 4.0
 
 def make(method: str, n: int) -> Any:
     from gyrfalcon import FalkonRegressor
-    from gyrfalcon.estimators.eigenpro import EigenProRegressor
-    from gyrfalcon.estimators.exact import DivideAndConquerRegressor, ExactRegressor
-    from gyrfalcon.estimators.nystrom import NystromRegressor, NytroRegressor
-    from gyrfalcon.estimators.random_features import RandomFeaturesRegressor
+    from gyrfalcon.estimators import (
+        DivideAndConquerRegressor,
+        EigenProRegressor,
+        ExactRegressor,
+        NystromRegressor,
+        NytroRegressor,
+        RandomFeaturesRegressor,
+    )
     from gyrfalcon.kernels import Gaussian
 
     root = math.isqrt(n)

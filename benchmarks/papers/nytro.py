@@ -25,8 +25,7 @@ import numpy as np
 from _data import ROOT, Data, load, rmse, save_figure, table
 
 from gyrfalcon import FalkonRegressor
-from gyrfalcon.estimators.exact import ExactRegressor
-from gyrfalcon.estimators.nystrom import NystromRegressor, NytroRegressor
+from gyrfalcon.estimators import ExactRegressor, NystromRegressor, NytroRegressor
 from gyrfalcon.kernels import Gaussian
 
 PENALTIES = np.logspace(-15, 0, 100)

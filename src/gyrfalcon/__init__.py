@@ -15,10 +15,10 @@ from .estimators import (
     FalkonRegressor,
     NystromRegressor,
     NytroRegressor,
+    RandomFeatures,
     RandomFeaturesClassifier,
     RandomFeaturesRegressor,
 )
-from .estimators.feature_transform import RandomFeatures
 from .operators.dense import KernelOperator
 from .sources.files import open
 from .storage.checkpoints import Checkpoint, CheckpointError

@@ -349,7 +349,7 @@ def test_memory_that_the_first_start_had_and_this_one_has_not(tmp_path):
 
 def falkon_with_spare(monkeypatch, spare):
     """The switch to KRILL needs 3 M^2 numbers; a budget that leaves few would also refuse the factors."""
-    monkeypatch.setattr("gyrfalcon.estimators._plan.Plan.spare", lambda self, M: spare)
+    monkeypatch.setattr("gyrfalcon.fitting.plan.Plan.spare", lambda self, M: spare)
 
 
 @pytest.mark.parametrize("at", [2, 6])

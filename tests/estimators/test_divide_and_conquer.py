@@ -9,8 +9,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
-from gyrfalcon.estimators import exact
-from gyrfalcon.estimators.exact import DivideAndConquerRegressor, ExactRegressor
+from gyrfalcon.estimators import DivideAndConquerRegressor, ExactRegressor, exact
 from gyrfalcon.kernels import Gaussian
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -14,7 +14,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 import gyrfalcon
 from gyrfalcon import KernelOperator
-from gyrfalcon.estimators.eigenpro import EigenProRegressor
+from gyrfalcon.estimators import EigenProRegressor
 from gyrfalcon.kernels import Gaussian, Laplacian
 from gyrfalcon.solvers.eigenpro import eigenpro, top_eigensystem
 

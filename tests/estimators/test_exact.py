@@ -14,7 +14,7 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
-from gyrfalcon.estimators.exact import ExactRegressor
+from gyrfalcon.estimators import ExactRegressor
 from gyrfalcon.kernels import Gaussian, Linear
 from gyrfalcon.solvers import ExactPath
 

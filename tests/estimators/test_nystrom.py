@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
 from gyrfalcon import FalkonRegressor
-from gyrfalcon.estimators.nystrom import NystromRegressor
+from gyrfalcon.estimators import NystromRegressor
 from gyrfalcon.kernels import Gaussian, Linear
 
 pytestmark = [
@@ -195,7 +195,7 @@ def test_validation_errors_in_pieces(monkeypatch):
     X, y = data(k=2)
     model = NystromRegressor(KERNEL, n_centers=20, penalties=np.logspace(-6, 0, 7), random_state=0)
     whole = clone(model).fit(X, y, X_val=X[:50], y_val=y[:50])
-    monkeypatch.setattr("gyrfalcon.estimators._choices._PREDICTIONS", 250)
+    monkeypatch.setattr("gyrfalcon.fitting.penalties._PREDICTIONS", 250)
     pieces = clone(model).fit(X, y, X_val=X[:50], y_val=y[:50])
     for a, b in zip(whole.history_, pieces.history_, strict=True):
         assert_allclose(a["validation_error"], b["validation_error"], rtol=1e-12)

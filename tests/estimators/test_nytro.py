@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
-from gyrfalcon.estimators.nystrom import NystromRegressor, NytroRegressor
+from gyrfalcon.estimators import NystromRegressor, NytroRegressor
 from gyrfalcon.kernels import Gaussian, Linear
 
 pytestmark = pytest.mark.filterwarnings("error")

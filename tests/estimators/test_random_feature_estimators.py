@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
 from gyrfalcon import ModelFileError
-from gyrfalcon.estimators.random_features import RandomFeaturesClassifier, RandomFeaturesRegressor
+from gyrfalcon.estimators import RandomFeaturesClassifier, RandomFeaturesRegressor
 from gyrfalcon.kernels import ArcCosine, Gaussian, Laplacian, Linear, Matern, Polynomial
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -17,8 +17,7 @@ from gyrfalcon import (
     NytroRegressor,
 )
 from gyrfalcon.centers import Given
-from gyrfalcon.estimators.eigenpro import EigenProRegressor
-from gyrfalcon.estimators.random_features import RandomFeaturesClassifier, RandomFeaturesRegressor
+from gyrfalcon.estimators import EigenProRegressor, RandomFeaturesClassifier, RandomFeaturesRegressor
 from gyrfalcon.sources import ArrayRows
 
 

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import gyrfalcon
 from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, NystromRegressor, NytroRegressor
-from gyrfalcon.estimators.random_features import RandomFeaturesRegressor
+from gyrfalcon.estimators import RandomFeaturesRegressor
 from gyrfalcon.sources import sparse
 
 

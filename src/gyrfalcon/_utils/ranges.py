@@ -106,3 +106,10 @@ def check_kernel_scale(scale: float, dtype: DTypeLike, *, power: float = 1.5, ke
         f"values of {kernel} are about {scale:.3g}, and in {tiles.dtype} they must be between {least:.1g} and "
         f"{most:.1g}: rescale the features (scale=True does) or change the kernel's parameters{wider}"
     )
+
+
+def powers_of_two(targets: NDArray[Any]) -> NDArray[Any]:
+    """What to divide each column by so that its largest number is near 1, without a change in any bit of a mantissa."""
+    largest = np.maximum(targets.max(axis=0), -targets.min(axis=0)).astype(np.float64)
+    powers: NDArray[Any] = np.ldexp(1.0, np.frexp(largest)[1] - 1)
+    return powers

@@ -1,11 +1,15 @@
-"""Estimators: thin. Validate, make rows, choose centers, build an operator, run a solver, set attributes."""
+"""Estimators, one file for each: plain constructors, and fits that read as a screen of named steps."""
 
-from .classification import FalkonClassifier
+from .divide_and_conquer import DivideAndConquerRegressor
 from .eigenpro import EigenProRegressor
-from .exact import DivideAndConquerRegressor, ExactRegressor
-from .nystrom import NystromRegressor, NytroRegressor
-from .random_features import RandomFeaturesClassifier, RandomFeaturesRegressor
-from .regression import FalkonRegressor
+from .exact import ExactRegressor
+from .falkon_classifier import FalkonClassifier
+from .falkon_regressor import FalkonRegressor
+from .feature_transform import RandomFeatures
+from .nystrom import NystromRegressor
+from .nytro import NytroRegressor
+from .random_features_classifier import RandomFeaturesClassifier
+from .random_features_regressor import RandomFeaturesRegressor
 
 __all__ = [
     "DivideAndConquerRegressor",
@@ -15,6 +19,7 @@ __all__ = [
     "FalkonRegressor",
     "NystromRegressor",
     "NytroRegressor",
+    "RandomFeatures",
     "RandomFeaturesClassifier",
     "RandomFeaturesRegressor",
 ]

@@ -2,62 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from .._utils.checks import integer, optional, positive
+from .._utils.checks import integer, optional
 from .._utils.memory import format_bytes, parse_memory, require
+from .._utils.ranges import powers_of_two
 from .._utils.registry import register
+from ..callbacks import CallbackLike, NoImprovement
+from ..fitting.convergence import tolerance, warn_if_unsettled
+from ..fitting.data import FitData, regression_data
+from ..fitting.kernel import resolved_kernel, validation_watch
+from ..fitting.parameters import STEP, check_parameters
+from ..fitting.session import Session, fit_session
+from ..kernels import Kernel, KernelFunction
 from ..operators.dense import KernelOperator
+from ..solvers import Iterate
 from ..solvers.eigenpro import eigenpro, top_eigensystem
-from ._base import TOLERANCES, KernelExpansion, Problem, powers_of_two, resolved, warn_if_unsettled
-from ._parameters import HasResources, HasValidation, documented, parameters
-from .regression import Regression
+from ._base import KernelRegressor
 
 _MANY_ROWS = 100_000
 _WORTH_THREADS = 3_000  # rows, below which a batch is done before a second thread has started
 
 
-@parameters
-class HasEigenPro:
-    """The parameters of EigenPro's solver."""
-
-    n_subsamples: int | None = None
-    n_components: int | None = None
-    batch_size: int | None = None
-    step: Any = "auto"
-    max_iter: int = 20
-    tol: float | None = None
-
-
 @register
-@documented(
-    n_subsamples="""int or None
-        Rows from which the eigenvectors are estimated, at most n. None is 1,000, and 2,000 beyond 100,000 rows.""",
-    n_components="""int or None
-        Number of eigenvectors whose eigenvalues are cut down; 0 is plain stochastic gradient descent. Where the kernel
-        matrix has a lower rank there are fewer. None takes as many as let batches of 1,000 rows (a tenth of the rows,
-        if that is less) be of use, at most a quarter of `n_subsamples`.""",
-    batch_size="""int or None
-        Rows of a mini-batch. None takes the largest with which an epoch achieves about as much as with single rows.""",
-    step="""float or "auto"
-        Length of the steps. "auto" is the longest that is known to be safe, by the largest k(x, x) and the largest
-        eigenvalue that the eigenvectors leave.""",
-    max_iter="""int
-        Most epochs: each visits every row once, and computes all n^2 kernel values.""",
-    tol="""float or None
-        Stop when the residual of an epoch, as its batches met it, falls below `tol` times the norm of y; a
-        `ConvergenceWarning` says if it did not. None stops where more would not be seen (1e-6 in float32, 1e-10 in
-        float64), and never warns. 0 is for `max_iter` epochs, and never warns either.""",
-    memory_budget=""""auto", int or str
-        If the kernel matrix of the validation rows fits it is kept. Bytes, a string such as "4GB", or "auto" for half
-        of what is available. That of the training rows is never kept.""",
-    dtype=""""auto", "float32" or "float64"
-        Precision of the kernel; "auto" follows X. The eigenvectors are in float64.""",
-)
-@parameters
-class EigenProRegressor(Regression, HasResources, HasValidation, HasEigenPro, KernelExpansion):
+class EigenProRegressor(KernelRegressor):
     """Kernel regression with a coefficient for every row, by EigenPro.
 
     Fits f(x) = sum_i coef_i k(x, x_i) over all n rows by stochastic gradient descent on the mean squared error, with
@@ -66,7 +38,52 @@ class EigenProRegressor(Regression, HasResources, HasValidation, HasEigenPro, Ke
     smooth, so give validation rows or set `early_stopping`. Memory is that of the rows; time is n^2 for each epoch, and
     n for each prediction.
 
-    {parameters}
+    Parameters
+    ----------
+    kernel : Kernel, str or callable, default="gaussian"
+        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    scale : bool, default=False
+        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
+        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
+        zeros.
+    n_subsamples : int or None, default=None
+        Rows from which the eigenvectors are estimated, at most n. None is 1,000, and 2,000 beyond 100,000 rows.
+    n_components : int or None, default=None
+        Number of eigenvectors whose eigenvalues are cut down; 0 is plain stochastic gradient descent. Where the kernel
+        matrix has a lower rank there are fewer. None takes as many as let batches of 1,000 rows (a tenth of the rows,
+        if that is less) be of use, at most a quarter of `n_subsamples`.
+    batch_size : int or None, default=None
+        Rows of a mini-batch. None takes the largest with which an epoch achieves about as much as with single rows.
+    step : float or "auto", default="auto"
+        Length of the steps. "auto" is the longest that is known to be safe, by the largest k(x, x) and the largest
+        eigenvalue that the eigenvectors leave.
+    max_iter : int, default=20
+        Maximum number of epochs: each visits every row once, and computes all n^2 kernel values.
+    tol : float or None, default=None
+        Stop when the residual of an epoch, as its batches met it, falls below `tol` times the norm of y; a
+        `ConvergenceWarning` says if it did not. None stops where further iterations would not show in predictions (1e-6
+        in float32, 1e-10 in float64), and never warns. 0 runs all `max_iter` epochs, and never warns either.
+    early_stopping : bool, default=False
+        Whether to stop when the validation error has not fallen for `n_iter_no_change` iterations, and keep the best
+        solution. The validation set is the one given to `fit`, or a random part of the rows, whose weights then count
+        there too.
+    validation_fraction : float, default=0.1
+        Share of the rows that is held out where a validation set is needed and `fit` is given none.
+    n_iter_no_change : int, default=5
+        Number of iterations without improvement after which `early_stopping` stops.
+    dtype : "auto", "float32" or "float64", default="auto"
+        Precision of the kernel; "auto" follows X. The eigenvectors are in float64.
+    memory_budget : "auto", int or str, default="auto"
+        If the kernel matrix of the validation rows fits it is kept. Bytes, a string such as "4GB", or "auto" for half
+        of what is available. That of the training rows is never kept.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of everything random: the centers, the validation split, the order of mini-batches.
+    callbacks : callable, Callback, list of them, or None, default=None
+        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
+    verbose : int, default=0
+        1 shows a progress bar, 2 also logs a line for each iteration.
 
     Attributes
     ----------
@@ -83,6 +100,8 @@ class EigenProRegressor(Regression, HasResources, HasValidation, HasEigenPro, Ke
     history_ : list of dict
         For each epoch: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there is a
         validation set, and what callbacks added.
+    mean_, scale_ : array of shape (n_features_in_,), or None
+        What features were standardised with if `scale=True`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -106,7 +125,7 @@ class EigenProRegressor(Regression, HasResources, HasValidation, HasEigenPro, Ke
     Examples
     --------
     >>> import numpy as np
-    >>> from gyrfalcon.estimators.eigenpro import EigenProRegressor
+    >>> from gyrfalcon import EigenProRegressor
     >>> X = np.random.default_rng(0).uniform(-3, 3, size=(1000, 1))
     >>> y = np.sin(2 * X[:, 0])
     >>> model = EigenProRegressor("laplacian", max_iter=10, random_state=0).fit(X, y)
@@ -114,25 +133,58 @@ class EigenProRegressor(Regression, HasResources, HasValidation, HasEigenPro, Ke
     True
     """
 
-    own_rules: ClassVar = {
-        "n_subsamples": optional(integer(1)),
-        "n_components": optional(integer(0)),
-        "batch_size": optional(integer(1)),
-        "step": optional(positive('"auto" or a finite number greater than 0'), "auto"),
-    }
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        scale: bool = False,
+        n_subsamples: int | None = None,
+        n_components: int | None = None,
+        batch_size: int | None = None,
+        step: float | str = "auto",
+        max_iter: int = 20,
+        tol: float | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        dtype: DTypeLike = "auto",
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.scale = scale
+        self.n_subsamples = n_subsamples
+        self.n_components = n_components
+        self.batch_size = batch_size
+        self.step = step
+        self.max_iter = max_iter
+        self.tol = tol
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
 
-    @property
-    def _random_access(self) -> bool:
-        return True
+    n_components_: int
+    batch_size_: int
+    step_: float
 
-    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> Self:  # type: ignore[override]
+    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> Self:
         """Learn from rows.
 
         Parameters
         ----------
         X : array or table of shape (n, n_features)
-            float32 is computed in float32, all else in float64, unless `dtype` says otherwise.
+            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise.
         y : array of shape (n,) or (n, n_outputs)
+            Targets.
         X_val, y_val : optional
             Rows on which the validation error (root mean squared) is recorded, and by which `early_stopping` stops.
 
@@ -140,61 +192,79 @@ class EigenProRegressor(Regression, HasResources, HasValidation, HasEigenPro, Ke
         -------
         self
         """
-        return super().fit(X, y, X_val=X_val, y_val=y_val)
+        check_parameters(
+            self,
+            n_subsamples=optional(integer(1)),
+            n_components=optional(integer(0)),
+            batch_size=optional(integer(1)),
+            step=STEP,
+        )
+        patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
+        with fit_session(self, patience=patience) as session:
+            data = regression_data(
+                self,
+                X,
+                y,
+                None,
+                X_val,
+                y_val,
+                random_state=session.random_state,
+                hold_out=self.validation_fraction if self.early_stopping else None,
+                random_access=True,
+            )
+            self._iterate(data, session)
+        return self
 
-    def _solve(self, problem: Problem, random_state: np.random.RandomState, warm: bool) -> None:
-        rows, n = problem.rows, problem.rows.shape[0]
+    def _iterate(self, data: FitData, session: Session) -> None:
+        rows, n = data.rows, data.rows.shape[0]
         s = self.n_subsamples or (1_000 if n <= _MANY_ROWS else 2_000)
         size = 3 * 8 * min(s, n) ** 2
         what = f"the eigenvectors of n_subsamples={s} rows take {format_bytes(size)}"
         require(self.memory_budget, size, what, "take fewer")
         n_jobs = 1 if n < _WORTH_THREADS else self.n_jobs
         points = rows.take(np.arange(n))
-        kernel = resolved(self.kernel, points, None, rows.dtype)
+        kernel = resolved_kernel(self.kernel, points, None, rows.dtype)
         operator = KernelOperator(kernel, rows, points, n_jobs=n_jobs, memory_budget=0)
         system = top_eigensystem(
             operator,
             n_subsamples=s,
             n_components=self.n_components,
             batch_size=self.batch_size,
-            random_state=random_state,
+            random_state=session.random_state,
             n_jobs=n_jobs,
         )
         batch_size = min(n, system.batch_size if self.batch_size is None else int(self.batch_size))
         step = system.step(batch_size) if isinstance(self.step, str) else float(self.step)
-        scale = powers_of_two(problem.targets)
-        tol = TOLERANCES[rows.dtype] if self.tol is None else float(self.tol)
-        last, stopped = self._follow(
+        scale = powers_of_two(data.targets)
+        tol = tolerance(self.tol, rows.dtype)
+        solution = session.run(
             eigenpro(
                 operator,
-                problem.targets / scale,
+                data.targets / scale,
                 system,
                 max_iter=self.max_iter,
                 tol=tol,
                 step=step or "auto",
                 batch_size=batch_size,
-                random_state=random_state,
+                random_state=session.random_state,
             ),
-            problem,
-            {
-                "kernel_": kernel,
-                "centers_": operator.centers,
-                "n_components_": system.n_components,
-                "batch_size_": batch_size,
-                "step_": step,
-            },
-            info={"max_iter": self.max_iter, "n_centers": n},
-            watch=self._watch(problem, operator, parse_memory(self.memory_budget)),
+            data,
+            kind=Iterate,
+            max_iter=self.max_iter,
+            watch=validation_watch(data, operator, n_jobs=self.n_jobs, budget=parse_memory(self.memory_budget)),
             scale=scale,
+            n_centers=n,
         )
-        if not stopped:
+        self._set_solution(data, session, solution.coef)
+        self._set_expansion(operator)
+        self.n_components_, self.batch_size_, self.step_ = system.n_components, batch_size, step
+        if not solution.stopped:
             warn_if_unsettled(
-                last,
-                problem.targets,
+                solution.last,
+                data.targets,
                 None,
                 tol=self.tol,
                 reached=tol,
                 steps="epochs",
                 remedy=f"raise max_iter={self.max_iter} or tol",
-                stacklevel=4,
             )

@@ -234,7 +234,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SaveMixi
     >>> from sklearn.datasets import make_moons
     >>> from sklearn.linear_model import LogisticRegression
     >>> from sklearn.pipeline import make_pipeline
-    >>> from gyrfalcon.estimators.feature_transform import RandomFeatures
+    >>> from gyrfalcon import RandomFeatures
     >>> X, y = make_moons(500, noise=0.1, random_state=0)
     >>> model = make_pipeline(RandomFeatures(n_components=200, random_state=0), LogisticRegression(C=100.0))
     >>> bool(model.fit(X, y).score(X, y) > 0.99)

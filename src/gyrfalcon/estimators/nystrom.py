@@ -1,150 +1,104 @@
-"""Nyström methods without FALKON's preconditioner: the direct solve, plain iterations, and NYTRO.
+"""Nyström kernel ridge regression without FALKON's preconditioner: the direct solve, and plain iterations.
 
-All choose among the functions sum_j alpha_j k(x, center_j). What varies is the solver, and the coordinates it works in:
-alpha itself (the slow curves of Figure 1 of the FALKON paper), or, for NYTRO, those in which the centers' functions are
-orthonormal.
+The iterations work on the coefficients themselves (the slow curves of Figure 1 of the FALKON paper).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .._utils.checks import integer, one_of, optional, positive
+from .._utils.checks import integer, one_of
 from .._utils.registry import register
-from .._utils.threads import single_threaded_blas
-from ..preconditioners import Coordinates, Identity, Whitening
-from ..solvers import (
-    Iterate,
-    NystromPath,
-    conjugate_gradient,
-    gradient_descent,
-    largest_eigenvalue,
-    stochastic_gradient,
-)
-from ._base import TOLERANCES, Problem, warn_if_unsettled
-from ._choices import (
-    CHOICE_RULES,
-    CHOICE_WORDS,
-    STOPPING_WORDS,
-    ChoosesPenalty,
-    StopsEarly,
-    safe_step,
-    stable_step,
-)
-from ._nystrom import NystromEstimator, Subspace
-from ._parameters import HasResources, HasValidation, documented, parameters
-from .regression import Regression
+from ..callbacks import CallbackLike, NoImprovement
+from ..centers import Centers
+from ..fitting.convergence import tolerance, warn_if_unsettled
+from ..fitting.data import FitData, regression_data
+from ..fitting.descent import iterate_on_centers
+from ..fitting.kernel import validation_watch
+from ..fitting.parameters import STEP_OR_NONE, check_parameters
+from ..fitting.penalties import choose_penalty
+from ..fitting.session import Session, fit_session
+from ..fitting.subspace import choose_subspace
+from ..kernels import Kernel, KernelFunction
+from ..preconditioners import Identity, Whitening
+from ..solvers import Iterate, NystromPath
+from ._base import KernelRegressor
 
 Array = NDArray[Any]
 
-_STEP = optional(optional(positive('None, "auto" or a finite number greater than 0')), "auto")
-
-_ITERATION_WORDS = {
-    "max_iter": """int
-        Most iterations; epochs, with `solver="sgd"`.""",
-    "batch_size": """int
-        Rows of a step of `solver="sgd"`.""",
-}
-
-
-@parameters
-class HasIterations:
-    """How long to iterate, and by which steps."""
-
-    max_iter: int = 500
-    step: float | str | None = None
-    batch_size: int = 256
-
-
-class IteratesOnCenters(HasIterations, NystromEstimator):
-    """Runs one of three iterations in given coordinates."""
-
-    solver: str
-
-    @property
-    def _random_access(self) -> bool:
-        return self.solver == "sgd"
-
-    def _iterates(
-        self,
-        solver: str,
-        coordinates: Coordinates,
-        space: Subspace,
-        problem: Problem,
-        random_state: np.random.RandomState,
-        *,
-        penalty: float,
-        step: Any,
-        tol: float,
-    ) -> Iterator[Iterate]:
-        system = (space.operator, space.targets, coordinates, penalty)
-        if solver == "cg":
-            return conjugate_gradient(*system, max_iter=self.max_iter, tol=tol, weight=problem.weight)
-        if solver == "gd":
-            return gradient_descent(*system, step=step, max_iter=self.max_iter, tol=tol, weight=problem.weight)
-        return stochastic_gradient(
-            *system,
-            step=step,
-            batch_size=self.batch_size,
-            max_iter=self.max_iter,
-            random_state=random_state,
-            weight=problem.weight,
-        )
-
-
-@parameters
-class HasNystromSolver:
-    """Direct, or one of the iterations."""
-
-    solver: str = "direct"
-
-
-@parameters
-class HasTolerance:
-    """When an iteration has converged."""
-
-    tol: float | None = None
-
 
 @register
-@documented(
-    **CHOICE_WORDS,
-    **_ITERATION_WORDS,
-    solver="""{"direct", "gd", "cg", "sgd"}
-        One factorisation; or gradient descent, conjugate gradient or mini-batch gradient descent without
-        preconditioner, which take many iterations and are here to be compared with.""",
-    tol="""float or None
-        Stop "gd" and "cg" when the residual falls below `tol` times the right-hand side's norm; a `ConvergenceWarning`
-        says if it did not. None stops where more would not be seen (1e-6 in float32, 1e-10 in float64); 0 is for
-        `max_iter` iterations. Either warns only if predictions of "cg" would still move by 5% of y's deviation.""",
-    step="""float, "auto" or None
-        Length of the steps of "gd" and "sgd". None and "auto" are 1 / the largest eigenvalue, estimated from ten
-        passes, or from a few mini-batches.""",
-    dtype=""""auto", "float32" or "float64"
-        Precision of the kernel; "auto" follows X. "direct" factors in float64.""",
-)
-@parameters
-class NystromRegressor(
-    Regression,
-    HasResources,
-    HasValidation,
-    HasTolerance,
-    IteratesOnCenters,
-    ChoosesPenalty,
-    HasNystromSolver,
-    NystromEstimator,
-):
+class NystromRegressor(KernelRegressor):
     """Nyström kernel ridge regression, solved directly for a whole list of penalties, or by plain iterations.
 
     Minimises mean((y - f(x))^2) + penalty |f|^2 over functions f(x) = sum_j coef_j k(x, center_j), as `FalkonRegressor`
     does. `solver="direct"` takes n M^2 time, and then has the solutions of all `penalties`, their degrees of
     freedom, and the errors by which to choose among them [1]_.
 
-    {parameters}
+    Parameters
+    ----------
+    kernel : Kernel, str or callable, default="gaussian"
+        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    n_centers : int or None, default=None
+        Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
+        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
+        most 10,000.
+    penalty : float, default=1e-06
+        The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given.
+    penalties : array of shape (P,), or None, default=None
+        Penalties to choose among: one factorisation serves them all.
+    choose_by : {"validation", "gcv", "loo"} or None, default=None
+        Which error chooses among `penalties`: that of the validation rows (given to `fit`, or held out of X), that of
+        generalised cross-validation, or the leave-one-out error. None is "validation" if `fit` is given validation
+        rows, else "loo".
+    centers : str, selector, or array of shape (M, n_features), default="uniform"
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
+        by a selector of `gyrfalcon.centers`, or given.
+    scale : bool, default=False
+        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
+        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
+        zeros.
+    solver : {"direct", "gd", "cg", "sgd"}, default="direct"
+        One factorisation; or gradient descent, conjugate gradient or mini-batch gradient descent without
+        preconditioner, which take many iterations and are here to be compared with.
+    max_iter : int, default=500
+        Maximum number of iterations; epochs, with `solver="sgd"`.
+    tol : float or None, default=None
+        Stop "gd" and "cg" when the residual falls below `tol` times the right-hand side's norm; a `ConvergenceWarning`
+        says if it did not. None stops where further iterations would not show in predictions (1e-6 in float32, 1e-10 in
+        float64); 0 runs all `max_iter` iterations. Either warns only if predictions of "cg" would still move by 5% of
+        y's deviation.
+    step : float, "auto" or None, default=None
+        Length of the steps of "gd" and "sgd". None and "auto" are 1 / the largest eigenvalue, estimated from ten
+        passes, or from a few mini-batches.
+    batch_size : int, default=256
+        Rows of a step of `solver="sgd"`.
+    early_stopping : bool, default=False
+        Whether to stop when the validation error has not fallen for `n_iter_no_change` iterations, and keep the best
+        solution. The validation set is the one given to `fit`, or a random part of the rows, whose weights then count
+        there too.
+    validation_fraction : float, default=0.1
+        Share of the rows that is held out where a validation set is needed and `fit` is given none.
+    n_iter_no_change : int, default=5
+        Number of iterations without improvement after which `early_stopping` stops.
+    dtype : "auto", "float32" or "float64", default="auto"
+        Precision of the kernel; "auto" follows X. "direct" factors in float64.
+    memory_budget : "auto", int or str, default="auto"
+        Memory that the fit may use beside X and y, in bytes or as "4GB": the factors, the blocks at work, the buffers
+        of files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what
+        is available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of everything random: the centers, the validation split, the order of mini-batches.
+    callbacks : callable, Callback, list of them, or None, default=None
+        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
+    verbose : int, default=0
+        1 shows a progress bar, 2 also logs a line for each iteration.
 
     Attributes
     ----------
@@ -161,6 +115,8 @@ class NystromRegressor(
     history_ : list of dict
         With "direct", for each penalty: `penalty`, `df` (degrees of freedom), and `validation_error`, `gcv_error` or
         `loo_error`, all in the units of y. Otherwise, for each iteration, what `FalkonRegressor` has.
+    mean_, scale_ : array of shape (n_features_in_,), or None
+        What features were standardised with if `scale=True`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -195,175 +151,164 @@ class NystromRegressor(
     11
     """
 
-    own_rules: ClassVar[Any] = {
-        **CHOICE_RULES,
-        "solver": one_of("direct", "gd", "cg", "sgd"),
-        "step": _STEP,
-        "batch_size": integer(1),
-    }
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        n_centers: int | None = None,
+        penalty: float = 1e-06,
+        penalties: ArrayLike | None = None,
+        choose_by: str | None = None,
+        centers: str | ArrayLike | Centers = "uniform",
+        scale: bool = False,
+        solver: str = "direct",
+        max_iter: int = 500,
+        tol: float | None = None,
+        step: float | str | None = None,
+        batch_size: int = 256,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        dtype: DTypeLike = "auto",
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.n_centers = n_centers
+        self.penalty = penalty
+        self.penalties = penalties
+        self.choose_by = choose_by
+        self.centers = centers
+        self.scale = scale
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.step = step
+        self.batch_size = batch_size
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
 
-    @property
-    def _holds_out(self) -> bool:
-        return super()._holds_out if self.solver == "direct" else self.early_stopping
+    takes_sparse = True
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.solver != "direct" and self.penalties is not None:
+    penalty_: float
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
+            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+        y : array of shape (n,) or (n, n_outputs)
+            Targets.
+        sample_weight : array of shape (n,), optional
+            Not negative. Only ratios matter: the penalty goes with weights of mean 1.
+        X_val, y_val : optional
+            Rows on which the validation error (root mean squared) is recorded, and which
+            decide what is decided by validation, such as when `early_stopping` stops.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, solver=one_of("direct", "gd", "cg", "sgd"), step=STEP_OR_NONE, batch_size=integer(1))
+        direct = self.solver == "direct"
+        if not direct and self.penalties is not None:
             raise ValueError(f'penalties are for solver="direct": solver={self.solver!r} has one penalty')
+        validates = self.penalties is not None and self.choose_by == "validation" if direct else self.early_stopping
+        patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
+        with fit_session(self, patience=patience) as session:
+            data = regression_data(
+                self,
+                X,
+                y,
+                sample_weight,
+                X_val,
+                y_val,
+                random_state=session.random_state,
+                hold_out=self.validation_fraction if validates else None,
+                random_access=self.solver == "sgd",
+            )
+            if direct:
+                self._solve_directly(data, session)
+            else:
+                self._iterate(data, session)
+        return self
 
-    def _solve(self, problem: Problem, random_state: np.random.RandomState, warm: bool) -> None:
-        if self.solver == "direct":
-            self._solve_directly(problem, random_state)
-            return
-        space = self._subspace(problem, random_state, warm)
-        tol = TOLERANCES[problem.rows.dtype] if self.tol is None else float(self.tol)
-        step = "auto" if self.step is None else self.step
-        gram = space.operator.centers_gram(space.factors)
-        n, M = space.operator.shape
-        last, stopped = self._follow(
-            self._iterates(
+    def _solve_directly(self, data: FitData, session: Session) -> None:
+        # the factor of K_MM, F'F, its eigenvectors and room to make them, all in float64
+        buffers = 5 * 8 // data.rows.dtype.itemsize
+        space = choose_subspace(self, data, session, penalty=self.penalty, buffers=buffers)
+        operator, (n, M) = space.operator, space.operator.shape
+        whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)
+        session.start(space.data, n_centers=M)
+        coef, self.penalty_ = choose_penalty(
+            NystromPath(operator, space.targets, whitening, space.data.weight),
+            space.data,
+            operator,
+            session,
+            penalties=self.penalty if self.penalties is None else self.penalties,
+            choose_by=self.choose_by,
+            least=whitening.least_penalty,
+            scale=space.scale,
+            n_jobs=self.n_jobs,
+        )
+        self._set_solution(space.data, session, coef)
+        self._set_expansion(operator)
+
+    def _iterate(self, data: FitData, session: Session) -> None:
+        space = choose_subspace(self, data, session, penalty=self.penalty)
+        operator, (n, M) = space.operator, space.operator.shape
+        tol = tolerance(self.tol, space.data.rows.dtype)
+        gram = operator.centers_gram(space.factors)
+        solution = session.run(
+            iterate_on_centers(
                 self.solver,
-                Identity(gram, n, tile_dtype=space.operator.dtype),
                 space,
-                problem,
-                random_state,
+                Identity(gram, n, tile_dtype=operator.dtype),
+                session.random_state,
                 penalty=float(self.penalty),
-                step=step,
+                step="auto" if self.step is None else self.step,
+                batch_size=self.batch_size,
+                max_iter=self.max_iter,
                 tol=tol,
             ),
-            problem,
-            {"penalty_": float(self.penalty), **space.attributes},
-            info={"max_iter": self.max_iter, "max_passes": self.max_iter + (self.solver == "cg"), "n_centers": M},
-            watch=self._watch(problem, space.operator, space.budget),
+            space.data,
+            kind=Iterate,
+            max_iter=self.max_iter,
+            watch=validation_watch(space.data, operator, n_jobs=self.n_jobs, budget=space.budget),
             scale=space.scale,
+            max_passes=self.max_iter + (self.solver == "cg"),
+            n_centers=M,
         )
-        if self.solver != "sgd" and not stopped:
+        self._set_solution(space.data, session, solution.coef)
+        self._set_expansion(operator)
+        self.penalty_ = float(self.penalty)
+        if self.solver != "sgd" and not solution.stopped:
             warn_if_unsettled(
-                last,
+                solution.last,
                 space.targets,
-                problem.weight,
+                space.data.weight,
                 tol=self.tol,
                 reached=tol,
                 steps="iterations",
                 remedy=f'raise max_iter={self.max_iter}, the penalty or tol, or use solver="direct" or FalkonRegressor',
-                stacklevel=3,
             )
-
-    def _solve_directly(self, problem: Problem, random_state: np.random.RandomState) -> None:
-        # the factor of K_MM, F'F, its eigenvectors and room to make them, all in float64
-        buffers = 5 * 8 // problem.rows.dtype.itemsize
-        space = self._subspace(problem, random_state, False, buffers=buffers)
-        operator, n = space.operator, space.operator.shape[0]
-        whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)
-        self._choose_penalty(
-            lambda: NystromPath(operator, space.targets, whitening, problem.weight),
-            problem,
-            operator,
-            space.attributes,
-            penalties=self.penalty if self.penalties is None else self.penalties,
-            least=whitening.least_penalty,
-            scale=space.scale,
-        )
-
-
-@parameters
-class HasNytroSolver:
-    """One of the iterations."""
-
-    solver: str = "gd"
-
-
-@register
-@documented(
-    **_ITERATION_WORDS,
-    **STOPPING_WORDS,
-    solver="""{"gd", "cg", "sgd"}
-        Gradient descent, which is the paper's; conjugate gradient, whose path is shorter; or mini-batch gradient
-        descent.""",
-)
-@parameters
-class NytroRegressor(Regression, HasResources, StopsEarly, IteratesOnCenters, HasNytroSolver, NystromEstimator):
-    """NYTRO: Nyström centers, and early stopping instead of a penalty.
-
-    Gradient descent for mean((y - f(x))^2) over functions f(x) = sum_j coef_j k(x, center_j), in coordinates in which
-    these are orthonormal: beta <- beta - (gamma/n) R'K'(K R beta - y), coef = R beta, R R' = K_MM^+ [1]_. t iterations
-    of step gamma are about as smooth as a penalty of 1/(gamma t), so the path over iterations is the path over
-    penalties, and validation rows say where to stop. When most of y is noise, that is after a few iterations.
-
-    {parameters}
-
-    Attributes
-    ----------
-    centers_ : array of shape (M, n_features_in_)
-        The centers.
-    coef_ : array of shape (M,) or (M, n_outputs)
-        Coefficients of the centers.
-    kernel_ : Kernel
-        The kernel, with what depends on the data worked out.
-    n_iter_ : int
-        Iterations done.
-    history_ : list of dict
-        For each iteration: `iteration`, `residual`, `passes`, `seconds`, `converged`, and `validation_error` where
-        there are validation rows.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Their names, where X had names that are all strings.
-
-    See Also
-    --------
-    NystromRegressor : A penalty instead.
-    FalkonRegressor : A penalty, and as few iterations for any of them.
-
-    Notes
-    -----
-    Rows held out for validation are not used otherwise. n M t + M^3 time for t iterations; M^2 numbers of
-    memory, beside what `memory_budget` allows for K.
-
-    References
-    ----------
-    .. [1] Angles, Camoriano, Rudi, Rosasco, "NYTRO: When Subsampling Meets Early Stopping", AISTATS 2016.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon import NytroRegressor
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-3, 3, size=(2000, 1))
-    >>> y = np.sin(2 * X[:, 0]) + rng.standard_normal(2000)
-    >>> model = NytroRegressor(n_centers=100, random_state=0).fit(X, y)
-    >>> bool(np.abs(model.predict(X) - np.sin(2 * X[:, 0])).mean() < 0.2)
-    True
-    """
-
-    own_rules: ClassVar[Any] = {
-        **CHOICE_RULES,
-        "solver": one_of("gd", "cg", "sgd"),
-        "step": _STEP,
-        "batch_size": integer(1),
-    }
-
-    @single_threaded_blas()  # threads of its own would decide the last bits
-    def _solve(self, problem: Problem, random_state: np.random.RandomState, warm: bool) -> None:
-        space = self._subspace(problem, random_state, warm)
-        operator, (n, M) = space.operator, space.operator.shape
-        whitening = Whitening(operator.centers_gram(space.factors), n, tile_dtype=operator.dtype)
-        step: Any = self.step
-        if self.solver == "gd":
-            step = stable_step(
-                step,
-                operator.kernel,
-                problem.rows,
-                lambda: largest_eigenvalue(operator, whitening, 0.0, problem.weight),
-            )
-        elif step is None:
-            # the largest eigenvalue of a mini-batch is bounded by its rows' w k(x, x)
-            step = safe_step(operator.kernel, problem.rows, problem.weight)
-        self._follow(
-            self._iterates(self.solver, whitening, space, problem, random_state, penalty=0.0, step=step, tol=0.0),
-            problem,
-            space.attributes,
-            info={"max_iter": self.max_iter, "max_passes": self.max_iter + (self.solver == "cg"), "n_centers": M},
-            watch=self._watch(problem, operator, space.budget),
-            scale=space.scale,
-        )

@@ -1,0 +1,192 @@
+"""Exact kernel ridge regression on parts of the rows, averaged (Zhang, Duchi, Wainwright 2013)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from .._utils.checks import integer, optional
+from .._utils.ranges import powers_of_two
+from .._utils.registry import register
+from ..callbacks import CallbackLike
+from ..fitting.data import regression_data
+from ..fitting.exact import ridge
+from ..fitting.kernel import resolved_kernel
+from ..fitting.parameters import check_parameters
+from ..fitting.session import finite, fit_session
+from ..kernels import Kernel, KernelFunction
+from ..operators.dense import KernelOperator
+from ._base import KernelRegressor
+
+Array = NDArray[Any]
+
+_LARGEST_PART = 2_000  # rows: 32 MB, and a tenth of a second
+
+
+@register
+class DivideAndConquerRegressor(KernelRegressor):
+    """The average of exact kernel ridge regressions on random parts of the rows.
+
+    Each part is solved with the penalty that would be right for all rows, so its solution follows the noise more than
+    it should on its own; the average evens that out [1]_. n rows in m parts take n^3 / m^2 time and n^2 / m^2 memory.
+    Predictions take all n rows, as those of exact kernel ridge regression do.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable, default="gaussian"
+        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    n_partitions : int or None, default=None
+        Number of parts, at most n. None makes parts of at most 2,000 rows.
+    penalty : float, default=1e-06
+        The papers' lambda, on the mean squared error; not negative. A penalty below an eighth of the precision of the
+        kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x)) cannot be told from rounding, and is
+        raised to that.
+    scale : bool, default=False
+        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
+        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
+        zeros.
+    dtype : "auto", "float32" or "float64", default="auto"
+        Precision of predictions; "auto" follows X. Systems are solved in float64.
+    memory_budget : "auto", int or str, default="auto"
+        Not used: a part's kernel matrix is all that is kept, (n / n_partitions)^2 numbers.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of everything random: the centers, the validation split, the order of mini-batches.
+    callbacks : callable, Callback, list of them, or None, default=None
+        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
+    verbose : int, default=0
+        1 shows a progress bar, 2 also logs a line for each iteration.
+
+    Attributes
+    ----------
+    centers_ : array of shape (n, n_features_in_)
+        The training rows, part after part, without those of weight 0.
+    coef_ : array of shape (n,) or (n, n_outputs)
+        Their coefficients: those of the parts, divided by the number of parts.
+    kernel_ : Kernel
+        The kernel, with what depends on the data worked out.
+    n_iter_ : int
+        Parts solved; fewer than there are if a callback asked to stop, and then the average of those.
+    history_ : list of dict
+        For each part: `iteration`, `rows`, `seconds`, and the `validation_error` of the average so far.
+    mean_, scale_ : array of shape (n_features_in_,), or None
+        What features were standardised with if `scale=True`.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array of str
+        Their names, where X had names that are all strings.
+
+    See Also
+    --------
+    FalkonRegressor : Cheaper for the same accuracy, and in its predictions.
+    ExactRegressor : All rows at once.
+
+    Notes
+    -----
+    With a penalty that is right for n rows, Zhang, Duchi and Wainwright show the optimal rate while m does not grow too
+    fast: like n^(1/3) or less for smooth kernels.
+
+    References
+    ----------
+    .. [1] Zhang, Duchi, Wainwright, "Divide and Conquer Kernel Ridge Regression", COLT 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import DivideAndConquerRegressor
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(1000, 1))
+    >>> y = np.sin(2 * X[:, 0])
+    >>> model = DivideAndConquerRegressor(n_partitions=5, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.999)
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        n_partitions: int | None = None,
+        penalty: float = 1e-06,
+        scale: bool = False,
+        dtype: DTypeLike = "auto",
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.n_partitions = n_partitions
+        self.penalty = penalty
+        self.scale = scale
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
+            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+        y : array of shape (n,) or (n, n_outputs)
+            Targets.
+        sample_weight : array of shape (n,), optional
+            Not negative. Only ratios matter: the penalty goes with weights of mean 1.
+        X_val, y_val : optional
+            Rows on which the validation error (root mean squared) of the average so far is recorded.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, n_partitions=optional(integer(1)))
+        with fit_session(self) as session:
+            data = regression_data(
+                self, X, y, sample_weight, X_val, y_val, random_state=session.random_state
+            ).of_positive_weight()
+            n = data.rows.shape[0]
+            m = -(-n // _LARGEST_PART) if self.n_partitions is None else int(self.n_partitions)
+            if m > n:
+                raise ValueError(f"n_partitions={m} must be at most the number of rows that count, {n}")
+            order = session.random_state.permutation(n)
+            points = data.rows.take(order)
+            weight = None if data.weight is None else data.weight[order]
+            kernel = resolved_kernel(self.kernel, points, weight, points.dtype)
+            scale = powers_of_two(data.targets)
+            y = (data.targets / scale)[order]
+            alpha = np.zeros_like(y)
+            predictions: Array | float = 0.0
+            done = end = 0
+            session.start(data, max_passes=m, n_partitions=m)
+            for part in np.array_split(np.arange(n), m):
+                at = slice(part[0], part[-1] + 1)
+                operator = KernelOperator(kernel, points[at], points[at], n_jobs=self.n_jobs, memory_budget=0)
+                part_weight = None if weight is None else np.asarray(weight[at] / weight[at].mean())
+                alpha[at] = ridge(operator, y[at], self.penalty, part_weight, "more n_partitions")
+                done, end = done + 1, at.stop
+                record: dict[str, Any] = {"iteration": done, "passes": done, "rows": len(part)}
+                if data.validation is not None:
+                    predictions = predictions + operator.on(data.validation.rows).matmat(alpha[at] * scale)
+                    record["validation_error"] = data.validation_error(np.asarray(predictions) / done)
+                if session.record(record):
+                    break
+            self._set_solution(data, session, finite(alpha[:end] / done * scale, data.rows.dtype))
+            self.kernel_, self.centers_ = kernel, points[:end]
+        return self

@@ -1,0 +1,364 @@
+"""Classification by FALKON."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy.special import log_expit, log_softmax
+from sklearn.utils.metaestimators import available_if
+
+from .._utils.registry import register
+from .._utils.threads import single_threaded_blas
+from ..callbacks import CallbackLike, NoImprovement
+from ..centers import Centers
+from ..fitting import falkon
+from ..fitting.data import classification_data, indicators, signs
+from ..fitting.lazy import lazily
+from ..fitting.parameters import check_parameters
+from ..fitting.session import fit_session
+from ..fitting.subspace import ChosenCenters
+from ..kernels import Kernel, KernelFunction
+from ..losses import Logistic, Loss, Softmax, as_loss
+from ..storage.checkpoints import Checkpoint
+from ._base import KernelClassifier, warm_start_of
+
+Array = NDArray[Any]
+
+
+def _gives_probabilities(model: FalkonClassifier) -> bool:
+    """Whether `predict_proba` is there; an AttributeError that says what to do if it is not."""
+    model._check_probable()
+    return True
+
+
+@register
+class FalkonClassifier(KernelClassifier):
+    """Kernel classification on millions of rows, by FALKON.
+
+    With the squared loss, regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and
+    predicts the class with the largest value; see `FalkonRegressor` for the method. With the logistic loss, minimises
+    mean(-log P(y | x)) + penalty / 2 |f|^2 by Newton's method, each step of which is a weighted problem of that kind
+    [1]_; probabilities then are the model's own.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable, default="gaussian"
+        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    n_centers : int or None, default=None
+        Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
+        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
+        most 10,000.
+    penalty : float, default=1e-06
+        The papers' lambda, not negative: on the mean squared error, or half of it on the mean of another loss (for
+        quantiles over a robust standard deviation of y, so that its unit does not matter). A penalty below an eighth of
+        the precision of the kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x)) cannot be told from
+        rounding, and is raised to that.
+    loss : "squared", "logistic" or Loss, default="squared"
+        What is minimised. "squared" is the fastest, one linear system. "logistic" is the negative log-likelihood, for
+        probabilities; it takes several times longer. Or a loss of `gyrfalcon.losses`, which is given +1 and -1.
+    multi_class : "multinomial" or "ovr", default="multinomial"
+        What the logistic loss is with more than two classes: one model of all their probabilities (softmax), or one
+        model of each class against the rest, whose probabilities are then made to sum to one.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes: a dict from class to number, or "balanced" for weights inversely proportional to their
+        frequencies. Multiplied with `sample_weight`.
+    centers : str, selector, or array of shape (M, n_features), default="uniform"
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
+        by a selector of `gyrfalcon.centers`, or given.
+    scale : bool, default=False
+        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
+        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
+        zeros.
+    preconditioner : "auto", "falkon" or "krill", default="auto"
+        What makes conjugate gradient fast. "falkon" is made from the centers alone, and presumes that they were drawn
+        from the rows with known probabilities; "krill" from a sketch of all rows, in one more pass and 2 M^2 more
+        numbers, for any centers. "auto" is "krill", if memory allows, for centers that were given or not drawn so, and
+        where four iterations show that "falkon" does not suit the rows.
+    max_iter : int, default=20
+        Maximum number of iterations: of conjugate gradient for the squared loss, where ten to twenty are enough if the
+        preconditioner is good; Newton steps for other losses, of which most problems need ten to fifteen.
+    tol : float or None, default=None
+        Squared loss: stop when the preconditioned residual falls below `tol` times the right-hand side's norm. Other
+        losses: stop when a Newton step promises to lower the objective by at most `tol` times itself. A
+        `ConvergenceWarning` says if that was not reached. None stops where further iterations would not show in
+        predictions (1e-6 in float32 and 1e-10 in float64 for the squared loss; 5e-3 for others, which leaves some 0.1%
+        of the objective); 0 runs all `max_iter` iterations. Either warns only if predictions would still move by a
+        twentieth of y's standard deviation, or the objective of another loss by 5e-3 of itself.
+    penalty_path : list of float, or None, default=None
+        Losses other than the squared one: penalties for the first Newton steps, one step each, before `penalty`. None
+        finds them: a tenth of the last, from a large one on, as soon as Newton's method is near enough.
+    cg_steps : int, list of int, or None, default=None
+        Losses other than the squared one: steps of conjugate gradient in each Newton step; of a list the last number is
+        for all that follow. None stops each when its residual has halved.
+    warm_start : bool, default=False
+        Whether to start from the last fit's solution, with its centers unless `n_centers` or `centers` has changed
+        since.
+    early_stopping : bool, default=False
+        Whether to stop when the validation error has not fallen for `n_iter_no_change` iterations, and keep the best
+        solution. The validation set is the one given to `fit`, or a random part of the rows, whose weights then count
+        there too.
+    validation_fraction : float, default=0.1
+        Share of the rows that is held out where a validation set is needed and `fit` is given none.
+    n_iter_no_change : int, default=5
+        Number of iterations without improvement after which `early_stopping` stops.
+    checkpoint : str, path-like, Checkpoint or None, default=None
+        A folder for the state of the fit, written every 30 seconds or as a `gyrfalcon.Checkpoint` says. A fit that was
+        killed and is started again continues from there, to the same solution bit for bit. Each fit needs a folder of
+        its own; delete it to start afresh.
+    dtype : "auto", "float32" or "float64", default="auto"
+        Precision of the kernel; "auto" follows X, but float64 is used where float32 would lose the penalty beside the
+        kernel's values, or a term of the kernel beside another. The factors are in float64 up to 1,500 centers, beyond
+        that in the kernel's precision.
+    memory_budget : "auto", int or str, default="auto"
+        Memory that the fit may use beside X and y, in bytes or as "4GB": the factors, the blocks at work, the buffers
+        of files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what
+        is available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of everything random: the centers, the validation split, the order of mini-batches.
+    callbacks : callable, Callback, list of them, or None, default=None
+        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
+    verbose : int, default=0
+        1 shows a progress bar, 2 also logs a line for each iteration.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        The classes, sorted.
+    centers_ : array of shape (M, n_features_in_)
+        The centers.
+    coef_ : array of shape (M,) for two classes, else (M, n_classes)
+        Coefficients of the centers.
+    kernel_ : Kernel
+        The kernel, with what depends on the data worked out.
+    loss_ : Loss
+        The loss.
+    n_iter_ : int
+        Iterations done.
+    history_ : list of dict
+        One record for each iteration, as for `FalkonRegressor`; the validation error is the share of wrong classes for
+        the squared loss, and the mean loss for others.
+    mean_, scale_ : array of shape (n_features_in_,), or None
+        What features were standardised with if `scale=True`.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array of str
+        Their names, where X had names that are all strings.
+
+    See Also
+    --------
+    FalkonRegressor : The same for regression.
+
+    References
+    ----------
+    .. [1] Marteau-Ferey, Bach, Rudi, "Globally Convergent Newton Methods for Ill-conditioned Generalized
+       Self-concordant Losses", NeurIPS 2019.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from gyrfalcon import FalkonClassifier
+    >>> X, y = make_moons(1000, noise=0.1, random_state=0)
+    >>> model = FalkonClassifier(n_centers=100, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.99)
+    True
+    >>> model = FalkonClassifier(loss="logistic", n_centers=100, random_state=0).fit(X, y)
+    >>> model.predict_proba(X[:1]).round(2)
+    array([[0., 1.]])
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        n_centers: int | None = None,
+        penalty: float = 1e-06,
+        loss: str | Loss = "squared",
+        multi_class: str = "multinomial",
+        class_weight: Mapping[Any, float] | str | None = None,
+        centers: str | ArrayLike | Centers = "uniform",
+        scale: bool = False,
+        preconditioner: str = "auto",
+        max_iter: int = 20,
+        tol: float | None = None,
+        penalty_path: Sequence[float] | None = None,
+        cg_steps: int | Sequence[int] | None = None,
+        warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        dtype: DTypeLike = "auto",
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.n_centers = n_centers
+        self.penalty = penalty
+        self.loss = loss
+        self.multi_class = multi_class
+        self.class_weight = class_weight
+        self.centers = centers
+        self.scale = scale
+        self.preconditioner = preconditioner
+        self.max_iter = max_iter
+        self.tol = tol
+        self.penalty_path = penalty_path
+        self.cg_steps = cg_steps
+        self.warm_start = warm_start
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.checkpoint = checkpoint
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    takes_sparse = True
+
+    loss_: Loss
+    _chosen: ChosenCenters | None = None
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
+            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+        y : array of shape (n,)
+            Labels of any kind.
+        sample_weight : array of shape (n,), optional
+            Not negative. Only ratios matter: the penalty goes with weights of mean 1.
+        X_val, y_val : optional
+            Rows on which the validation error is recorded (the share of wrong classes for the squared loss, the mean
+            loss for others), and which decide what is decided by validation, such as when `early_stopping` stops.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self)
+        patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
+        with fit_session(self, patience=patience, checkpoint=self.checkpoint) as session:
+            data, classes = classification_data(
+                self,
+                X,
+                y,
+                sample_weight,
+                X_val,
+                y_val,
+                random_state=session.random_state,
+                class_weight=self.class_weight,
+                hold_out=self.validation_fraction if self.early_stopping else None,
+                make_loss=self._make_loss,
+            )
+            # coefficients mean something else to other classes or another loss
+            warm = self.warm_start and self._is_fitted and np.array_equal(self.classes_, classes)
+            warm = warm and type(self.loss_) is type(data.loss)
+            with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
+                space, solution = falkon.solve(self, data, session, warm_start_of(self) if warm else None)
+            self._set_solution(space.data, session, solution.coef)
+            self._set_expansion(space.operator)
+            self._chosen = space.remembered
+            self.classes_, self.loss_ = classes, data.loss
+        return self
+
+    def _make_loss(self, n_classes: int) -> Loss:
+        """Return the loss that the parameters ask for."""
+        loss = as_loss(self.loss)
+        if isinstance(self.loss, str) and self.loss not in ("squared", "logistic"):
+            raise ValueError(f'loss={self.loss!r} must be "squared", "logistic" or a loss of gyrfalcon.losses')
+        if isinstance(loss, Logistic | Softmax):  # for two classes they are the same model
+            return Softmax() if n_classes > 2 and self.multi_class == "multinomial" else Logistic()
+        as_columns = indicators if loss.coupled else signs
+        targets = as_columns(np.arange(n_classes), n_classes)
+        loss.check(targets)
+        return loss.resolve(targets)
+
+    def _check_probable(self) -> None:
+        """Raise AttributeError if the loss gives no probabilities."""
+        try:
+            loss = self.loss_ if self._is_fitted else as_loss(self.loss)
+        except ValueError as error:  # of a loss that is none, which hasattr must survive
+            raise AttributeError(f"there are no probabilities: {error}") from error
+        if not loss.probabilities:
+            raise AttributeError(
+                f'{type(loss).__name__} gives no probabilities: use loss="logistic", or fit '
+                "sklearn.calibration.CalibratedClassifierCV with this classifier, which calibrates decision_function"
+            )
+
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    @lazily
+    def predict_proba(self, X: Any) -> Array:
+        """Predict the probabilities of the classes; only where the loss gives any, else there is no such method.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n, n_classes), whose rows sum to one; a Dask array for a Dask collection
+        """
+        f = self._columns(X)
+        if isinstance(self.loss_, Logistic | Softmax):
+            return np.exp(_log_probabilities(self.loss_, f))
+        p = self.loss_.inverse_link(f)
+        if p.shape[1] == 1:
+            return np.hstack([1 - p, p])
+        return p / p.sum(axis=1, keepdims=True)
+
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    @lazily
+    def predict_log_proba(self, X: Any) -> Array:
+        """Predict the logarithms of `predict_proba`, finite even where a probability rounds to zero.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n, n_classes); a Dask array for a Dask collection
+        """
+        f = self._columns(X)
+        if isinstance(self.loss_, Logistic | Softmax):
+            return _log_probabilities(self.loss_, f)
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    def _columns(self, X: Any) -> Array:
+        f = self.decision_function(X)
+        return f.reshape(len(f), -1).astype(np.float64)  # so that float32 rows sum to one, too
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        if not isinstance(self.loss_, Loss):
+            raise ValueError("loss_ is not a loss")
+
+
+def _log_probabilities(loss: Loss, f: Array) -> Array:
+    if f.shape[1] == 1:
+        return log_expit(np.hstack([-f, f]))
+    out: Array = log_softmax(log_expit(f) if isinstance(loss, Logistic) else f, axis=1)
+    return out

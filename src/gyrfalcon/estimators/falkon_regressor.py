@@ -1,0 +1,351 @@
+"""Regression by FALKON."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.registry import register
+from .._utils.threads import single_threaded_blas
+from ..callbacks import CallbackLike, NoImprovement
+from ..centers import Centers
+from ..fitting import falkon
+from ..fitting.data import regression_data
+from ..fitting.parameters import check_parameters
+from ..fitting.rows import for_score
+from ..fitting.session import fit_session
+from ..fitting.subspace import ChosenCenters
+from ..kernels import Kernel, KernelFunction
+from ..losses import Loss, Poisson, Quantile, Squared, as_loss
+from ..storage.checkpoints import Checkpoint
+from ._base import KernelRegressor, warm_start_of
+
+Array = NDArray[Any]
+
+
+@register
+class FalkonRegressor(KernelRegressor):
+    """Kernel ridge regression on millions of rows, by FALKON; also robust regression, quantiles and counts.
+
+    Minimises mean((y - f(x))^2) + penalty |f|^2 over functions f(x) = sum_j coef_j k(x, center_j): the Nyström form
+    of kernel ridge regression, solved by conjugate gradient with a preconditioner made from the centers [1]_. The
+    kernel matrix is never stored unless it fits `memory_budget`. There is no intercept: center y, or add a constant to
+    the kernel.
+
+    With another loss, minimises mean(loss(y, f(x))) + penalty / 2 |f - offset|^2 by Newton's method, each step of which
+    is a weighted problem of that kind [2]_. There f is measured from the best constant, so that far from the rows it is
+    the median, the quantile or the mean of all y.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable, default="gaussian"
+        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    n_centers : int or None, default=None
+        Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
+        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
+        most 10,000.
+    penalty : float, default=1e-06
+        The papers' lambda, not negative: on the mean squared error, or half of it on the mean of another loss (for
+        quantiles over a robust standard deviation of y, so that its unit does not matter). A penalty below an eighth of
+        the precision of the kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x)) cannot be told from
+        rounding, and is raised to that.
+    loss : "squared", "huber", "quantile", "poisson" or Loss, default="squared"
+        What is minimised. "squared" is the fastest, one linear system, and learns the mean; "huber" as well, but
+        outliers cannot bend it; "quantile" learns `quantiles`; "poisson" the mean of counts, as exp(f). Or a loss of
+        `gyrfalcon.losses`, where their parameters can be chosen, or your own.
+    quantiles : float, list of float, or None, default=None
+        Levels for loss="quantile". A list gives a column of predictions for each, which never cross. None is the
+        median.
+    centers : str, selector, or array of shape (M, n_features), default="uniform"
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
+        by a selector of `gyrfalcon.centers`, or given.
+    scale : bool, default=False
+        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
+        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
+        zeros.
+    preconditioner : "auto", "falkon" or "krill", default="auto"
+        What makes conjugate gradient fast. "falkon" is made from the centers alone, and presumes that they were drawn
+        from the rows with known probabilities; "krill" from a sketch of all rows, in one more pass and 2 M^2 more
+        numbers, for any centers. "auto" is "krill", if memory allows, for centers that were given or not drawn so, and
+        where four iterations show that "falkon" does not suit the rows.
+    max_iter : int, default=20
+        Maximum number of iterations: of conjugate gradient for the squared loss, where ten to twenty are enough if the
+        preconditioner is good; Newton steps for other losses, of which most problems need ten to fifteen.
+    tol : float or None, default=None
+        Squared loss: stop when the preconditioned residual falls below `tol` times the right-hand side's norm. Other
+        losses: stop when a Newton step promises to lower the objective by at most `tol` times itself. A
+        `ConvergenceWarning` says if that was not reached. None stops where further iterations would not show in
+        predictions (1e-6 in float32 and 1e-10 in float64 for the squared loss; 5e-3 for others, which leaves some 0.1%
+        of the objective); 0 runs all `max_iter` iterations. Either warns only if predictions would still move by a
+        twentieth of y's standard deviation, or the objective of another loss by 5e-3 of itself.
+    penalty_path : list of float, or None, default=None
+        Losses other than the squared one: penalties for the first Newton steps, one step each, before `penalty`. None
+        finds them: a tenth of the last, from a large one on, as soon as Newton's method is near enough.
+    cg_steps : int, list of int, or None, default=None
+        Losses other than the squared one: steps of conjugate gradient in each Newton step; of a list the last number is
+        for all that follow. None stops each when its residual has halved.
+    warm_start : bool, default=False
+        Whether to start from the last fit's solution, with its centers unless `n_centers` or `centers` has changed
+        since.
+    early_stopping : bool, default=False
+        Whether to stop when the validation error has not fallen for `n_iter_no_change` iterations, and keep the best
+        solution. The validation set is the one given to `fit`, or a random part of the rows, whose weights then count
+        there too.
+    validation_fraction : float, default=0.1
+        Share of the rows that is held out where a validation set is needed and `fit` is given none.
+    n_iter_no_change : int, default=5
+        Number of iterations without improvement after which `early_stopping` stops.
+    checkpoint : str, path-like, Checkpoint or None, default=None
+        A folder for the state of the fit, written every 30 seconds or as a `gyrfalcon.Checkpoint` says. A fit that was
+        killed and is started again continues from there, to the same solution bit for bit. Each fit needs a folder of
+        its own; delete it to start afresh.
+    dtype : "auto", "float32" or "float64", default="auto"
+        Precision of the kernel; "auto" follows X, but float64 is used where float32 would lose the penalty beside the
+        kernel's values, or a term of the kernel beside another. The factors are in float64 up to 1,500 centers, beyond
+        that in the kernel's precision.
+    memory_budget : "auto", int or str, default="auto"
+        Memory that the fit may use beside X and y, in bytes or as "4GB": the factors, the blocks at work, the buffers
+        of files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what
+        is available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of everything random: the centers, the validation split, the order of mini-batches.
+    callbacks : callable, Callback, list of them, or None, default=None
+        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
+    verbose : int, default=0
+        1 shows a progress bar, 2 also logs a line for each iteration.
+
+    Attributes
+    ----------
+    centers_ : array of shape (M, n_features_in_)
+        The centers.
+    coef_ : array of shape (M,) or (M, n_outputs)
+        Coefficients of the centers.
+    kernel_ : Kernel
+        The kernel, with what depends on the data worked out.
+    n_iter_ : int
+        Iterations done.
+    history_ : list of dict
+        For each iteration: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there
+        is a validation set, and what callbacks added. For losses other than the squared one an iteration is a Newton
+        step, with `penalty`, `decrement` (Newton's), `cg_steps`, `step` (its length) and `objective` (after it).
+    loss_ : Loss
+        The loss, with what depends on the data worked out.
+    offset_ : array of shape (n_outputs,)
+        What f is measured from; 0 for the squared loss.
+    mean_, scale_ : array of shape (n_features_in_,), or None
+        What features were standardised with if `scale=True`.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array of str
+        Their names, where X had names that are all strings.
+
+    See Also
+    --------
+    FalkonClassifier : The same for classification.
+    KernelOperator : The products this is made of.
+
+    Notes
+    -----
+    The penalty is the papers' lambda, on the mean squared error. scikit-learn's `KernelRidge` puts its `alpha` on the
+    sum: ``alpha = penalty * n``. t iterations of conjugate gradient pass t + 1 times over the rows; the sketch for
+    KRILL's preconditioner is one pass more.
+
+    References
+    ----------
+    .. [1] Rudi, Carratino, Rosasco, "FALKON: An Optimal Large Scale Kernel Method", NeurIPS 2017.
+    .. [2] Marteau-Ferey, Bach, Rudi, "Globally Convergent Newton Methods for Ill-conditioned Generalized
+       Self-concordant Losses", NeurIPS 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import FalkonRegressor
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(2000, 1))
+    >>> y = np.sin(2 * X[:, 0])
+    >>> model = FalkonRegressor(n_centers=100, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.999)
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        n_centers: int | None = None,
+        penalty: float = 1e-06,
+        loss: str | Loss = "squared",
+        quantiles: float | ArrayLike | None = None,
+        centers: str | ArrayLike | Centers = "uniform",
+        scale: bool = False,
+        preconditioner: str = "auto",
+        max_iter: int = 20,
+        tol: float | None = None,
+        penalty_path: Sequence[float] | None = None,
+        cg_steps: int | Sequence[int] | None = None,
+        warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        dtype: DTypeLike = "auto",
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.n_centers = n_centers
+        self.penalty = penalty
+        self.loss = loss
+        self.quantiles = quantiles
+        self.centers = centers
+        self.scale = scale
+        self.preconditioner = preconditioner
+        self.max_iter = max_iter
+        self.tol = tol
+        self.penalty_path = penalty_path
+        self.cg_steps = cg_steps
+        self.warm_start = warm_start
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.checkpoint = checkpoint
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    takes_sparse = True
+
+    loss_: Loss
+    offset_: Array
+    _chosen: ChosenCenters | None = None
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
+            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+        y : array of shape (n,) or (n, n_outputs)
+            Targets.
+        sample_weight : array of shape (n,), optional
+            Not negative. Only ratios matter: the penalty goes with weights of mean 1.
+        X_val, y_val : optional
+            Rows on which the validation error (root mean squared, or the mean of another loss) is recorded, and which
+            decide what is decided by validation, such as when `early_stopping` stops.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self)
+        patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
+        with fit_session(self, patience=patience, checkpoint=self.checkpoint) as session:
+            data = regression_data(
+                self,
+                X,
+                y,
+                sample_weight,
+                X_val,
+                y_val,
+                random_state=session.random_state,
+                hold_out=self.validation_fraction if self.early_stopping else None,
+                loss=self._loss(),
+                copies=None if self.quantiles is None or np.ndim(self.quantiles) == 0 else np.size(self.quantiles),
+            )
+            # coefficients mean something else to another loss
+            warm = self.warm_start and self._is_fitted and type(self.loss_) is type(data.loss)
+            with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
+                space, solution = falkon.solve(self, data, session, warm_start_of(self) if warm else None)
+            self._set_solution(space.data, session, solution.coef)
+            self._set_expansion(space.operator)
+            self._chosen = space.remembered
+            self.loss_ = data.loss
+            self.offset_ = np.zeros(data.targets.shape[1]) if data.offset is None else data.offset
+        return self
+
+    def _loss(self) -> Loss:
+        """Return the loss that the parameters ask for."""
+        if self.quantiles is not None and not (isinstance(self.loss, str) and self.loss == "quantile"):
+            raise ValueError(f'quantiles={self.quantiles!r} are for loss="quantile", not for loss={self.loss!r}')
+        loss = as_loss(self.loss)
+        if isinstance(self.loss, str) and self.loss == "logistic":
+            raise ValueError('loss="logistic" is for labels: use FalkonClassifier')
+        return loss if self.quantiles is None else Quantile(self.quantiles, ordered=True)
+
+    def _values(self, X: Any) -> Array:
+        f = super()._values(X)
+        if type(self.loss_) is Squared:
+            return f
+        columns = f.reshape(len(f), -1) + self.offset_.astype(f.dtype)
+        return self.loss_.inverse_link(columns).reshape(f.shape)
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Measure how much of y the predictions explain; 1 is perfect, 0 is no better than a constant.
+
+        The coefficient of determination R^2; for quantiles D^2 instead, the share of the pinball loss of the best
+        constant that is saved (`sklearn.metrics.d2_pinball_score`), and of several quantiles its mean.
+
+        Parameters
+        ----------
+        X : as for `predict`
+        y : array of shape (n,) or (n, n_outputs)
+        sample_weight : array of shape (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        check_is_fitted(self)
+        loss = self.loss_
+        if not isinstance(loss, Quantile):
+            return super().score(X, y, sample_weight)
+        from sklearn.metrics import d2_pinball_score
+
+        rows, y, sample_weight = for_score(X, y, sample_weight)
+        predictions = self.predict(rows)
+        columns, targets = predictions.reshape(len(predictions), -1), np.asarray(y)
+        targets = targets.reshape(len(targets), -1)
+        if loss.ordered and targets.shape[1] == 1:  # all levels are of the same y
+            targets = np.repeat(targets, columns.shape[1], axis=1)
+        if targets.shape != columns.shape:
+            raise ValueError(f"y has shape {np.shape(y)}, but predictions for X have shape {predictions.shape}")
+        levels = np.broadcast_to(loss.level, columns.shape[1])
+        each = [
+            d2_pinball_score(target, column, sample_weight=sample_weight, alpha=float(level))
+            for target, column, level in zip(targets.T, columns.T, levels, strict=True)
+        ]
+        return float(np.mean(each))
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        if not isinstance(self.loss_, Loss):
+            raise ValueError("loss_ is not a loss")
+        columns = 1 if self.coef_.ndim == 1 else self.coef_.shape[1]
+        if self.offset_.shape != (columns,) or not np.isfinite(self.offset_).all():
+            raise ValueError(f"offset_ of shape {self.offset_.shape} does not fit coef_ of shape {self.coef_.shape}")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = isinstance(self.loss, Poisson) or self.loss == "poisson"
+        return tags

@@ -1,0 +1,217 @@
+"""Regression on random features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.registry import register
+from ..callbacks import CallbackLike, NoImprovement
+from ..fitting import features
+from ..fitting.data import regression_data
+from ..fitting.features import check_loaded_features
+from ..fitting.parameters import check_parameters
+from ..fitting.session import fit_session
+from ..kernels import Kernel, KernelFunction
+from ..kernels.features import FeatureMap
+from ._base import KernelRegressor
+from .feature_transform import feature_operator
+
+Array = NDArray[Any]
+
+
+@register
+class RandomFeaturesRegressor(KernelRegressor):
+    """Ridge regression on random features of a kernel.
+
+    Minimises mean((y - F coef)^2) + penalty |coef|^2, F being M random features of the rows, by normal equations that
+    are added up over blocks of rows, or by mini-batch gradient descent [1]_. F is never stored. As M grows the
+    solution becomes that of kernel ridge regression; Nyström centers (`FalkonRegressor`) are chosen among the data, and
+    usually fewer of them are needed [2]_. There is no intercept: center y, or add a constant to the kernel.
+
+    Parameters
+    ----------
+    kernel : Kernel or str, default="gaussian"
+        A kernel of `gyrfalcon.kernels` that has random features, or its name: `Gaussian`, `Laplacian`, `Matern`,
+        `RationalQuadratic`, `ArcCosine`, `Linear`, sums of these, and their products with a number.
+    n_components : int, default=1000
+        Number of features M. More is more accurate; the direct solver takes time n M^2 and memory M^2.
+    penalty : float, default=1e-06
+        lambda, on the mean squared error; not negative.
+    orthogonal : bool, default=False
+        Orthogonal weights, which meet the kernel with less variance at the same cost; see `RandomFeatures`.
+    scale : bool, default=False
+        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
+        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
+        zeros.
+    solver : "direct" or "sgd", default="direct"
+        "direct" adds up the normal equations in one pass over the rows and factorises them. "sgd" passes over the rows
+        in mini-batches, in O(M) memory.
+    max_iter : int, default=20
+        Epochs of "sgd". With a small penalty they regularise: stop early by validation.
+    step : float or "auto", default="auto"
+        Length of the steps of "sgd", with the mean squared error halved. "auto" is 1 over the largest curvature that a
+        few batches have. It is constant, so the solution is reached up to a neighbourhood that shrinks with the step.
+        Longer steps than twice "auto" diverge, and an error says so.
+    batch_size : int or None, default=None
+        Rows of a mini-batch of "sgd"; None is sqrt(n), at least 256.
+    early_stopping : bool, default=False
+        Stop "sgd" when the validation error has not fallen for `n_iter_no_change` epochs, and keep the best solution.
+        The validation set is the one given to `fit`, or a random part of the rows.
+    validation_fraction : float, default=0.1
+        Share of the rows that is held out where a validation set is needed and `fit` is given none.
+    n_iter_no_change : int, default=5
+        Number of iterations without improvement after which `early_stopping` stops.
+    dtype : "auto", "float32" or "float64", default="auto"
+        Precision of the features; "auto" follows X. The normal equations are in float64.
+    memory_budget : "auto", int or str, default="auto"
+        If the features of the validation rows fit they are kept. Those of the training rows never are.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of the features, the validation split and the order of mini-batches.
+    callbacks : callable, Callback, list of them, or None, default=None
+        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
+    verbose : int, default=0
+        1 shows a progress bar, 2 also logs a line for each iteration.
+
+    Attributes
+    ----------
+    coef_ : array of shape (M,) or (M, n_outputs)
+        Coefficients of the features.
+    feature_map_ : FeatureMap
+        The weights of the features.
+    kernel_ : Kernel
+        The kernel, with what depends on the data worked out.
+    n_iter_ : int
+        Epochs done; 1 for "direct".
+    history_ : list of dict
+        For each epoch: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there is a
+        validation set, and what callbacks added.
+    mean_, scale_ : array of shape (n_features_in_,), or None
+        What features were standardised with if `scale=True`.
+    n_features_in_ : int
+        Number of features of X.
+    feature_names_in_ : array of str
+        Their names, where X had names that are all strings.
+
+    See Also
+    --------
+    RandomFeatures : The features alone, for a pipeline.
+    RandomFeaturesClassifier : The same for classification.
+
+    References
+    ----------
+    .. [1] Carratino, Rudi, Rosasco, "Learning with SGD and Random Features", NeurIPS 2018.
+    .. [2] Yang, Li, Mahdavi, Jin, Zhou, "Nyström Method vs Random Fourier Features", NeurIPS 2012.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import RandomFeaturesRegressor
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(2000, 1))
+    >>> y = np.sin(2 * X[:, 0])
+    >>> model = RandomFeaturesRegressor(n_components=200, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.999)
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        n_components: int = 1000,
+        penalty: float = 1e-06,
+        orthogonal: bool = False,
+        scale: bool = False,
+        solver: str = "direct",
+        max_iter: int = 20,
+        step: float | str = "auto",
+        batch_size: int | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        dtype: DTypeLike = "auto",
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.n_components = n_components
+        self.penalty = penalty
+        self.orthogonal = orthogonal
+        self.scale = scale
+        self.solver = solver
+        self.max_iter = max_iter
+        self.step = step
+        self.batch_size = batch_size
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    feature_map_: FeatureMap
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
+            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+        y : array of shape (n,) or (n, n_outputs)
+            Targets.
+        sample_weight : array of shape (n,), optional
+            Not negative. Only ratios matter: the penalty goes with weights of mean 1.
+        X_val, y_val : optional
+            Rows on which the validation error (root mean squared) is recorded, and which
+            decide what is decided by validation, such as when `early_stopping` stops.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, **features.RULES)
+        patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
+        with fit_session(self, patience=patience) as session:
+            data = regression_data(
+                self,
+                X,
+                y,
+                sample_weight,
+                X_val,
+                y_val,
+                random_state=session.random_state,
+                hold_out=self.validation_fraction if self.early_stopping and self.solver == "sgd" else None,
+                random_access=self.solver == "sgd",
+            )
+            self.kernel_, self.feature_map_, solution = features.solve(self, data, session)
+            self._set_solution(data, session, solution.coef)
+        return self
+
+    def _values(self, X: Any) -> Array:
+        check_is_fitted(self)
+        rows = self._scaled_rows(X, self.feature_map_.weights.dtype)
+        return feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs).matmat(self.coef_)
+
+    def _check_loaded(self) -> None:
+        check_loaded_features(self.kernel_, self.feature_map_, self.coef_, self.n_features_in_)

@@ -1,0 +1,91 @@
+"""The one place that warns of a fit that has not converged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from .._utils.warnings import warn
+from ..solvers import Iterate
+from ..solvers.newton import NewtonIterate
+
+Array = NDArray[Any]
+
+# Residuals at which more iterations change nothing that can be seen in predictions of that precision
+TOLERANCES = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}
+
+# The decrease that the last Newton step predicts, relative to the objective. What remains after that step is less:
+# 0.07% of the objective on a9a and 0.09% on MNIST, with a log-loss on test rows 0.1% below and 0.3% above the converged
+# one's.
+NEWTON_TOLERANCE = 5e-3
+
+_UNSETTLED = 0.05  # of the targets' standard deviation, which costs up to 0.0025 of R^2
+
+
+def tolerance(tol: float | None, dtype: np.dtype[Any]) -> float:
+    """Return the residual at which a linear solver stops: the user's, or the least that matters in that precision."""
+    return TOLERANCES[dtype] if tol is None else float(tol)
+
+
+def warn_if_unsettled(
+    last: Iterate,
+    targets: Array,
+    weight: Array | None,
+    *,
+    tol: float | None,
+    reached: float,
+    steps: str,
+    remedy: str,
+) -> None:
+    """Warn of a linear solver that `max_iter` has ended too soon.
+
+    That is where predictions would still move by more than a twentieth of the targets' standard deviation, whatever
+    `tol` is, or where the user's `tol` was not `reached`.
+    """
+    if last.converged:
+        return
+    off = last.error / deviation(targets, weight) if last.error.size else np.zeros(1)
+    if off.max() > _UNSETTLED:
+        words = f"predictions are still off by about {off.max():.2g} standard deviations of y"
+        words += f" after {last.iteration} {steps}"
+    elif tol:
+        words = f"the residual is {last.residual:.1e} after {last.iteration} {steps}, above tol={reached:g}"
+    else:
+        return
+    warn(f"{words}: {remedy}", ConvergenceWarning)
+
+
+def warn_if_newton_unsettled(last: NewtonIterate, *, tol: float | None, reached: float, max_iter: int) -> None:
+    """Warn of Newton's method that `max_iter` has ended on the way to the penalty, or before the user's `tol`."""
+    if not last.at_penalty:
+        warn(
+            f"{last.iteration} Newton steps were not enough to come from penalty={last.penalty:g} down to the one "
+            f"asked for: raise max_iter={max_iter}",
+            ConvergenceWarning,
+        )
+    elif not last.converged and (tol or last.residual > NEWTON_TOLERANCE):
+        warn(
+            f"a Newton step still promises a decrease of {last.residual:.1e} after {last.iteration} steps, above "
+            f"tol={reached:g}: raise max_iter={max_iter}, the penalty or tol",
+            ConvergenceWarning,
+        )
+
+
+def warn_of_lost_penalty(penalty: float) -> None:
+    """Warn of a penalty that float32 was asked for and cannot resolve."""
+    warn(
+        f"float32 cannot tell penalty={penalty:g} from rounding, so a larger one is used: raise it, or use "
+        'dtype="float64"',
+        ConvergenceWarning,
+    )
+
+
+def deviation(targets: Array, weight: Array | None) -> Array:
+    """Return the standard deviation of each column, or a hundredth of its mean where it is constant; never 0."""
+    mean = np.average(targets, axis=0, weights=weight)
+    squares = np.average(np.square(targets - mean, dtype=np.float64), axis=0, weights=weight)
+    found, size = np.sqrt(squares), np.abs(mean)
+    return np.maximum(np.where(found > 1e-6 * size, found, 1e-2 * size), np.finfo(np.float64).tiny)

@@ -1,0 +1,381 @@
+"""FitData: everything a fit learns from, checked once and then only read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from numbers import Number
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, column_or_1d
+
+from .._utils.ranges import check_range, check_squares
+from ..losses import Loss, Squared
+from ..sources import Rows, converted, subset
+from ..sources.scaling import moments
+from .rows import Reader, computed, sample_weights, scaled, tile_dtype, training_rows, validation_rows
+
+Array = NDArray[Any]
+Error = Callable[[Array, Array | None, Array], float]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Rows on which the validation error is measured.
+
+    Attributes
+    ----------
+    rows : rows, as the kernel sees them
+    targets : array of shape (n_val, k)
+    weight : array of shape (n_val,), or None
+    error : function of targets, weight and predictions that gives a number
+    """
+
+    rows: Rows
+    targets: Array
+    weight: Array | None
+    error: Error
+
+    def measure(self, predictions: Array) -> float:
+        """Return the error of predictions of these rows, of shape (n_val, k)."""
+        return self.error(self.targets, self.weight, predictions)
+
+
+@dataclass(frozen=True)
+class FitData:
+    """What a fit learns from.
+
+    Attributes
+    ----------
+    rows : the training rows as the kernel sees them: standardised if asked for, in the kernel's precision
+    targets : array of shape (n, k)
+    weight : sample weights with mean 1, or None
+    validation : rows for the validation error, or None
+    loss : what is minimised, with what depends on the targets worked out
+    offset : array of shape (k,) that predictions are measured from, or None for 0
+    mean, scale : what features were standardised with; `mean` is None for sparse rows, both if they were not
+    flat : whether coefficients and predictions of one column have no second axis
+    """
+
+    rows: Rows
+    targets: Array
+    weight: Array | None = None
+    validation: Validation | None = None
+    loss: Loss = field(default_factory=Squared)
+    offset: Array | None = None
+    mean: Array | None = None
+    scale: Array | None = None
+    flat: bool = False
+
+    @property
+    def is_least_squares(self) -> bool:
+        """Whether the solution is that of one linear system."""
+        return type(self.loss) is Squared
+
+    def in_precision(self, dtype: Any) -> FitData:
+        """Return the same data with rows of another precision."""
+        validation = self.validation
+        if validation is not None:
+            validation = replace(validation, rows=converted(validation.rows, dtype))
+        return replace(self, rows=converted(self.rows, dtype), validation=validation)
+
+    def of_positive_weight(self) -> FitData:
+        """Return the data without rows of weight 0, for methods in which every row is a center."""
+        if self.weight is None or self.weight.all():
+            return self
+        kept = np.flatnonzero(self.weight)
+        weight = self.weight[kept]
+        return replace(
+            self, rows=subset(self.rows, kept), targets=self.targets[kept], weight=np.asarray(weight / weight.mean())
+        )
+
+    def validation_error(self, f: Array) -> float:
+        """Return the validation error of the function values `f` of the validation rows, without the offset."""
+        assert self.validation is not None
+        return self.validation.measure(f if self.offset is None else f + self.offset)
+
+
+# ---- regression ------------------------------------------------------------------------------------------------------
+
+
+def regression_data(
+    estimator: Reader,
+    X: Any,
+    y: Any,
+    sample_weight: ArrayLike | None,
+    X_val: Any,
+    y_val: Any,
+    *,
+    random_state: np.random.RandomState,
+    hold_out: float | None = None,
+    random_access: bool = False,
+    loss: Loss | None = None,
+    copies: int | None = None,
+) -> FitData:
+    """Check what `fit` of a regressor is given.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its `n_features_in_` and `feature_names_in_` are set.
+    X, y, sample_weight, X_val, y_val : as given to `fit`
+    random_state : RandomState
+        By which rows are held out.
+    hold_out : float, optional
+        Share of the rows that is held out for validation if `fit` is given no validation rows.
+    random_access : bool
+        Whether the solver takes rows in any order.
+    loss : Loss, optional
+        The squared loss by default.
+    copies : int, optional
+        So many columns are to be learnt of one column of y.
+    """
+    rows, y = training_rows(estimator, X, y, random_access=random_access, multi_output=True, y_numeric=True)
+    weight = sample_weights(sample_weight, rows)
+    targets = _copied(_as_columns(y, "y"), copies, "y")
+    error: Error = root_mean_square
+    least_squares = loss is None or type(loss) is Squared
+    if loss is not None:
+        loss.check(targets)
+        of_all = loss.resolve(targets, weight)
+        if not least_squares:
+            error = partial(mean_loss, of_all)
+            if of_all.unit(targets, weight) == 1:
+                check_squares(targets, tile_dtype(estimator.dtype, rows), "y")
+    given = validation_rows(estimator, X_val, y_val)
+    held = None
+    if given is not None:
+        y_val = check_array(computed(y_val, given), ensure_2d=False, dtype=None, input_name="y_val")
+        _check_lengths(given, y_val)
+        held_targets = _copied(_as_columns(y_val, "y_val"), copies, "y_val")
+        if loss is not None:
+            loss.check(held_targets, "y_val")
+        if held_targets.shape[1] != targets.shape[1]:
+            raise ValueError(f"y_val has shape {y_val.shape} and y has shape {y.shape}: outputs must agree")
+        held = Validation(given, held_targets, None, error)
+    data = _split_and_scaled(
+        estimator,
+        FitData(rows, targets, weight, held, flat=y.ndim == 1 and copies is None),
+        error,
+        hold_out,
+        None,
+        random_state,
+    )
+    if loss is None:
+        return data
+    # rows that were held out have no say in it
+    learnt = loss.resolve(data.targets, data.weight)
+    return replace(data, loss=learnt, offset=learnt.offset(data.targets, data.weight))
+
+
+def _copied(y: Array, copies: int | None, name: str) -> Array:
+    if copies is None:
+        return y
+    if y.shape[1] != 1:
+        raise ValueError(f"{name} has {y.shape[1]} columns: several quantiles can be learnt of one column only")
+    return np.repeat(y, copies, axis=1)
+
+
+def _as_columns(y: Array, name: str) -> Array:
+    if y.dtype.kind not in "fiub":
+        raise ValueError(f"{name} of type {y.dtype} is not numbers: FalkonClassifier learns labels")
+    dtype = y.dtype if y.dtype == np.float32 else np.float64
+    return y.astype(dtype, copy=False).reshape(len(y), -1)
+
+
+def root_mean_square(targets: Array, weight: Array | None, predictions: Array) -> float:
+    """Return the root of the mean squared error over rows and columns."""
+    errors = predictions - targets.astype(np.float64)
+    largest = float(np.abs(errors).max())
+    if not 0 < largest < np.inf:
+        return largest
+    return largest * float(np.sqrt(np.average(np.square(errors / largest).mean(axis=1), weights=weight)))
+
+
+def mean_loss(loss: Loss, targets: Array, weight: Array | None, f: Array) -> float:
+    """Return the mean of a loss over rows and columns."""
+    with np.errstate(over="ignore"):
+        values = loss.value(targets.astype(np.float64), f.astype(np.float64)).mean(axis=1)
+    return float(np.average(values, weights=weight))
+
+
+# ---- classification --------------------------------------------------------------------------------------------------
+
+
+def classification_data(
+    estimator: Reader,
+    X: Any,
+    y: Any,
+    sample_weight: ArrayLike | None,
+    X_val: Any,
+    y_val: Any,
+    *,
+    random_state: np.random.RandomState,
+    class_weight: Any,
+    hold_out: float | None = None,
+    random_access: bool = False,
+    make_loss: Callable[[int], Loss] | None = None,
+) -> tuple[FitData, Array]:
+    """Check what `fit` of a classifier is given.
+
+    Labels become columns of +1 and -1, or of 1 and 0 where a loss couples the columns.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its `n_features_in_` and `feature_names_in_` are set.
+    X, y, sample_weight, X_val, y_val : as given to `fit`
+    random_state, hold_out, random_access : as for `regression_data`
+    class_weight : dict, "balanced" or None
+    make_loss : callable, optional
+        Gives the loss for a number of classes; the squared loss by default.
+
+    Returns
+    -------
+    data : FitData
+    classes : array of shape (n_classes,)
+    """
+    rows, y = training_rows(estimator, X, y, random_access=random_access)
+    y = _labels(y, "y")
+    check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    weight = sample_weights(sample_weight, rows)
+    present = np.unique(codes if weight is None else codes[weight > 0])
+    if len(present) < 2:
+        raise ValueError(
+            f"y has one class, {classes[present[0]]!r}, among the rows that count: at least two are needed"
+        )
+    weight = _with_class_weight(class_weight, weight, classes, codes)
+    loss = Squared() if make_loss is None else make_loss(len(classes))
+    as_columns = indicators if loss.coupled else signs
+    error: Error = share_wrong if type(loss) is Squared else partial(mean_loss, loss)
+    given = validation_rows(estimator, X_val, y_val)
+    held = None
+    if given is not None:
+        y_val = _labels(column_or_1d(computed(y_val, given), warn=True), "y_val")
+        _check_lengths(given, y_val)
+        unseen = sorted(set(y_val.tolist()) - set(classes.tolist()), key=str)
+        if unseen:
+            raise ValueError(f"y_val has classes that y has not: {unseen}")
+        held = Validation(given, as_columns(np.searchsorted(classes, y_val), len(classes)), None, error)
+    targets = as_columns(codes, len(classes)).astype(tile_dtype(estimator.dtype, rows))
+    data = FitData(rows, targets, weight, held, loss, flat=len(classes) == 2)
+    return _split_and_scaled(estimator, data, error, hold_out, codes, random_state), classes
+
+
+def signs(codes: Array, n_classes: int) -> Array:
+    """Return targets +1 and -1: one column for two classes, else one for each."""
+    if n_classes == 2:
+        return 2.0 * codes[:, None] - 1.0
+    return np.where(codes[:, None] == np.arange(n_classes), 1.0, -1.0)
+
+
+def indicators(codes: Array, n_classes: int) -> Array:
+    """Return targets 1 and 0: one column for each class."""
+    return np.where(codes[:, None] == np.arange(n_classes), 1.0, 0.0)
+
+
+def class_codes(values: Array) -> Array:
+    """Return the number of the class that each row of decision values stands for."""
+    values = values.reshape(len(values), -1)
+    return (values[:, 0] > 0).astype(np.intp) if values.shape[1] == 1 else values.argmax(axis=1)
+
+
+def share_wrong(targets: Array, weight: Array | None, values: Array) -> float:
+    """Return the share of rows whose class is not the one of the largest value."""
+    return float(np.average(class_codes(values) != class_codes(targets), weights=weight))
+
+
+def _labels(y: Array, name: str) -> Array:
+    """Return labels that can be sorted: those that are Python objects must be all strings or all numbers."""
+    if y.dtype != object or all(isinstance(label, str) for label in y):
+        return y
+    if all(isinstance(label, Number | np.bool_) for label in y):
+        return np.asarray(y.tolist())
+    kinds = sorted({type(label).__name__ for label in y})
+    raise ValueError(f"{name} has labels of types {', '.join(kinds)}: they must be all strings or all numbers")
+
+
+def _with_class_weight(class_weight: Any, weight: Array | None, classes: Array, codes: Array) -> Array | None:
+    if class_weight is None:
+        return weight
+    rows = np.ones(len(codes)) if weight is None else weight
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        # a row of weight 2 is two rows, here too
+        totals = np.bincount(codes, weights=rows)
+        each = totals.sum() / np.where(totals > 0, totals, np.inf) / len(classes)
+    else:
+        each = compute_class_weight(class_weight, classes=classes, y=classes[codes])
+    if not (np.isfinite(each).all() and (each >= 0).all() and (rows * each[codes]).any()):
+        raise ValueError(f"class_weight={class_weight!r} must be finite, not negative, and not zero for every row")
+    return np.asarray(rows * each[codes])
+
+
+# ---- both ------------------------------------------------------------------------------------------------------------
+
+
+def _check_lengths(X: Rows, y: Array) -> None:
+    if X.shape[0] != len(y):
+        raise ValueError(f"X_val has {X.shape[0]} rows and y_val {len(y)}: inconsistent numbers of samples")
+
+
+def _split_and_scaled(
+    estimator: Reader,
+    data: FitData,
+    error: Error,
+    hold_out: float | None,
+    stratify: Array | None,
+    random_state: np.random.RandomState,
+) -> FitData:
+    """Hold out validation rows if there are none, standardise features, and convert rows to the kernel's precision."""
+    dtype = tile_dtype(estimator.dtype, data.rows)
+    check_range(data.targets, dtype, "y")  # which predictions could not be
+    if data.validation is None and hold_out is not None:
+        data = _split(data, error, hold_out, stratify, random_state)
+    mean, scale = moments(data.rows, data.weight) if estimator.scale else (None, None)
+    held, weight = data.validation, data.weight
+    if held is not None:
+        held = replace(held, rows=scaled(held.rows, mean, scale, dtype))
+    if weight is not None:
+        weight = weight / weight.mean()
+    rows = scaled(data.rows, mean, scale, dtype)
+    return replace(data, rows=rows, weight=weight, validation=held, mean=mean, scale=scale)
+
+
+def _split(
+    data: FitData, error: Error, share: float, stratify: Array | None, random_state: np.random.RandomState
+) -> FitData:
+    """Hold out a random share of the rows, with the same proportions of the classes if there are enough of each."""
+    from sklearn.model_selection import train_test_split
+
+    weight = data.weight
+    candidates = np.arange(data.rows.shape[0]) if weight is None else np.flatnonzero(weight)
+    n = len(candidates)
+    count = max(1, round(share * n))
+    if count >= n:
+        raise ValueError(
+            f"there are no rows to hold out for validation, with n_samples={n}: give X_val and y_val, or do without "
+            "validation (such as early_stopping=False)"
+        )
+    if stratify is not None:
+        stratify = stratify[candidates]
+        counts = np.unique(stratify, return_counts=True)[1]
+        if counts.min() < 2 or len(counts) > min(count, n - count):
+            stratify = None  # too few of a class to share out
+    train, held = train_test_split(candidates, test_size=count, random_state=random_state, stratify=stratify)
+    train, held = np.sort(train), np.sort(held)
+    validation = Validation(
+        subset(data.rows, held), data.targets[held], None if weight is None else weight[held], error
+    )
+    return replace(
+        data,
+        rows=subset(data.rows, train),
+        targets=data.targets[train],
+        weight=None if weight is None else weight[train],
+        validation=validation,
+    )

@@ -1,0 +1,271 @@
+"""FALKON (Rudi, Carratino, Rosasco 2017) for any number of targets; Newton's method for losses that are not squared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..operators.dense import KernelOperator
+from ..preconditioners import Krill, Preconditioner
+from ..solvers import Iterate, conjugate_gradient
+from ..solvers.newton import NewtonIterate, newton
+from .convergence import NEWTON_TOLERANCE, deviation, tolerance, warn_if_newton_unsettled, warn_if_unsettled
+from .data import FitData
+from .kernel import validation_watch
+from .session import Session, Solution
+from .subspace import HasCenters, Subspace, WarmStart, choose_subspace
+
+Array = NDArray[Any]
+
+# Where a few rows far from the others decide much, uniform centers miss them. After 4 iterations that can be seen: the
+# condition number is 42 to 91 and the residual 0.6 to 2 (cpusmall with penalties 1e-9 and 6e-7), where otherwise they
+# are 2 to 11 and at most 0.2 (cpusmall with 1e-5 and nine problems on other data, penalties 1e-3 to 1e-8). Targets
+# whose mean is many times their deviation have residuals that are small beside the mean alone; after 4 iterations their
+# fitted values are off by tens of deviations, others' by 0.1 to 0.6.
+_TRIAL = 4
+
+# Rows over the effective number of them, (sum w)^2 / sum w^2. It is 14 for weights over twelve orders of magnitude,
+# where FALKON's preconditioner left condition numbers of thousands.
+_UNEVEN = 10.0
+
+
+class HasFalkon(HasCenters, Protocol):
+    """An estimator with FALKON's parameters."""
+
+    @property
+    def penalty(self) -> float:
+        """The papers' lambda."""
+        ...
+
+    @property
+    def preconditioner(self) -> str:
+        """Which one."""
+        ...
+
+    @property
+    def max_iter(self) -> int:
+        """Most iterations."""
+        ...
+
+    @property
+    def tol(self) -> float | None:
+        """When to stop."""
+        ...
+
+    @property
+    def penalty_path(self) -> Sequence[float] | None:
+        """Penalties of the first Newton steps."""
+        ...
+
+    @property
+    def cg_steps(self) -> int | Sequence[int] | None:
+        """Steps of conjugate gradient in each Newton step."""
+        ...
+
+
+def solve(model: HasFalkon, data: FitData, session: Session, warm: WarmStart | None) -> tuple[Subspace, Solution[Any]]:
+    """Learn from `data`: one linear system for the squared loss, Newton's method for others."""
+    if data.is_least_squares:
+        return _solve_least_squares(model, data, session, warm)
+    return _solve_newton(model, data, session, warm)
+
+
+def fill(operator: KernelOperator) -> None:
+    """Make the pass that fills a K that is kept.
+
+    It adds products in another order than later passes do, so a solver that is resumed must not be the one to make it.
+    """
+    if operator.keeps:
+        operator.rmatmat(np.zeros((operator.shape[0], 1)))
+
+
+# ---- the squared loss ------------------------------------------------------------------------------------------------
+
+
+def _solve_least_squares(
+    model: HasFalkon, data: FitData, session: Session, warm: WarmStart | None
+) -> tuple[Subspace, Solution[Iterate]]:
+    space = choose_subspace(
+        model,
+        data,
+        session,
+        penalty=model.penalty,
+        least_penalty=model.penalty,
+        buffers=4 if model.preconditioner == "krill" else 1,
+        warm=warm,
+        max_iter=model.max_iter,
+    )
+    tol = tolerance(model.tol, space.data.rows.dtype)
+    solution = session.run(
+        _iterates(model, space, tol, session.resume),
+        space.data,
+        kind=Iterate,
+        max_iter=model.max_iter,
+        watch=validation_watch(space.data, space.operator, n_jobs=model.n_jobs, budget=space.budget),
+        scale=space.scale,
+        n_centers=space.operator.shape[1],
+    )
+    if not solution.stopped:
+        warn_if_unsettled(
+            solution.last,
+            space.targets,
+            space.data.weight,
+            tol=model.tol,
+            reached=tol,
+            steps="iterations",
+            remedy=f"raise max_iter={model.max_iter} or the penalty; subtract the mean of y if it is large",
+        )
+    return space, solution
+
+
+def _iterates(model: HasFalkon, space: Subspace, tol: float, resume: dict[str, Any] | None) -> Iterator[Iterate]:
+    """Iterate with FALKON's preconditioner, or with KRILL's where that is asked for or the first turns out weak."""
+    weight = space.data.weight
+    poor = not space.selection.sampled or _are_uneven(weight)
+    sketched = model.preconditioner == "krill" or (poor and _may_sketch(model, space))
+    solve = partial(conjugate_gradient, space.operator, space.targets, penalty=model.penalty, tol=tol, weight=weight)
+    done, passes, start = 0, 0, space.start
+    spread = deviation(space.targets, weight)
+    if resume is not None:
+        done, passes, sketched = resume["done"], resume["passes_done"], resume["sketched"]
+        if sketched:
+            _may_sketch(model, space)  # an error if there is no longer room for it
+        if done or not sketched:  # else the sketch fills K, as it did
+            fill(space.operator)
+    if not sketched:
+        falkon = _preconditioner(model, space, space.chosen.weight)
+        for iterate in solve(coordinates=falkon, max_iter=model.max_iter, start=start, resume=resume):
+            yield _after(iterate, 0, 0, sketched=False)
+            trial = iterate.iteration == _TRIAL < model.max_iter
+            if trial and _is_weak(iterate, spread) and _may_sketch(model, space):
+                done, passes, start, resume = _TRIAL, iterate.passes, iterate.coef(), None
+                break
+        else:
+            return
+    # one sketch is as good as another, and given centers should give the same model each time
+    gram = space.operator.centers_gram(space.factors)
+    krill = Krill(space.operator, gram, model.penalty, weight=weight, random_state=0, n_jobs=model.n_jobs)
+    passes += resume is None  # the sketch
+    for iterate in solve(coordinates=krill, max_iter=model.max_iter - done, start=start, resume=resume):
+        yield _after(iterate, done, passes, sketched=True)
+
+
+def _may_sketch(model: HasFalkon, space: Subspace) -> bool:
+    """Whether KRILL may take the place of FALKON's preconditioner."""
+    more = 3 * space.operator.shape[1] ** 2 * space.factors.itemsize  # factors beside the one that is planned
+    return model.preconditioner == "auto" and space.has_room(more, model.memory_budget)
+
+
+def _preconditioner(model: HasFalkon, space: Subspace, center_weight: Array | None) -> Preconditioner:
+    return Preconditioner(
+        space.operator.centers_gram(space.factors),
+        model.penalty,
+        space.data.rows.shape[0],
+        D=space.selection.D,
+        center_weight=center_weight,
+        n_draws=space.selection.n_draws,
+        tile_dtype=space.data.rows.dtype,
+        n_jobs=model.n_jobs,
+    )
+
+
+def _after(iterate: Iterate, done: int, passes: int, *, sketched: bool) -> Iterate:
+    """Return an iterate of a solver that was begun after others had done some iterations and passes."""
+    return replace(
+        iterate,
+        iteration=iterate.iteration + done,
+        passes=iterate.passes + passes,
+        _state=lambda: {**iterate.state(), "done": done, "passes_done": passes, "sketched": sketched},
+    )
+
+
+def _are_uneven(weight: Array | None) -> bool:
+    """Whether so few rows have most of the weight that the centers among them tell little of K'WK."""
+    if weight is None:
+        return False
+    wide = weight.astype(np.float64)
+    return len(wide) * float(wide @ wide) > _UNEVEN * float(wide.sum()) ** 2
+
+
+def _is_weak(iterate: Iterate, spread: Array) -> bool:
+    """Whether FALKON's preconditioner does not suit the rows."""
+    far = bool((iterate.error > spread).any())
+    return far or (iterate.residual > 0.35 and iterate.condition_number > 20)
+
+
+# ---- other losses ----------------------------------------------------------------------------------------------------
+
+
+def _solve_newton(
+    model: HasFalkon, data: FitData, session: Session, warm: WarmStart | None
+) -> tuple[Subspace, Solution[NewtonIterate]]:
+    if model.penalty_path is not None and len(model.penalty_path) >= model.max_iter:
+        raise ValueError(
+            f"penalty_path has {len(model.penalty_path)} penalties, one for a Newton step each, and max_iter="
+            f"{model.max_iter}: no step is left for the penalty itself"
+        )
+    space = choose_subspace(
+        model,
+        data,
+        session,
+        penalty=model.penalty,
+        least_penalty=model.penalty,
+        row_vectors=6,  # f, K d, K p, what the loss knows of f, and room to make them
+        warm=warm,
+        max_iter=model.max_iter,
+    )
+    data = space.data
+    tol = NEWTON_TOLERANCE if model.tol is None else float(model.tol)
+    # in units in which the penalty can be told from rounding
+    unit = data.loss.unit(data.targets, data.weight)
+    solution = session.run(
+        _newton_steps(model, space, unit, tol, session.resume),
+        data,
+        kind=NewtonIterate,
+        max_iter=model.max_iter,
+        watch=validation_watch(data, space.operator, n_jobs=model.n_jobs, budget=space.budget),
+        scale=unit,
+        n_centers=space.operator.shape[1],
+    )
+    if not solution.stopped:
+        warn_if_newton_unsettled(solution.last, tol=model.tol, reached=tol, max_iter=model.max_iter)
+    return space, solution
+
+
+def _newton_steps(
+    model: HasFalkon, space: Subspace, unit: float, tol: float, resume: dict[str, Any] | None
+) -> Iterator[NewtonIterate]:
+    data, loss = space.data, space.data.loss
+    preconditioner = _preconditioner(model, space, None)
+    if resume is not None:
+        fill(space.operator)
+    targets = data.targets if unit == 1 else data.targets / unit
+    for iterate in newton(
+        space.operator,
+        targets.astype(data.rows.dtype, copy=False),
+        loss.in_units(unit),
+        preconditioner,
+        model.penalty * loss.penalty_unit(data.targets, data.weight) * unit,
+        max_iter=model.max_iter,
+        tol=tol,
+        weight=data.weight,
+        start=None if space.start is None else space.start * (space.scale / unit),
+        offset=None if data.offset is None else data.offset / unit,
+        center_rows=space.selection.indices,
+        path=None if model.penalty_path is None else [unit * penalty for penalty in model.penalty_path],
+        cg_steps=model.cg_steps,
+        resume=resume,
+    ):
+        yield replace(
+            iterate,
+            penalty=iterate.penalty / unit,
+            objective=iterate.objective * unit,
+            decrement=iterate.decrement * math.sqrt(unit),
+            _state=iterate.state,
+        )

@@ -1,0 +1,66 @@
+"""The kernel of a fit: what depends on the data worked out, the precision it needs, the operator it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from .._utils.ranges import power_of_two
+from ..kernels import Kernel, KernelFunction, as_kernel
+from ..operators.dense import KernelOperator, make_operator
+from .data import FitData
+
+Array = NDArray[Any]
+
+
+def resolved_kernel(
+    kernel: Kernel | str | KernelFunction, points: Any, weight: Array | None, dtype: Any = None
+) -> Kernel:
+    """Return the kernel with what depends on the data worked out, from weighted points as from repeated ones.
+
+    If its values are computed in `dtype`, no term of it may be lost there.
+    """
+    found = as_kernel(kernel).resolve(points if weight is None else _two_points(points, weight))
+    if dtype is not None:
+        found.check_terms(points, dtype)
+    return found
+
+
+def _two_points(points: Any, weight: Array) -> Any:
+    """Return two rows with the mean and the variance of weighted points."""
+    share = weight / weight.sum()
+    if scipy.sparse.issparse(points):
+        columns, at = np.unique(points.indices, return_inverse=True)
+        each = np.repeat(share, np.diff(points.indptr))
+        unit = power_of_two(points.data)  # for the sake of squares
+        values = points.data.astype(np.float64) / unit
+        mean = np.bincount(at, each * values, minlength=len(columns))
+        variance = np.bincount(at, each * np.square(values), minlength=len(columns)) - mean**2
+        deviation = np.sqrt(np.maximum(variance, 0.0))
+        data = unit * np.concatenate([mean - deviation, mean + deviation])
+        starts = np.arange(3) * len(columns)
+        return scipy.sparse.csr_array((data, np.tile(columns, 2), starts), shape=(2, points.shape[1]))
+    unit = power_of_two(points)  # for the sake of squares
+    mean = share @ (points / unit).astype(np.float64)
+    deviation = np.sqrt(share @ np.square(points / unit - mean))
+    return unit * np.stack([mean - deviation, mean + deviation])
+
+
+def validation_watch(
+    data: FitData, operator: KernelOperator, *, n_jobs: int | None, budget: int
+) -> Callable[[Array], float] | None:
+    """Return the function that gives the validation error of coefficients, or None without validation rows.
+
+    The kernel matrix of the validation rows is kept if the budget has room for it beside that of the training rows.
+    """
+    if data.validation is None:
+        return None
+    left = max(0, budget - operator.kept_bytes)
+    validation = make_operator(
+        operator.kernel, data.validation.rows, operator.centers, n_jobs=n_jobs, memory_budget=left
+    )
+    return lambda coef: data.validation_error(validation.matmat(coef))

@@ -1,0 +1,95 @@
+"""Choose among penalties that one factorisation serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..operators.dense import KernelOperator, make_operator
+from ..solvers import NystromPath
+from .data import FitData
+from .session import Session, finite
+
+Array = NDArray[Any]
+
+_PREDICTIONS = 1 << 25  # entries of the validation rows' predictions by several penalties that are held at a time
+
+
+def choose_penalty(
+    path: NystromPath,
+    data: FitData,
+    operator: KernelOperator,
+    session: Session,
+    *,
+    penalties: ArrayLike,
+    choose_by: str | None,
+    least: float,
+    scale: Array,
+    n_jobs: int | None,
+) -> tuple[Array, float]:
+    """Return the coefficients with the least error, and their penalty.
+
+    Parameters
+    ----------
+    path : the solutions of all penalties
+    data : FitData
+    operator : k(rows, centers)
+    session : Session
+        Which gets a record for each penalty.
+    penalties : float, or array of shape (P,)
+        There is nothing to choose if it is a number.
+    choose_by : {"validation", "gcv", "loo"} or None
+        Which error is made small. None is "validation" if there are validation rows, else "loo".
+    least : float
+        The smallest penalty that means something; smaller ones count as that.
+    scale : array of shape (k,)
+        What coefficients are to be multiplied with.
+    n_jobs : int or None
+    """
+    criterion = None
+    if np.ndim(penalties):
+        criterion = choose_by or ("loo" if data.validation is None else "validation")
+    penalties = np.array(penalties, dtype=np.float64, ndmin=1)
+    counted = np.maximum(penalties, least)
+    alpha = path.coefficients(counted) * scale[:, None]
+    columns = {"penalty": penalties, "df": path.degrees_of_freedom(counted)}
+    if data.validation is not None:
+        columns["validation_error"] = validation_errors(data, operator, alpha, n_jobs)
+    if criterion == "gcv":
+        columns["gcv_error"] = _root_mean(path.gcv(counted), scale)
+    elif criterion == "loo":
+        columns["loo_error"] = _root_mean(path.leave_one_out(counted), scale)
+    best = 0
+    if criterion is not None:
+        error = columns[f"{criterion}_error"]
+        # of equally good ones (or if no error is finite) the one with the largest penalty
+        best = max(np.flatnonzero(error == error.min()).tolist(), key=lambda i: penalties[i])
+    for i in range(len(penalties)):
+        record = {name: float(column[i]) for name, column in columns.items()}
+        session.record({"iteration": i + 1, "passes": max(1, operator.passes), **record})
+    return finite(alpha[:, :, best], data.rows.dtype), float(penalties[best])
+
+
+def validation_errors(data: FitData, operator: KernelOperator, alpha: Array, n_jobs: int | None) -> Array:
+    """Return the validation error of each of the P solutions `alpha`, of shape (M, k, P)."""
+    assert data.validation is not None
+    validation = make_operator(operator.kernel, data.validation.rows, operator.centers, n_jobs=n_jobs, memory_budget=0)
+    M, k, P = alpha.shape
+    errors = np.empty(P)
+    size = max(1, _PREDICTIONS // (validation.shape[0] * k))
+    for i in range(0, P, size):
+        part = alpha[:, :, i : i + size]
+        predictions = validation.matmat(part.reshape(M, -1)).reshape(-1, *part.shape[1:])
+        errors[i : i + size] = [data.validation_error(predictions[:, :, j]) for j in range(part.shape[2])]
+    return errors
+
+
+def _root_mean(squares: Array, scale: Array) -> Array:
+    """Return roots of the means over outputs, for targets that were divided by `scale`; no square overflows."""
+    roots = np.sqrt(squares) * scale
+    finite_roots = roots[np.isfinite(roots)]
+    largest = float(finite_roots.max(initial=0.0)) or 1.0
+    out: Array = largest * np.sqrt(np.square(roots / largest).mean(axis=1))
+    return out

@@ -1,0 +1,205 @@
+"""Make rows of what `fit` and `predict` are given: arrays, tables, sparse matrices, files, Dask collections."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import _check_sample_weight, _check_y, validate_data
+
+from .._utils.memory import format_bytes, require
+from .._utils.ranges import check_range
+from ..sources import ArrayRows, Rows, adopt, as_rows, converted, feature_names, is_dask, is_sparse, mapped
+from ..sources.base import stack
+from ..sources.scaling import Standardize
+from ..sources.sparse import warn_of_conversion
+
+Array = NDArray[Any]
+
+_READ_ROWS = 65_536
+
+
+class Reader(Protocol):
+    """An estimator, as far as it decides how rows are read."""
+
+    takes_sparse: ClassVar[bool]
+    n_features_in_: int
+
+    @property
+    def dtype(self) -> Any:
+        """Precision of the kernel, or "auto"."""
+        ...
+
+    @property
+    def scale(self) -> bool:
+        """Whether features are standardised."""
+        ...
+
+    @property
+    def memory_budget(self) -> int | float | str:
+        """Bytes that the fit may take."""
+        ...
+
+
+def training_rows(estimator: Reader, X: Any, y: Any, *, random_access: bool, **checks: bool) -> tuple[Rows, Array]:
+    """Return the rows and y of `fit`, and set the attributes of the estimator that describe features.
+
+    Input in memory is checked by scikit-learn, and a source by the same rules block by block.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X, y : as given to `fit`
+    random_access : bool
+        Whether rows are taken in any order again and again, so that a stream must be read into memory.
+    **checks : what scikit-learn's checks of y are told
+    """
+    source = _as_source(X)
+    if source is None:
+        X, y = validate_data(
+            estimator, X, y, accept_sparse=_accepted(estimator), dtype=[np.float64, np.float32], **checks
+        )
+        return _rows_in_memory(estimator, X, "X", training=True), y
+    _check_features(estimator, source, reset=True)
+    rows = _readable(estimator, source, random_access)
+    if y is None:
+        raise ValueError(f"{type(estimator).__name__} needs y, what is to be learnt, such as open(path, target=...).y")
+    y = _check_y(computed(y, source), estimator=estimator, **checks)
+    if len(y) != source.shape[0]:
+        raise ValueError(f"X has {source.shape[0]} rows and y has {len(y)}: they must be of the same length")
+    return rows, y
+
+
+def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:
+    """Return rows with the features that the estimator was fitted to."""
+    source = _as_source(X)
+    if source is None:
+        X = validate_data(estimator, X, reset=False, accept_sparse=_accepted(estimator), dtype=[np.float64, np.float32])
+        return _rows_in_memory(estimator, X, name, training=False)
+    _check_features(estimator, source, reset=False)
+    return source
+
+
+def validation_rows(estimator: Reader, X_val: Any, y_val: Any) -> Rows | None:
+    """Return the rows of the validation set that `fit` was given, if it was given one."""
+    if (X_val is None) != (y_val is None):
+        missing = "y_val" if y_val is None else "X_val"
+        raise ValueError(f"X_val and y_val go together: {missing} is missing")
+    return None if X_val is None else more_rows(estimator, X_val, "X_val")
+
+
+def sample_weights(sample_weight: ArrayLike | None, rows: Rows) -> Array | None:
+    """Return the sample weights as numbers of at most 1, or None."""
+    if sample_weight is None:
+        return None
+    of_each = np.broadcast_to(0.0, (rows.shape[0], 1))
+    given = computed(sample_weight, rows)
+    weight: Array = _check_sample_weight(given, of_each, dtype=np.float64, ensure_non_negative=True)
+    if not weight.max() > 0:
+        raise ValueError("sample_weight is zero for every row: at least one row must count")
+    weight = weight / weight.max()  # so that no sum of them overflows
+    return weight
+
+
+def tile_dtype(dtype: Any, rows: Rows) -> np.dtype[Any]:
+    """Return the precision of the kernel that the parameter `dtype` asks for."""
+    return np.dtype(rows.dtype if follows_rows(dtype) else dtype)
+
+
+def follows_rows(dtype: Any) -> bool:
+    """Whether the parameter `dtype` leaves the precision to the rows."""
+    return isinstance(dtype, str) and dtype == "auto"
+
+
+def scaled(rows: Rows, mean: Array | None, scale: Array | None, dtype: np.dtype[Any]) -> Rows:
+    """Return the rows as the kernel sees them: standardised if there is a `scale`, and in its precision."""
+    if scale is None:
+        return converted(rows, dtype)
+    return mapped(rows, Standardize(mean, scale, dtype), dtype)
+
+
+def computed(y: Any, rows: Any = None) -> Any:
+    """Return `y` in memory: a Dask collection is computed, by the client of the rows if they have one."""
+    if not is_dask(y):
+        return y
+    from ..sources.dask import gather
+
+    return gather(y, client=getattr(rows, "client", None))
+
+
+def for_score(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Return what `score` is given in a form for which predictions are made at once."""
+    rows = adopt(X) if is_dask(X) else X
+    return rows, computed(y, rows), computed(sample_weight, rows)
+
+
+# ---- the kinds of input ----------------------------------------------------------------------------------------------
+
+
+def _accepted(estimator: Reader) -> str | bool:
+    """What scikit-learn's checks let pass beside dense arrays."""
+    return "csr" if estimator.takes_sparse else False
+
+
+def _as_source(X: Any) -> Rows | None:
+    """Return `X` as a source, or None if scikit-learn's checks are made for it."""
+    if scipy.sparse.issparse(X):
+        warn_of_conversion(X, stacklevel=5)
+        return None
+    return adopt(X)
+
+
+def _rows_in_memory(estimator: Reader, X: Array, name: str, *, training: bool) -> Rows:
+    """Return checked arrays and CSR matrices as rows; only training rows must not vanish in float32."""
+    float32 = not follows_rows(estimator.dtype) and np.dtype(estimator.dtype) == np.float32
+    if float32 and not estimator.scale and X.dtype != np.float32:
+        stored: Any = X.data if scipy.sparse.issparse(X) else X
+        check_range(stored, np.float32, name, too_small=training)
+    return as_rows(X)
+
+
+def _readable(estimator: Reader, source: Rows, random_access: bool) -> Rows:
+    """Return the source, or its rows in memory where a stream does not do."""
+    n, d = source.shape
+    if n == 0:
+        raise ValueError("X has no rows: at least one is needed")
+    if source.dtype not in (np.float32, np.float64):
+        raise ValueError(f"rows of type {source.dtype} cannot be used: a source must give float32 or float64")
+    if is_sparse(source) and not estimator.takes_sparse:
+        raise TypeError(f"X is sparse, and {type(estimator).__name__} needs dense rows: use a FALKON estimator")
+    if not random_access:
+        return source
+    size = n * d * source.dtype.itemsize
+    require(
+        estimator.memory_budget,
+        size,
+        f"{type(estimator).__name__} takes rows at random and needs X in memory, {format_bytes(size)}",
+        "use FalkonRegressor or FalkonClassifier, which read it as a stream",
+    )
+    X = stack(list(source.blocks(_READ_ROWS)))
+    if X.shape != (n, d):
+        raise ValueError(f"the source gave rows of shape {X.shape} where its shape says {(n, d)}")
+    return ArrayRows(X)
+
+
+def _check_features(estimator: Any, rows: Rows, *, reset: bool) -> None:
+    """Check the number and the names of features by scikit-learn's rules, for rows that are not in memory."""
+    d, names = rows.shape[1], feature_names(rows)
+    if reset:
+        estimator.n_features_in_ = d
+        vars(estimator).pop("feature_names_in_", None)
+        if names is not None:
+            estimator.feature_names_in_ = np.asarray(names, dtype=object)
+        return
+    name = type(estimator).__name__
+    if d != estimator.n_features_in_:
+        raise ValueError(f"X has {d} features, but {name} is expecting {estimator.n_features_in_} features as input")
+    known = vars(estimator).get("feature_names_in_")
+    if names is not None and known is not None and list(known) != list(names):
+        at = next(i for i, (a, b) in enumerate(zip(known, names, strict=True)) if a != b)
+        raise ValueError(
+            f"feature {at} of X is {names[at]!r}, but {name} was fitted with {known[at]!r} there: "
+            "give the same features in the same order, such as open(..., features=list(model.feature_names_in_))"
+        )

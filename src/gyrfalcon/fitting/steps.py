@@ -1,0 +1,43 @@
+"""The length of the steps of gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from .._utils.ranges import check_kernel_scale
+from ..kernels import Kernel
+from ..sources import Rows
+
+Array = NDArray[Any]
+
+
+def safe_step(kernel: Kernel, rows: Rows, weight: Array | None = None) -> float:
+    """Return the papers' step, 1 / max k(x, x), or 1 / max w k(x, x) with sample weights."""
+    largest, start = 0.0, 0
+    for block in rows.blocks(1 << 16):
+        diagonal = kernel.diag(block)
+        if weight is not None:
+            diagonal = diagonal * weight[start : start + block.shape[0]]
+        largest = max(largest, float(diagonal.max()))
+        start += block.shape[0]
+    check_kernel_scale(largest, rows.dtype, kernel=kernel)
+    return 1 / largest if largest > 0 else 1.0
+
+
+def stable_step(step: Any, kernel: Kernel, rows: Rows, largest_eigenvalue: Callable[[], float]) -> Any:
+    """Return `step`, or the papers' where it is None, if gradient descent is stable with it.
+
+    The solver notices when the residual grows, but early stopping may end it sooner, with what a bad step made.
+    """
+    safe = safe_step(kernel, rows)
+    if step is None or step == "auto":
+        return step or safe
+    if step > 2 * safe and step * (largest := largest_eigenvalue()) > 2:
+        raise FloatingPointError(
+            f"gradient descent diverges with step={step:g}, where the largest stable step is about {2 / largest:.3g}: "
+            'choose a shorter one, None or "auto"'
+        )
+    return step

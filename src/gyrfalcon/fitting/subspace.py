@@ -1,0 +1,359 @@
+"""Choose centers, and with them the functions that a Nyström method learns from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from .._utils.ranges import powers_of_two
+from .._utils.threads import effective_n_jobs
+from ..centers import Centers, Given, Selection, as_centers
+from ..kernels import Kernel, KernelFunction, as_kernel
+from ..operators.dense import KernelOperator, as_points, make_operator
+from ..sources import Rows, buffer_bytes, is_sparse, runs_elsewhere
+from ..sources.scaling import Standardize
+from ..storage.checkpoints import WARM, Beginning, CheckpointError, decode_selection, encode_selection
+from .convergence import warn_of_lost_penalty
+from .data import FitData
+from .kernel import resolved_kernel
+from .plan import Plan
+from .rows import follows_rows
+from .session import Session
+
+Array = NDArray[Any]
+
+_LARGEST_DEFAULT = 10_000
+# A term of the kernel that is so many times the rounding of another is known to 0.1%. Fits show what is lost: R2 of
+# Linear() + 1.0 was 0.987 instead of 0.990 where the constant is 20 times that, and with targets of mean 100 and
+# deviation 1 R2 of a polynomial was -4,000 at 100
+_BLURRED = 1000.0
+_EPS = float(np.finfo(np.float32).eps)
+
+
+class HasCenters(Protocol):
+    """An estimator, as far as it says which centers it wants and what they may cost."""
+
+    @property
+    def kernel(self) -> Kernel | str | KernelFunction:
+        """The kernel."""
+        ...
+
+    @property
+    def n_centers(self) -> int | None:
+        """How many centers."""
+        ...
+
+    @property
+    def centers(self) -> Any:
+        """How they are chosen."""
+        ...
+
+    @property
+    def dtype(self) -> Any:
+        """Precision of the kernel, or "auto"."""
+        ...
+
+    @property
+    def memory_budget(self) -> int | float | str:
+        """Bytes that the fit may take."""
+        ...
+
+    @property
+    def n_jobs(self) -> int | None:
+        """Threads."""
+        ...
+
+
+@dataclass(frozen=True)
+class ChosenCenters:
+    """Centers, and how they were asked for: a warm start draws no others while the same are asked for.
+
+    Attributes
+    ----------
+    selection : the centers
+    weight : sample weights at the centers, or None
+    n_centers, centers : the parameters by which they were chosen
+    """
+
+    selection: Selection
+    weight: Array | None
+    n_centers: int | None
+    centers: Any
+
+    def suit(self, model: HasCenters, n_features: int) -> bool:
+        """Whether `model` asks for the same centers."""
+        same = self.centers is model.centers or (isinstance(self.centers, str) and self.centers == model.centers)
+        known = self.selection.points.shape[1]
+        return bool(same and self.n_centers == model.n_centers and known == n_features)
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The last fit's centers and coefficients, from which a fit starts."""
+
+    chosen: ChosenCenters
+    coef: Array
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """The functions that a Nyström method learns from, and the numbers that it needs for that.
+
+    Attributes
+    ----------
+    data : what is learnt from, in the precision that was chosen
+    operator : k(rows, centers)
+    chosen : the centers, and the sample weights there
+    factors : precision of M x M factors
+    budget : bytes left for keeping kernel matrices
+    spare : bytes left beside all that, and beside a kernel matrix that is kept
+    spare_at_first : the same when the fit was first started
+    targets, scale : targets divided by a scale that brings them near 1
+    start : the coefficients to start from for these targets, or None
+    """
+
+    data: FitData
+    operator: KernelOperator
+    chosen: ChosenCenters
+    factors: np.dtype[Any]
+    budget: int
+    spare: int
+    spare_at_first: int
+    targets: Array
+    scale: Array
+    start: Array | None
+
+    @property
+    def selection(self) -> Selection:
+        """The centers."""
+        return self.chosen.selection
+
+    @property
+    def remembered(self) -> ChosenCenters:
+        """The centers for a later warm start, whose rows may be others."""
+        return replace(self.chosen, selection=replace(self.selection, points=self.operator.centers, indices=None))
+
+    def has_room(self, needed: int, memory_budget: int | float | str) -> bool:
+        """Whether there are so many bytes beside what is planned; for a resumed fit, whether the first start had them.
+
+        What the first start decided must not change, so a resumed fit that has less raises an error.
+        """
+        had = needed <= self.spare_at_first
+        if had and needed > self.spare:
+            raise CheckpointError(
+                f"the fit began with room for {needed:,} bytes of factors of another preconditioner, which it needs "
+                f"now, and there are {max(0, self.spare):,}: raise memory_budget={memory_budget!r}, or delete "
+                "the checkpoint folder to start afresh"
+            )
+        return had
+
+
+def choose_subspace(
+    model: HasCenters,
+    data: FitData,
+    session: Session,
+    *,
+    penalty: float = 0.0,
+    least_penalty: float = np.inf,
+    buffers: int = 1,
+    row_vectors: int = 2,
+    warm: WarmStart | None = None,
+    max_iter: int = 0,
+) -> Subspace:
+    """Choose the centers and make the operator, if it all fits in memory.
+
+    With dtype="auto" float32 rows become float64 where float32 would lose a term of the kernel beside another, or
+    `least_penalty` beside the kernel.
+
+    Parameters
+    ----------
+    model : estimator
+    data : FitData
+    session : Session
+        Of which the centers are drawn, or taken if it resumes a fit.
+    penalty : float
+        By which selectors that depend on one choose.
+    least_penalty : float
+        The smallest penalty that the kernel's precision must resolve.
+    buffers, row_vectors : int
+        What the solver holds in memory; see `Plan`.
+    warm : WarmStart, optional
+        Where to start from.
+    max_iter : int
+        Most iterations of the solver.
+    """
+    session.identify(
+        data,
+        {WARM: None if warm is None else warm.coef, "their centers": None if warm is None else _points_of(warm)},
+        max_iter,
+    )
+    rows, k, begun = data.rows, data.targets.shape[1], session.beginning
+    elsewhere = runs_elsewhere(rows)  # where the budget is each worker's
+    plan = Plan(
+        n=rows.shape[0],
+        width=0 if is_sparse(rows) else rows.shape[1],
+        k=k,
+        itemsize=rows.dtype.itemsize,
+        buffers=buffers,
+        row_vectors=row_vectors,
+        n_threads=effective_n_jobs(model.n_jobs),
+        buffered=0 if elsewhere else buffer_bytes(rows),
+        budget=model.memory_budget,
+    )
+    plan.check(min(_wanted(model, rows.shape[0]), rows.shape[0]))
+    if begun is not None:
+        selection, center_weight = decode_selection(begun.selection, rows)
+    else:
+        selection, center_weight = _choose_centers(model, data, session.random_state, penalty, warm)
+    points = selection.points
+    M = points.shape[0]
+    kernel = resolved_kernel(model.kernel, points, center_weight)
+    if rows.dtype == np.float32 and follows_rows(model.dtype) and _needs_float64(kernel, points, least_penalty):
+        data = data.in_precision(np.float64)
+        rows = data.rows
+        points = points.astype(np.float64)
+        selection, plan = replace(selection, points=points), replace(plan, itemsize=8)
+    elif rows.dtype == np.float32 and least_penalty < _EPS / 8 * _size(kernel, points):
+        warn_of_lost_penalty(least_penalty)
+    kernel.check_terms(points, rows.dtype)
+    plan.check(M)
+    budget = plan.left(M)
+    operator = _operator(model, kernel, rows, points, model.memory_budget if elsewhere else budget, begun)
+    spare = plan.spare(M) - operator.kept_bytes
+    scale = powers_of_two(data.targets)
+    targets = data.targets if (scale == 1).all() else data.targets / scale
+    start = None
+    if warm is not None and same_points(points, _points_of(warm)) and warm.coef.size == M * k:
+        start = warm.coef.reshape(M, k) / scale
+    space = Subspace(
+        data=data,
+        operator=operator,
+        chosen=ChosenCenters(selection, center_weight, model.n_centers, model.centers),
+        factors=plan.factors(M) if begun is None else np.dtype(begun.factors),
+        budget=budget if begun is None else begun.budget,
+        spare=spare,
+        spare_at_first=spare if begun is None else begun.spare,
+        targets=targets.astype(rows.dtype, copy=False),
+        scale=scale,
+        start=start,
+    )
+    session.begin(
+        lambda random_state: Beginning(
+            random_state,
+            encode_selection(selection, center_weight),
+            budget,
+            spare,
+            operator.arithmetic,
+            space.factors.name,
+        )
+    )
+    return space
+
+
+def _points_of(warm: WarmStart) -> Any:
+    return warm.chosen.selection.points
+
+
+def _choose_centers(
+    model: HasCenters, data: FitData, random_state: np.random.RandomState, penalty: float, warm: WarmStart | None
+) -> tuple[Selection, Array | None]:
+    """Return the centers, and the sample weights there."""
+    rows, weight = data.rows, data.weight
+    selector = as_centers(model.centers)
+    # Coefficients mean little at other points, so a warm start draws no new ones while the same are asked for.
+    if warm is not None and not isinstance(selector, Given) and warm.chosen.suit(model, rows.shape[1]):
+        known, sparse = _points_of(warm), is_sparse(rows)
+        if scipy.sparse.issparse(known) and not sparse:
+            known = known.toarray()
+        points = as_points(known, rows.dtype, sparse=sparse)
+        return replace(warm.chosen.selection, points=points), None if weight is None else warm.chosen.weight
+    if isinstance(selector, Given) and data.scale is not None:
+        selector = _scaled(selector, data)
+    candidates = None if weight is None or weight.all() else np.flatnonzero(weight)
+    selection = selector.select(
+        rows,
+        _wanted(model, rows.shape[0]),
+        kernel=as_kernel(model.kernel),
+        penalty=penalty,
+        candidates=candidates,
+        random_state=random_state,
+        n_jobs=model.n_jobs,
+    )
+    center_weight = None
+    if weight is not None and selection.indices is not None:
+        center_weight = weight[selection.indices]
+    return selection, center_weight
+
+
+def _wanted(model: HasCenters, n: int) -> int:
+    """Return how many centers are asked for."""
+    selector: Centers = as_centers(model.centers)
+    if isinstance(selector, Given):
+        return int((*np.shape(selector.points), 1)[0])  # what is no matrix will be refused for that
+    return int(model.n_centers) if model.n_centers is not None else default_n_centers(n)
+
+
+def default_n_centers(n: int) -> int:
+    """Return the number of centers for n rows: a few times sqrt(n), as Theorem 3 of the FALKON paper asks for."""
+    return min(n, max(1_000, math.isqrt(25 * n)), _LARGEST_DEFAULT)
+
+
+def _scaled(given: Given, data: FitData) -> Given:
+    """Return given points, which are in the units of X, in the units of the rows."""
+    points: Any = given.points if scipy.sparse.issparse(given.points) else np.asarray(given.points)
+    if points.ndim != 2 or points.shape[1] != data.rows.shape[1]:
+        return given  # and will be refused for that
+    assert data.scale is not None
+    return Given(Standardize(data.mean, data.scale, np.float64)(points))
+
+
+def _operator(
+    model: HasCenters,
+    kernel: Kernel,
+    rows: Rows,
+    centers: Any,
+    budget: int | float | str,
+    begun: Beginning | None,
+) -> KernelOperator:
+    """Make the operator; what it keeps decides the last bits of products, so a resumed fit keeps what it did before."""
+    if begun is not None:
+        if not runs_elsewhere(rows):
+            budget = min(begun.budget, int(budget))
+        elif begun.arithmetic == "made again":
+            budget = 0
+    operator = make_operator(kernel, rows, centers, n_jobs=model.n_jobs, memory_budget=budget)
+    if begun is not None and operator.arithmetic != begun.arithmetic:
+        raise CheckpointError(
+            f"the fit began with a kernel matrix of shape {operator.shape} that is {begun.arithmetic}, and now it "
+            f"would be {operator.arithmetic}, for want of memory: raise memory_budget={model.memory_budget!r}, or "
+            "delete the checkpoint folder to start afresh"
+        )
+    return operator
+
+
+def _size(kernel: Kernel, points: Any) -> float:
+    """Return k(x, x), or 1 where it differs between points, as for the linear kernel."""
+    diagonal = kernel.diag(points)
+    return float(diagonal[0]) if np.ptp(diagonal) == 0 else 1.0
+
+
+def _needs_float64(kernel: Kernel, points: Any, penalty: float) -> bool:
+    """Whether float32 would lose what the user asks for.
+
+    The least penalty that float32 can tell from rounding is an eighth of eps k(x, x), and predictions of smooth kernels
+    suffer before.
+    """
+    least, most = kernel.span(points)
+    return penalty < 0.5 * _EPS * _size(kernel, points) or 0 < least < _BLURRED * _EPS * most
+
+
+def same_points(a: Any, b: Any) -> bool:
+    """Whether two sets of centers, dense or CSR, are the same."""
+    if scipy.sparse.issparse(a) or scipy.sparse.issparse(b):
+        return bool(a.shape == b.shape and (scipy.sparse.csr_array(a) != scipy.sparse.csr_array(b)).nnz == 0)
+    return np.array_equal(a, b)
