@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
-from gyrfalcon.estimators import DivideAndConquerRegressor, ExactRegressor, exact
+from gyrfalcon.estimators import DivideAndConquerRegressor, ExactRegressor, divide_and_conquer
 from gyrfalcon.kernels import Gaussian
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -58,7 +58,7 @@ def test_one_part_is_exact():
 
 def test_default_parts(monkeypatch):
     X, y = data()
-    monkeypatch.setattr(exact, "_LARGEST_PART", 40)
+    monkeypatch.setattr(divide_and_conquer, "_LARGEST_PART", 40)
     model = DivideAndConquerRegressor(KERNEL, random_state=0).fit(X, y)
     assert [record["rows"] for record in model.history_] == [30, 30, 30]
 

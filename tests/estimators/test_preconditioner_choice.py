@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from gyrfalcon import FalkonRegressor
-from gyrfalcon.estimators import _falkon
+from gyrfalcon.fitting import falkon as _falkon
 from gyrfalcon.kernels import Gaussian
 
 pytestmark = [

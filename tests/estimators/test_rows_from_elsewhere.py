@@ -93,7 +93,7 @@ def test_scale_is_a_standard_scaler(dtype):
     assert_allclose(model.mean_, X.mean(axis=0))
     assert_allclose(model.scale_, X.std(axis=0))
     model.set_params(scale=False).fit(X, y)
-    assert not hasattr(model, "scale_")
+    assert model.scale_ is None
 
 
 def test_scaling_and_saving(tmp_path):
