@@ -238,18 +238,18 @@ def test_time_limit_can_be_copied(copied):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "error", "message"),
+    ("seconds", "message"),
     [
-        (0, ValueError, "seconds=0 must be greater than 0"),
-        (-1.5, ValueError, r"seconds=-1\.5 must be greater than 0"),
-        (math.nan, ValueError, "seconds=nan must be greater than 0"),
-        ("60", TypeError, "seconds='60' must be a number"),
-        (True, TypeError, "seconds=True must be a number"),
-        (None, TypeError, "seconds=None must be a number"),
+        (0, "seconds=0 must be a number greater than 0"),
+        (-1.5, r"seconds=-1\.5 must be a number greater than 0"),
+        (math.nan, "seconds=nan must be a number greater than 0"),
+        ("60", "seconds='60' must be a number"),
+        (True, "seconds=True must be a number"),
+        (None, "seconds=None must be a number"),
     ],
 )
-def test_time_limit_checks(seconds, error, message):
-    with pytest.raises(error, match=message):
+def test_time_limit_checks(seconds, message):
+    with pytest.raises(ValueError, match=message):
         TimeLimit(seconds)
 
 
@@ -314,18 +314,18 @@ def test_best_is_the_first_minimum(values, patience):
 
 
 @pytest.mark.parametrize(
-    ("args", "error", "message"),
+    ("args", "message"),
     [
-        ((0,), ValueError, "n_iter_no_change=0 must be at least 1"),
-        ((2.0,), TypeError, r"n_iter_no_change=2\.0 must be an integer"),
-        ((True,), TypeError, "n_iter_no_change=True must be an integer"),
-        ((1, -0.1), ValueError, r"tol=-0\.1 must be at least 0 and less than 1"),
-        ((1, math.nan), ValueError, "tol=nan must be at least 0"),
-        ((1, "x"), TypeError, "tol='x' must be a number"),
+        ((0,), "n_iter_no_change=0 must be an integer of at least 1"),
+        ((2.0,), r"n_iter_no_change=2\.0 must be an integer"),
+        ((True,), "n_iter_no_change=True must be an integer"),
+        ((1, -0.1), r"tol=-0\.1 must be a number, at least 0 and less than 1"),
+        ((1, math.nan), "tol=nan must be a number, at least 0"),
+        ((1, "x"), "tol='x' must be a number"),
     ],
 )
-def test_no_improvement_checks(args, error, message):
-    with pytest.raises(error, match=message):
+def test_no_improvement_checks(args, message):
+    with pytest.raises(ValueError, match=message):
         NoImprovement(*args)
 
 

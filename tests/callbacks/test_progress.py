@@ -71,7 +71,7 @@ def test_who_asks(verbose, environment, expected, monkeypatch):
 
 @pytest.mark.parametrize("verbose", [-1, 1.0, "auto", None])
 def test_verbose_is_checked(verbose):
-    with pytest.raises(ValueError, match=f"verbose={verbose!r} must be an integer, 0 or more"):
+    with pytest.raises(ValueError, match=f"verbose={verbose!r} must be an integer of at least 0"):
         progress_callback(verbose)
 
 

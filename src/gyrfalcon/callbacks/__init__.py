@@ -1,8 +1,9 @@
-"""Watch a fit and stop it: callbacks, time limits, progress bars, and a plot of what was recorded."""
+"""Watch a fit and stop it: callbacks, stopping rules, progress bars, and a plot of the convergence."""
 
-from .base import Callback, CallbackLike, CallbackList, NoImprovement, Record, TimeLimit
+from .base import Callback, CallbackLike, CallbackList, Record
 from .plots import convergence_plot
 from .progress import ProgressBar
+from .stopping import NoImprovement, TimeLimit
 
 __all__ = [
     "Callback",

@@ -1,4 +1,4 @@
-"""A picture of how a fit converged. matplotlib is imported when it is drawn."""
+"""A plot of how a fit converged. matplotlib is imported when it is drawn."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def convergence_plot(history: Any, ax: Axes | None = None) -> Axes:
     history : estimator or list of dict
         A fitted estimator, or its ``history_``.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure unless given. The validation error gets a second axis on the right of it.
+        Where to draw; by default a new figure. The validation error gets a second axis on its right.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes of the residual; ``.figure.savefig(path)`` writes the picture.
+        The axes of the residual; ``.figure.savefig(path)`` writes the figure to a file.
 
     Examples
     --------
@@ -36,9 +36,7 @@ def convergence_plot(history: Any, ax: Axes | None = None) -> Axes:
     >>> ax.get_yscale()
     'log'
     """
-    records: Sequence[Record] = getattr(history, "history_", history)
-    if not isinstance(records, Sequence) or not all(isinstance(record, Mapping) for record in records):
-        raise TypeError(f"history must be a fitted estimator or its history_, got {type(history).__name__}")
+    records = _records(history)
     if not records:
         raise ValueError("history is empty: there is nothing to draw")
     try:
@@ -50,7 +48,7 @@ def convergence_plot(history: Any, ax: Axes | None = None) -> Axes:
         ax = pyplot.subplots()[1]
 
     passes: list[Any] = [record.get("passes", record.get("iteration", i)) for i, record in enumerate(records, start=1)]
-    # A residual of exactly zero has no logarithm; a gap says so better than a warning.
+    # A residual of exactly zero has no logarithm: leave a gap instead of a warning.
     residuals = [r if r > 0 else math.nan for r in (float(record.get("residual", math.nan)) for record in records)]
     lines = ax.plot(passes, residuals, marker=".", color="C0", label="residual")
     ax.set_yscale("log")
@@ -66,3 +64,13 @@ def convergence_plot(history: Any, ax: Axes | None = None) -> Axes:
         right.set_ylabel("validation error")
     ax.legend(handles=lines)
     return ax
+
+
+def _records(history: Any) -> Sequence[Record]:
+    try:
+        records: Sequence[Record] = history if isinstance(history, Sequence) else history.history_
+        if all(isinstance(record, Mapping) for record in records):
+            return records
+    except AttributeError:  # not fitted, or no estimator
+        pass
+    raise TypeError(f"history must be a fitted estimator or its history_, got {type(history).__name__}")

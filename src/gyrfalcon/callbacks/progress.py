@@ -1,4 +1,4 @@
-"""A progress bar for fits. tqdm is imported when one is shown."""
+"""A progress bar for fits. tqdm is imported when the bar is shown."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import IO, Any, cast
 
-import numpy as np
-
+from .._utils.checks import integer
 from .base import Callback, Record
 
 __all__ = ["ProgressBar", "progress_callback"]
@@ -23,7 +22,7 @@ _OPEN_ENDED = "{desc}: {n_fmt} passes [{elapsed}{postfix}]"
 
 
 def progress_callback(verbose: int) -> ProgressBar | None:
-    """The progress bar that `verbose` asks for.
+    """Return the progress bar that `verbose` asks for.
 
     Parameters
     ----------
@@ -35,8 +34,8 @@ def progress_callback(verbose: int) -> ProgressBar | None:
     -------
     ProgressBar or None
     """
-    if not isinstance(verbose, int | np.integer) or verbose < 0:
-        raise ValueError(f"verbose={verbose!r} must be an integer, 0 or more")
+    if not isinstance(verbose, bool):  # True is 1, as in scikit-learn
+        integer(0)("verbose", verbose)
     if verbose == 0 and os.environ.get("GYRFALCON_PROGRESS", "").strip().lower() not in ("1", "true", "yes", "on"):
         return None
     return ProgressBar(log=bool(verbose >= 2))
@@ -45,15 +44,15 @@ def progress_callback(verbose: int) -> ProgressBar | None:
 class ProgressBar(Callback):
     """A bar that counts passes over the rows, with the residual, the validation error and the time left.
 
-    Estimators make one themselves when ``verbose`` asks for it.
+    Estimators create one when ``verbose`` asks for it.
 
     Parameters
     ----------
     log : bool, default=False
-        Whether to write a line for each iteration as well, to the logger ``"gyrfalcon"`` at level INFO, or, when nobody
-        has set up logging, above the bar.
+        Whether to write a line for each iteration as well: to the logger ``"gyrfalcon"`` at level INFO, or above the
+        bar if logging is not set up.
     file : text stream, optional
-        Where to draw; standard error unless given. In a notebook without `file` the bar is a widget.
+        Where to draw; by default standard error, or a widget in a notebook.
 
     Examples
     --------
@@ -71,16 +70,16 @@ class ProgressBar(Callback):
         return f"ProgressBar(log={self.log!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        # A callback may pickle the estimator in the middle of a fit, and an open bar or stream cannot go along.
+        # A callback may pickle the estimator during the fit, and an open bar or stream cannot be pickled.
         return {"log": self.log, "file": None, "_bar": None}
 
     def on_fit_start(self, estimator: Any, info: Mapping[str, Any]) -> None:
         self._close()
         file = sys.stderr if self.file is None else self.file
-        if file is None:  # a program without a console
+        if file is None:  # no console
             return
         max_iter = info.get("max_iter")
-        # t iterations take t passes, after one for the right-hand side.
+        # One pass for the right-hand side, and one per iteration.
         total = info.get("max_passes", None if max_iter is None else max_iter + 1)
         self._bar = bar_class(notebook=self.file is None)(
             desc=type(estimator).__name__,
@@ -99,7 +98,7 @@ class ProgressBar(Callback):
         bar.set_postfix_str(_summary(record), refresh=False)
         passes = record.get("passes", bar.n + 1)
         if record.get("converged") or (bar.total is not None and passes > bar.total):
-            # Done early is done: a bar that ends halfway looks like a failure.
+            # A fit that ends early is complete: a bar that stops halfway looks like a failure.
             bar.total = passes
         bar.update(passes - bar.n)
         if self.log:
@@ -110,7 +109,7 @@ class ProgressBar(Callback):
 
     def _write_line(self, line: str) -> None:
         if logger.hasHandlers():
-            # A handler may well write to the terminal the bar is on.
+            # A handler may write to the terminal that the bar is on.
             self._bar.clear()
             logger.info(line)
             self._bar.refresh()
@@ -125,7 +124,7 @@ class ProgressBar(Callback):
 
 
 class _Drawing:
-    """Who may write to the screen. tqdm's own lock stays locked in a child that is forked while a bar is drawn."""
+    """The lock around drawing; tqdm's own would stay locked in a child that is forked while a bar is drawn."""
 
     lock = threading.RLock()
 
@@ -138,8 +137,9 @@ os.register_at_fork(after_in_child=_Drawing.renew)
 
 
 def bar_class(*, notebook: bool) -> type[Any]:
+    """Return tqdm's bar, or its notebook widget, made safe for threads and forks."""
     tqdm: Any = importlib.import_module("tqdm.auto" if notebook else "tqdm").tqdm
-    # tqdm's monitor, a thread that outlives the bar, redraws bars that skip updates by count. This one skips by time.
+    # tqdm's monitor thread, which outlives the bar, serves bars that skip updates by count. This one skips by time.
     bar: Any = type("_Bar", (tqdm,), {"monitor_interval": 0})
     bar.set_lock(_Drawing.lock)
     return cast("type[Any]", bar)
