@@ -13,7 +13,7 @@ import numpy as np
 
 from gyrfalcon import FalkonRegressor
 from gyrfalcon.cli.demo import make_arm
-from gyrfalcon.storage.checkpoints import Checkpoint
+from gyrfalcon import Checkpoint
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 

@@ -150,7 +150,7 @@ def test_a_file_that_is_written_again(tmp_path):
         if attempt == 0:
             model.fit(data.X, data.y)
     said = r"float64 \(1200, 2\), 1 file of \d+ bytes, last written 2001-09-\d\d [\d:.]+ \(\w{16}\)"
-    with pytest.raises(CheckpointError, match=rf"fit: X was {said} and is {said}\. Files that are written again count"):
+    with pytest.raises(CheckpointError, match=rf"fit: X was {said} and is {said}\. Files that are rewritten count"):
         model.fit(data.X, data.y)
 
 
@@ -224,7 +224,7 @@ def test_a_second_warm_fit_is_another_one(tmp_path):
 
 def test_fits_must_not_share_a_folder(tmp_path):
     model = clone(SQUARED).set_params(checkpoint=tmp_path, max_iter=2)
-    with pytest.raises(ValueError, match=r"Fits must not share a folder: each of a search, of a cross-validation"):
+    with pytest.raises(ValueError, match=r"Fits must not share a folder: each fit of a search, of a cross-validation"):
         cross_val_score(model, X, y, cv=3, error_score="raise")
 
 
@@ -322,7 +322,7 @@ def test_other_data_are_refused(tmp_path):
 def test_another_version_or_computer_is_refused(tmp_path, monkeypatch):
     model = clone(SQUARED).set_params(checkpoint=tmp_path, max_iter=2).fit(X, y)
     with monkeypatch.context() as patch:
-        patch.setattr("gyrfalcon.storage.checkpoints.package_version", lambda: "0.0.1")
+        patch.setattr("gyrfalcon.storage.checkpoints.identity.package_version", lambda: "0.0.1")
         with pytest.raises(CheckpointError, match=r"gyrfalcon was .* and is 0\.0\.1"):
             clone(model).fit(X, y)
     with monkeypatch.context() as patch:

@@ -23,8 +23,8 @@ from numpy.random import Generator
 
 import gyrfalcon
 from gyrfalcon import kernels
-from gyrfalcon.storage.checkpoints import _FORMAT as CHECKPOINT
 from gyrfalcon.storage.checkpoints import Checkpoint
+from gyrfalcon.storage.checkpoints.journal import FORMAT as CHECKPOINT
 from gyrfalcon.storage.models import _MODEL as MODEL
 from gyrfalcon.storage.models import write_file
 

@@ -28,16 +28,17 @@ from gyrfalcon.solvers import conjugate_gradient, gradient_descent
 from gyrfalcon.sources import ArrayRows
 from gyrfalcon.sources.sparse import SparseRows
 from gyrfalcon.storage.checkpoints import (
-    _FORMAT,
+    Beginning,
     Checkpoint,
     CheckpointError,
     Journal,
     Progress,
     decode_selection,
-    describe,
     encode_selection,
     peek,
 )
+from gyrfalcon.storage.checkpoints.journal import FORMAT
+from gyrfalcon.storage.describe import describe
 from gyrfalcon.storage.models import write_file
 
 NAME = "checkpoint.safetensors"
@@ -130,7 +131,7 @@ def test_one_fit_at_a_time(tmp_path):
         model(tmp_path).fit(X, y)
     with (
         Journal(Checkpoint(tmp_path)),
-        pytest.raises(CheckpointError, match="of a search, of a cross-validation or of"),
+        pytest.raises(CheckpointError, match="each fit of a search, of a cross-validation"),
     ):
         model(tmp_path).fit(X, y)
     model(tmp_path).fit(X, y)
@@ -200,12 +201,13 @@ def test_a_foreign_file_is_refused(tmp_path):
         model(tmp_path).fit(X, y)
 
 
-def rewritten(path, change):
-    """Put a changed description into a checkpoint, with the digest that goes with it."""
+def rewritten(path, change=lambda node: None, change_tensors=lambda tensors: None):
+    """Put a changed description or changed arrays into a checkpoint, with the digest that goes with it."""
     with safe_open(path, framework="numpy") as file:
         node, tensors = json.loads(file.metadata()["checkpoint"]), {n: file.get_tensor(n) for n in file.keys()}  # noqa: SIM118
     change(node)
-    write_file(str(path), _FORMAT, json.dumps(node), tensors)
+    change_tensors(tensors)
+    write_file(str(path), FORMAT, json.dumps(node), tensors)
 
 
 @pytest.mark.parametrize(
@@ -252,14 +254,29 @@ def test_forged_values_are_refused_where_they_are_used(change, tmp_path):
 @pytest.mark.parametrize("indices", [np.array([0, 400]), np.array([-1, 3]), np.zeros(2), np.zeros((2, 1), dtype=int)])
 def test_centers_that_are_no_rows(indices):
     values = encode_selection(Selection(X[:2], np.arange(2)), None) | {"indices": indices}
-    with pytest.raises(CheckpointError, match="centers are not such of these rows"):
+    with pytest.raises(CheckpointError, match="centers do not belong to these rows"):
         decode_selection(values, ArrayRows(X))
 
 
-def test_sparse_centers_with_indices_that_lead_elsewhere():
-    values = encode_selection(Selection(scipy.sparse.csr_array(np.eye(3, 2)), None), None)
-    values["points"]["indices"] = values["points"]["indices"] + 2**20
-    with pytest.raises(CheckpointError, match="centers are not such of these rows"):
+def test_sparse_centers_with_indices_that_lead_elsewhere(tmp_path):
+    selection = encode_selection(Selection(scipy.sparse.csr_array(np.eye(3, 2)), None), None)
+    with Journal(Checkpoint(tmp_path)) as journal:
+        journal.check({}, 1)
+        journal.begin(Beginning({}, selection, 0, 0, "kept", "float64"))
+    assert peek(tmp_path) == 0
+
+    def lead_elsewhere(tensors):
+        tensors["checkpoint.beginning.selection.points.indices"] += 2**20
+
+    rewritten(tmp_path / NAME, change_tensors=lead_elsewhere)
+    with pytest.raises(CheckpointError, match="indices outside its 2 columns"):
+        peek(tmp_path)
+
+
+@pytest.mark.parametrize("points", [np.eye(3, 5), np.eye(3, 2, dtype=int), np.ones(3), np.ones((0, 2)), None, "rows"])
+def test_points_that_are_no_centers(points):
+    values = encode_selection(Selection(np.eye(3, 2), None), None) | {"points": points}
+    with pytest.raises(CheckpointError, match="centers do not belong to these rows"):
         decode_selection(values, ArrayRows(np.zeros((5, 2))))
 
 
@@ -306,7 +323,7 @@ def test_no_room_for_a_checkpoint(tmp_path):
         check=True,
     )
     assert done.stdout.startswith(str(errno.EFBIG))
-    assert "the checkpoint before it is whole, and running the fit again goes on from it" in done.stdout
+    assert "the previous checkpoint is intact, and running the fit again resumes from it" in done.stdout
     assert str(tmp_path / NAME) in done.stdout
     assert sorted(os.listdir(tmp_path)) == [NAME, "lock"]
     seen = []
@@ -341,7 +358,7 @@ def test_a_full_disk(small_disk):
         model(small_disk, callbacks=fill_disk).fit(X, y)
     # the disk is full now, and the checkpoint of iteration 2 is there
     before = (small_disk / NAME).read_bytes()
-    with pytest.raises(OSError, match="the checkpoint before it is whole") as caught:
+    with pytest.raises(OSError, match="the previous checkpoint is intact") as caught:
         model(small_disk).fit(X, y)
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(small_disk / NAME))
     assert (small_disk / NAME).read_bytes() == before
@@ -517,10 +534,12 @@ def test_what_cannot_be_described_is_refused(tmp_path):
         def __call__(self, A, B):
             return A @ B.T
 
-    with pytest.raises(CheckpointError, match=r"kernel=<.*> does not go with a checkpoint, .*Closed cannot be told"):
+    with pytest.raises(CheckpointError, match=r"kernel=<.*> cannot be used with a checkpoint, .*Closed cannot be told"):
         model(tmp_path, kernel=Closed()).fit(X, y)
     for function in (np.eye(2).dot, np.frompyfunc(lambda a, b: a * b, 2, 1)):
-        with pytest.raises(CheckpointError, match=r"not go with a checkpoint, .* Give a Python function or an obj"):
+        with pytest.raises(
+            CheckpointError, match=r"cannot be used with a checkpoint, .* Give a Python function or an obj"
+        ):
             model(tmp_path, kernel=function).fit(X, y)
     assert os.listdir(tmp_path) == ["lock"]
     model(tmp_path, kernel=Closed(), checkpoint=None, max_iter=1).fit(X, y)

@@ -1,0 +1,61 @@
+"""The estimators' parameter ``checkpoint``: where the state of a fit is kept, and how often it is written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ..._utils.checks import not_negative
+
+__all__ = ["Checkpoint", "CheckpointError", "as_checkpoint"]
+
+_check_seconds = not_negative("a finite number of seconds, not negative")
+
+
+class CheckpointError(ValueError):
+    """Raised for a checkpoint that cannot be resumed: of another fit, in use by another process, or damaged."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Folder for the state of a fit, and how often it is written; a value for the parameter ``checkpoint``.
+
+    Parameters
+    ----------
+    folder : str or path-like
+        The folder of this fit; each fit needs its own. It is created if missing; delete it to start afresh.
+    every : float
+        Minimum number of seconds between two writes. 0 writes after each iteration. Otherwise writing never takes more
+        than about 2% of the time, however slow the disk is.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from gyrfalcon import FalkonRegressor
+    >>> from gyrfalcon.storage.checkpoints import Checkpoint
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(500, 1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = FalkonRegressor(n_centers=50, checkpoint=Checkpoint(folder, every=5)).fit(X, np.sin(X[:, 0]))
+    ...     again = FalkonRegressor(n_centers=50, checkpoint=folder).fit(X, np.sin(X[:, 0]))
+    >>> bool((again.coef_ == model.coef_).all())
+    True
+    """
+
+    folder: str | os.PathLike[str]
+    every: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.folder, str | os.PathLike) or not os.fspath(self.folder):
+            raise TypeError(f"folder={self.folder!r} must be the name of a folder")
+        _check_seconds("every", self.every)
+
+
+def as_checkpoint(value: Any) -> Checkpoint | None:
+    """Return the parameter's value as a `Checkpoint`, or None."""
+    if value is None or isinstance(value, Checkpoint):
+        return value
+    if isinstance(value, str | os.PathLike):
+        return Checkpoint(value)
+    raise TypeError(f"checkpoint={value!r} must be None, the name of a folder, or a Checkpoint")
