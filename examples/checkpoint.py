@@ -11,9 +11,8 @@ import tempfile
 
 import numpy as np
 
-from gyrfalcon import FalkonRegressor
+from gyrfalcon import Checkpoint, FalkonRegressor
 from gyrfalcon.cli.demo import make_arm
-from gyrfalcon import Checkpoint
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 

@@ -1,34 +1,37 @@
-"""Gyrfalcon: kernel learning at scale, behind the scikit-learn API."""
+"""Gyrfalcon: kernel learning at scale, behind the scikit-learn API.
 
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as _version
+The names below are imported when they are first used, so that the command line starts without NumPy and scikit-learn.
+"""
 
-from . import callbacks, centers, kernels, losses
-from .backends.versions import show_versions
-from .centers.leverage import effective_dimension, leverage_scores
-from .centers.theory import suggest
-from .estimators import (
-    DivideAndConquerRegressor,
-    EigenProRegressor,
-    ExactRegressor,
-    FalkonClassifier,
-    FalkonRegressor,
-    NystromRegressor,
-    NytroRegressor,
-    RandomFeatures,
-    RandomFeaturesClassifier,
-    RandomFeaturesRegressor,
-)
-from .operators.dense import KernelOperator
-from .sources.files import open
-from .storage.checkpoints import Checkpoint, CheckpointError
-from .storage.models import ModelFileError, load, save
-from .storage.predictions import write_predictions
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-try:
-    __version__ = _version("gyrfalcon")
-except PackageNotFoundError:  # run from a checkout that is not installed
-    __version__ = "unknown"
+from ._utils.registry import set_import_all
+
+if TYPE_CHECKING:
+    from . import callbacks, centers, kernels, losses
+    from .backends.versions import show_versions
+    from .centers.leverage import effective_dimension, leverage_scores
+    from .centers.theory import suggest
+    from .estimators import (
+        DivideAndConquerRegressor,
+        EigenProRegressor,
+        ExactRegressor,
+        FalkonClassifier,
+        FalkonRegressor,
+        NystromRegressor,
+        NytroRegressor,
+        RandomFeatures,
+        RandomFeaturesClassifier,
+        RandomFeaturesRegressor,
+    )
+    from .operators.dense import KernelOperator
+    from .sources.files import open
+    from .storage.checkpoints import Checkpoint, CheckpointError
+    from .storage.models import ModelFileError, load, save
+    from .storage.predictions import write_predictions
+
+    __version__: str
 
 __all__ = [
     "Checkpoint",
@@ -58,3 +61,73 @@ __all__ = [
     "suggest",
     "write_predictions",
 ]
+
+# where each public name comes from
+_MODULES = {
+    "Checkpoint": "storage.checkpoints",
+    "CheckpointError": "storage.checkpoints",
+    "DivideAndConquerRegressor": "estimators",
+    "EigenProRegressor": "estimators",
+    "ExactRegressor": "estimators",
+    "FalkonClassifier": "estimators",
+    "FalkonRegressor": "estimators",
+    "KernelOperator": "operators.dense",
+    "ModelFileError": "storage.models",
+    "NystromRegressor": "estimators",
+    "NytroRegressor": "estimators",
+    "RandomFeatures": "estimators",
+    "RandomFeaturesClassifier": "estimators",
+    "RandomFeaturesRegressor": "estimators",
+    "effective_dimension": "centers.leverage",
+    "leverage_scores": "centers.leverage",
+    "load": "storage.models",
+    "open": "sources.files",
+    "save": "storage.models",
+    "show_versions": "backends.versions",
+    "suggest": "centers.theory",
+    "write_predictions": "storage.predictions",
+}
+# what can be reached as an attribute without an import of its own
+_PACKAGES = (
+    "backends",
+    "callbacks",
+    "centers",
+    "estimators",
+    "kernels",
+    "losses",
+    "operators",
+    "preconditioners",
+    "solvers",
+    "sources",
+    "storage",
+)
+
+
+def _import_all() -> None:
+    for module in _MODULES.values():
+        import_module(f".{module}", __name__)
+
+
+# A model file may name any of the estimators and kernels, which register themselves as they are imported.
+set_import_all(_import_all)
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for granted
+
+    def __getattr__(name: str) -> Any:
+        if name in _PACKAGES:
+            return import_module(f".{name}", __name__)
+        if name in _MODULES:
+            value = vars(import_module(f".{_MODULES[name]}", __name__))[name]
+        elif name == "__version__":
+            from ._utils.version import package_version
+
+            value = package_version()
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        special = (name for name in globals() if name.startswith("__"))
+        return sorted({*special, *__all__, *_PACKAGES, "__version__"})

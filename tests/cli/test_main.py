@@ -95,7 +95,7 @@ def test_examples_of_help_can_be_typed(command, capsys):
     for line in found:
         words = shlex.split(line.partition("|")[0])
         assert words[1] == command
-        arguments = make_parser().parse_args(words[1:])
+        arguments = make_parser(words[1:]).parse_args(words[1:])
         assert callable(arguments.run)
 
 
@@ -110,6 +110,34 @@ def test_defaults_are_told(capsys):
     for name, default in (("penalty", "1e-06"), ("random-state", "0"), ("max-iter", "20"), ("kernel", "gaussian")):
         assert f"(default: {default})" in text.partition(f"--{name} ")[2].partition(" --")[0]
     assert "(default: None)" not in text
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["nonsense"], []])
+def test_starting_imports_no_numerical_library(arguments):
+    code = f"""
+import sys
+from gyrfalcon.cli.main import main
+try:
+    main({arguments!r})
+except SystemExit:
+    heavy = {{"numpy", "scipy", "sklearn", "pandas", "tqdm", "threadpoolctl", "gyrfalcon.estimators"}}
+    print("imported:", sorted(heavy & sys.modules.keys()))
+"""
+    environment = os.environ | {"PYTHONPATH": str(Path(gyrfalcon.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "imported: []", done.stderr
+
+
+def test_a_command_imports_no_other_command(capsys):
+    with pytest.raises(SystemExit):
+        main(
+            ["two", "--help"],
+            [
+                Command("one", "Fail.", lambda parser: pytest.fail("not the command that was typed"), lambda _: 1),
+                Command("two", "Try something.", lambda parser: None, lambda _: 0),
+            ],
+        )
+    assert "usage: gyrfalcon two" in capsys.readouterr().out
 
 
 def test_versions(capsys):

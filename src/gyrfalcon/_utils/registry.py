@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 Class = TypeVar("Class", bound=type)
 
 _classes: dict[str, type] = {}
+_import_all: Callable[[], None] | None = None  # before the first name that is not known
 
 
 def register(cls: Class) -> Class:
@@ -52,7 +54,20 @@ def register(cls: Class) -> Class:
 
 def registered(name: str) -> type | None:
     """Return the class of that name, or None."""
+    global _import_all
+    if name not in _classes and _import_all is not None:
+        _import_all()
+        _import_all = None
     return _classes.get(name)
+
+
+def set_import_all(import_all: Callable[[], None]) -> None:
+    """Set the function that imports every module of the package that registers classes.
+
+    The package imports its modules when they are used; a name in a model file may be of one that was not used yet.
+    """
+    global _import_all
+    _import_all = import_all
 
 
 def is_registered_estimator(cls: type) -> bool:

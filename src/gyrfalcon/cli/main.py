@@ -1,10 +1,9 @@
 """The command line: ``gyrfalcon COMMAND``, also ``python -m gyrfalcon COMMAND``.
 
-A command is an entry of `COMMANDS`: its name, a sentence, a function that adds its arguments to a parser, and a
-function that runs it and gives the exit code. Those that work on files are in `gyrfalcon.cli`. Whatever is heavy
-is imported by these functions.
+A command is an entry of `COMMANDS` and a module of `gyrfalcon.cli` with the same name, which is imported only when the
+command is the one that was typed.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Results go to standard output; progress, messages and
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted. Results go to standard output; progress, messages and
 errors to standard error.
 """
 
@@ -23,17 +22,17 @@ from typing import Any
 
 __all__ = ["COMMANDS", "Command", "UsageError", "main"]
 
-# What a user can cause and can read in a line. Anything else is a bug, and its traceback is what we want to see.
+# Errors that a user can cause, reported in one line. Any other is a bug, and shown with its traceback.
 _EXPECTED = (OSError, ValueError, MemoryError, ImportError, ArithmeticError)
 
 
 class UsageError(ValueError):
-    """Options that do not go together, as seen by a command that runs; the exit code is 2."""
+    """Raised by a command for options that do not go together; the exit code is 2."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One subcommand.
+    """A subcommand of the command line.
 
     Attributes
     ----------
@@ -41,9 +40,10 @@ class Command:
         What the user types.
     help : str
         A sentence for the list of commands; it also opens the command's own help.
-    add_arguments : function of the command's parser
-    run : function of the parsed arguments
-        Gives the exit code.
+    add_arguments : function of an argparse.ArgumentParser
+        Adds the command's arguments.
+    run : function of an argparse.Namespace
+        Runs the command and returns the exit code.
     """
 
     name: str
@@ -52,46 +52,25 @@ class Command:
     run: Callable[[argparse.Namespace], int]
 
 
-def _in(module: str, name: str, help: str) -> Command:
-    """A command whose functions are in a module of the package."""
+def _from_module(name: str, help: str) -> Command:
+    """Return the command whose functions are in the module of its name."""
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        import_module(module, __package__).add_arguments(parser)
+        import_module(f".{name}", __package__).add_arguments(parser)
 
     def run(arguments: argparse.Namespace) -> int:
-        return int(import_module(module, __package__).run(arguments))
+        return int(import_module(f".{name}", __package__).run(arguments))
 
     return Command(name, help, add_arguments, run)
 
 
-def _versions_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _versions(arguments: argparse.Namespace) -> int:
-    from ..backends.versions import show_versions, versions
-
-    if arguments.json:
-        import json
-
-        print(json.dumps(versions(), indent=2))
-    else:
-        show_versions()
-    return 0
-
-
 COMMANDS: tuple[Command, ...] = (
-    _in(".fit", "fit", "Learn a model from the rows of files, and write it to a file."),
-    _in(".predict", "predict", "Predict for the rows of files with a model."),
-    _in(".evaluate", "evaluate", "Measure how good a model is on rows whose target is known."),
-    _in(".inspect", "inspect", "Show what is in a model file."),
-    _in(".demo", "demo", "Learn a non-linear function from a million rows, beside two models of scikit-learn."),
-    Command(
-        "versions",
-        "Show the versions of gyrfalcon and what it uses, and the machine as it sees it.",
-        _versions_arguments,
-        _versions,
-    ),
+    _from_module("fit", "Learn a model from the rows of files, and write it to a file."),
+    _from_module("predict", "Predict for the rows of files with a model."),
+    _from_module("evaluate", "Measure how good a model is on rows whose target is known."),
+    _from_module("inspect", "Show what is in a model file."),
+    _from_module("demo", "Learn a non-linear function from a million rows, beside two models of scikit-learn."),
+    _from_module("versions", "Show the versions of gyrfalcon and its dependencies, and properties of the machine."),
 )
 
 
@@ -101,12 +80,12 @@ a first session:
   gyrfalcon evaluate price.gyr test.csv
   gyrfalcon predict price.gyr new.csv -o predictions.csv
 
-gyrfalcon COMMAND --help tells more about each.
+gyrfalcon COMMAND --help shows the options of a command.
 """
 
 
 class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Examples as they were written, and defaults where there is one to tell."""
+    """Help with examples as they are written, and with defaults other than None and False."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default is None or action.default is False:
@@ -114,15 +93,32 @@ class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpF
         return super()._get_help_string(action)
 
 
-def make_parser(commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
-    from .. import __version__
+class _Version(argparse.Action):
+    """Print the version and exit; it is looked up only here, which takes time."""
 
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from .._utils.version import package_version
+
+        print(f"gyrfalcon {package_version()}")
+        parser.exit()
+
+
+def make_parser(argv: Sequence[str], commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser for a command line; only the command that is typed has its arguments.
+
+    Parameters
+    ----------
+    argv : sequence of str
+        The arguments that are to be parsed.
+    commands : sequence of Command
+        The commands that can be run.
+    """
     parser = argparse.ArgumentParser(
         prog="gyrfalcon", description="Kernel learning at scale.", epilog=EXAMPLES, formatter_class=_Help
     )
-    parser.add_argument("--version", action="version", version=f"gyrfalcon {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    typed = next((word for word in argv if not word.startswith("-")), None)
     for command in commands:
         sub = subparsers.add_parser(
             command.name,
@@ -130,25 +126,27 @@ def make_parser(commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentPars
             description=command.help,
             formatter_class=_Help,
         )
-        command.add_arguments(sub)
-        sub.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
-        sub.set_defaults(run=command.run, parser=sub)
+        if command.name == typed:
+            command.add_arguments(sub)
+            sub.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
+            sub.set_defaults(run=command.run, parser=sub)
     return parser
 
 
 def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMANDS) -> int:
-    """Run the command line and give its exit code.
+    """Run the command line and return its exit code.
 
     Parameters
     ----------
     argv : sequence of str, optional
         The arguments; those of the process by default.
     commands : sequence of Command
-        What can be run.
+        The commands that can be run.
     """
-    arguments, unknown = make_parser(commands).parse_known_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    arguments, unknown = make_parser(argv, commands).parse_known_args(argv)
     if unknown:  # with the usage of the command, which argparse would not show
-        arguments.parser.error(_unrecognized(unknown, getattr(arguments, "features", None)))
+        arguments.parser.error(_unrecognized(unknown, vars(arguments).get("features")))
     try:
         with _warnings_in_a_line(arguments.traceback):
             code: int = arguments.run(arguments)
@@ -157,7 +155,7 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
         print("\ngyrfalcon: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader, `head` say, has gone. Python would complain once more when it flushes at exit.
+        # The reader, such as `head`, has closed the pipe. Python would report that again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except _EXPECTED as error:
@@ -176,7 +174,7 @@ def _unrecognized(words: Sequence[str], features: Sequence[str] | None) -> str:
 
 
 def _in_a_line(error: Warning | Exception | str) -> str:
-    """A message, with the parameters that it proposes as they are typed here."""
+    """Return a message in one line, with parameters of Python written as options."""
     message = " ".join(str(error).split()) or type(error).__name__
     message = message.replace("features=[...]", "--features A,B,...")
     message = message.replace(r"delimiter='\t'", "--delimiter tab")
@@ -187,7 +185,7 @@ def _in_a_line(error: Warning | Exception | str) -> str:
 
 @contextmanager
 def _warnings_in_a_line(traceback: bool) -> Iterator[None]:
-    """Warnings without the place in the code that they came from, unless that is wanted."""
+    """Show warnings in one line without their place in the code, unless tracebacks are wanted."""
     with warnings.catch_warnings():
         if not traceback:
 

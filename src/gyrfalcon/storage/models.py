@@ -28,13 +28,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.atomic import replacing
 from .._utils.registry import is_registered_estimator
+from .._utils.version import package_version
 from .values import (
     TENSOR_DTYPES,
     Array,
     Decoder,
     Encoder,
     ModelFileError,
-    package_version,
 )
 
 __all__ = ["ModelFileError", "SaveMixin", "load", "save"]

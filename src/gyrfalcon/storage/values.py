@@ -8,7 +8,6 @@ and so on.
 
 from __future__ import annotations
 
-import importlib.metadata
 import inspect
 import math
 import reprlib
@@ -22,6 +21,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.registry import is_estimator, registered
+from .._utils.version import package_version
 
 Array = npt.NDArray[Any]
 
@@ -58,13 +58,6 @@ class ModelFileError(ValueError):
 
     The message names the file and says what is wrong with it.
     """
-
-
-def package_version() -> str:
-    try:
-        return importlib.metadata.version("gyrfalcon")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _is_fitted_name(name: str) -> bool:

@@ -12,8 +12,8 @@ import numpy as np
 import scipy
 import threadpoolctl
 
+from ..._utils.version import package_version
 from ..describe import describe
-from ..values import package_version
 from .parameter import CheckpointError
 
 __all__ = ["WARM", "explain_difference", "identify"]
