@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import sys
 import time
-import warnings
 from typing import Any
 
-import numpy as np
-
-from ..sources.files import Dataset
-from ..storage.predictions import WRITERS, Stream, write_predictions
+from ..storage.predictions import WRITERS, Predictions, write_csv, write_predictions
 from ._shared import (
     add_model_arguments,
     add_talk_arguments,
@@ -37,7 +32,7 @@ examples:
   gyrfalcon predict spam.gyr mail.parquet --proba | head
 """
 
-_BLOCK = 16_384  # rows predicted at a time for standard output: a second's wait at most
+_BLOCK_ROWS = 16_384  # for standard output: at most about a second from one to the next
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,8 +77,11 @@ def run(arguments: argparse.Namespace) -> int:
     _check_method(model, arguments)
     data = open_for(model, arguments)
     if arguments.output is None:
-        with no_choice_of_features():
-            _print(model, data, arguments.method)
+        with (
+            no_choice_of_features(),
+            Predictions(model, data.X, arguments.method, block_rows=_BLOCK_ROWS) as predictions,
+        ):
+            write_csv(sys.stdout, predictions)
         return 0
     check_output(arguments.output, arguments.model, *data.files)
     for path in arguments.data:
@@ -111,21 +109,3 @@ def _check_method(model: Any, arguments: argparse.Namespace) -> None:
         )
     option = "--proba" if arguments.method == "predict_proba" else "--decision"
     raise UsageError(f"{option}: {arguments.model} predicts numbers and not labels")
-
-
-def _print(model: Any, data: Dataset, method: str) -> None:
-    """Predictions as CSV, as they are made."""
-    predict = getattr(model, method)
-
-    def predicted() -> Any:
-        for block in data.X.blocks(_BLOCK):
-            with warnings.catch_warnings():  # the columns were chosen by name; a block is an array and has none
-                warnings.filterwarnings("ignore", message="X does not have valid feature names")
-                values = np.asarray(predict(block))
-            yield values
-
-    stream = Stream(predicted(), data.n_rows, method, getattr(model, "classes_", None))
-    lines = csv.writer(sys.stdout, lineterminator="\n")
-    lines.writerow(stream.names)
-    for values in stream:
-        lines.writerows(values.reshape(len(values), -1).astype(str).tolist())

@@ -1,17 +1,20 @@
-"""Predictions for more rows than memory holds: predicted and written block by block."""
+"""Predictions for more rows than memory holds, computed and written block by block."""
 
 from __future__ import annotations
 
 import csv
 import os
 import warnings
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from itertools import chain
-from typing import Any
+from typing import IO, Any, Self
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 
 from .._utils.atomic import replacing
 from ..sources import Rows, adopt
@@ -27,33 +30,33 @@ _LEAST_ROWS = 1024
 
 
 def write_predictions(model: Any, X: Any, path: str | os.PathLike[str], *, method: str = "predict") -> int:
-    """Predict block by block and write what comes out to a file, so that neither rows nor predictions fill memory.
+    """Predict block by block and write the predictions to a file, so that neither rows nor predictions fill memory.
 
-    The file is written under another name and moved to its own when it is whole: whatever happens meanwhile, a file
-    that was there stays as it was.
+    The file is written under a temporary name and moved when it is complete, so that a failure leaves an existing file
+    as it was.
 
     Parameters
     ----------
     model : fitted estimator
-        Any with the method.
-    X : array, table, sparse matrix or source
-        What the method takes; or what `gyrfalcon.open` gives, whose ``X`` is meant.
+        Any estimator with the method.
+    X : array, table, sparse matrix, source or Dataset
+        The rows; of what `gyrfalcon.open` returns its ``X`` is taken.
     path : str or path-like
-        Where to write; ``.parquet``, ``.csv`` and ``.npy`` are the formats. A table has one column, "prediction"; or
-        one for each class or output, such as "prediction_0", or "probability_yes" of ``predict_proba``.
+        Where to write: a name that ends in ``.parquet``, ``.csv`` or ``.npy``. A table has one column, "prediction"; or
+        one for each class or output, such as "prediction_0", or "probability_yes" for ``predict_proba``.
     method : str
-        "predict", "predict_proba", "decision_function" or any other that takes rows and gives one or more numbers or
-        labels for each.
+        "predict", "predict_proba", "decision_function" or any other method that takes rows and returns one or more
+        numbers or labels for each.
 
     Returns
     -------
     int
-        How many rows were written.
+        The number of rows written.
 
     Raises
     ------
     ValueError
-        If the suffix is none of those, or predictions cannot be written in that format.
+        If the suffix is another one, or predictions cannot be written in that format.
     OSError
         If the file cannot be written, for example because the disk is full.
 
@@ -73,94 +76,77 @@ def write_predictions(model: Any, X: Any, path: str | os.PathLike[str], *, metho
     suffix = os.path.splitext(name)[1].lower()
     if suffix not in WRITERS:
         raise ValueError(f"path={name!r} must end in {', '.join(WRITERS)}: the formats of predictions")
-    predict = getattr(model, method, None)
-    if not callable(predict):
-        raise ValueError(f"{type(model).__name__} has no method {method!r}")
-    if isinstance(X, Dataset):
-        X = X.X
     folder = os.path.dirname(os.path.realpath(name))
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"cannot write {name}: the folder {folder} does not exist")
-    rows = adopt(X)
-    n = _count(X if rows is None else rows)
-    if n == 0:
-        raise ValueError("X has no rows to predict for")
-    if rows is not None:
-        _check_names(rows, model)
-
-    def predicted() -> Generator[Array, None, None]:
-        for block in _parts(X) if rows is None else rows.blocks(_size(rows, X)):
-            with warnings.catch_warnings():
-                if rows is not None:  # names have been checked; a block is an array and has none
-                    warnings.filterwarnings("ignore", message="X does not have valid feature names")
-                values = np.asarray(predict(block))
-            if values.ndim not in (1, 2) or len(values) != _count(block):
-                raise ValueError(f"{method} gave an array of shape {values.shape} for {_count(block)} rows")
-            yield values
-
-    with closing(predicted()) as blocks, replacing(name) as partial:
+    with Predictions(model, X, method) as predictions, replacing(name) as partial:
         try:
-            stream = Stream(blocks, n, method, getattr(model, "classes_", None))
-            WRITERS[suffix](partial, stream)
+            WRITERS[suffix](partial, predictions)
         except OSError as error:
             if error.errno is not None and error.filename is None:
-                error.filename = name  # what a full disk says does not say where
+                error.filename = name  # the error of a full disk names no file
             raise
-    return stream.written
+    return predictions.written
 
 
-# ---- blocks of rows --------------------------------------------------------------------------------------------------
+class Predictions:
+    """The predictions for rows, made block by block as they are iterated over, once.
 
+    Parameters
+    ----------
+    model : fitted estimator
+    X : array, table, sparse matrix, source or Dataset
+    method : str
+        The method of the model that is called with each block.
+    block_rows : int, optional
+        Rows of a block, if X is a source; by default so many that the fixed cost of a block does not matter.
 
-def _count(X: Any) -> int:
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+    Attributes
+    ----------
+    n : int
+        Number of rows of X.
+    first : array
+        The predictions for the first block.
+    classes : array or None
+        The classes of a classifier.
+    written : int
+        Number of rows that were iterated over.
+    """
 
-
-def _size(rows: Any, X: Any) -> int:
-    """Rows of a block: enough that what a model does for each block at first does not count."""
-    n, d = rows.shape
-    width = X.nnz // max(1, n) if hasattr(X, "nnz") else d
-    return max(_LEAST_ROWS, _BLOCK_BYTES // (8 * max(1, width)))
-
-
-def _parts(X: Any) -> Iterator[Any]:
-    """Arrays, tables and lists cut into blocks that are the same kind of thing."""
-    from sklearn.utils import _safe_indexing
-
-    n = _count(X)
-    size = _size(X, X) if getattr(X, "ndim", 2) == 2 and hasattr(X, "shape") else _LEAST_ROWS
-    for start in range(0, n, size):
-        yield _safe_indexing(X, slice(start, min(start + size, n)))
-
-
-def _check_names(rows: Rows, model: Any) -> None:
-    names, known = names_of(rows), getattr(model, "feature_names_in_", None)
-    if names is not None and known is not None and list(names) != list(known):
-        raise ValueError(
-            f"X has the features {list(names)}, but {type(model).__name__} was fitted with {list(known)}: give the "
-            "same in the same order, such as open(..., features=list(model.feature_names_in_))"
-        )
-
-
-# ---- formats ---------------------------------------------------------------------------------------------------------
-
-
-class Stream:
-    """Predictions as they are made, and what a format has to know of them before the last one."""
-
-    def __init__(self, blocks: Iterator[Array], n: int, method: str, classes: Any) -> None:
-        self.first = next(blocks)
-        self.rest = blocks
-        self.n = n
-        self.method = method
+    def __init__(self, model: Any, X: Any, method: str = "predict", *, block_rows: int | None = None) -> None:
+        predict = getattr(model, method, None)  # the user names the method of an estimator that may be of any library
+        if not callable(predict):
+            raise ValueError(f"{type(model).__name__} has no method {method!r}")
+        if isinstance(X, Dataset):
+            X = X.X
+        rows = adopt(X)
+        self.n = _num_samples(X if rows is None else rows)
+        if self.n == 0:
+            raise ValueError("X has no rows to predict for")
+        if rows is None:
+            read: Callable[[], Iterator[Any]] = partial(_blocks_like, X)
+        else:
+            _check_names(rows, model)
+            read = partial(rows.blocks, block_rows or _block_rows(rows.shape, X))
+        classes = getattr(model, "classes_", None)  # scikit-learn's, of classifiers only
         self.classes = classes if isinstance(classes, np.ndarray) else None  # several outputs have lists of classes
+        self.method = method
         self.written = 0
+        # names were checked above, and the blocks of a source are arrays, which have none
+        self._rest = _predict_blocks(predict, read, method, ignore_names=rows is not None)
+        self.first = next(self._rest)
         if self.first.dtype.kind not in "fiubUSO":
             raise ValueError(f"{method} gave values of type {self.first.dtype}, which cannot be written")
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._rest.close()
+
     @property
     def names(self) -> list[str]:
-        """What the columns are called."""
+        """Names of the columns."""
         if self.first.ndim == 1:
             return ["prediction"]
         k = self.first.shape[1]
@@ -170,7 +156,7 @@ class Stream:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """A type of fixed size that holds all of them."""
+        """A type of fixed size that holds every prediction."""
         if self.first.dtype.kind not in "USO":
             return self.first.dtype
         if self.classes is None:  # later ones may be longer than the first
@@ -178,7 +164,7 @@ class Stream:
         return self.classes.astype(str).dtype
 
     def __iter__(self) -> Iterator[Array]:
-        for values in chain([self.first], self.rest):
+        for values in chain([self.first], self._rest):
             if values.shape[1:] != self.first.shape[1:]:
                 raise ValueError(
                     f"{self.method} gave values of shape {values.shape[1:]} after {self.first.shape[1:]} before"
@@ -189,41 +175,91 @@ class Stream:
             raise ValueError(f"X gave {self.written} rows where its shape says {self.n}: did it change meanwhile?")
 
 
-def _write_parquet(path: str, stream: Stream) -> None:
+# ---- blocks of rows --------------------------------------------------------------------------------------------------
+
+
+def _predict_blocks(
+    predict: Callable[[Any], Any], read: Callable[[], Iterator[Any]], method: str, *, ignore_names: bool
+) -> Generator[Array, None, None]:
+    for block in read():  # an iterator that no frame of a traceback keeps alive, so that files are closed at once
+        with warnings.catch_warnings():
+            if ignore_names:
+                warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            values = np.asarray(predict(block))
+        n = _num_samples(block)
+        if values.ndim not in (1, 2) or len(values) != n:
+            raise ValueError(f"{method} gave an array of shape {values.shape} for {n} rows")
+        yield values
+
+
+def _block_rows(shape: tuple[int, int], X: Any) -> int:
+    """Return the number of rows of a block: enough that a model's fixed cost for each block does not matter."""
+    n, d = shape
+    width = X.nnz // max(1, n) if scipy.sparse.issparse(X) else d
+    return max(_LEAST_ROWS, _BLOCK_BYTES // (8 * max(1, width)))
+
+
+def _blocks_like(X: Any) -> Iterator[Any]:
+    """Cut an array, a table or a list into blocks of the same type."""
+    n = _num_samples(X)
+    shape: Any = (n,) if isinstance(X, Sequence) else np.shape(X)
+    size = _block_rows(shape, X) if len(shape) == 2 else _LEAST_ROWS
+    for start in range(0, n, size):
+        yield _safe_indexing(X, slice(start, min(start + size, n)))
+
+
+def _check_names(rows: Rows, model: Any) -> None:
+    names, known = names_of(rows), getattr(model, "feature_names_in_", None)  # scikit-learn's, of tables only
+    if names is not None and known is not None and list(names) != list(known):
+        raise ValueError(
+            f"X has the features {list(names)}, but {type(model).__name__} was fitted with {list(known)}: give the "
+            "same in the same order, such as open(..., features=list(model.feature_names_in_))"
+        )
+
+
+# ---- formats ---------------------------------------------------------------------------------------------------------
+
+
+def write_csv(file: IO[str], predictions: Predictions) -> None:
+    """Write predictions as CSV to a text stream, after a line with the names of the columns."""
+    lines = csv.writer(file, lineterminator="\n")
+    lines.writerow(predictions.names)
+    for values in predictions:
+        # NumPy's text of a number is the shortest that gives it back in its own precision
+        lines.writerows(values.reshape(len(values), -1).astype(str).tolist())
+
+
+def _write_parquet(path: str, predictions: Predictions) -> None:
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise ImportError('Parquet is written by pyarrow: pip install "gyrfalcon[files]"') from error
+        raise ImportError('writing Parquet needs pyarrow: pip install "gyrfalcon[files]"') from error
 
     def table(values: Array) -> Any:
-        return pyarrow.table(dict(zip(stream.names, values.reshape(len(values), -1).T, strict=True)))
+        return pyarrow.table(dict(zip(predictions.names, values.reshape(len(values), -1).T, strict=True)))
 
-    with parquet.ParquetWriter(path, table(stream.first).schema) as writer:
-        for values in stream:
+    with parquet.ParquetWriter(path, table(predictions.first).schema) as writer:
+        for values in predictions:
             writer.write_table(table(values))
 
 
-def _write_csv(path: str, stream: Stream) -> None:
+def _write_csv_file(path: str, predictions: Predictions) -> None:
     with open(path, "w", newline="", encoding="utf-8") as file:
-        lines = csv.writer(file)
-        lines.writerow(stream.names)
-        for values in stream:
-            # NumPy's text of a number is the shortest that gives it back in its own precision
-            lines.writerows(values.reshape(len(values), -1).astype(str).tolist())
+        write_csv(file, predictions)
 
 
-def _write_npy(path: str, stream: Stream) -> None:
-    dtype = stream.dtype
+def _write_npy(path: str, predictions: Predictions) -> None:
+    dtype = predictions.dtype
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
     with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, {**header, "shape": (stream.n, *stream.first.shape[1:])})
-        for values in stream:
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": (predictions.n, *predictions.first.shape[1:])})
+        for values in predictions:
             file.write(np.ascontiguousarray(values, dtype=dtype).data)
 
 
-WRITERS: dict[str, Callable[[str, Stream], None]] = {
+WRITERS: dict[str, Callable[[str, Predictions], None]] = {
     ".parquet": _write_parquet,
-    ".csv": _write_csv,
+    ".csv": _write_csv_file,
     ".npy": _write_npy,
 }
