@@ -1,6 +1,6 @@
-"""The options of ``gyrfalcon fit``: those of `FalkonRegressor` and `FalkonClassifier`, with their defaults and checks.
+"""The options of ``gyrfalcon fit``: the parameters of `FalkonRegressor` and `FalkonClassifier`, with their defaults.
 
-Values are checked by the estimators' own rules as they are read, so that a wrong one is found before any file is.
+Values are checked as they are parsed, so that a wrong one is reported before any file is read.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import centers, kernels, losses
+from .._utils.checks import Rule, integer, not_negative, number
 from .._utils.memory import parse_memory
 from ..estimators import FalkonRegressor
-from ..estimators._newton import NEWTON_WORDS
-from ..estimators._parameters import DOCUMENTATION, RULES
 from ..storage.checkpoints import Checkpoint
 from ..storage.values import Encoder
+from ._docstrings import first_sentences, parameter_descriptions
 from ._expressions import read_object
 from ._shared import add_data_argument, add_delimiter_argument, add_features_argument, add_talk_arguments
 
@@ -32,7 +32,7 @@ examples:
 KERNELS: dict[str, Callable[..., Any]] = {
     **kernels.NAMES,
     "constant": kernels.Constant,
-    # so that what `inspect` prints can be typed
+    # the class names, so that what `gyrfalcon inspect` prints can be typed
     **{cls.__name__: cls for cls in (*kernels.NAMES.values(), kernels.Constant)},
 }
 LOSSES: dict[str, Callable[..., Any]] = {
@@ -41,26 +41,28 @@ LOSSES: dict[str, Callable[..., Any]] = {
 }
 
 
+_fraction = number(lambda x: 0 < x < 1, "between 0 and 1, both excluded")
+_DESCRIPTIONS = parameter_descriptions(FalkonRegressor)
+
+
 def default_of(name: str) -> Any:
-    """The default of a parameter in Python."""
+    """Return the default of a parameter in Python."""
     return inspect.signature(FalkonRegressor).parameters[name].default
 
 
-def _words(name: str, sentences: int) -> str:
-    """The first sentences of a parameter's documentation."""
-    text = " ".join((DOCUMENTATION | NEWTON_WORDS)[name].partition("\n")[2].split()).replace("`", "")
-    words = ". ".join(text.split(". ")[:sentences]).rstrip(".").replace("%", "%%")
-    return words[0].lower() + words[1:]
+def _description(name: str, sentences: int) -> str:
+    """Return the first sentences of a parameter's documentation, as argparse takes them."""
+    return first_sentences(_DESCRIPTIONS[name], sentences).replace("%", "%%")
 
 
-def _typed(name: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A text as the value of a parameter, checked by the estimators' own rules."""
+def _parsed(name: str, parse: Callable[[str], Any], rule: Rule | None = None) -> Callable[[str], Any]:
+    """Return a function that parses a text as the value of a parameter, and checks it by a rule."""
 
     def convert(text: str) -> Any:
         try:
-            value = read(text)
-            if name in RULES:
-                RULES[name](name, value)
+            value = parse(text)
+            if rule is not None:
+                rule(name, value)
         except (ValueError, TypeError) as error:
             raise argparse.ArgumentTypeError(str(error)) from error
         return value
@@ -125,13 +127,13 @@ def _centers(text: str) -> Any:
         return text
     if text.replace(",", "").lstrip("-").isdigit():
         count = _integer(text)
-        RULES["n_centers"]("n_centers", count)
+        integer(1)("n_centers", count)
         return count
     raise ValueError(f"{text!r} must be a number, or one of {', '.join(centers.NAMES)}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``gyrfalcon fit``."""
+    """Add the arguments of ``gyrfalcon fit``."""
     parser.usage = "%(prog)s TRAIN [TRAIN ...] --target NAME -o MODEL [options]"
     parser.epilog = EXAMPLES
     add_data_argument(parser, "TRAIN")
@@ -160,7 +162,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
     model.add_argument(
         "--kernel",
-        type=_typed("kernel", _kernel),
+        type=_parsed("kernel", _kernel),
         default=default_of("kernel"),
         help=f"how alike two rows are: {', '.join(kernels.NAMES)}; or in quotes, with parameters, sums and products: "
         '"matern(nu=2.5, length_scale=1.5) + 0.1 * linear"',
@@ -168,22 +170,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--length-scale",
         metavar="X",
-        type=_typed("length_scale", _length_scale),
+        type=_parsed("length_scale", _length_scale),
         help="the kernel's length scale: how far apart rows still are alike. One number, or one for each feature: "
         "1,2.5,0.3. Not given: found from the data",
     )
-    model.add_argument("--nu", metavar="X", type=_typed("nu", _number), help="smoothness of the matern kernel")
-    model.add_argument("--degree", metavar="N", type=_typed("degree", _integer), help="degree of the polynomial kernel")
+    model.add_argument("--nu", metavar="X", type=_parsed("nu", _number), help="smoothness of the matern kernel")
+    model.add_argument(
+        "--degree", metavar="N", type=_parsed("degree", _integer), help="degree of the polynomial kernel"
+    )
     model.add_argument(
         "--n-centers",
         metavar="M",
-        type=_typed("n_centers", _integer),
-        help=_words("n_centers", 2) + ". Not given: 5 sqrt(n), at least 1,000 and at most 10,000",
+        type=_parsed("n_centers", _integer, integer(1)),
+        help=_description("n_centers", 2) + ". Not given: 5 sqrt(n), at least 1,000 and at most 10,000",
     )
     model.add_argument(
         "--centers",
         metavar="M|HOW",
-        type=_typed("centers", _centers),
+        type=_parsed("centers", _centers),
         action="append",
         help=f"a number is the same as --n-centers; a name says how centers are chosen: {', '.join(centers.NAMES)}. "
         f"Both may be given: --centers 2000 --centers leverage (not given: {default_of('centers')})",
@@ -191,39 +195,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--penalty",
         metavar="X",
-        type=_typed("penalty", _number),
+        type=_parsed("penalty", _number, not_negative()),
         default=default_of("penalty"),
         help="how much smoothness counts against fitting the rows; the papers' lambda, on the mean squared error",
     )
     model.add_argument(
         "--loss",
-        type=_typed("loss", _loss),
+        type=_parsed("loss", _loss),
         default=default_of("loss"),
         help=f"what is minimised: {', '.join(losses.NAMES)}. squared is the fastest; logistic gives probabilities of "
         "labels; huber does not mind outliers; quantile learns --quantiles; poisson learns counts",
     )
     model.add_argument(
-        "--quantiles", metavar="Q", type=_typed("quantiles", _numbers), help="levels for --loss quantile: 0.05,0.5,0.95"
+        "--quantiles",
+        metavar="Q",
+        type=_parsed("quantiles", _numbers),
+        help="levels for --loss quantile: 0.05,0.5,0.95",
     )
     model.add_argument(
         "--class-weight", choices=["balanced"], help="balanced: rare labels count as much as common ones"
     )
     model.add_argument(
-        "--scale", action=argparse.BooleanOptionalAction, default=default_of("scale"), help=_words("scale", 1)
+        "--scale", action=argparse.BooleanOptionalAction, default=default_of("scale"), help=_description("scale", 1)
     )
 
     solver = parser.add_argument_group("solver")
     solver.add_argument(
         "--max-iter",
         metavar="N",
-        type=_typed("max_iter", _integer),
+        type=_parsed("max_iter", _integer, integer(1)),
         default=default_of("max_iter"),
-        help=_words("max_iter", 1),
+        help=_description("max_iter", 1),
     )
     solver.add_argument(
         "--tol",
         metavar="X",
-        type=_typed("tol", _number),
+        type=_parsed("tol", _number, not_negative()),
         help="stop when the relative residual is below. Not given: where more would not be seen",
     )
     solver.add_argument(
@@ -241,21 +248,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     solver.add_argument(
         "--validation-fraction",
         metavar="X",
-        type=_typed("validation_fraction", _number),
+        type=_parsed("validation_fraction", _number, _fraction),
         default=default_of("validation_fraction"),
         help="share of the rows that --early-stopping holds out where there is no --validation",
     )
     solver.add_argument(
         "--n-iter-no-change",
         metavar="N",
-        type=_typed("n_iter_no_change", _integer),
+        type=_parsed("n_iter_no_change", _integer, integer(1)),
         default=default_of("n_iter_no_change"),
         help="how many iterations --early-stopping waits",
     )
     solver.add_argument(
         "--random-state",
         metavar="SEED",
-        type=_typed("random_state", _seed),
+        type=_parsed("random_state", _seed),
         default=0,
         help="seed of all that is drawn, so that the same command gives the same model; none: another each time",
     )
@@ -270,12 +277,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     resources.add_argument(
         "--memory-budget",
         metavar="SIZE",
-        type=_typed("memory_budget", _budget),
+        type=_parsed("memory_budget", _budget),
         default=default_of("memory_budget"),
         help="most memory the fit may take beside the target, such as 4GB. If the kernel matrix fits as well it is "
         "kept, which is faster. auto: what is available; 0: likewise, but the matrix is never kept",
     )
-    resources.add_argument("--n-jobs", metavar="N", type=_typed("n_jobs", _integer), help="threads (not given: all)")
+    resources.add_argument("--n-jobs", metavar="N", type=_parsed("n_jobs", _integer), help="threads (not given: all)")
     resources.add_argument(
         "--checkpoint",
         metavar="DIR",
@@ -285,7 +292,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     resources.add_argument(
         "--checkpoint-every",
         metavar="SECONDS",
-        type=_typed("checkpoint_every", _number),
+        type=_parsed("checkpoint_every", _number),
         default=Checkpoint("x").every,
         help="how often the state is written, at most; 0 is after each iteration",
     )
