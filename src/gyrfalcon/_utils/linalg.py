@@ -9,14 +9,14 @@ Measured on two cores (AVX-512, float32): up to M = 4,000 one thread takes up to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from .threads import ordered_map, single_threaded_blas
+from .threads import share, single_threaded_blas
 
 Array = NDArray[Any]
 
@@ -66,8 +66,8 @@ def _tiled_cholesky(A: Array, potrf: Callable[..., Any], n_threads: int) -> bool
             A[above, at] -= A[row, above].T @ X
             A[at, at] -= np.triu(X.T @ X)
 
-        _share(solve, rest, n_threads)
-        _share(update, reversed(rest), n_threads)  # the longest first
+        share(solve, rest, n_threads)
+        share(update, reversed(rest), n_threads)  # the longest first
     return True
 
 
@@ -86,7 +86,7 @@ def square_lower(matrix: Array, *, n_threads: int = 1) -> None:
                 if at != row:
                     matrix[row, at] = L.T @ matrix[row, at] + below.T @ matrix[row.stop :, at]
 
-            _share(multiply, _tiles(0, row.stop), n_threads)
+            share(multiply, _tiles(0, row.stop), n_threads)
             corner = matrix[row, row]
             corner[...] = np.tril(L.T @ L + below.T @ below) + np.triu(corner, 1)
 
@@ -99,8 +99,7 @@ def add_square(matrix: Array, S: Array, *, n_threads: int = 1) -> None:
         matrix[below, at] += S[:, below].T @ S[:, at]
         matrix[at, at] += np.tril(S[:, at].T @ S[:, at])
 
-    with single_threaded_blas():
-        _share(add, _tiles(0, len(matrix)), n_threads)
+    share(add, _tiles(0, len(matrix)), n_threads)
 
 
 def solve_upper_transposed(U: Array, B: Array, *, n_threads: int = 1) -> None:
@@ -114,14 +113,8 @@ def solve_upper_transposed(U: Array, B: Array, *, n_threads: int = 1) -> None:
             X[row] = trsm(1.0, np.asfortranarray(U[row, row]), part, trans_a=True)
         B[:, at] = X
 
-    with single_threaded_blas():
-        _share(solve, _tiles(0, B.shape[1]), n_threads)
+    share(solve, _tiles(0, B.shape[1]), n_threads)
 
 
 def _tiles(start: int, stop: int) -> list[slice]:
     return [slice(i, min(i + _TILE, stop)) for i in range(start, stop, _TILE)]
-
-
-def _share(function: Callable[[slice], None], tiles: Iterable[slice], n_threads: int) -> None:
-    for _ in ordered_map(function, tiles, n_threads):
-        pass

@@ -120,6 +120,25 @@ def _let_anyone_set_limits() -> None:
         clear(force=True)
 
 
+def share(function: Callable[[Item], object], items: Iterable[Item], n_threads: int) -> None:
+    """Call ``function(item)`` for each item, for what it writes: on `n_threads` threads, with BLAS held to one each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon._utils.threads import share
+    >>> squares = np.zeros(4)
+    >>> def square(i):
+    ...     squares[i] = i * i
+    >>> share(square, range(4), n_threads=2)
+    >>> squares
+    array([0., 1., 4., 9.])
+    """
+    with single_threaded_blas():
+        for _ in ordered_map(function, items, n_threads):
+            pass
+
+
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], n_threads: int) -> Iterator[Result]:
     """Yield ``function(item)`` for each item, in order, with at most a few items under way at once.
 

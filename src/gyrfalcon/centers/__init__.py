@@ -36,7 +36,7 @@ from sklearn.utils import check_random_state
 
 from .._utils.memory import available_memory
 from .._utils.registry import register
-from .._utils.threads import effective_n_jobs, ordered_map, single_threaded_blas
+from .._utils.threads import effective_n_jobs, share
 from ..kernels import Kernel, KernelFunction
 from ..operators.dense import as_points
 from ..sources import Rows, as_rows, is_sparse
@@ -410,9 +410,7 @@ def rp_cholesky(scoring: Scoring, pool: Any, M: int, block: int) -> Indices:
                 here = slice(*np.searchsorted(accepted, [at.start, at.stop]))
                 G[i:j][here] = K[accepted[here] - at.start]
             eliminate = partial(_eliminate, G[:i], G[i:j], G[:i, S], L, d)
-            with single_threaded_blas():
-                for _ in ordered_map(eliminate, columns, n_threads):
-                    pass
+            share(eliminate, columns, n_threads)
             chosen.extend(S.tolist())
         d[S] = d[exhausted] = 0.0
         d[d <= _ROUNDING * diagonal] = 0.0

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._utils.ranges import check_kernel_scale
 from .._utils.registry import register
-from .._utils.threads import effective_n_jobs, ordered_map, single_threaded_blas
+from .._utils.threads import effective_n_jobs, share
 from ..kernels import CallableKernel, Kernel, as_kernel
 from ..kernels.features import FeatureMap
 from ..operators.dense import KernelOperator
@@ -138,9 +138,7 @@ def normal_equations(
                 if left is right:
                     c[left] += F[:, left].T @ Y
 
-        with single_threaded_blas():
-            for _ in ordered_map(add, pairs, n_threads):
-                pass
+        share(add, pairs, n_threads)
     squares = float(G.trace()) / operator.shape[0]  # of a row's features: k(x, x), on average
     check_kernel_scale(squares if squares or not c.any() else 5e-324, np.float64, power=1)
     for left, right in pairs:

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .. import backends
 from .._utils.memory import parse_memory
-from .._utils.threads import effective_n_jobs, ordered_map, single_threaded_blas
+from .._utils.threads import effective_n_jobs, ordered_map, share, single_threaded_blas
 from ..backends.base import BlockWeight
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import Rows, as_rows, feature_names, is_sparse
@@ -261,9 +261,7 @@ class KernelOperator:
         def run(start: int) -> None:
             self._finite(tiles.fill(centers[start : start + size], gram[start : start + size]))
 
-        with single_threaded_blas():
-            for _ in ordered_map(run, range(0, m, size), self._n_threads):
-                pass
+        share(run, range(0, m, size), self._n_threads)
         return gram.T  # symmetric, so this only says in which order it is stored
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
@@ -318,9 +316,7 @@ class KernelOperator:
         def run(start: int) -> None:
             self._finite(self._tiles.fill(rows[start : start + size], K[start : start + size]))
 
-        with single_threaded_blas():
-            for _ in ordered_map(run, range(0, b, size), self._n_threads):
-                pass
+        share(run, range(0, b, size), self._n_threads)
 
     def _check_block(self, at: slice, rows: Array) -> None:
         if not self._tiles.check_finite(rows):
