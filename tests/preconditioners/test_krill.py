@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian, Linear
 from gyrfalcon.preconditioners import Krill, Preconditioner
+from gyrfalcon.preconditioners.krill import sketch
 from gyrfalcon.solvers import conjugate_gradient
 
 N, M = 1500, 60
@@ -49,10 +50,7 @@ class Identity:
 
 @pytest.mark.parametrize("size", [50, 2000])
 def test_sketch_has_eight_signs_a_column(size):
-    operator, _, _ = make()
-    B = Krill(operator, operator.centers_gram(), 1e-3, random_state=0)
-    B.M = 1000
-    Phi = B._sketched(Identity(), size, None, 0)
+    Phi = sketch(Identity(), size, np.float64, random_state=0)
     assert np.all((Phi != 0).sum(axis=0) == 8)
     assert_allclose(np.unique(np.round(np.abs(Phi[Phi != 0]), 12)), 8**-0.5)
     assert abs(np.sign(Phi).sum()) < 5 * np.sqrt(8000)
@@ -61,7 +59,7 @@ def test_sketch_has_eight_signs_a_column(size):
     assert abs(counts.mean() - 8000 / size) < 1e-9
     assert counts.max() < 8000 / size + 6 * np.sqrt(8000 / size) + 3
     w = np.random.default_rng(1).uniform(0, 2, 1000)
-    assert_allclose(B._sketched(Identity(), size, w, 0), Phi * np.sqrt(w))
+    assert_allclose(sketch(Identity(), size, np.float64, weight=w, random_state=0), Phi * np.sqrt(w))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -70,8 +68,8 @@ def test_whitens_the_sketched_system(weighted, dtype):
     """B'((Phi K)'(Phi K) + ridge n K_MM)B = I, with K_MM as factored."""
     operator, _, w = make(weighted=weighted, length_scale=0.5)
     B = Krill(operator, operator.centers_gram(dtype), 1e-3, weight=w, random_state=0)
-    S = B._sketched(operator, 2 * M, w, 0).astype(float)
-    H = S.T @ S + B.ridge * N * (operator.centers_gram() + B.jitter * np.eye(M))
+    S = sketch(operator, 2 * M, dtype, weight=w, random_state=0).astype(float)
+    H = S.T @ S + B.ridge * N * (operator.centers_gram() + B.whitening.jitter * np.eye(M))
     inner = B.apply(np.eye(M))
     assert B.ridge == 1e-3
     assert_allclose(inner.T @ H @ inner, np.eye(M), atol=1e-9 if dtype == np.float64 else 1e-2)

@@ -1,16 +1,18 @@
 """Changes of variables alpha = B beta that solvers work in: what is learnt from the centers before the first pass.
 
-    Identity          B = I / sqrt(n)                the plain Nyström system
-    Whitening         B = D Q T^-1 / sqrt(n)         orthonormal functions: NYTRO, and the direct solve
-    Preconditioner    B = D Q T^-1 A^-1 / sqrt(n)    FALKON
-    Krill             the same, with A from a sketch of the rows: for any centers
+    Identity              B = I / sqrt(n)                the plain Nyström system
+    FeatureCoordinates    B = I / sqrt(n)                random features, whose Gram matrix is the identity
+    Whitening             B = D Q T^-1 / sqrt(n)         orthonormal functions: NYTRO, and the direct solve
+    Preconditioner        B = D Q T^-1 A^-1 / sqrt(n)    FALKON; A from the centers
+    Krill                 B = D Q T^-1 A^-1 / sqrt(n)    KRILL; A from a sketch of the rows, for any centers
 
-A solver takes any of them in the same place, by the `Coordinates` protocol.
+A solver takes any of them in the same place, by the contract `Coordinates`. T is made by `Whitening`; the last two have
+one, as ``whitening``, and beside it their `A`.
 """
 
-from .coordinates import Coordinates, Halfway, Identity
+from .coordinates import Coordinates, FeatureCoordinates, Halfway, Identity
 from .falkon import Preconditioner
 from .krill import Krill
 from .whitening import Whitening
 
-__all__ = ["Coordinates", "Halfway", "Identity", "Krill", "Preconditioner", "Whitening"]
+__all__ = ["Coordinates", "FeatureCoordinates", "Halfway", "Identity", "Krill", "Preconditioner", "Whitening"]

@@ -1,20 +1,70 @@
-"""Both triangles of one buffer: the in-place steps that the factors T and A are made with."""
+"""Two triangular matrices in one square buffer: products and solves with them, and in-place steps to make them."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from scipy.linalg import get_blas_funcs
+
+from .._utils.threads import single_threaded_blas
 
 Vectors = NDArray[np.float64]
 
 # Side of the square blocks in which one triangle is copied onto the other: two of them fit a core's cache.
 BLOCK = 256
+_SMALL = 10**8  # multiplications: some milliseconds of one thread
+
+
+class Triangles:
+    """Products and solves with the two triangles of a square buffer, for vectors or matrices in float64.
+
+    Parameters
+    ----------
+    buffer : ndarray of shape (r, r), Fortran order, float32 or float64
+        U on and above the diagonal; below it L, whose diagonal is 1 and not stored. Kept, not copied.
+    """
+
+    def __init__(self, buffer: NDArray[Any]) -> None:
+        self.buffer = buffer
+        self._trsm, self._trsv, self._trmm, self._trmv = get_blas_funcs(
+            ("trsm", "trsv", "trmm", "trmv"), dtype=buffer.dtype
+        )
+
+    def solve_upper(self, x: NDArray[Any], *, transposed: bool = False) -> Vectors:
+        """Return U^-1 x, or U'^-1 x."""
+        return self._run(self._trsv, self._trsm, x, lower=False, transposed=transposed)
+
+    def solve_lower(self, x: NDArray[Any], *, transposed: bool = False) -> Vectors:
+        """Return L^-1 x, or L'^-1 x."""
+        return self._run(self._trsv, self._trsm, x, lower=True, transposed=transposed)
+
+    def multiply_upper(self, x: NDArray[Any], *, transposed: bool = False) -> Vectors:
+        """Return U x, or U'x."""
+        return self._run(self._trmv, self._trmm, x, lower=False, transposed=transposed)
+
+    def multiply_lower(self, x: NDArray[Any], *, transposed: bool = False) -> Vectors:
+        """Return L x, or L'x."""
+        return self._run(self._trmv, self._trmm, x, lower=True, transposed=transposed)
+
+    def _run(self, with_vector: Any, with_matrix: Any, x: NDArray[Any], *, lower: bool, transposed: bool) -> Vectors:
+        x = np.array(x, dtype=self.buffer.dtype, order="F")
+        if x.size == 0:
+            return x.astype(np.float64)
+        # BLAS's threads keep a core busy for a while after their work is done, which here is a pass over the rows.
+        with single_threaded_blas() if len(self.buffer) * x.size < _SMALL else nullcontext():
+            if x.ndim == 1 or x.shape[1] == 1:
+                # The matrix routines are several times slower than these on a single vector.
+                out = with_vector(self.buffer, x.ravel(), lower=lower, trans=transposed, diag=lower, overwrite_x=True)
+            else:
+                out = with_matrix(1.0, self.buffer, x, lower=lower, trans_a=transposed, diag=lower, overwrite_b=True)
+        return np.asarray(out, dtype=np.float64).reshape(x.shape)
 
 
 def check_gram(gram: NDArray[Any], in_place: bool = True) -> None:
-    """Refuse what is not K_MM, or cannot be factored in place."""
+    """Refuse a matrix that cannot be K_MM, or cannot be factored in place."""
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.shape[0] == 0:
         raise ValueError(f"gram has shape {gram.shape}, but K_MM is square and not empty")
     if gram.dtype not in (np.float32, np.float64):
@@ -36,9 +86,9 @@ def eps(dtype: DTypeLike) -> float:
 
 
 def growing(number: float, least: float, dtype: np.dtype[Any]) -> float:
-    """Return ten times the number, at least ``least``: what a factorisation that has failed is tried again with.
+    """Return ten times the number, at least ``least``, to try a factorisation again with that has failed.
 
-    An error where that is 0 or beyond the dtype, so that trying again comes to an end.
+    Raise ValueError if that is 0 or too large for the dtype, so that the attempts come to an end.
     """
     larger = max(10 * number, least)
     if not 0 < larger <= float(np.finfo(dtype).max) / 2:

@@ -1,4 +1,4 @@
-"""FALKON's preconditioner B: all that the solver learns from the centers alone, in one M x M buffer.
+"""FALKON's preconditioner B, made from the centers alone, in one M x M buffer.
 
 The maths is Definitions 3 and 4 in appendix A of "FALKON: An Optimal Large Scale Kernel Method":
 
@@ -21,18 +21,21 @@ M = 300 to 2,500, lambda = 1e-5 to 1e-9 and 0, counting passes to a test error w
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from .._utils.checks import integer, not_negative
 from .._utils.linalg import add_square, square_lower
 from ._triangles import BLOCK, copy_to_lower
-from .two_factors import TwoFactors, checked_penalty
+from .two_factors import TwoFactors
+from .whitening import Whitening
 
 
 class Preconditioner(TwoFactors):
-    """The factors T and A of the general FALKON preconditioner, and products with B, B' and B^-1.
+    """FALKON's preconditioner B = D Q T^-1 A^-1 / sqrt(n), with both factors in one buffer.
 
     Parameters
     ----------
@@ -49,7 +52,7 @@ class Preconditioner(TwoFactors):
     n_draws : int, optional
         The M of ``T W T' / M``: how many centers were drawn, when duplicates among them were merged. M by default.
     jitter : "auto" or float
-        What to add to the diagonal of ``D K_MM D`` before it is factored (an absolute number).
+        Added to the diagonal of ``D K_MM D`` before it is factored (an absolute number).
     tile_dtype : dtype, optional
         Precision of the products with K that B will be used with, if it is not that of ``gram``.
     n_jobs : int or None
@@ -57,22 +60,16 @@ class Preconditioner(TwoFactors):
 
     Attributes
     ----------
-    rank : int
-        Number of columns of B: M, or the number of independent centers.
-    method : {"cholesky", "pivoted_cholesky"}
-        How ``D K_MM D`` was factored.
-    selected : ndarray of shape (rank,)
-        The centers whose coefficients B can reach: all of them, or the independent ones.
-    jitter : float
-        The number that was added to the diagonal.
-    correction : float
-        How much of the jitter the solver is to take out of the penalty again.
+    whitening : Whitening
+        T, with the jitter and the selection of centers that it took.
+    A : FactorA
+        A, below T in the same buffer.
     ridge : float
         What stands for lambda in A'A; at least the penalty.
+    rank : int
+        Number of columns of B: M, or the number of independent centers.
     least_penalty : float
-        The smallest lambda that means something at the precision of the tiles.
-    dtype : dtype
-        Of the factors. Vectors are float64 on both sides.
+        The smallest lambda that the precision of the tiles can tell from rounding.
 
     Examples
     --------
@@ -98,12 +95,11 @@ class Preconditioner(TwoFactors):
         tile_dtype: DTypeLike | None = None,
         n_jobs: int | None = None,
     ) -> None:
-        super().__init__(gram, n, D=D, jitter=jitter, tile_dtype=tile_dtype, n_jobs=n_jobs)
+        super().__init__(Whitening(gram, n, D=D, jitter=jitter, tile_dtype=tile_dtype, n_jobs=n_jobs))
         self.n_draws = self.M if n_draws is None else n_draws
-        if self.n_draws < 1:
-            raise ValueError(f"n_draws={n_draws} must be at least 1")
+        integer(1)("n_draws", self.n_draws)
         share_left_out = max(1 - self.n_draws / self.n, 0.0)
-        self._least_ridge = 0.2 * share_left_out * 2 * max(self._variance, 0.0) / self.n_draws
+        self._least_ridge = 0.2 * share_left_out * 2 * max(self.whitening.variance, 0.0) / self.n_draws
         self.update(penalty, center_weight)
 
     def update(self, penalty: float, center_weight: NDArray[Any] | None = None) -> None:
@@ -116,20 +112,22 @@ class Preconditioner(TwoFactors):
         center_weight : ndarray of shape (M,), optional
             W in ``A'A = T W T' / M + lambda I``; 1 by default.
         """
-        self.penalty = checked_penalty(penalty)
+        not_negative()("penalty", penalty)
+        self.penalty = float(penalty)
         weight = np.ones(self.M) if center_weight is None else np.asarray(center_weight, dtype=np.float64)
         if weight.shape != (self.M,) or not (np.isfinite(weight).all() and (weight >= 0).all()):
-            raise ValueError(f"center_weight must hold {self.M} finite numbers, at least 0, one a center")
-        root = np.sqrt(weight[self._order] / self.n_draws).astype(self.dtype)
-        self.ridge = max(self.penalty, self._least_ridge * float(weight.mean()))
-        self._root = root
-        self._factor_A()
+            raise ValueError(f"center_weight must hold {self.M} finite numbers, at least 0, one for each center")
+        root = np.sqrt(weight[self.whitening.order] / self.n_draws).astype(self.whitening.dtype)
+        ridge = max(self.penalty, self._least_ridge * float(weight.mean()))
+        self.ridge = self.A.factor(partial(_put_TWTt, self.whitening, root), ridge)
 
-    def _fill_A(self) -> None:
-        """Put T W T' / M into the lower triangle."""
-        T1, T2, root = self._T1, self._T[:, self.rank :], self._root
-        copy_to_lower(T1, scale=root[: self.rank])
-        square_lower(T1, n_threads=self._n_threads)
-        for j in range(0, T2.shape[1], BLOCK):
-            block = T2[:, j : j + BLOCK] * root[self.rank + j :][:BLOCK]
-            add_square(T1, block.T, n_threads=self._n_threads)
+
+def _put_TWTt(whitening: Whitening, root: NDArray[Any], T1: NDArray[Any]) -> None:
+    """Put T W T' / M into the lower triangle of the square part of T, with root = (W / M)^(1/2)."""
+    rank, n_threads = whitening.rank, whitening.n_threads
+    T2 = whitening.T[:, rank:]
+    copy_to_lower(T1, scale=root[:rank])
+    square_lower(T1, n_threads=n_threads)
+    for j in range(0, T2.shape[1], BLOCK):
+        block = T2[:, j : j + BLOCK] * root[rank + j :][:BLOCK]
+        add_square(T1, block.T, n_threads=n_threads)

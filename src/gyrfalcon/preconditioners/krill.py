@@ -23,16 +23,20 @@ more when M is thousands and n not much larger.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csc_matrix
 
+from .._utils.checks import not_negative, number
 from .._utils.linalg import add_square, solve_upper_transposed
 from ..operators.dense import KernelOperator
-from .two_factors import TwoFactors, checked_penalty
+from .two_factors import TwoFactors
+from .whitening import Whitening
 
 # Entries of a column of Phi, as the paper found to be enough.
 _ENTRIES = 8
@@ -40,7 +44,7 @@ _CHUNK = 1024
 
 
 class Krill(TwoFactors):
-    """KRILL's sketched preconditioner, for any centers.
+    """KRILL's preconditioner, with A from a sketch of the rows: for any centers.
 
     Parameters
     ----------
@@ -53,7 +57,7 @@ class Krill(TwoFactors):
     weight : ndarray of shape (n,), optional
         Sample weights, the diagonal of W.
     jitter : "auto" or float
-        What to add to the diagonal of K_MM before it is factored (an absolute number).
+        Added to the diagonal of K_MM before it is factored (an absolute number).
     oversampling : float
         Rows of Phi, as a multiple of M.
     random_state : int, RandomState, Generator or None
@@ -63,9 +67,13 @@ class Krill(TwoFactors):
 
     Attributes
     ----------
+    whitening : Whitening
+        T, with the jitter and the selection of centers that it took.
+    A : FactorA
+        A, below T in the same buffer.
     ridge : float
         What stands for lambda in A'A: the penalty, or the least that rounding allows.
-    rank, method, selected, jitter, correction, least_penalty, dtype
+    rank, least_penalty
         As in `Whitening`.
 
     Examples
@@ -97,56 +105,80 @@ class Krill(TwoFactors):
         n, M = operator.shape
         if gram.shape != (M, M):
             raise ValueError(f"gram has shape {gram.shape}, but the operator has {M} centers")
-        if not (np.isfinite(oversampling) and oversampling >= 1):
-            raise ValueError(f"oversampling={oversampling!r} must be a finite number, at least 1")
-        self.penalty = checked_penalty(penalty)
-        super().__init__(gram, n, jitter=jitter, tile_dtype=operator.dtype, n_jobs=n_jobs)
-        self.ridge = max(self.penalty, self.least_penalty)
-        self._sketch = self._whitened(self._sketched(operator, int(np.ceil(oversampling * M)), weight, random_state))
-        self._factor_A()
-        del self._sketch
+        number(lambda x: 1 <= x < math.inf, "a finite number, at least 1")("oversampling", oversampling)
+        not_negative()("penalty", penalty)
+        super().__init__(Whitening(gram, n, jitter=jitter, tile_dtype=operator.dtype, n_jobs=n_jobs))
+        self.penalty = float(penalty)
+        size = math.ceil(oversampling * M)
+        S = sketch(operator, size, self.whitening.dtype, weight=weight, random_state=random_state)
+        S = _whitened(S, self.whitening)
+        self.ridge = self.A.factor(
+            partial(_put_square, S, self.whitening.n_threads), max(self.penalty, self.least_penalty)
+        )
 
-    def _sketched(
-        self, operator: KernelOperator, size: int, weight: NDArray[Any] | None, random_state: Any
-    ) -> NDArray[Any]:
-        """Return Phi W^(1/2) K, of shape (size, M)."""
-        rng = np.random.default_rng(_seed(random_state))
-        n_entries = min(_ENTRIES, size)
-        # The e-th entry of each column falls into the e-th of equal parts of the rows, so that no two coincide.
-        edges = np.arange(n_entries + 1) * size // n_entries
-        S = np.zeros((size, self.M), dtype=self.dtype)
-        for at, K in _at_least(self.M // 2, operator.blocks()):
-            rows = rng.integers(edges[:-1, None], edges[1:, None], size=(n_entries, len(K)))
-            entries = rng.choice([-1.0, 1.0], size=(n_entries, len(K))) / np.sqrt(n_entries)
-            if weight is not None:
-                entries *= np.sqrt(weight[at])
-            entries = entries.astype(K.dtype)
-            for e in range(n_entries):
-                part = slice(edges[e], edges[e + 1])
-                Phi = csc_matrix(
-                    (entries[e], rows[e] - part.start, np.arange(len(K) + 1)), shape=(part.stop - part.start, len(K))
-                )
-                S[part] += Phi.tocsr() @ K
-        return S
 
-    def _whitened(self, S: NDArray[Any]) -> NDArray[Any]:
-        """Return S R / sqrt(n) in the memory of S, of shape (size, rank)."""
-        for i in range(0, len(S), _CHUNK):
-            S[i : i + _CHUNK, : self.rank] = self.restrict(S[i : i + _CHUNK].T).T
-        whitened = S[:, : self.rank]
-        solve_upper_transposed(self._T1, whitened.T, n_threads=self._n_threads)
-        return whitened
+def sketch(
+    operator: KernelOperator,
+    size: int,
+    dtype: DTypeLike,
+    *,
+    weight: NDArray[Any] | None = None,
+    random_state: Any = None,
+) -> NDArray[Any]:
+    """Return Phi W^(1/2) K, of shape (size, M), in one pass.
 
-    def _fill_A(self) -> None:
-        T1 = self._T1
-        for j in range(self.rank):
-            T1[j:, j] = 0.0
-        for i in range(0, len(self._sketch), _CHUNK):
-            add_square(T1, self._sketch[i : i + _CHUNK], n_threads=self._n_threads)
+    Parameters
+    ----------
+    operator : KernelOperator
+        K, of shape (n, M).
+    size : int
+        Rows of the sparse sign matrix Phi.
+    dtype : dtype
+        Of the sketch.
+    weight : ndarray of shape (n,), optional
+        Sample weights, the diagonal of W.
+    random_state : int, RandomState, Generator or None
+        Of Phi.
+    """
+    rng = np.random.default_rng(_seed(random_state))
+    M, n_entries = operator.shape[1], min(_ENTRIES, size)
+    # The e-th entry of each column falls into the e-th of equal parts of the rows, so that no two coincide.
+    edges = np.arange(n_entries + 1) * size // n_entries
+    S = np.zeros((size, M), dtype=dtype)
+    for at, K in _at_least(M // 2, operator.blocks()):
+        rows = rng.integers(edges[:-1, None], edges[1:, None], size=(n_entries, len(K)))
+        entries = rng.choice([-1.0, 1.0], size=(n_entries, len(K))) / np.sqrt(n_entries)
+        if weight is not None:
+            entries *= np.sqrt(weight[at])
+        entries = entries.astype(K.dtype)
+        for e in range(n_entries):
+            part = slice(edges[e], edges[e + 1])
+            Phi = csc_matrix(
+                (entries[e], rows[e] - part.start, np.arange(len(K) + 1)), shape=(part.stop - part.start, len(K))
+            )
+            S[part] += Phi.tocsr() @ K
+    return S
+
+
+def _whitened(S: NDArray[Any], whitening: Whitening) -> NDArray[Any]:
+    """Return S R / sqrt(n) in the memory of S, of shape (size, rank)."""
+    for i in range(0, len(S), _CHUNK):
+        S[i : i + _CHUNK, : whitening.rank] = whitening.restrict(S[i : i + _CHUNK].T).T
+    whitened = S[:, : whitening.rank]
+    solve_upper_transposed(whitening.triangles.buffer, whitened.T, n_threads=whitening.n_threads)
+    return whitened
+
+
+def _put_square(S: NDArray[Any], n_threads: int, T1: NDArray[Any]) -> None:
+    """Put S'S into the lower triangle of the square part of T."""
+    for j in range(len(T1)):
+        T1[j:, j] = 0.0
+    for i in range(0, len(S), _CHUNK):
+        add_square(T1, S[i : i + _CHUNK], n_threads=n_threads)
 
 
 def _at_least(size: int, blocks: Iterator[tuple[slice, NDArray[Any]]]) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Join blocks to some of at least ``size`` rows and the rest: each costs an addition to all of S."""
+    """Join blocks until they have at least ``size`` rows, since each costs an addition to all of S."""
     waiting: list[NDArray[Any]] = []
     start = rows = 0
     for at, K in blocks:
@@ -160,5 +192,5 @@ def _at_least(size: int, blocks: Iterator[tuple[slice, NDArray[Any]]]) -> Iterat
 
 
 def _seed(random_state: Any) -> Any:
-    """Return what NumPy's generators can be seeded with; a legacy RandomState gives one number."""
+    """Return a seed for NumPy's generators; one number is drawn from a legacy RandomState."""
     return random_state.randint(2**31 - 1) if isinstance(random_state, np.random.RandomState) else random_state

@@ -24,35 +24,33 @@ What was chosen by measurement (data and sizes in `gyrfalcon.preconditioners.fal
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
+from scipy.linalg import get_lapack_funcs
 
+from .._utils.checks import integer, not_negative, optional
 from .._utils.linalg import cholesky
 from .._utils.ranges import check_kernel_scale
 from .._utils.threads import effective_n_jobs, single_threaded_blas
-from ._triangles import check_gram, column, copy_to_upper, eps, first_rows, growing, set_diagonal
-from .coordinates import Halfway, Vectors
-
-_SMALL = 10**8  # multiplications: some milliseconds of one thread
+from ._triangles import Triangles, check_gram, column, copy_to_upper, eps, first_rows, growing, set_diagonal
+from .coordinates import Coordinates, Halfway, Vectors
 
 
-class Whitening:
+class Whitening(Coordinates):
     """The factor T of the general FALKON preconditioner, and products with B = D Q T^-1 / sqrt(n), B' and B^-1.
 
     Parameters
     ----------
     gram : ndarray of shape (M, M), Fortran order, float32 or float64
-        K_MM. Overwritten: afterwards its memory holds T in the upper triangle.
+        K_MM. Overwritten: afterwards its memory holds T in the upper triangle; what is below is free for A.
     n : int
         Number of rows of the problem.
     D : ndarray of shape (M,), optional
         Sampling weights of the centers (Definition 2), all positive; 1 for uniform centers.
     jitter : "auto" or float
-        What to add to the diagonal of ``D K_MM D`` before it is factored (an absolute number).
+        Added to the diagonal of ``D K_MM D`` before it is factored (an absolute number).
     tile_dtype : dtype, optional
         Precision of the products with K that B will be used with, if it is not that of ``gram``.
     n_jobs : int or None
@@ -62,6 +60,10 @@ class Whitening:
     ----------
     rank : int
         Number of columns of B: M, or the number of independent centers.
+    T : ndarray of shape (rank, M)
+        T on and above the diagonal, with its columns in the order ``order``. Below the diagonal is scratch space.
+    order : ndarray of shape (M,)
+        The centers, the selected ones first.
     method : {"cholesky", "pivoted_cholesky"}
         How ``D K_MM D`` was factored.
     selected : ndarray of shape (rank,)
@@ -69,11 +71,16 @@ class Whitening:
     jitter : float
         The number that was added to the diagonal.
     correction : float
-        How much of the jitter the solver is to take out of the penalty again.
+        The part of the jitter that `backward` takes out of the penalty again.
+    variance : float
+        The variance of a center in the middle, given those before it: FALKON's ridge is read off it.
     least_penalty : float
-        The smallest lambda that means something at the precision of the tiles.
+        The smallest lambda that the precision of the tiles can tell from rounding.
     dtype : dtype
-        Of the factors. Vectors are float64 on both sides.
+        Of T. Vectors are float64 on both sides.
+    triangles : Triangles
+        Solves with the square part of T.
+    n_threads : int
 
     Examples
     --------
@@ -96,22 +103,17 @@ class Whitening:
         n_jobs: int | None = None,
     ) -> None:
         check_gram(gram)
-        self.M: int = gram.shape[0]
-        self.n = n
-        if self.n < 1:
-            raise ValueError(f"n={n} must be at least 1")
+        integer(1)("n", n)
+        optional(not_negative('"auto" or a finite number, not negative'), "auto")("jitter", jitter)
+        self.n, self.M = n, gram.shape[0]
         self.dtype: np.dtype[Any] = gram.dtype
-        self._n_threads = effective_n_jobs(n_jobs)
-        self._pstrf = get_lapack_funcs("pstrf", dtype=gram.dtype)
-        self._trsm, self._trsv, self._trmm, self._trmv = get_blas_funcs(
-            ("trsm", "trsv", "trmm", "trmv"), dtype=gram.dtype
-        )
+        self.n_threads = effective_n_jobs(n_jobs)
         diagonal = np.maximum(gram.diagonal(), 0).astype(np.float64)
         check_kernel_scale(float(diagonal.mean()), gram.dtype if tile_dtype is None else tile_dtype)
         self.D = None if D is None else np.asarray(D, dtype=np.float64)
         if self.D is not None:
             if self.D.shape != (self.M,) or not (np.isfinite(self.D).all() and (self.D > 0).all()):
-                raise ValueError(f"D must hold {self.M} positive finite numbers, one a center")
+                raise ValueError(f"D must hold {self.M} positive finite numbers, one for each center")
             d = self.D.astype(gram.dtype)
             gram *= d[:, None]
             gram *= d[None, :]
@@ -121,8 +123,6 @@ class Whitening:
         tile_eps = eps(gram.dtype if tile_dtype is None else tile_dtype)
         rounding = 4 * max(4 * eps(gram.dtype), tile_eps) * scale * float(np.sqrt(self.M))
         self.jitter = rounding if jitter == "auto" else float(jitter)
-        if not (np.isfinite(self.jitter) and self.jitter >= 0):
-            raise ValueError(f"jitter={jitter!r} must be 'auto' or a finite number, at least 0")
         self.least_penalty = scale * tile_eps / 8
         self._factor_T(gram, diagonal, rounding)
         self.correction = self._safe_correction()
@@ -130,8 +130,8 @@ class Whitening:
     def _factor_T(self, gram: NDArray[Any], diagonal: Vectors, rounding: float) -> None:
         """Factor ``gram = D K_MM D`` plus jitter, or a selection of its rows if most centers depend on others."""
         self.method: Literal["cholesky", "pivoted_cholesky"] = "cholesky"
-        self.rank, self._T = self.M, gram
-        self._order: NDArray[np.intp] = np.arange(self.M)
+        self.rank, self.T = self.M, gram
+        self.order: NDArray[np.intp] = np.arange(self.M)
         largest = float(diagonal.max())
         if largest > 0:
             # Only a kernel that is not positive needs more than the first attempt or two. Its jitter then outweighs
@@ -149,25 +149,25 @@ class Whitening:
         else:
             variances, low_rank = np.zeros(self.M), True
 
-        # The variance of a center in the middle, given those before it: A's ridge is read off it.
-        self._variance = float(variances[2 * self.M // 5 : 3 * self.M // 5 + 1].mean()) - self.jitter
+        self.variance = float(variances[2 * self.M // 5 : 3 * self.M // 5 + 1].mean()) - self.jitter
         if low_rank:
             copy_to_upper(gram)
             set_diagonal(gram, diagonal)
             tolerance = max(self.jitter, 4 * eps(self.dtype) * largest * float(np.sqrt(self.M)))
+            pstrf = get_lapack_funcs("pstrf", dtype=gram.dtype)
             with single_threaded_blas():
-                _, pivots, rank, _ = self._pstrf(gram, tol=tolerance, lower=False, overwrite_a=True)
+                _, pivots, rank, _ = pstrf(gram, tol=tolerance, lower=False, overwrite_a=True)
             self.method, self.jitter = "pivoted_cholesky", 0.0
             self.rank = int(rank) if largest > 0 else 0
-            self._order = pivots.astype(np.intp) - 1
-            self._T = first_rows(gram, self.rank)
-        self._t = self._T1.diagonal().copy()
+            self.order = pivots.astype(np.intp) - 1
+            self.T = first_rows(gram, self.rank)
+        self.triangles = Triangles(self.T[:, : self.rank])
 
     def _cholesky(self, gram: NDArray[Any], diagonal: Vectors) -> bool:
         """Put T into the upper triangle; if that fails, put the matrix back and return False."""
         set_diagonal(gram, diagonal + self.jitter)
         # the lower triangle still has the matrix
-        done = cholesky(gram, lower=False, n_threads=self._n_threads)
+        done = cholesky(gram, lower=False, n_threads=self.n_threads)
         if not done or np.square(gram.diagonal(), dtype=np.float64).min() <= eps(self.dtype) * float(diagonal.max()):
             copy_to_upper(gram)
             return False
@@ -185,17 +185,12 @@ class Whitening:
         return min(self.jitter, smallest / 2)
 
     @property
-    def _T1(self) -> NDArray[Any]:
-        """The square part of T."""
-        return self._T[:, : self.rank]
-
-    @property
     def selected(self) -> NDArray[np.intp]:
         """The centers whose coefficients B can reach."""
-        return self._order[: self.rank]
+        return self.order[: self.rank]
 
     def forward(self, beta: NDArray[Any]) -> tuple[Vectors, Halfway]:
-        """Return alpha = B beta, and what `backward` uses again: beta and T^-1 beta."""
+        """Return alpha = B beta, and for `backward` the pair (beta, T^-1 beta)."""
         beta = np.asarray(beta, dtype=np.float64)
         u = self.solve_T(beta)
         return self.lift(u), (beta, u)
@@ -209,27 +204,23 @@ class Whitening:
         beta, u = halfway
         return self.solve_Tt(self.restrict(s) - penalty * self.correction * u) + penalty * beta
 
-    def apply(self, beta: NDArray[Any]) -> Vectors:
-        """Return B beta, of shape (M,) or (M, k)."""
-        return self.forward(beta)[0]
-
     def apply_transpose(self, s: NDArray[Any]) -> Vectors:
-        """Return B' s, of shape (rank,) or (rank, k)."""
+        """Return B's, of shape (rank,) or (rank, k)."""
         return self.solve_Tt(self.restrict(s))
 
     def invert(self, alpha: NDArray[Any]) -> Vectors:
-        """Return the beta for which B beta is the same function as alpha, and is alpha itself when the rank is M."""
+        """Return the beta for which B beta is the same function as alpha (alpha itself if the rank is M)."""
         y = np.asarray(alpha, dtype=np.float64) * np.sqrt(self.n)
         if self.D is not None:
             y = y / column(self.D, y)
-        y = y[self._order].astype(self.dtype, order="F")
-        a = self._triangular(y[: self.rank], multiply=True)
+        y = y[self.order].astype(self.dtype, order="F")
+        a = self.triangles.multiply_upper(y[: self.rank])
         if self.rank < self.M:
-            a = a + self._T[:, self.rank :] @ y[self.rank :]
+            a = a + self.T[:, self.rank :] @ y[self.rank :]
         return a
 
     def lift(self, u: NDArray[Any]) -> Vectors:
-        """Return D Q u / sqrt(n): coordinates of T become coefficients of the centers."""
+        """Return D Q u / sqrt(n), the last step of B = D Q T^-1 / sqrt(n)."""
         u = np.asarray(u, dtype=np.float64)
         v = np.zeros((self.M, *u.shape[1:]))
         v[self.selected] = u / np.sqrt(self.n)
@@ -243,28 +234,8 @@ class Whitening:
 
     def solve_T(self, x: NDArray[Any]) -> Vectors:
         """Return T^-1 x (T1^-1 x when the rank is below M)."""
-        return self._triangular(x)
+        return self.triangles.solve_upper(x)
 
     def solve_Tt(self, x: NDArray[Any]) -> Vectors:
         """Return T^-T x."""
-        return self._triangular(x, transposed=True)
-
-    def _triangular(
-        self, x: NDArray[Any], *, lower: bool = False, transposed: bool = False, multiply: bool = False
-    ) -> Vectors:
-        """Solve with, or multiply by, one triangle of the buffer: T above, or what a subclass puts below, with 1 on
-        the diagonal.
-        """
-        x = np.array(x, dtype=self.dtype, order="F")
-        if x.size == 0:
-            return x.astype(np.float64)
-        # BLAS's threads keep a core busy for a while after their work is done, which here is a pass over the rows.
-        with single_threaded_blas() if self.rank * x.size < _SMALL else nullcontext():
-            if x.ndim == 1 or x.shape[1] == 1:
-                # The matrix routines are several times slower than these on a single vector.
-                routine = self._trmv if multiply else self._trsv
-                out = routine(self._T1, x.ravel(), lower=lower, trans=transposed, diag=lower, overwrite_x=True)
-            else:
-                routine = self._trmm if multiply else self._trsm
-                out = routine(1.0, self._T1, x, lower=lower, trans_a=transposed, diag=lower, overwrite_b=True)
-        return np.asarray(out, dtype=np.float64).reshape(x.shape)
+        return self.triangles.solve_upper(x, transposed=True)

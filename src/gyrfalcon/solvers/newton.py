@@ -49,8 +49,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..losses import Loss
-from ..preconditioners import Preconditioner, Whitening
-from ..preconditioners.coordinates import Halfway
+from ..preconditioners import Halfway, Preconditioner
 from .base import Iterate, Operator, Vectors, recall
 
 Array = NDArray[Any]
@@ -183,7 +182,7 @@ def newton(
         near, waiting, mu = resume["near"], resume["waiting"], resume["penalty"]
         del stages[: len(stages) - resume["n_stages"]]
         iterate = NewtonIterate.again(
-            resume, _coef=partial(_coefficients, coordinates, model.u), _state=partial(dict, resume)
+            resume, _coef=partial(coordinates.whitening.apply, model.u), _state=partial(dict, resume)
         )
         yield iterate
         if _is_over(iterate, waiting, rounding):
@@ -221,7 +220,7 @@ def newton(
             decrement=float(np.sqrt(np.maximum(-direction.slope, 0).sum() / coordinates.n)),
             cg_steps=direction.steps,
             at_penalty=at_last,
-            _coef=partial(_coefficients, coordinates, model.u),
+            _coef=partial(coordinates.whitening.apply, model.u),
             _state=partial(dict, u=model.u, near=near, waiting=waiting, n_stages=len(stages)),
         )
         yield iterate
@@ -260,10 +259,11 @@ class _Model:
         start: Array | None,
     ) -> None:
         k, dtype = y.shape[1], operator.dtype
-        self.operator, self.y, self.loss, self.B = operator, y, loss, B
+        self.operator, self.y, self.loss = operator, y, loss
+        self.whitening, self.A = B.whitening, B.A
         self.weight = None if weight is None else weight.astype(dtype)[:, None]
         self.offset = np.zeros(k, dtype) if offset is None else np.asarray(offset).astype(dtype)
-        self.u = np.zeros((B.rank, k)) if start is None else Whitening.invert(B, start.reshape(B.M, k))
+        self.u = np.zeros((B.rank, k)) if start is None else self.whitening.invert(start.reshape(B.M, k))
         self.f = np.empty(y.shape, dtype)
         self.s = np.empty((B.M, k))
         self.halfway: Halfway = ()
@@ -277,7 +277,7 @@ class _Model:
 
     def look(self) -> None:
         """Pass over the rows for f and K'W loss'."""
-        alpha, self.halfway = Whitening.forward(self.B, self.u)
+        alpha, self.halfway = self.whitening.forward(self.u)
 
         def slopes(rows: slice, T: Array) -> Array:
             self.f[rows] = f = T + self.offset
@@ -291,32 +291,32 @@ class _Model:
         return np.maximum(h, 0.0)
 
     def square_norm(self) -> float:
-        halfway = Whitening.forward(self.B, self.u)[1]
+        halfway = self.whitening.forward(self.u)[1]
         return float(self._inner(halfway, halfway).sum())
 
     def _inner(self, a: Halfway, b: Halfway) -> Vectors:
         """Inner products of functions, times n; the jitter is taken out as in `Whitening.backward`."""
-        return self.total(a[0] * b[0] - self.B.correction * (a[1] * b[1]))
+        return self.total(a[0] * b[0] - self.whitening.correction * (a[1] * b[1]))
 
     def direction(self, mu: float, steps: int | None) -> _Direction:
         """Solve H d = -g by CG, preconditioned with A, for `steps` steps or to its accuracy."""
-        B, f = self.B, self.f
+        whitening, A, f = self.whitening, self.A, self.f
         curvature_at_f = self.loss.curvature_at(self.y, f)
-        g = Whitening.backward(B, self.s, self.halfway, mu)
+        g = whitening.backward(self.s, self.halfway, mu)
         Kp, Kd, d, r = np.empty_like(f), np.zeros_like(f), np.zeros_like(g), -g
 
         def curved(rows: slice, T: Array) -> Array:
             Kp[rows] = T
             return self.weighted(curvature_at_f(rows, T), rows)
 
-        p = z = B.solve_A(B.solve_At(r))
+        p = z = A.solve(A.solve_transposed(r))
         rz = first = self.total(r * z)
         active = first > 0
         step = 0
         while active.any() and step < (steps or _MOST_CG_STEPS):
             step += 1
-            v, halfway = Whitening.forward(B, p)
-            Hp = Whitening.backward(B, self.operator.sandwich(v, curved), halfway, mu)
+            v, halfway = whitening.forward(p)
+            Hp = whitening.backward(self.operator.sandwich(v, curved), halfway, mu)
             curvature = self.total(p * Hp)
             # Without positive curvature (rounding, or a loss that is not convex) the direction so far has to do, or
             # the first one, which the line search will make short enough.
@@ -326,7 +326,7 @@ class _Model:
             d += a * p
             Kd += a.astype(Kd.dtype) * Kp
             r = r - np.where(good, a, 0.0) * Hp
-            z = B.solve_A(B.solve_At(r))
+            z = A.solve(A.solve_transposed(r))
             new = np.where(active, self.total(r * z), rz)
             if steps is None:
                 active &= new > _CG_RESIDUAL**2 * first
@@ -338,7 +338,7 @@ class _Model:
     def line_search(self, direction: _Direction, mu: float, rounding: float) -> tuple[Vectors, Vectors, Vectors]:
         """Lengths of the step with enough decrease (0 if there is none), the objective before, and after."""
         d, Kd, slope = direction.d, direction.Kd, direction.slope
-        along = Whitening.forward(self.B, d)[1]
+        along = self.whitening.forward(d)[1]
         uu, ud, dd = (self._inner(*pair) for pair in ((self.halfway,) * 2, (self.halfway, along), (along,) * 2))
 
         def objective(t: Vectors) -> Vectors:
@@ -385,10 +385,6 @@ def _center_weight(h: Vectors, center_rows: Array | None, M: int) -> Vectors:
     even = float(own.sum()) ** 2 / (M * squares) if squares > 0 else 0.0  # effective number of centers, over M
     share = min(1.0, 2 * even)
     return share * own + (1 - share) * mean
-
-
-def _coefficients(B: Preconditioner, u: Vectors) -> Vectors:
-    return Whitening.forward(B, u)[0]
 
 
 def _number(cg_steps: Any, iteration: int) -> int:
