@@ -12,12 +12,15 @@ import numpy as np
 Rule = Callable[[str, Any], None]
 
 
-def integer(least: int) -> Rule:
-    """An integer of at least `least`."""
+def integer(least: int, most: int | None = None, words: str = "") -> Rule:
+    """An integer of at least `least` and at most `most`; `words` say so in a better way."""
+    if not words:
+        words = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
 
     def check(name: str, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-            raise ValueError(f"{name}={value!r} must be an integer of at least {least}")
+        is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+        if not is_integer or value < least or (most is not None and value > most):
+            raise ValueError(f"{name}={value!r} must be {words}")
 
     return check
 
@@ -33,15 +36,17 @@ def number(holds: Callable[[float], bool], words: str) -> Rule:
 
 
 def numbers(holds: Callable[[float], bool], words: str, *, empty: bool = False, scalar: bool = False) -> Rule:
-    """A list of real numbers for each of which `holds` is true; if asked for also none, or a single number."""
+    """A list of real numbers in the interval where `holds` is true; if asked for also an empty one, or one number."""
 
     def check(name: str, value: Any) -> None:
         try:
-            given = np.asarray(value, dtype=np.float64)
+            given = np.asarray(value)
+            given = given.astype(np.float64) if given.dtype.kind in "fiuO" else np.array(np.nan)
         except (TypeError, ValueError):
-            given = np.full((1, 1), np.nan)
+            given = np.array(np.nan)
         fits = given.ndim == 1 or (scalar and given.ndim == 0)
-        if not fits or not (empty or given.size) or not all(map(holds, given.ravel().tolist())):
+        inside = holds(float(given.min())) and holds(float(given.max())) if given.size else empty
+        if not (fits and inside):
             raise ValueError(f"{name}={value!r} must be {words}")
 
     return check

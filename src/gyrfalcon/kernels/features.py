@@ -1,7 +1,6 @@
-"""FeatureMap: what a kernel gives when it is asked for random features, F = scale * activation(X W' + offset).
+"""Random features of a kernel, F = scale * activation(X W' + offset): the expectation of F(x).F(z) is k(x, z).
 
-A layer of random units whose inner products are the kernel on average: E F(x).F(z) = k(x, z). Apart from the kernels,
-which draw them, and from what is done with them, so that both can build on it.
+Kernels draw them; operators and estimators use them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def _identity(F: Array) -> Array:
     return F
 
 
-# each works in place
+# Each works in place.
 _ACTIVATIONS: dict[str, Callable[[Array], Any]] = {
     "cos": lambda F: np.cos(F, out=F),
     "relu": lambda F: np.maximum(F, 0, out=F),
@@ -37,8 +36,8 @@ _ACTIVATIONS: dict[str, Callable[[Array], Any]] = {
 class FeatureMap(BaseEstimator):  # type: ignore[misc]
     """Random features of a kernel: scale * activation(X W' + offset), one column for each row of W.
 
-    It is a function of rows and weights as a kernel is one of rows and centers, so that ``KernelOperator(features,
-    rows, features.weights)`` is the matrix F with all its products.
+    It is a function of rows and weights as a kernel is a function of rows and centers, so that
+    ``KernelOperator(features, rows, features.weights)`` computes products with the matrix F.
 
     Parameters
     ----------
@@ -47,9 +46,9 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
     offset : array of shape (M,)
         Added before the activation.
     scale : array of shape (M,)
-        Multiplied after it.
+        Factors applied after the activation.
     activations : sequence of (name, count)
-        "cos", "relu", "step" or "identity", for so many columns each.
+        "cos", "relu", "step" or "identity", and the number of columns that have it.
 
     Examples
     --------
@@ -69,7 +68,7 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def layer(cls, activation: str, weights: Array, offset: ArrayLike, scale: float) -> FeatureMap:
-        """Columns of one activation and one scale."""
+        """Make features that share one activation and one scale."""
         M = len(weights)
         return cls(weights, np.broadcast_to(offset, M).astype(np.float64), np.full(M, scale), ((activation, M),))
 
@@ -81,7 +80,7 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
         return f"FeatureMap({names} of {self.weights.shape[1]} features)"
 
     def __add__(self, other: FeatureMap) -> FeatureMap:
-        """The columns of both: features of the sum of their kernels."""
+        """Join the columns of both: features of the sum of their kernels."""
         return FeatureMap(
             np.vstack([self.weights, other.weights]),
             np.concatenate([self.offset, other.offset]),
@@ -90,16 +89,16 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
         )
 
     def times(self, factor: float) -> FeatureMap:
-        """Every column multiplied by a number: features of the kernel times its square."""
+        """Multiply every column by `factor`: features of the kernel times factor^2."""
         return FeatureMap(self.weights, self.offset, factor * self.scale, self.activations)
 
     def __call__(self, X: Array, weights: Array | None = None) -> Array:
-        """F for the rows of `X`, in their precision; all of it at once, so for a block of rows at a time.
+        """Compute F for a block of rows `X`, in their precision.
 
-        `weights` may be W already converted to that precision.
+        `weights` is W in that precision, if the caller has it already.
         """
         W = self.weights.astype(X.dtype, copy=False) if weights is None else weights
-        with np.errstate(over="ignore", invalid="ignore"):  # whoever asked checks what came out
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the result
             F: Array = X @ W.T
             F += self.offset.astype(F.dtype, copy=False)
             start = 0
@@ -110,41 +109,45 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
         return F
 
     def astype(self, dtype: DTypeLike) -> FeatureMap:
-        """The same in another precision."""
+        """Return a copy in another precision."""
         weights, offset, scale = (part.astype(dtype, copy=False) for part in (self.weights, self.offset, self.scale))
         return FeatureMap(weights, offset, scale, self.activations)
 
     def check(self, n_features: int) -> None:
-        """Raise a ValueError if the parts do not fit together, as in a file that was tampered with."""
+        """Raise ValueError if the arrays are inconsistent, as in a damaged model file."""
         M = len(self.offset)
         dtypes = {part.dtype for part in (self.weights, self.offset, self.scale)}
         if len(dtypes) > 1 or not dtypes <= {np.dtype(np.float32), np.dtype(np.float64)}:
-            raise ValueError(f"the parts of a FeatureMap must be all float32 or all float64, not {dtypes}")
+            raise ValueError(f"the arrays of a FeatureMap must be all float32 or all float64, not {dtypes}")
         if self.weights.shape != (M, n_features) or self.offset.shape != (M,) or self.scale.shape != (M,) or M == 0:
             raise ValueError(
                 f"a FeatureMap of {n_features} features cannot have weights of shape {self.weights.shape}, offset of "
                 f"{self.offset.shape} and scale of {self.scale.shape}"
             )
         if not all(np.isfinite(part).all() for part in (self.weights, self.offset, self.scale)):
-            raise ValueError("a FeatureMap must be finite")
+            raise ValueError("the arrays of a FeatureMap must be finite")
         names = [name for name, _ in self.activations]
         counts = [count for _, count in self.activations]
         if not all(name in _ACTIVATIONS for name in names):
             raise ValueError(f"activations {names} are not known: use {', '.join(_ACTIVATIONS)}")
         if not all(type(count) is int and count > 0 for count in counts) or sum(counts) != M:
-            raise ValueError(f"activations of {counts} columns are not {M} columns")
+            raise ValueError(f"activations of {counts} columns do not make {M} columns")
 
 
 def directions(n: int, d: int, random_state: np.random.RandomState, orthogonal: bool) -> Array:
-    """`n` random directions in d dimensions, each uniform on the unit sphere.
+    """Draw `n` random directions in d dimensions, each uniform on the unit sphere.
 
     Parameters
     ----------
     n, d : int
     random_state : RandomState
     orthogonal : bool
-        Orthogonal to each other in groups of d (Yu et al., "Orthogonal Random Features", 2016): each still uniform,
-        but together they cover the sphere more evenly, and averages over them vary less.
+        Whether directions are orthogonal in groups of d (Yu et al., "Orthogonal Random Features", 2016). Each is still
+        uniform, but together they cover the sphere more evenly, which lowers the variance of averages.
+
+    Returns
+    -------
+    array of shape (n, d)
 
     Examples
     --------
@@ -161,6 +164,6 @@ def directions(n: int, d: int, random_state: np.random.RandomState, orthogonal: 
     groups = []
     for start in range(0, n, d):
         Q, R = np.linalg.qr(random_state.standard_normal((d, min(d, n - start))))
-        # without these signs some half-spaces would be preferred: that of the first axis, where LAPACK starts
+        # LAPACK prefers some signs; without this correction the directions would not be uniform
         groups.append((Q * np.where(np.diag(R) < 0, -1.0, 1.0)).T)
     return np.concatenate(groups)

@@ -1,0 +1,246 @@
+"""Kernels of the distance between rows: Gaussian, Laplacian, Matern, RationalQuadratic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+
+from .._utils.checks import integer, number, numbers, positive
+from .._utils.registry import register
+from .base import Array, Geometry, Kernel
+from .features import FeatureMap, directions
+from .spread import mean_absolute_difference, total_variance
+
+LengthScale = float | ArrayLike | Literal["scale"]
+
+_LENGTH_SCALE = numbers(
+    lambda x: 0 < x < np.inf, 'positive and finite: a number, one for each feature, or "scale"', scalar=True
+)
+_NORM = integer(1, 2, words="2 (euclidean) or 1 (sum of absolute differences)")
+_NU = number(lambda nu: nu in (0.5, 1.5, 2.5), "0.5, 1.5 or 2.5")
+
+
+class Stationary(Kernel):
+    """Kernels with a length scale."""
+
+    length_scale: LengthScale
+
+    def resolve(self, X: Array) -> Kernel:
+        kernel: Stationary = clone(self)
+        scale = self.length_scale
+        if isinstance(scale, str) and scale == "scale":
+            kernel.length_scale = self._half_distance(X)
+            return kernel
+        _LENGTH_SCALE("length_scale", scale)
+        values = np.asarray(scale)
+        if values.ndim == 1 and len(values) != X.shape[1]:
+            raise ValueError(f"length_scale has {len(values)} values for {X.shape[1]} features: give one for each")
+        return kernel
+
+    def _half_distance(self, X: Array) -> float:
+        """Compute half the typical distance between rows, in the norm that the kernel is a function of."""
+        total, unit = total_variance(X)
+        return unit * float(np.sqrt(total / 2))
+
+    def scaling(self, n_features: int) -> Array:
+        if isinstance(self.length_scale, str):
+            raise ValueError(f"length_scale={self.length_scale!r} has no value yet: call resolve(X) first")
+        return np.broadcast_to(1.0 / np.asarray(self.length_scale, dtype=np.float64), (n_features,))
+
+    def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
+        return {"length_scale": self.scaling(np.size(self.length_scale))}
+
+    def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
+        """Draw `n` values of 1 / sigma from the law that makes the kernel a mixture of exp(-s / (2 sigma^2))."""
+        raise NotImplementedError(f"{type(self).__name__} has no random features: it does not define inverse_widths")
+
+    def _frequencies(self, n: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool) -> Array:
+        sizes = np.sqrt(random_state.chisquare(n_features, n)) * self.inverse_widths(n, random_state)
+        return sizes[:, None] * directions(n, n_features, random_state, orthogonal)
+
+    def random_features(
+        self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
+    ) -> FeatureMap:
+        # Rahimi and Recht 2007: the frequencies of a Gaussian are Gaussian; those of a mixture are the frequencies of a
+        # Gaussian drawn from it. Orthogonal frequencies are used twice, in a cosine and a sine (Yu et al. 2016), which
+        # cancels the noise of the phase: it would hide what orthogonality gains.
+        n = -(-n_components // 2) if orthogonal else n_components
+        weights = self._frequencies(n, n_features, random_state, orthogonal)
+        offset = random_state.uniform(0, 2 * np.pi, n)
+        if orthogonal:
+            weights = np.concatenate([weights, weights])[:n_components]
+            offset = np.concatenate([offset, offset - np.pi / 2])[:n_components]
+        return FeatureMap.layer("cos", weights * self.scaling(n_features), offset, np.sqrt(2 / n_components))
+
+
+@register
+class Gaussian(Stationary):
+    """Gaussian kernel, exp(-|x - z|^2 / (2 length_scale^2)).
+
+    Parameters
+    ----------
+    length_scale : float, array of one per feature, or "scale"
+        The papers' sigma. "scale" is half the root mean squared distance between centers, sqrt(sum of variances / 2),
+        which is scikit-learn's ``gamma="scale"``. One number for each feature makes the kernel anisotropic: a large
+        number switches its feature off.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> Gaussian(length_scale=2.0)([[0.0]], [[2.0]]).round(4)
+    array([[0.6065]])
+    """
+
+    def __init__(self, length_scale: LengthScale = "scale") -> None:
+        self.length_scale = length_scale
+
+    def profile(self, s: Array) -> Array:
+        return np.exp(-0.5 * s)
+
+    def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
+        return np.ones(n)
+
+
+@register
+class Laplacian(Stationary):
+    """Laplacian kernel, exp(-|x - z| / length_scale), with the euclidean norm or the 1-norm.
+
+    With the euclidean norm it is the same as ``Matern(nu=0.5)``. With the 1-norm, exp(-sum_j |x_j - z_j| /
+    length_scale_j), it is a product of one-dimensional kernels, and scikit-learn's `laplacian_kernel`.
+
+    Parameters
+    ----------
+    length_scale : float, array of one per feature, or "scale"
+        As for `Gaussian`. With the 1-norm "scale" is half the mean distance between centers in that norm.
+    norm : {2, 1}
+        2 is the euclidean norm; 1 the sum of absolute differences, in which many small differences count as much as a
+        large one.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Laplacian
+    >>> Laplacian(length_scale=2.0)([[0.0, 0.0]], [[3.0, 4.0]]).round(4)
+    array([[0.0821]])
+    >>> Laplacian(length_scale=2.0, norm=1)([[0.0, 0.0]], [[3.0, 4.0]]).round(4)
+    array([[0.0302]])
+    """
+
+    smooth = False
+
+    def __init__(self, length_scale: LengthScale = "scale", norm: int = 2) -> None:
+        self.length_scale = length_scale
+        self.norm = norm
+
+    @property
+    def geometry(self) -> Geometry:  # type: ignore[override]
+        return "manhattan" if self.norm == 1 else "distance"
+
+    def resolve(self, X: Array) -> Kernel:
+        _NORM("norm", self.norm)
+        return super().resolve(X)
+
+    def profile(self, s: Array) -> Array:
+        return np.exp(-s) if self.norm == 1 else np.exp(-np.sqrt(s))
+
+    def _half_distance(self, X: Array) -> float:
+        return 0.5 * mean_absolute_difference(X) if self.norm == 1 else super()._half_distance(X)
+
+    def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
+        return 1 / np.sqrt(random_state.chisquare(1, n))  # frequencies are multivariate Cauchy
+
+    def _frequencies(self, n: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool) -> Array:
+        if self.norm == 2:
+            return super()._frequencies(n, n_features, random_state, orthogonal)
+        if orthogonal:
+            raise ValueError(
+                "Laplacian(norm=1) has no orthogonal random features, since the law of its frequencies is not the same "
+                "in all directions: use orthogonal=False, or norm=2"
+            )
+        return random_state.standard_cauchy((n, n_features))  # one for each factor of the product
+
+
+@register
+class Matern(Stationary):
+    """Matern kernel of smoothness nu = 1/2, 3/2 or 5/2.
+
+    With a = sqrt(2 nu) |x - z| / length_scale: exp(-a), (1 + a) exp(-a), (1 + a + a^2 / 3) exp(-a).
+
+    Parameters
+    ----------
+    length_scale : float, array of one per feature, or "scale"
+        As for `Gaussian`.
+    nu : {0.5, 1.5, 2.5}
+        Smoothness.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Matern
+    >>> Matern(length_scale=1.0, nu=1.5)([[0.0]], [[1.0]]).round(4)
+    array([[0.4834]])
+    """
+
+    def __init__(self, length_scale: LengthScale = "scale", nu: float = 1.5) -> None:
+        self.length_scale = length_scale
+        self.nu = nu
+
+    @property
+    def smooth(self) -> bool:  # type: ignore[override]
+        return self.nu > 0.5
+
+    def resolve(self, X: Array) -> Kernel:
+        _NU("nu", self.nu)
+        return super().resolve(X)
+
+    def profile(self, s: Array) -> Array:
+        a = np.sqrt(2 * self.nu * s)
+        if self.nu == 0.5:
+            return np.exp(-a)
+        if self.nu == 1.5:
+            return (1 + a) * np.exp(-a)
+        return (1 + a + a * a / 3) * np.exp(-a)
+
+    def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
+        degrees = 2 * self.nu  # frequencies are multivariate t
+        return np.sqrt(degrees / random_state.chisquare(degrees, n))
+
+
+@register
+class RationalQuadratic(Stationary):
+    """Rational quadratic kernel, (1 + |x - z|^2 / (2 alpha length_scale^2))^-alpha: a mixture of Gaussians.
+
+    Parameters
+    ----------
+    length_scale : float, array of one per feature, or "scale"
+        As for `Gaussian`.
+    alpha : float
+        Small values mix Gaussians of very different widths; large ones approach a single Gaussian.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import RationalQuadratic
+    >>> RationalQuadratic(length_scale=1.0, alpha=1.0)([[0.0]], [[2.0]]).round(4)
+    array([[0.3333]])
+    """
+
+    def __init__(self, length_scale: LengthScale = "scale", alpha: float = 1.0) -> None:
+        self.length_scale = length_scale
+        self.alpha = alpha
+
+    def resolve(self, X: Array) -> Kernel:
+        positive()("alpha", self.alpha)
+        return super().resolve(X)
+
+    def profile(self, s: Array) -> Array:
+        # computed as a power, it would lose eps * alpha for large alpha
+        return np.exp(-self.alpha * np.log1p(s / (2 * self.alpha)))
+
+    def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
+        return np.sqrt(random_state.gamma(self.alpha, 1 / self.alpha, n))
+
+    def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
+        # s / (2 alpha) must keep its digits
+        return {**super().constants(info), "alpha": (self.alpha, float(info.eps) / np.float64(self.alpha))}
