@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 import gyrfalcon
-from gyrfalcon import FalkonRegressor, centers
+from gyrfalcon import FalkonRegressor
 from gyrfalcon.centers import (
     Bless,
     Given,
@@ -20,8 +20,10 @@ from gyrfalcon.centers import (
     Selection,
     Uniform,
     as_centers,
+    sampling,
 )
-from gyrfalcon.centers.leverage import leverage_scores
+from gyrfalcon.centers.leverage import Scoring, leverage_scores
+from gyrfalcon.centers.leverage_sampling import resolvable_penalty
 from gyrfalcon.kernels import Gaussian, Kernel, Linear, Sigmoid
 from gyrfalcon.sources import ArrayRows
 
@@ -358,11 +360,11 @@ def test_rows_are_drawn_in_proportion_to_their_scores():
 
 def test_scores_are_taken_where_the_centers_can_resolve_them():
     X = crowd(400)
-    scoring = centers.Scoring(X, KERNEL, 0)
+    scoring = Scoring(X, KERNEL, 0)
     for M in (10, 40):
-        penalty = centers._resolved(scoring, X, 1e-12, M)
+        penalty = resolvable_penalty(scoring, X, 1e-12, M)
         assert leverage_scores(X, KERNEL, penalty).sum() == pytest.approx(M / 2, rel=1e-3)
-    assert centers._resolved(scoring, X, 0.5, 40) == 0.5
+    assert resolvable_penalty(scoring, X, 0.5, 40) == 0.5
 
 
 def test_rare_rows_are_found():
@@ -465,7 +467,7 @@ def test_kmeans_covers_the_data():
 
 
 def test_pool_of_rpcholesky_fits_in_memory(monkeypatch):
-    monkeypatch.setattr(centers, "available_memory", lambda: 4 * 8 * 50 * 200)
-    assert centers._pool_size(None, 50, 10**6, numbers_a_row=50) == 200
-    assert centers._pool_size(None, 50, 10**6) == 20_000
-    assert centers._pool_size(None, 5_000, 10**6) == 100_000
+    monkeypatch.setattr(sampling, "available_memory", lambda: 4 * 8 * 50 * 200)
+    assert sampling.pool_size(None, 50, 10**6, numbers_a_row=50) == 200
+    assert sampling.pool_size(None, 50, 10**6) == 20_000
+    assert sampling.pool_size(None, 5_000, 10**6) == 100_000

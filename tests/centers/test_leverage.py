@@ -206,7 +206,7 @@ def test_memory(monkeypatch):
         ({"penalty": np.inf}, "penalty=inf"),
         ({"penalty": True}, "penalty=True"),
         ({"penalty": "small"}, "penalty='small'"),
-        ({"method": "best"}, 'method=\'best\' must be "exact", "pilot" or "bless"'),
+        ({"method": "best"}, "method='best' must be one of 'exact', 'pilot', 'bless'"),
         ({"n_pilot": 0}, "n_pilot=0 must be an integer of at least 1"),
         ({"n_pilot": 1.5}, "n_pilot=1.5"),
         ({"X": np.empty((0, 2))}, "X has no rows"),

@@ -348,7 +348,7 @@ def _needs_float64(kernel: Kernel, points: Any, penalty: float) -> bool:
     The least penalty that float32 can tell from rounding is an eighth of eps k(x, x), and predictions of smooth kernels
     suffer before.
     """
-    least, most = kernel.span(points)
+    least, most = kernel.term_sizes(points)
     return penalty < 0.5 * _EPS * _size(kernel, points) or 0 < least < _BLURRED * _EPS * most
 
 
