@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from gyrfalcon.sources import Rows
 from gyrfalcon.testing import check_rows
 
 VALUES = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
@@ -29,6 +30,19 @@ def test_a_good_source_passes():
     check_rows(Good())
     check_rows(Good(), VALUES)
     check_rows(Good(), VALUES, sizes=[3])
+
+
+def test_a_source_that_derives_from_rows_passes():
+    class Derived(Good, Rows):
+        pass
+
+    check_rows(Derived(), VALUES)
+
+    class SaysSparse(Derived):
+        is_sparse = True
+
+    with pytest.raises(AssertionError, match="is_sparse is True, and blocks are dense"):
+        check_rows(SaysSparse(), VALUES)
 
 
 def test_a_sparse_source_passes():
@@ -193,7 +207,7 @@ class LeavesThreads(Good):
         (Unique, "take of rows in no order, some of them twice has"),
         (Flat, "take of the last row has 1 axes"),
         (Names, "feature_names has 2 names for 3 columns"),
-        (Moody, "something else the second time"),
+        (Moody, "different the second time"),
         (WrongSubset, "subset of 25 rows has shape"),
         (LeavesThreads, "threads are left"),
     ],

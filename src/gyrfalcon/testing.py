@@ -1,4 +1,4 @@
-"""What a source of your own must be able to do, as a test that you can run on it."""
+"""Tests of sources that users write."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from .sources import Rows, buffer_bytes, feature_names, fingerprint, subset
-from .sources.base import stack
+from .sources import Rows, RowsLike, as_rows
+from .sources.blocks import stack
 
 __all__ = ["check_rows"]
 
 Array = NDArray[Any]
 
 
-def check_rows(rows: Rows, expected: ArrayLike | None = None, *, sizes: Sequence[int] | None = None) -> None:
+def check_rows(rows: Rows | RowsLike, expected: ArrayLike | None = None, *, sizes: Sequence[int] | None = None) -> None:
     """Check that an object keeps the contract of `gyrfalcon.sources.Rows`, and raise AssertionError if it does not.
 
-    The rows are held in memory to be compared with each other, so give it a small source of your kind: some hundred
-    rows, and a number that is no multiple of what your files or pages hold. Nothing depends on pytest.
+    The rows are held in memory for comparison, so pass a small source: some hundred rows, and a number that is not a
+    multiple of the size of your files or pages. pytest is not needed.
 
     Parameters
     ----------
-    rows : source
-        The object to check.
+    rows : Rows, or object with the members shape, dtype, blocks and take
+        The source to check.
     expected : array of shape (n, d), optional
-        What its rows should be. Without it they are only compared with what the source itself gave before.
+        The correct rows. Without it, the source is only compared with itself.
     sizes : sequence of int, optional
-        The sizes of blocks to try; by default 1 (of small sources), some in between, n and more than n.
+        The sizes of blocks to try; by default 1 (for small sources), some in between, n and more than n.
 
     Raises
     ------
     AssertionError
-        With what was asked for and what came.
+        With what was requested and what was returned.
 
     Examples
     --------
@@ -53,6 +53,7 @@ def check_rows(rows: Rows, expected: ArrayLike | None = None, *, sizes: Sequence
     >>> check_rows(Squares(), np.arange(100)[:, None] ** 2)
     """
     n, d = _check_members(rows)
+    rows = as_rows(rows)
     known = _whole(rows, max(1, n // 3))
     if expected is not None:
         _require(np.shape(expected) == (n, d), f"shape is {(n, d)}, and {np.shape(expected)} was expected")
@@ -67,14 +68,14 @@ def check_rows(rows: Rows, expected: ArrayLike | None = None, *, sizes: Sequence
 
 
 def _require(condition: bool, message: str) -> None:
-    """An assertion that ``python -O`` keeps."""
+    """Raise AssertionError unless the condition holds, also with ``python -O``."""
     if not condition:
         raise AssertionError(message)
 
 
 def _check_members(rows: Any) -> tuple[int, int]:
     for name in ("shape", "dtype", "blocks", "take"):
-        _require(hasattr(rows, name), f"it has no member {name!r}")
+        _require(hasattr(rows, name), f"it has no member {name!r}")  # the user's object: anything may be missing
     shape = rows.shape
     _require(isinstance(shape, tuple) and len(shape) == 2, f"shape is {shape!r}, not a pair (rows, columns)")
     _require(all(isinstance(size, int | np.integer) for size in shape), f"shape is {shape!r}, not a pair of integers")
@@ -94,7 +95,7 @@ def _same(given: Any, known: Any, what: str) -> None:
 
 
 def _check_block(rows: Rows, block: Any, what: str) -> None:
-    """Whether a block is of the right kind."""
+    """Check the kind, the type and the width of a block."""
     if scipy.sparse.issparse(block):
         _require(block.format == "csr", f"{what} is sparse of format {block.format!r}: only CSR can be used")
     else:
@@ -106,7 +107,7 @@ def _check_block(rows: Rows, block: Any, what: str) -> None:
 
 
 def _whole(rows: Rows, size: int) -> Any:
-    """All rows, of blocks that are checked."""
+    """Read all rows, and check each block."""
     n = rows.shape[0]
     blocks, given = [], 0
     for block in rows.blocks(size):
@@ -115,7 +116,7 @@ def _whole(rows: Rows, size: int) -> Any:
         _require(given < n, f"{what} comes after all {n} rows")
         want = min(size, n - given)
         _require(block.shape[0] == want, f"{what} has {block.shape[0]} rows instead of {want}")
-        # a reader may keep a block while it asks for the next, which must not be written over it
+        # a reader may keep a block while it requests the next, which must not overwrite it
         blocks.append(block)
         given += block.shape[0]
     _require(given == n, f"blocks({size}) gave {given} rows, where shape says {n}")
@@ -129,7 +130,7 @@ def _check_blocks(rows: Rows, known: Any, sizes: Sequence[int]) -> None:
 
 
 def _close(reader: Iterator[Any]) -> None:
-    close = getattr(reader, "close", None)
+    close = getattr(reader, "close", None)  # generators have it, other iterators need not
     if close is not None:
         close()
 
@@ -171,17 +172,19 @@ def _check_take(rows: Rows, known: Any) -> None:
 
 
 def _check_options(rows: Rows, known: Any) -> None:
-    """What a source may offer beyond the four members."""
+    """Check the members with defaults, which a source may override."""
     n, d = rows.shape
-    names = feature_names(rows)
+    names = rows.feature_names
     _require(names is None or len(names) == d, f"feature_names has {len(names or [])} names for {d} columns")
-    _require(buffer_bytes(rows) >= 0, f"buffer_bytes is {buffer_bytes(rows)}")
-    said = fingerprint(rows)
-    _require(isinstance(said, str), f"fingerprint() gave {said!r}, not a string")
-    _require(said == fingerprint(rows), "fingerprint() says something else the second time, and nothing has changed")
+    _require(rows.buffer_bytes >= 0, f"buffer_bytes is {rows.buffer_bytes}")
+    sparse = scipy.sparse.issparse(known)
+    _require(rows.is_sparse == sparse, f"is_sparse is {rows.is_sparse}, and blocks are {'CSR' if sparse else 'dense'}")
+    first = rows.fingerprint()
+    _require(isinstance(first, str), f"fingerprint() returned {first!r}, not a string")
+    _require(first == rows.fingerprint(), "fingerprint() is different the second time, and nothing has changed")
     some = np.arange(n)[1::2]
     if len(some):
-        part = subset(rows, some)
+        part = rows.subset(some)
         _require(part.shape == (len(some), d), f"subset of {len(some)} rows has shape {part.shape}")
         _same(_whole(part, 5), known[some], "the rows of a subset")
         _same(part.take(np.array([len(some) - 1, 0])), known[some[[-1, 0]]], "take of a subset:")

@@ -7,7 +7,7 @@ import pytest
 
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian
-from gyrfalcon.sources import Rows, as_rows
+from gyrfalcon.sources import Rows, RowsLike, as_rows
 from gyrfalcon.testing import check_rows
 
 from .market import BACKENDS, SOURCE_VALUES, SOURCES
@@ -17,8 +17,11 @@ pytestmark = pytest.mark.parametrize("name", SOURCES)
 
 def test_says_what_it_is(name, tmp_path):
     source = SOURCES[name](tmp_path)
-    assert isinstance(source, Rows)
-    assert as_rows(source) is source
+    assert isinstance(source, RowsLike)
+    rows = as_rows(source)
+    assert isinstance(rows, Rows)
+    assert rows is source or name == "generated"
+    assert as_rows(rows) is rows
     assert source.shape == (103, 4)
     assert source.dtype in (np.dtype(np.float32), np.dtype(np.float64))
 

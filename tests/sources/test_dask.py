@@ -22,12 +22,12 @@ import dask  # noqa: E402
 import pandas as pd  # noqa: E402
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator  # noqa: E402
+from gyrfalcon.fitting.lazy import predict_lazily  # noqa: E402
 from gyrfalcon.kernels import Gaussian  # noqa: E402
 from gyrfalcon.operators.dask import DaskOperator  # noqa: E402
 from gyrfalcon.operators.dense import Rowwise  # noqa: E402
-from gyrfalcon.sources import DaskRows, Rows, adopt, as_rows, fingerprint, mapped, subset  # noqa: E402
-from gyrfalcon.sources.base import Converted  # noqa: E402
-from gyrfalcon.sources.dask import gather, predict_lazily  # noqa: E402
+from gyrfalcon.sources import DaskRows, Rows, as_rows, as_source  # noqa: E402
+from gyrfalcon.sources.dask import compute  # noqa: E402
 
 VALUES = np.random.default_rng(3).integers(0, 100, (103, 4))
 PRECISION = {np.float32: 1e-6, np.float64: 1e-10}
@@ -140,11 +140,11 @@ def test_take_subset_and_map(rows):
     np.testing.assert_array_equal(taken, VALUES[indices])
     assert rows.take(np.empty(0, dtype=int)).shape == (0, 4)
     some = np.array([0, 3, 50, 51, 102])
-    part = subset(rows, some)
+    part = rows.subset(some)
     assert isinstance(part, DaskRows)
     np.testing.assert_array_equal(np.vstack(list(part.blocks(2))), VALUES[some])
     np.testing.assert_array_equal(part.take(np.array([3, 1])), VALUES[some[[3, 1]]])
-    narrow = mapped(part, Converted(np.float32), np.float32)
+    narrow = part.astype(np.float32)
     assert isinstance(narrow, DaskRows)
     (block,) = narrow.blocks(10)
     assert block.dtype == np.float32
@@ -166,10 +166,10 @@ def test_types():
 def test_fingerprints():
     X = VALUES.astype(float)
     one, same, other = (as_rows(da.from_array(x, chunks=(50, 4))) for x in (X, X.copy(), X + 1))
-    assert fingerprint(one) == fingerprint(same) != fingerprint(other)
-    parts = [fingerprint(subset(one, np.arange(k))) for k in (5, 5, 6)]
+    assert one.fingerprint() == same.fingerprint() != other.fingerprint()
+    parts = [one.subset(np.arange(k)).fingerprint() for k in (5, 5, 6)]
     assert parts[0] == parts[1] != parts[2]
-    assert len({fingerprint(one), parts[0], fingerprint(mapped(one, Converted(np.float32), np.float32))}) == 3
+    assert len({one.fingerprint(), parts[0], one.astype(np.float32).fingerprint()}) == 3
 
 
 def test_sparse_chunks():
@@ -183,11 +183,11 @@ def test_sparse_chunks():
 
 
 def test_what_is_no_collection_is_left_alone():
-    assert adopt([[1.0]]) is None
+    assert as_source([[1.0]]) is None
     y = np.arange(3)
-    assert gather(y) is y
-    np.testing.assert_array_equal(gather(da.from_array(y, chunks=2)), y)
-    np.testing.assert_array_equal(gather(dd.from_pandas(pd.Series(["a", "b"]), npartitions=2)), ["a", "b"])
+    assert compute(y) is y
+    np.testing.assert_array_equal(compute(da.from_array(y, chunks=2)), y)
+    np.testing.assert_array_equal(compute(dd.from_pandas(pd.Series(["a", "b"]), npartitions=2)), ["a", "b"])
 
 
 # ---- products -------------------------------------------------------------------------------------------------------
@@ -468,7 +468,7 @@ def test_errors_of_tasks_are_raised_as_they_are(anywhere):
         lambda: rows.moments(),
         lambda: list(rows.blocks(10)),
         lambda: DaskRows(broken[broken[:, 0] > 0]),  # counts lengths
-        lambda: gather(broken[:, 0]),
+        lambda: compute(broken[:, 0]),
     ):
         with pytest.raises(TimeoutError, match="the store did not answer"):
             read()
@@ -564,7 +564,7 @@ def test_rows_that_only_a_lost_worker_had(one_worker):
     while there.status == "finished":
         time.sleep(0.05)
     for read in (lambda: rows.take([7]), rows.moments, lambda: list(rows.blocks(10))):
-        with pytest.raises(RuntimeError, match=r"lost in 5 attempts .* cannot be made again"):
+        with pytest.raises(RuntimeError, match=r"lost in 5 attempts .* cannot be computed again"):
             read()
 
 

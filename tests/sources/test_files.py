@@ -26,7 +26,7 @@ from pyarrow import feather, ipc, parquet
 import gyrfalcon
 from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator
 from gyrfalcon.kernels import Gaussian
-from gyrfalcon.sources import adopt, buffer_bytes, feature_names, fingerprint
+from gyrfalcon.sources import as_source
 from gyrfalcon.sources._prefetch import prefetch
 
 N = 500
@@ -87,9 +87,9 @@ def test_says_what_it_is(tmp_path):
         r"<Dataset: 1,000 rows of 3 features in float64, target 'y'; 2 Parquet files, [\d.]+ kB>", repr(data)
     )
     assert repr(data.X) == "<1,000 rows of 3 features in float64, 2 files>"
-    assert data.feature_names == feature_names(data.X) == ["a", "b", "c"]
+    assert data.feature_names == data.X.feature_names == ["a", "b", "c"]
     assert data.weight is None
-    assert buffer_bytes(data.X) > 0
+    assert data.X.buffer_bytes > 0
 
 
 # ---- what columns become ---------------------------------------------------------------------------------------------
@@ -226,18 +226,18 @@ def test_arrays_in_files(tmp_path):
     np.testing.assert_array_equal(data.weight, VALUES[:, 1])
 
 
-def test_open_objects_are_adopted_and_others_are_not(tmp_path):
+def test_open_objects_are_sources_and_others_are_not(tmp_path):
     with h5py.File(tmp_path / "rows.h5", "w") as file:
         file["X"], file["y"] = VALUES, VALUES[:, 0]
-        rows = adopt(file["X"])
-        first = fingerprint(rows)
+        rows = as_source(file["X"])
+        first = rows.fingerprint()
         np.testing.assert_array_equal(all_of(rows), VALUES)
         file["X"][3, 1] += 1
-        assert fingerprint(rows) != first
+        assert rows.fingerprint() != first
         with pytest.raises(ValueError, match="2-D"):
-            adopt(file["y"])
-        assert adopt(file) is None
-    assert adopt(VALUES) is None
+            as_source(file["y"])
+        assert as_source(file) is None
+    assert as_source(VALUES) is None
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_rows_that_are_not_there(tmp_path):
     rows = gyrfalcon.open(write(tmp_path, table())).X
     np.testing.assert_array_equal(rows.take(np.array([-1])), VALUES[-1:])
     for wrong in (N, -N - 1):
-        with pytest.raises(IndexError, match=f"row {wrong} is asked for, and there are {N} rows"):
+        with pytest.raises(IndexError, match=f"row {wrong} was requested, and there are {N} rows"):
             rows.take(np.array([0, wrong]))
 
 
@@ -274,7 +274,7 @@ def test_can_be_sent_to_another_process(tmp_path):
     for data in (gyrfalcon.open(tmp_path / "part0.parquet", target="y"), gyrfalcon.open(tmp_path / "rows.npy")):
         again = pickle.loads(pickle.dumps(data))
         np.testing.assert_array_equal(all_of(again.X), VALUES)
-        assert fingerprint(again.X) == fingerprint(data.X)
+        assert again.X.fingerprint() == data.X.fingerprint()
         if again.y is not None:
             np.testing.assert_array_equal(again.y, VALUES[:, 0])
 
@@ -282,15 +282,15 @@ def test_can_be_sent_to_another_process(tmp_path):
 def test_fingerprint(tmp_path):
     write(tmp_path, table())
     seen = {
-        fingerprint(gyrfalcon.open(tmp_path).X),
-        fingerprint(gyrfalcon.open(tmp_path, dtype="float32").X),
-        fingerprint(gyrfalcon.open(tmp_path, features=["a", "b"]).X),
-        fingerprint(gyrfalcon.open(tmp_path, features=["b", "a"]).X),
+        gyrfalcon.open(tmp_path).X.fingerprint(),
+        gyrfalcon.open(tmp_path, dtype="float32").X.fingerprint(),
+        gyrfalcon.open(tmp_path, features=["a", "b"]).X.fingerprint(),
+        gyrfalcon.open(tmp_path, features=["b", "a"]).X.fingerprint(),
     }
     assert len(seen) == 4
-    assert fingerprint(gyrfalcon.open(tmp_path / "*.parquet").X) in seen
+    assert gyrfalcon.open(tmp_path / "*.parquet").X.fingerprint() in seen
     os.utime(tmp_path / "part0.parquet", ns=(1, 1))
-    assert fingerprint(gyrfalcon.open(tmp_path).X) not in seen
+    assert gyrfalcon.open(tmp_path).X.fingerprint() not in seen
 
 
 def test_fits_are_those_of_arrays(tmp_path):
@@ -751,7 +751,7 @@ def test_nan_is_named_by_the_fit(tmp_path):
 
 def test_a_dataset_is_not_rows(tmp_path):
     data = gyrfalcon.open(write(tmp_path, table(y=VALUES[:, 0])), target="y")
-    with pytest.raises(TypeError, match=r"give the rows alone, as in fit\(data.X, data.y\)"):
+    with pytest.raises(TypeError, match=r"pass the rows alone, as in fit\(data.X, data.y\)"):
         FalkonRegressor(n_centers=10).fit(data, data.y)
 
 

@@ -22,7 +22,7 @@ from numpy.testing import assert_array_equal
 from pyarrow import feather, ipc, parquet
 
 import gyrfalcon
-from gyrfalcon.sources import adopt
+from gyrfalcon.sources import as_source
 
 N = 500
 VALUES = np.random.default_rng(0).standard_normal((N, 2))
@@ -336,7 +336,7 @@ def test_hdf5_arrays_that_say_they_are_huge(tmp_path):
     )
     data = gyrfalcon.open(path, features="rows", target="long")
     assert data.X.shape == (2**40, 2)
-    assert data.X.parts[0].starts.nbytes < 2**25
+    assert data.X.readers[0].starts.nbytes < 2**25
     assert_array_equal(data.X.take(np.array([2**39, 5])), np.zeros((2, 2)))
     with pytest.raises(MemoryError, match=r"rows\.h5, 'long' takes 8\.8 TB of memory, and .* are available"):
         _ = data.y
@@ -353,7 +353,7 @@ def test_a_zarr_array_that_says_it_is_huge(tmp_path):
         (store / name).mkdir(parents=True)
         (store / name / ".zarray").write_text(json.dumps({**V2, "shape": shape, "chunks": chunks}))
     data = gyrfalcon.open(store, target="y")
-    assert data.X.parts[0].starts.nbytes < 2**25
+    assert data.X.readers[0].starts.nbytes < 2**25
     with pytest.raises(MemoryError, match=r"rows\.zarr, 'y' takes 8\.8 TB of memory"):
         _ = data.y
     with pytest.raises(MemoryError, match=r"rows\.zarr: its 2 columns are read 1099511627776 rows at a time"):
@@ -398,7 +398,7 @@ def test_hdf5_arrays_that_are_in_other_files(tmp_path):
         with pytest.raises(ValueError, match=rf"again\.h5, '{features}' is a link"):
             _ = gyrfalcon.open([tmp_path / "other.h5", tmp_path / "again.h5"], features="X", target="y").y
     with h5py.File(path) as file:  # by who opens it
-        assert_array_equal(np.concatenate(list(adopt(file["raw"]).blocks(100))), VALUES)
+        assert_array_equal(np.concatenate(list(as_source(file["raw"]).blocks(100))), VALUES)
 
 
 def test_an_hdf5_file_whose_text_never_ends(tmp_path):

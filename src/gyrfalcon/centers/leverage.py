@@ -32,7 +32,7 @@ from .._utils.ranges import check_kernel_scale
 from .._utils.threads import effective_n_jobs, single_threaded_blas
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..operators.dense import KernelOperator
-from ..sources import Rows, as_rows, converted, subset
+from ..sources import Rows, as_rows
 
 __all__ = ["effective_dimension", "leverage_scores"]
 
@@ -168,7 +168,7 @@ class Scoring:
         candidates: Indices | None = None,
     ) -> None:
         rows = as_rows(X)
-        self.rows = converted(rows if candidates is None else subset(rows, candidates), np.float64)
+        self.rows = (rows if candidates is None else rows.subset(candidates)).astype(np.float64)
         self.n = self.rows.shape[0]
         if self.n == 0:
             raise ValueError("X has no rows: give at least one")

@@ -17,9 +17,10 @@ import gyrfalcon
 
 from ..callbacks.progress import bar_class
 from ..sources import Rows
-from ..sources.base import Block, Indices, Wrapper
+from ..sources.base import DerivedRows
+from ..sources.blocks import Block, Indices
 from ..sources.files import SUFFIXES, Dataset, find
-from ..sources.tables import NoValueError
+from ..sources.table_reader import MissingValueError
 from ..storage.models import ModelFileError
 from .main import UsageError
 
@@ -137,7 +138,7 @@ def no_choice_of_features() -> Iterator[None]:
     """Around the use of a model, whose features are what they are: errors do not propose others."""
     try:
         yield
-    except NoValueError as error:
+    except MissingValueError as error:
         raise ValueError(error.problem) from error
 
 
@@ -200,13 +201,12 @@ def shows_progress(arguments: argparse.Namespace) -> bool:
     return not arguments.quiet and sys.stderr is not None and sys.stderr.isatty()
 
 
-class CountedRows(Wrapper):
+class CountedRows(DerivedRows):
     """Rows that tell a progress bar when they are read."""
 
     def __init__(self, rows: Rows, bar: Any) -> None:
         super().__init__(rows)
         self.bar = bar
-        self.shape, self.dtype = rows.shape, rows.dtype
 
     def blocks(self, size: int) -> Iterator[Block]:
         for block in self.rows.blocks(size):

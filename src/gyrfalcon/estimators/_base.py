@@ -18,7 +18,7 @@ from ..fitting.session import Session
 from ..fitting.subspace import ChosenCenters, WarmStart
 from ..kernels import Kernel
 from ..operators.dense import KernelOperator, make_operator
-from ..sources import Rows, is_sparse, mapped
+from ..sources import Rows
 from ..storage.models import save
 from ._sklearn import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 
@@ -102,8 +102,8 @@ class KernelEstimator(BaseEstimator):
         """Return the values of the learnt functions for new rows, of shape (n,) or (n, k)."""
         check_is_fitted(self)  # before centers_ is asked for
         rows = self._scaled_rows(X, self.centers_.dtype)
-        if scipy.sparse.issparse(self.centers_) and not is_sparse(rows):
-            rows = mapped(rows, scipy.sparse.csr_array, rows.dtype)
+        if scipy.sparse.issparse(self.centers_) and not rows.is_sparse:
+            rows = rows.map(scipy.sparse.csr_array, rows.dtype)
         operator = make_operator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs, memory_budget=0)
         return operator.matmat(self.coef_)
 

@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from .._utils.ranges import check_range, check_squares
 from ..losses import Loss, Squared
-from ..sources import Rows, converted, subset
-from ..sources.scaling import moments
+from ..sources import Rows
 from .rows import Reader, computed, sample_weights, scaled, tile_dtype, training_rows, validation_rows
 
 Array = NDArray[Any]
@@ -81,8 +80,8 @@ class FitData:
         """Return the same data with rows of another precision."""
         validation = self.validation
         if validation is not None:
-            validation = replace(validation, rows=converted(validation.rows, dtype))
-        return replace(self, rows=converted(self.rows, dtype), validation=validation)
+            validation = replace(validation, rows=validation.rows.astype(dtype))
+        return replace(self, rows=self.rows.astype(dtype), validation=validation)
 
     def of_positive_weight(self) -> FitData:
         """Return the data without rows of weight 0, for methods in which every row is a center."""
@@ -91,7 +90,7 @@ class FitData:
         kept = np.flatnonzero(self.weight)
         weight = self.weight[kept]
         return replace(
-            self, rows=subset(self.rows, kept), targets=self.targets[kept], weight=np.asarray(weight / weight.mean())
+            self, rows=self.rows.subset(kept), targets=self.targets[kept], weight=np.asarray(weight / weight.mean())
         )
 
     def validation_error(self, f: Array) -> float:
@@ -337,7 +336,9 @@ def _split_and_scaled(
     check_range(data.targets, dtype, "y")  # which predictions could not be
     if data.validation is None and hold_out is not None:
         data = _split(data, error, hold_out, stratify, random_state)
-    mean, scale = moments(data.rows, data.weight) if estimator.scale else (None, None)
+    mean, scale = None, None
+    if estimator.scale:
+        mean, scale = data.rows.moments(data.weight).mean_and_scale(data.rows.feature_names)
     held, weight = data.validation, data.weight
     if held is not None:
         held = replace(held, rows=scaled(held.rows, mean, scale, dtype))
@@ -369,12 +370,10 @@ def _split(
             stratify = None  # too few of a class to share out
     train, held = train_test_split(candidates, test_size=count, random_state=random_state, stratify=stratify)
     train, held = np.sort(train), np.sort(held)
-    validation = Validation(
-        subset(data.rows, held), data.targets[held], None if weight is None else weight[held], error
-    )
+    validation = Validation(data.rows.subset(held), data.targets[held], None if weight is None else weight[held], error)
     return replace(
         data,
-        rows=subset(data.rows, train),
+        rows=data.rows.subset(train),
         targets=data.targets[train],
         weight=None if weight is None else weight[train],
         validation=validation,

@@ -1,26 +1,105 @@
-"""Predictions for Dask collections, which are computed when they are asked for."""
+"""Predictions for Dask collections, which are computed when they are needed."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import wraps
+from operator import methodcaller
 from typing import Any
 
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ..sources import is_dask
+from ..sources.dask import PartitionToBlock, check_count, find_partitions, first_not_finite
+
+Array = NDArray[Any]
 
 
 def lazily(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Decorate a method that predicts, so that it returns a Dask array for a Dask collection."""
+    """Decorate a method that predicts: given a Dask collection, it returns a Dask array that is not computed yet."""
 
     @wraps(method)
     def predict(self: Any, X: Any) -> Any:
         if not is_dask(X):
             return method(self, X)
-        from ..sources.dask import predict_lazily
-
         check_is_fitted(self)
         return predict_lazily(self, X, method.__name__)
 
     return predict
+
+
+def predict_lazily(model: Any, X: Any, method: str = "predict") -> Any:
+    """Predict for every row of a Dask collection, as a Dask array that is not computed yet.
+
+    Parameters
+    ----------
+    model : a fitted estimator
+    X : dask.array.Array or dask.dataframe.DataFrame
+        Where Dask does not know the lengths of partitions, those of the result are unknown as well.
+    method : str
+        Name of the method that predicts.
+
+    Returns
+    -------
+    dask.array.Array of shape (n,) or (n, k), one chunk for each partition of X
+    """
+    partitions = find_partitions(X, optimize=False)  # with as many chunks as X has partitions
+    import dask.array as da
+    from dask.delayed import delayed
+
+    worker = copy.copy(model)
+    # partitions run in parallel, and callbacks are for fits
+    worker.__dict__.update(
+        {name: value for name, value in {"n_jobs": 1, "callbacks": None}.items() if name in vars(model)}
+    )
+    if partitions.kind == "frame":
+        row = X._meta_nonempty.iloc[:1]
+    else:
+        row = np.zeros((1, partitions.n_features), dtype=partitions.dtype)
+        row = scipy.sparse.csr_array(row) if partitions.kind == "sparse" else row
+    # counting the rows of a dataframe would compute it
+    known = partitions.lengths_known
+    like = np.asarray(methodcaller(method, row)(worker))[:0]
+    to_block = PartitionToBlock(np.float64, partitions.n_features, partitions.kind)
+    predict = delayed(_predict, pure=False)
+    shared = delayed(worker, pure=False, traverse=False)
+    chunks = [
+        da.from_delayed(
+            predict(shared, task, method, like, to_block, number, count if known else None),
+            shape=(count if known else np.nan, *like.shape[1:]),
+            dtype=like.dtype,
+            meta=like,
+        )
+        for number, (task, count) in enumerate(zip(partitions.tasks, partitions.lengths, strict=True))
+    ]
+    return da.concatenate(chunks, allow_unknown_chunksizes=not known)
+
+
+def _predict(
+    model: Any,
+    partition: Any,
+    method: str,
+    like: Array,
+    to_block: PartitionToBlock,
+    number: int,
+    count: int | None,
+) -> Array:
+    """Predict for a partition, which has `count` rows if that is known."""
+    n = partition.shape[0]
+    if count is not None:
+        check_count(number, n, count)
+    if not n:
+        return like
+    try:
+        return np.asarray(methodcaller(method, partition)(model), dtype=like.dtype)
+    except ValueError:
+        row = first_not_finite(to_block(partition, number, n))
+        if row is None:
+            raise
+        raise ValueError(
+            f"row {row} of partition {number} of X has NaN or infinity: remove or impute those values"
+        ) from None

@@ -11,8 +11,9 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, validate_da
 
 from .._utils.memory import format_bytes, require
 from .._utils.ranges import check_range
-from ..sources import ArrayRows, Rows, adopt, as_rows, converted, feature_names, is_dask, is_sparse, mapped
-from ..sources.base import stack
+from ..sources import ArrayRows, Rows, as_rows, as_source, is_dask
+from ..sources.blocks import stack
+from ..sources.dask import compute
 from ..sources.scaling import Standardize
 from ..sources.sparse import warn_of_conversion
 
@@ -116,22 +117,18 @@ def follows_rows(dtype: Any) -> bool:
 def scaled(rows: Rows, mean: Array | None, scale: Array | None, dtype: np.dtype[Any]) -> Rows:
     """Return the rows as the kernel sees them: standardised if there is a `scale`, and in its precision."""
     if scale is None:
-        return converted(rows, dtype)
-    return mapped(rows, Standardize(mean, scale, dtype), dtype)
+        return rows.astype(dtype)
+    return rows.map(Standardize(mean, scale, dtype), dtype)
 
 
 def computed(y: Any, rows: Any = None) -> Any:
     """Return `y` in memory: a Dask collection is computed, by the client of the rows if they have one."""
-    if not is_dask(y):
-        return y
-    from ..sources.dask import gather
-
-    return gather(y, client=getattr(rows, "client", None))
+    return compute(y, client=rows.client if isinstance(rows, Rows) else None)
 
 
 def for_score(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     """Return what `score` is given in a form for which predictions are made at once."""
-    rows = adopt(X) if is_dask(X) else X
+    rows = as_rows(X) if is_dask(X) else X
     return rows, computed(y, rows), computed(sample_weight, rows)
 
 
@@ -148,7 +145,7 @@ def _as_source(X: Any) -> Rows | None:
     if scipy.sparse.issparse(X):
         warn_of_conversion(X, stacklevel=5)
         return None
-    return adopt(X)
+    return as_source(X)
 
 
 def _rows_in_memory(estimator: Reader, X: Array, name: str, *, training: bool) -> Rows:
@@ -167,7 +164,7 @@ def _readable(estimator: Reader, source: Rows, random_access: bool) -> Rows:
         raise ValueError("X has no rows: at least one is needed")
     if source.dtype not in (np.float32, np.float64):
         raise ValueError(f"rows of type {source.dtype} cannot be used: a source must give float32 or float64")
-    if is_sparse(source) and not estimator.takes_sparse:
+    if source.is_sparse and not estimator.takes_sparse:
         raise TypeError(f"X is sparse, and {type(estimator).__name__} needs dense rows: use a FALKON estimator")
     if not random_access:
         return source
@@ -186,7 +183,7 @@ def _readable(estimator: Reader, source: Rows, random_access: bool) -> Rows:
 
 def _check_features(estimator: Any, rows: Rows, *, reset: bool) -> None:
     """Check the number and the names of features by scikit-learn's rules, for rows that are not in memory."""
-    d, names = rows.shape[1], feature_names(rows)
+    d, names = rows.shape[1], rows.feature_names
     if reset:
         estimator.n_features_in_ = d
         vars(estimator).pop("feature_names_in_", None)

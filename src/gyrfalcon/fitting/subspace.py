@@ -15,7 +15,7 @@ from .._utils.threads import effective_n_jobs
 from ..centers import Centers, Given, Selection, as_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..operators.dense import KernelOperator, as_points, make_operator
-from ..sources import Rows, buffer_bytes, is_sparse, runs_elsewhere
+from ..sources import Rows
 from ..sources.scaling import Standardize
 from ..storage.checkpoints import WARM, Beginning, CheckpointError, decode_selection, encode_selection
 from .convergence import warn_of_lost_penalty
@@ -193,16 +193,16 @@ def choose_subspace(
         max_iter,
     )
     rows, k, begun = data.rows, data.targets.shape[1], session.beginning
-    elsewhere = runs_elsewhere(rows)  # where the budget is each worker's
+    elsewhere = rows.runs_elsewhere  # where the budget is each worker's
     plan = Plan(
         n=rows.shape[0],
-        width=0 if is_sparse(rows) else rows.shape[1],
+        width=0 if rows.is_sparse else rows.shape[1],
         k=k,
         itemsize=rows.dtype.itemsize,
         buffers=buffers,
         row_vectors=row_vectors,
         n_threads=effective_n_jobs(model.n_jobs),
-        buffered=0 if elsewhere else buffer_bytes(rows),
+        buffered=0 if elsewhere else rows.buffer_bytes,
         budget=model.memory_budget,
     )
     plan.check(min(_wanted(model, rows.shape[0]), rows.shape[0]))
@@ -267,7 +267,7 @@ def _choose_centers(
     selector = as_centers(model.centers)
     # Coefficients mean little at other points, so a warm start draws no new ones while the same are asked for.
     if warm is not None and not isinstance(selector, Given) and warm.chosen.suit(model, rows.shape[1]):
-        known, sparse = _points_of(warm), is_sparse(rows)
+        known, sparse = _points_of(warm), rows.is_sparse
         if scipy.sparse.issparse(known) and not sparse:
             known = known.toarray()
         points = as_points(known, rows.dtype, sparse=sparse)
@@ -322,7 +322,7 @@ def _operator(
 ) -> KernelOperator:
     """Make the operator; what it keeps decides the last bits of products, so a resumed fit keeps what it did before."""
     if begun is not None:
-        if not runs_elsewhere(rows):
+        if not rows.runs_elsewhere:
             budget = min(begun.budget, int(budget))
         elif begun.arithmetic == "made again":
             budget = 0

@@ -31,7 +31,7 @@ from .._utils.memory import parse_memory
 from .._utils.threads import effective_n_jobs, ordered_map, share, single_threaded_blas
 from ..backends.base import BlockWeight
 from ..kernels import Kernel, KernelFunction, as_kernel
-from ..sources import Rows, as_rows, feature_names, is_sparse
+from ..sources import Rows, as_rows
 
 __all__ = ["KernelOperator", "Rowwise", "make_operator"]
 
@@ -157,7 +157,7 @@ class KernelOperator:
         self.dtype = np.dtype(self.rows.dtype)
         if self.dtype not in (np.float32, np.float64):
             raise ValueError(f"rows of type {self.dtype} cannot be used: a source must give float32 or float64")
-        self.centers = as_points(centers, self.dtype, sparse=is_sparse(self.rows))
+        self.centers = as_points(centers, self.dtype, sparse=self.rows.is_sparse)
         if self.rows.shape[1] != self.centers.shape[1]:
             raise ValueError(
                 f"rows have {self.rows.shape[1]} features and centers {self.centers.shape[1]}: they must have the same"
@@ -320,7 +320,7 @@ class KernelOperator:
 
     def _check_block(self, at: slice, rows: Array) -> None:
         if not self._tiles.check_finite(rows):
-            where = _first_bad(at.start, rows, feature_names(self.rows))
+            where = _first_bad(at.start, rows, self.rows.feature_names)
             raise ValueError(
                 f"{where}: remove or impute NaN and infinity, and rescale numbers that are too large for the dtype"
             )

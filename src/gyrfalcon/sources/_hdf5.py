@@ -1,4 +1,4 @@
-"""Which arrays an HDF5 file has, and what is looked at before the HDF5 library gets to read one of them."""
+"""Arrays of HDF5 files: their names, and checks before the HDF5 library reads one of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .stored import ContentsError
 _TO_READ = (
     "other files than the one given are not read. If you know who wrote it, open it with h5py and give the dataset"
 )
-_HEAP = b"GCOL\x01\0\0\0"  # how a heap of texts begins, in version 1, the only one
+_HEAP = b"GCOL\x01\0\0\0"  # signature of a heap of strings, in version 1, the only one
 _BLOCK = 1 << 23
 
 
 def shapes(path: str) -> dict[str, tuple[int, ...]]:
-    """The shapes of a file's arrays by their names; links to other files are left out."""
+    """Return the shapes of a file's arrays by name; links to other files are left out."""
     found: dict[str, tuple[int, ...]] = {}
     h5py = _h5py()
     with h5py.File(path, "r") as file:
@@ -28,7 +28,7 @@ def shapes(path: str) -> dict[str, tuple[int, ...]]:
 
 @contextmanager
 def open_array(path: str, name: str) -> Iterator[Any]:
-    """An array whose numbers are in this very file: one can also name any other that the process may read."""
+    """Open an array if its values are in this file: an HDF5 file can refer to any file that the process may read."""
     h5py = _h5py()
     with h5py.File(path, "r") as file:
         array = file
@@ -49,7 +49,7 @@ def open_array(path: str, name: str) -> Iterator[Any]:
 
 
 def check_heaps(path: str) -> None:
-    """Raise an error if a heap of texts has free space of no length: the HDF5 library looks for its end for ever."""
+    """Raise ContentsError if a heap of strings has free space of no length, on which the HDF5 library loops forever."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         for start in range(0, size, _BLOCK):
@@ -62,7 +62,7 @@ def check_heaps(path: str) -> None:
 
 
 def _check_heap(path: str, file: IO[bytes], at: int) -> None:
-    """Go through the objects of a heap: each has a number, 0 for free space, and a length."""
+    """Check the objects of a heap: each has a number, 0 for free space, and a length."""
     file.seek(at + len(_HEAP))
     (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
     file.seek(at)

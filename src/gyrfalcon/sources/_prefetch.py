@@ -1,10 +1,10 @@
-"""Reading while others compute: one thread runs ahead of the reader by a bounded number of bytes."""
+"""Read blocks ahead: a thread makes them while the consumer computes, within a bounded number of bytes."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from numpy.typing import NDArray
@@ -13,29 +13,27 @@ Array = NDArray[Any]
 
 
 class _Ahead:
-    """What the thread and the reader share. It knows nothing of the generator, which can so be collected."""
+    """State that the thread and the consumer share. It has no reference to the generator, which can be collected."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.changed = threading.Condition()
         self.blocks: deque[Array] = deque()
         self.held = 0
-        self.finished = False  # set by the thread: nothing more will come
-        self.closed = False  # set by the reader: nothing more is wanted
+        self.finished = False  # set by the thread: no more blocks will come
+        self.closed = False  # set by the consumer: no more blocks are wanted
         self.error: BaseException | None = None
 
-    def fill(self, blocks: Iterable[Array]) -> None:
-        """The thread: put blocks until there are no more, or nobody wants them."""
+    def fill(self, blocks: Generator[Array, None, None]) -> None:
+        """Put blocks into the queue until there are no more or the consumer has closed it; runs on the thread."""
         try:
             for block in blocks:
                 if not self._put(block):
                     break
-        except BaseException as error:  # whatever it is, the reader is the one to be told
+        except BaseException as error:  # raised again by `get`, whatever it is
             self.error = error
         finally:
-            close = getattr(blocks, "close", None)  # what the blocks are read from is closed by who opened it
-            if close is not None:
-                close()
+            blocks.close()  # files are closed by the thread that opened them
             with self.changed:
                 self.finished = True
                 self.changed.notify_all()
@@ -52,7 +50,7 @@ class _Ahead:
             return not self.closed
 
     def get(self) -> Array | None:
-        """The reader: the next block, None after the last."""
+        """Wait for the next block; return None after the last one. Called by the consumer."""
         with self.changed:
             while not self.blocks and not self.finished:
                 self.changed.wait()
@@ -66,24 +64,25 @@ class _Ahead:
         return None
 
     def close(self) -> None:
+        """Tell the thread to stop."""
         with self.changed:
             self.closed = True
             self.blocks.clear()
             self.changed.notify_all()
 
 
-def prefetch(blocks: Iterable[Array], limit: int) -> Iterator[Array]:
-    """Give the blocks in their order while a thread makes the next ones.
+def prefetch(blocks: Generator[Array, None, None], limit: int) -> Iterator[Array]:
+    """Yield blocks in order while a thread makes the next ones.
 
-    The thread starts when the first block is asked for. It ends with the last block, with an error, which is raised
-    here, and when this generator is closed or let go of, by an exception or Ctrl-C as well.
+    The thread starts when the first block is requested. It ends after the last block, after an error, which is raised
+    here, and when this generator is closed or garbage collected, also by an exception or Ctrl-C.
 
     Parameters
     ----------
-    blocks : iterable of arrays
-        Made on the thread, and closed there if it has ``close``.
+    blocks : generator of arrays
+        Runs on the thread, and is closed there.
     limit : int
-        Bytes of the blocks that may wait at once; one block may always, and one more is in the making.
+        Bytes of blocks that may wait at once; one block always may, while one more is being made.
 
     Examples
     --------
@@ -101,6 +100,6 @@ def prefetch(blocks: Iterable[Array], limit: int) -> Iterator[Array]:
             yield block
     finally:
         ahead.close()
-        # never started if Ctrl-C came first; and the garbage collector may run this on any thread, this one as well
+        # not started if Ctrl-C came first; the garbage collector may run this on any thread, also on this one
         if thread.ident is not None and thread is not threading.current_thread():
             thread.join()

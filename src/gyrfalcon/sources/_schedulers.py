@@ -1,9 +1,9 @@
-"""Who runs Dask's tasks: the workers of a cluster, or one of the schedulers that live in this process.
+"""Schedulers of Dask tasks: the workers of a cluster, or one of the schedulers that run in this process.
 
-Both do the same few things, so that rows and operators do not learn which of them is at work. A cluster can lose a
-worker at any moment. What Dask can make again it makes again, and if results are lost on their way `run` asks again;
-what was only sent there (`share`) is gone, and whoever needs it finds out by the `LostError` of an `attempt` and sends
-it again. An error of a task itself, of whatever type, is no loss: it comes out as it was raised.
+Both have the same interface, so that rows and operators do not depend on which of them is used. A cluster can lose a
+worker at any moment. Dask recomputes what it can, and `run` retries if results are lost on their way. Values that were
+only sent to the workers (`share`) are gone: `attempt` raises `LostError`, and the caller sends them again. An exception
+that a task itself raises, of whatever type, is not a loss and is raised unchanged.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Protocol, TypeVar
 
 from .._utils.memory import available_memory, parse_memory
 
-# Of what a worker may use: Dask begins to write data to disk at 0.6 and stops giving it tasks at 0.8
+# Share of a worker's memory: Dask begins to write data to disk at 0.6 and pauses the worker at 0.8
 _MOST_OF_WORKER = 0.6
 _PATIENCE = 600
 _TRIALS = 5
-# What Dask raises where a result or a connection is gone; its CommClosedError, and TimeoutError, are OSErrors
+# Raised by Dask when a result or a connection is lost; its CommClosedError, and TimeoutError, are OSErrors
 _LOSSES = (CancelledError, asyncio.CancelledError, OSError)
 STREAMED_AT_ONCE = 3
 
@@ -29,85 +29,86 @@ T = TypeVar("T")
 
 
 class LostError(Exception):
-    """Something that was sent to a worker, or made there, is no longer there."""
+    """A value that was sent to a worker, or computed there, is lost."""
 
 
 def insist(attempt: Callable[[int], T]) -> T:
-    """What ``attempt(trial)`` gives, for trial 0, 1, ... as long as something is lost in it."""
+    """Return the result of ``attempt(trial)``, for trial 0, 1, ... until none raises `LostError`."""
     for trial in range(_TRIALS):
         try:
             return attempt(trial)
         except LostError as error:
             if trial == _TRIALS - 1:
                 raise RuntimeError(
-                    f"workers, or what they held, were lost in {_TRIALS} attempts at the same work ({error}): see the "
-                    "workers' logs for what they died of. Rows that only a worker had (client.scatter) cannot be made "
+                    f"workers, or the data on them, were lost in {_TRIALS} attempts at the same work ({error}): see "
+                    "the workers' logs for the reason. Rows that only a worker had (client.scatter) cannot be computed "
                     "again: read them from where they are stored"
                 ) from error
     raise AssertionError
 
 
 class Scheduler(Protocol):
-    """What rows and operators need. A task is a `dask.delayed` object; a handle is what can stand in its place."""
+    """The interface of schedulers. A task is a `dask.delayed` object; a handle can be an argument of tasks."""
 
     @property
     def remembers(self) -> bool:
-        """Whether an object that is shared is the same one in the next task, and need not be sent again."""
+        """Whether a shared object is the same one in the next task, and need not be sent again."""
         ...
 
     def threads(self) -> int:
-        """How many tasks run at once."""
+        """Return the number of tasks that run at once."""
         ...
 
     def room(self, memory_budget: int | float | str) -> tuple[int, int, int]:
-        """Bytes for rows, bytes for the kernel matrix beside them, and bytes of one process for the latter."""
+        """Return bytes for rows, bytes for the kernel matrix beside them, and bytes of one process for the latter."""
         ...
 
     def share(self, values: Sequence[Any]) -> list[Any]:
-        """Handles of values that are sent to workers."""
+        """Send values to the workers; return their handles."""
         ...
 
     def keep(self, tasks: Sequence[Any]) -> list[Any]:
-        """Handles of results that stay where they were made."""
+        """Compute tasks whose results stay on the workers; return their handles."""
         ...
 
     def is_there(self, handle: Any) -> bool:
-        """Whether a value that was shared has not been lost since."""
+        """Whether a shared value has not been lost."""
         ...
 
     def attempt(self, tasks: Sequence[Any]) -> list[Any]:
-        """The results, or `LostError`: for tasks that need what was shared, which the caller can send again."""
+        """Compute tasks that need shared values; raise `LostError` if one is lost, which the caller can send again."""
         ...
 
     def run(self, tasks: Sequence[Any]) -> list[Any]:
-        """The results, also if they are lost once or twice."""
+        """Compute tasks; retry if results are lost."""
         ...
 
     def stream(self, tasks: Sequence[Any]) -> Iterator[Any]:
-        """The results, one after another, a few of them at work at once."""
+        """Compute tasks, a few at once; yield the results in order."""
         ...
 
 
 def find_scheduler(client: Any = None) -> Scheduler:
-    """The client's cluster; without one, what Dask itself would use now: the ambient client, or its configuration."""
+    """Find the scheduler of a client, by default what Dask would use now: the default client, or its configuration."""
     if client is None:
         import dask.base
         import dask.threaded
 
         get = dask.base.get_scheduler() or dask.threaded.get
-        client = getattr(get, "__self__", None)
+        client = getattr(get, "__self__", None)  # a client's bound method, or a plain function
         if client is None or "distributed" not in sys.modules:
             return InProcess(get)
-    if getattr(client, "status", None) != "running":
+    status = getattr(client, "status", "not a client")  # what the user gave may be anything
+    if status != "running":
         raise RuntimeError(
-            f"the Dask client is {getattr(client, 'status', 'not a client')}: give one that is connected, as "
+            f"the Dask client is {status}: give one that is connected, as "
             "gyrfalcon.sources.DaskRows(X, client=client), or make a new distributed.Client"
         )
     return Cluster(client)
 
 
 class InProcess:
-    """Dask's threads, processes or synchronous scheduler."""
+    """Dask's threaded, multiprocessing or synchronous scheduler."""
 
     def __init__(self, get: Any) -> None:
         import dask.multiprocessing
@@ -122,7 +123,7 @@ class InProcess:
 
         if self._get is dask.local.get_sync:
             return 1
-        pool = dask.config.get("pool", None)
+        pool = dask.config.get("pool", None)  # of threads or processes, or None
         return int(getattr(pool, "_max_workers", None) or dask.config.get("num_workers", None) or CPU_COUNT)
 
     def room(self, memory_budget: int | float | str) -> tuple[int, int, int]:
@@ -169,7 +170,7 @@ class Cluster:
     def room(self, memory_budget: int | float | str) -> tuple[int, int, int]:
         workers = self._client.scheduler_info()["workers"]
         count = max(1, len(self._client.nthreads()))
-        # recent versions describe a few workers only; they are rarely of different kinds
+        # recent versions of Dask list a few workers only; limits rarely differ
         limits = [worker.get("memory_limit") or 0 for worker in workers.values()] or [0]
         limit = min(limits) or available_memory() // count
         each = limit // 2 if memory_budget == "auto" else min(parse_memory(memory_budget), int(_MOST_OF_WORKER * limit))
@@ -178,8 +179,8 @@ class Cluster:
     def share(self, values: Sequence[Any]) -> list[Any]:
         self._wait_for_a_worker()
         try:
-            # No hash: by their contents two values may be one, and one that is lost would be looked for again. To one
-            # worker, from which the others fetch it: broadcasting never ends if a worker dies meanwhile.
+            # hash=False: values with equal contents would be one, and a lost one would not be sent again. To one
+            # worker, from which the others fetch it: broadcasting hangs if a worker dies meanwhile.
             return list(self._client.scatter(list(values), hash=False))
         except _LOSSES as error:
             raise self._loss(error) from error
@@ -214,7 +215,7 @@ class Cluster:
             yield self._first(*waiting.popleft())
 
     def _first(self, task: Any, future: Any) -> Any:
-        """The result of a task that has been started, which is started again if that is lost."""
+        """Return the result of a task that has been started; start it again if the result is lost."""
         (result,) = insist(lambda trial: self.attempt(_renamed([task])) if trial else self._gather([future]))
         return result
 
@@ -224,7 +225,7 @@ class Cluster:
         try:
             return list(self._client.gather(list(futures)))
         except (Exception, asyncio.CancelledError) as error:
-            # The type alone does not tell that something is lost: a task that reads from a store may time out as well
+            # The type alone does not mean a loss: a task that reads from a store may time out as well
             failed = [future for future in futures if future.status == "error"]
             if not failed:
                 if self._client.status != "running" or isinstance(error, _LOSSES):
@@ -241,12 +242,12 @@ class Cluster:
 
     def _loss(self, error: BaseException) -> Exception:
         if self._client.status != "running":
-            return RuntimeError(f"the Dask client is {self._client.status}: the work cannot go on without it")
+            return RuntimeError(f"the Dask client is {self._client.status}: connect a new one and start again")
         return LostError(str(error))
 
 
 def _renamed(tasks: Sequence[Any]) -> list[Any]:
-    """The same tasks by other names: a client may hold it against a name that it was lost before."""
+    """Give tasks new names: a client may not compute again what was lost under the same name."""
     from dask.delayed import delayed
 
     same = delayed(_same, pure=False)

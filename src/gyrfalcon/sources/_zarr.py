@@ -1,8 +1,8 @@
-"""Which arrays a zarr store has and how they are coded, read as JSON before zarr itself sees any of it.
+"""Arrays of zarr stores: their names and codecs, read as JSON and checked before zarr reads them.
 
-The metadata of a store choose the code that decodes its chunks. Among the codecs that zarr knows is pickle, which runs
-whatever a chunk tells it to, and zarr 2 decodes some fill values as soon as an array is opened. So arrays are opened
-one by one, after all that is said of them is known to be for numbers or text of fixed length.
+The metadata of a store choose the code that decodes its chunks. One of zarr's codecs is pickle, which runs arbitrary
+code, and zarr 2 decodes some fill values as soon as an array is opened. So arrays are opened one by one, after their
+metadata are known to describe numbers or text of fixed length.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 
 from .stored import ContentsError
 
-_FILES = ("zarr.json", ".zarray")  # formats 3 and 2; what only one of them says is checked as well
-_LONGEST = 1 << 25  # bytes of JSON: a group may hold a copy of all that is below it
+_FILES = ("zarr.json", ".zarray")  # of formats 3 and 2; if both exist, both are checked
+_LONGEST = 1 << 25  # bytes of JSON: a group may hold a copy of all metadata below it
 
-# They make bytes or numbers of bytes or numbers. Others make Python objects, or are unknown here.
+# These convert between bytes and numbers. Others make Python objects, or are unknown here.
 _CODECS = {
     *("blosc", "bz2", "gzip", "lz4", "lzma", "pcodec", "zfpy", "zlib", "zstd"),
     *("astype", "base64", "bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle"),
@@ -34,12 +34,12 @@ _TYPES = {
 
 
 def shapes(path: str) -> dict[str, tuple[int, ...]]:
-    """The shapes of a store's arrays by their names; that of a store which is an array itself is called X."""
+    """Return the shapes of a store's arrays by name; a store that is itself an array is called X."""
     return {name: _shape(documents[0]) for name, _, documents in _arrays(path)}
 
 
 def open_array(path: str, name: str) -> Any:
-    """An array of a store as zarr's, if all it says is for numbers or text of fixed length."""
+    """Open an array of a store if its metadata describe numbers or text of fixed length."""
     for found, folder, documents in _arrays(path):
         if found == name:
             for document in documents:
@@ -50,7 +50,7 @@ def open_array(path: str, name: str) -> Any:
 
 
 def _arrays(path: str) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
-    """Each array: its name, its folder, and what the metadata there say. Folders of chunks are not searched."""
+    """Iterate over the arrays: name, folder and metadata. Folders of chunks are not searched."""
     if not os.path.isdir(path):
         raise ContentsError(f"{path} is a file: a zarr store is a folder, and one in an archive has to be unpacked")
     for folder, folders, names in os.walk(path):
@@ -94,7 +94,7 @@ def _check(what: str, document: dict[str, Any]) -> None:
 
 
 def _check_links(folder: str) -> None:
-    """Refuse links, which lead out of the store to any file of the machine."""
+    """Raise ContentsError if there are links, which can lead to any file of the machine."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_symlink():
@@ -117,7 +117,7 @@ def _is_plain(stored: Any) -> bool:
 
 
 def _codecs(node: Any) -> Iterator[str]:
-    """The names of all codecs, however deep: those of shards are inside another."""
+    """Iterate over the names of all codecs, also of those inside others, as for shards."""
     if not isinstance(node, dict):
         return
     for key in ("compressor", "filters", "codecs", "index_codecs"):
@@ -131,7 +131,7 @@ def _codecs(node: Any) -> Iterator[str]:
 
 
 def _store(folder: str) -> Any:
-    """Said outright, because zarr takes some names of folders for archives or addresses."""
+    """Make a store of a folder explicitly, because zarr takes some names of folders for archives or addresses."""
     try:
         from zarr.storage import LocalStore
     except ImportError:  # zarr 2

@@ -1,166 +1,157 @@
-"""What the operator needs of rows, wherever they live, and what a source may offer beyond that.
-
-A source is any object with the four members of `Rows`. What else it can do well it may say by further members, which
-are all optional and met through the functions here, each with a default that works for every source:
-
-================= ==================================================== ==============================================
-member            what it is                                           where it is missing
-================= ==================================================== ==============================================
-subset(indices)   the rows at increasing indices, as a source          the stream is filtered
-map(f, dtype)     f(block) for every block, as a source                f is applied as blocks are read
-fingerprint()     a string that changes when the contents do           a hash of all blocks
-feature_names     names of the features, or None                       None
-buffer_bytes      memory held while the rows are read                  0
-make_operator     an operator of the source's own                      `gyrfalcon.KernelOperator`
-elsewhere         whether that one runs where the rows are             False
-moments(weight)   means and squares of the features, for `scale=True`  one pass over the blocks
-================= ==================================================== ==============================================
-"""
+"""The base class of all sources of rows, with defaults that work for every source, and rows derived from other rows."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, cast, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import DTypeLike, NDArray
 
-Block = Any  # a C-contiguous array, or CSR; an alias because scipy's sparse classes share no useful base
-Indices = NDArray[np.intp]
+from .blocks import Block, Indices, reblock
+from .scaling import Moments
 
 _HASHED_ROWS = 8_192
+_MOMENTS_ROWS = 16_384
 
 
-@runtime_checkable
-class Rows(Protocol):
+class Rows(ABC):
     """A tall matrix that can be read in blocks, again and again.
 
-    A new source is one class with these four members; `gyrfalcon.testing.check_rows` is what it must pass.
+    A new source sets `shape` and `dtype` and defines `blocks` and `take`; the other members have defaults, which a
+    source overrides where it can do better. An object that does not derive from this class but has these four members
+    is a source as well: `as_rows` wraps it. `gyrfalcon.testing.check_rows` tests a source.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Number of rows and of columns.
+    dtype : dtype
+        float32 or float64, the type of the blocks.
+    feature_names : list of str or None
+        Names of the columns, if known.
+    client : distributed.Client or None
+        The Dask client that computes the rows, if one was given.
+    runs_elsewhere : bool
+        Whether products run where the rows are stored, and not in this process.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.sources import Rows
+    >>> class Squares(Rows):
+    ...     shape, dtype = (100, 1), np.dtype(np.float64)
+    ...     def blocks(self, size):
+    ...         for start in range(0, 100, size):
+    ...             yield self.take(np.arange(start, min(start + size, 100)))
+    ...     def take(self, indices):
+    ...         return np.square(indices, dtype=np.float64)[:, None]
+    >>> Squares().subset(np.array([3, 5])).take(np.array([1]))
+    array([[25.]])
     """
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        ...
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    feature_names: list[str] | None = None
+    client: Any = None
+    runs_elsewhere: bool = False
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32 or float64: what the blocks are made of."""
-        ...
-
+    @abstractmethod
     def blocks(self, size: int) -> Iterator[Block]:
-        """The rows in order, `size` at a time and the rest last. May be called many times.
+        """Iterate over the rows in order, `size` at a time; the last block has the rest. May be called many times.
 
         Each block is a C-contiguous array, or each is a scipy.sparse CSR matrix.
         """
-        ...
 
+    @abstractmethod
     def take(self, indices: Indices) -> Block:
-        """The rows at `indices`, in that order; the same kind of matrix as a block."""
-        ...
+        """Return the rows at `indices`, in that order, as the same kind of matrix as a block."""
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether blocks are CSR."""
+        return bool(scipy.sparse.issparse(self.take(np.empty(0, dtype=np.intp))))
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory that the source holds while it is read."""
+        return 0
+
+    def subset(self, indices: Indices) -> Rows:
+        """Return the rows at increasing `indices` as a source."""
+        return SubsetRows(self, indices)
+
+    def map(self, function: Callable[[Block], Block], dtype: DTypeLike) -> Rows:
+        """Apply a function to every block.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a block and returns one of the same shape; each row of the result depends on that row alone.
+        dtype : float32 or float64
+            The type of the result.
+        """
+        return MappedRows(self, function, dtype)
+
+    def astype(self, dtype: DTypeLike) -> Rows:
+        """Convert the rows to another precision; return the source itself if it has that precision."""
+        return self if self.dtype == dtype else self.map(Cast(dtype), dtype)
+
+    def fingerprint(self) -> str:
+        """Return a string that changes when the contents do."""
+        return hash_of_blocks(self)
+
+    def moments(self, weight: NDArray[Any] | None = None) -> Moments:
+        """Compute the mean and the variance of every feature in one pass.
+
+        Parameters
+        ----------
+        weight : array of shape (n,), optional
+            Weights of the rows, not all zero.
+        """
+        start, d = 0, self.shape[1]
+        total = Moments(0.0, np.zeros(d), np.zeros(d))
+        for block in self.blocks(_MOMENTS_ROWS):
+            stop = start + block.shape[0]
+            total += Moments.of(block, None if weight is None else weight[start:stop])
+            start = stop
+        return total
 
 
-def is_sparse(rows: Rows) -> bool:
-    """Whether blocks are CSR: no rows at all tell."""
-    return bool(scipy.sparse.issparse(rows.take(np.empty(0, dtype=np.intp))))
-
-
-def stack(blocks: list[Block]) -> Block:
-    """Blocks as one."""
-    if len(blocks) == 1:
-        return blocks[0]
-    if scipy.sparse.issparse(blocks[0]):
-        return scipy.sparse.vstack(blocks, format="csr")
-    return np.concatenate(blocks)
-
-
-def reblocked(pieces: Iterable[Block], size: int) -> Iterator[Block]:
-    """Pieces of any length as blocks of `size` rows, the rest last."""
-    waiting: list[Block] = []
-    count = 0
-    for piece in pieces:
-        start, length = 0, piece.shape[0]
-        while count + length - start >= size:
-            stop = start + size - count
-            yield stack([*waiting, piece[start:stop]])
-            waiting, count, start = [], 0, stop
-        if start < length:
-            waiting.append(piece[start:])
-            count += length - start
-    if waiting:
-        yield stack(waiting)
-
-
-def subset(rows: Rows, indices: Indices) -> Rows:
-    """The rows at increasing `indices`, as a source."""
-    offered: Callable[[Indices], Rows] | None = getattr(rows, "subset", None)
-    return SubsetRows(rows, indices) if offered is None else offered(indices)
-
-
-def mapped(rows: Rows, function: Callable[[Block], Block], dtype: DTypeLike) -> Rows:
-    """`function` of every block, which is another block with as many rows and columns, of the type `dtype`."""
-    offered: Callable[..., Rows] | None = getattr(rows, "map", None)
-    return MappedRows(rows, function, dtype) if offered is None else offered(function, dtype)
-
-
-def converted(rows: Rows, dtype: DTypeLike) -> Rows:
-    """The rows in another precision; themselves if it is theirs."""
-    return rows if rows.dtype == dtype else mapped(rows, Converted(dtype), dtype)
-
-
-def fingerprint(rows: Rows) -> str:
-    """A string that is another one if the contents have changed."""
-    offered: Callable[[], str] | None = getattr(rows, "fingerprint", None)
-    if offered is not None:
-        return offered()
+def hash_of_blocks(rows: Rows) -> str:
+    """Hash the shape, the type and all values."""
     digest = hashlib.blake2b(repr((rows.shape, np.dtype(rows.dtype).str)).encode(), digest_size=16)
     for block in rows.blocks(_HASHED_ROWS):
         parts = [block]
-        if scipy.sparse.issparse(block):  # whatever the type of its indices
+        if scipy.sparse.issparse(block):  # the same hash whatever the type of its indices
             parts = [block.indptr.astype(np.int64), block.indices.astype(np.int64), block.data]
         for part in parts:
             digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()
 
 
-def feature_names(rows: Rows) -> list[str] | None:
-    """Names of the features, where the source knows them."""
-    return getattr(rows, "feature_names", None)
-
-
-def buffer_bytes(rows: Rows) -> int:
-    """What the source itself holds in memory while it is read."""
-    return int(getattr(rows, "buffer_bytes", 0))
-
-
-def runs_elsewhere(rows: Rows) -> bool:
-    """Whether products run where the rows are, and not in this process."""
-    return bool(getattr(rows, "elsewhere", False))
-
-
-class Wrapper:
-    """Rows made of other rows: what they are called and what they hold is the same."""
+class DerivedRows(Rows):
+    """Rows computed from other rows, with their feature names and their buffers."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-
-    @property
-    def feature_names(self) -> list[str] | None:
-        return feature_names(self.rows)
+        self.shape, self.dtype = rows.shape, rows.dtype
+        self.feature_names = rows.feature_names
 
     @property
     def buffer_bytes(self) -> int:
-        return buffer_bytes(self.rows)
+        return self.rows.buffer_bytes
 
 
-class SubsetRows(Wrapper):
-    """Some of a source's rows: the stream is read whole, and the others are left out.
+class SubsetRows(DerivedRows):
+    """Some rows of a source: all rows are read, and the others are left out.
 
     Parameters
     ----------
-    rows : source
+    rows : Rows
     indices : array of int
         Increasing.
     """
@@ -168,16 +159,12 @@ class SubsetRows(Wrapper):
     def __init__(self, rows: Rows, indices: Indices) -> None:
         super().__init__(rows)
         self.indices = indices
-        self.dtype = rows.dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.indices), self.rows.shape[1]
+        self.shape = (len(indices), rows.shape[1])
 
     def blocks(self, size: int) -> Iterator[Block]:
-        return reblocked(self._pieces(size), size)
+        return reblock(self._chosen(size), size)
 
-    def _pieces(self, size: int) -> Iterator[Block]:
+    def _chosen(self, size: int) -> Iterator[Block]:
         start = 0
         for block in self.rows.blocks(size):
             stop = start + block.shape[0]
@@ -191,29 +178,16 @@ class SubsetRows(Wrapper):
 
     def fingerprint(self) -> str:
         chosen = hashlib.blake2b(np.ascontiguousarray(self.indices).data, digest_size=8).hexdigest()
-        return f"{fingerprint(self.rows)}, {len(self.indices)} of them ({chosen})"
+        return f"{self.rows.fingerprint()}, {len(self.indices)} of them ({chosen})"
 
 
-class MappedRows(Wrapper):
-    """A function of every block of a source, applied as it is read.
-
-    Parameters
-    ----------
-    rows : source
-    function : callable
-        Of a block; gives one of the same shape, and depends on each row alone.
-    dtype : float32 or float64
-        Of what it gives.
-    """
+class MappedRows(DerivedRows):
+    """A function of every block of a source, applied when the block is read. See `Rows.map`."""
 
     def __init__(self, rows: Rows, function: Callable[[Block], Block], dtype: DTypeLike) -> None:
         super().__init__(rows)
         self.function = function
         self.dtype = np.dtype(cast(Any, dtype))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.rows.shape
 
     def blocks(self, size: int) -> Iterator[Block]:
         return (self.function(block) for block in self.rows.blocks(size))
@@ -222,21 +196,21 @@ class MappedRows(Wrapper):
         return self.function(self.rows.take(indices))
 
     def subset(self, indices: Indices) -> Rows:
-        return MappedRows(subset(self.rows, indices), self.function, self.dtype)
+        return MappedRows(self.rows.subset(indices), self.function, self.dtype)
 
     def fingerprint(self) -> str:
-        return f"{fingerprint(self.rows)} {self.function!r}"
+        return f"{self.rows.fingerprint()} {self.function!r}"
 
 
-class Converted:
-    """A block in another precision."""
+class Cast:
+    """Conversion of blocks to a precision."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(cast(Any, dtype))
 
     def __call__(self, block: Block) -> Block:
-        with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused as that
+        with np.errstate(over="ignore"):  # values that overflow become infinite, and are refused as such
             return block.astype(self.dtype)
 
     def __repr__(self) -> str:
-        return f"Converted({self.dtype.name})"
+        return f"Cast({self.dtype.name})"

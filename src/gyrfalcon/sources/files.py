@@ -1,4 +1,4 @@
-"""`open`: a file, a folder or a pattern as rows, a target and weights, whatever the format."""
+"""`open`: rows, a target and weights of a file, a folder or a pattern, whatever the format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .._utils.memory import format_bytes
-from .stored import StoredRows
+from .stored import DataFiles, StoredRows
 
 __all__ = ["Dataset", "open"]
 
@@ -35,28 +35,28 @@ _STORE_MARKS = ("zarr.json", ".zarray", ".zgroup")
 
 
 class Dataset:
-    """Rows, a target and weights in files; `gyrfalcon.open` makes it.
+    """Rows, a target and weights in files. Use `gyrfalcon.open` to make it.
 
     Attributes
     ----------
-    X : source
-        The features, read as they are needed. See `gyrfalcon.sources.Rows`.
+    X : Rows
+        The features, read when they are needed. See `gyrfalcon.sources.Rows`.
     y : array or None
-        The target, in memory: read once, when it is first asked for. Of shape (n,), or (n, k) for a list of targets.
+        The target, of shape (n,), or (n, k) for a list of targets; read into memory at the first access.
     weight : array or None
-        The weights, likewise.
+        The weights, read in the same way.
     feature_names : list of str or None
     n_rows : int
     files : list of str
     """
 
-    def __init__(self, files: Any, X: StoredRows, paths: list[str], target: Any, weight: Any) -> None:
+    def __init__(self, files: DataFiles, X: StoredRows, paths: list[str], target: Any, weight: Any) -> None:
         self._files = files
         self.X = X
         self.files = paths
         self._target = target
         self._weight = weight
-        # what was read; before Python 3.12 functools.cached_property has a lock, which a fork may leave locked
+        # not functools.cached_property: before Python 3.12 it has a lock, which a fork may leave locked
         self._kept: dict[str, Array | None] = {}
 
     @property
@@ -99,10 +99,10 @@ class Dataset:
         return column.astype(np.float64)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        raise TypeError("these are rows, a target and weights: give the rows alone, as in fit(data.X, data.y)")
+        raise TypeError("a Dataset is rows, a target and weights: pass the rows alone, as in fit(data.X, data.y)")
 
     def __repr__(self) -> str:
-        size = sum(part.stamp.size for part in self.X.parts if part.stamp is not None)
+        size = sum(reader.state.size for reader in self.X.readers if reader.state is not None)
         target = "" if self._target is None else f", target {self._target!r}"
         weight = "" if self._weight is None else f", weight {self._weight!r}"
         n, d = self.X.shape
@@ -122,15 +122,15 @@ def open(
     dtype: DTypeLike | None = None,
     delimiter: str | None = None,
 ) -> Dataset:
-    """Open files as rows that estimators read block by block, without ever holding them all in memory.
+    """Open files as rows that estimators read block by block, never holding all of them in memory.
 
     Parameters
     ----------
     path : str, path-like or list of these
-        One file, a folder (with the folders in it; names that begin with a dot or an underscore are left out), a
+        One file, a folder (with its subfolders; names that begin with a dot or an underscore are ignored), a
         pattern such as ``"data/2024-*.parquet"``, or a list of files. Parquet (``.parquet``, ``.pq``), CSV (``.csv``,
         ``.csv.gz``), Arrow or Feather (``.arrow``, ``.feather``, ``.ipc``), HDF5 (``.h5``, ``.hdf5``), zarr
-        (``.zarr``) and ``.npy``. Rows come in the order of the files' sorted names (of a list, in its order).
+        (``.zarr``) and ``.npy``. Rows are in the order of the files' sorted names (for a list, in its order).
     target : str or list of str, optional
         The column to learn, or several. HDF5 and zarr: another array's name. ``.npy``: a column's number, or the name
         of another ``.npy`` file.
@@ -140,9 +140,9 @@ def open(
     weight : str, optional
         The column of sample weights.
     dtype : float32 or float64, optional
-        What features are converted to; by default float32 if all of them are stored as float32 or less, else float64.
+        The type of the features; by default float32 if all of them are stored as float32 or less, else float64.
     delimiter : str, optional
-        What separates the columns of CSV files, such as ``";"`` or ``"\\t"``; a comma by default.
+        Separator of the columns of CSV files, such as ``";"`` or ``"\\t"``; a comma by default.
 
     Returns
     -------
@@ -189,11 +189,11 @@ def open(
     if format in ("Parquet", "Arrow", "CSV"):
         from .tables import TableFiles
 
-        files: Any = TableFiles(paths, format, delimiter)
+        files: DataFiles = TableFiles(paths, format, delimiter)
     else:
         from .arrays import NamedArrays, NpyFiles
 
-        files = (NpyFiles if format == "npy" else NamedArrays)(paths, format)
+        files = NpyFiles(paths) if format == "npy" else NamedArrays(paths, format)
     X = files.rows(features, targets, weights, asked)
     if X.shape[0] == 0:
         raise ValueError(f"there are no rows in {_listed(paths)}")
@@ -204,7 +204,7 @@ def open(
 
 
 def find(path: PathLike | Sequence[PathLike]) -> tuple[list[str], str]:
-    """The files that are meant, and their common format."""
+    """Find the files of a path, a folder, a pattern or a list, and their common format."""
     if isinstance(path, str | os.PathLike):
         paths = _expand(os.fspath(path))
     elif isinstance(path, Sequence) and all(isinstance(item, str | os.PathLike) for item in path):
@@ -251,7 +251,7 @@ def _expand(path: str) -> list[str]:
 
 
 def _in_folder(path: str) -> list[str]:
-    """All files below of a format that is known, sorted by name."""
+    """List all files of known formats in a folder and its subfolders, sorted by name."""
 
     def fail(error: OSError) -> None:
         raise PermissionError(f"{error.filename} cannot be read: {error.strerror}") from error

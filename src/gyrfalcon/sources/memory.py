@@ -1,4 +1,4 @@
-"""Rows in an array."""
+"""Rows of an array in memory."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .base import Rows
+from .blocks import Indices
 
-class ArrayRows:
-    """The rows of a 2-D array; nothing is copied but the block at hand, and that only if its type or order differs.
+
+class ArrayRows(Rows):
+    """The rows of a 2-D array; only the current block is copied, and only if its type or order differs.
 
     Parameters
     ----------
     X : array of shape (n, d)
     dtype : float32 or float64, optional
-        What blocks are converted to; by default float32 stays and all else becomes float64.
+        The type of the blocks; by default float32 stays and all else becomes float64.
     index : array of int, optional
-        The rows that count, in this order; all by default.
+        The rows to use, in this order; all by default.
 
     Examples
     --------
@@ -29,7 +32,9 @@ class ArrayRows:
     [2, 1]
     """
 
-    def __init__(self, X: ArrayLike, dtype: Any = None, index: NDArray[np.intp] | None = None) -> None:
+    is_sparse = False
+
+    def __init__(self, X: ArrayLike, dtype: Any = None, index: Indices | None = None) -> None:
         self.X: NDArray[Any] = np.asarray(X)
         self.index = index
         if self.X.ndim != 2:
@@ -39,20 +44,17 @@ class ArrayRows:
         self.dtype = np.dtype(dtype if dtype is not None else np.float32 if self.X.dtype == np.float32 else np.float64)
         if self.dtype not in (np.float32, np.float64):
             raise ValueError(f"dtype={self.dtype} must be float32 or float64")
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.X) if self.index is None else len(self.index), self.X.shape[1]
+        self.shape = (len(self.X) if index is None else len(index), self.X.shape[1])
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
         for start in range(0, self.shape[0], size):
             at = slice(start, start + size)
             yield np.ascontiguousarray(self.X[at if self.index is None else self.index[at]], dtype=self.dtype)
 
-    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+    def take(self, indices: Indices) -> NDArray[Any]:
         at = indices if self.index is None else self.index[indices]
         return np.ascontiguousarray(self.X[at], dtype=self.dtype)
 
-    def subset(self, indices: NDArray[np.intp]) -> ArrayRows:
-        """The rows at `indices`, gathered block by block as they are read."""
+    def subset(self, indices: Indices) -> ArrayRows:
+        """Return the rows at `indices`, in any order, which are copied block by block when they are read."""
         return ArrayRows(self.X, self.dtype, indices if self.index is None else self.index[indices])

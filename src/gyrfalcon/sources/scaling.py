@@ -1,9 +1,9 @@
-"""Features with mean 0 and deviation 1, inside the stream: no second copy of the rows is made."""
+"""Standardization of features while rows are read, without a second copy of the rows."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,24 +11,22 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import DTypeLike, NDArray
 
-from .base import Block, Rows, feature_names
+from .blocks import Block
 
 Array = NDArray[np.float64]
 
-_BLOCK = 16_384
-
 
 class Standardize:
-    """(x - mean) / scale for every feature of a block.
+    """The function (x - mean) / scale of the features of a block.
 
     Parameters
     ----------
     mean : array of shape (d,), or None
-        None where zeros are to stay zeros, as for sparse rows.
+        None keeps zeros, as for sparse rows.
     scale : array of shape (d,)
     dtype : float32 or float64
-        Of the result. The difference is taken in the precision that the rows came in: of large numbers that differ
-        little, such as times in seconds, float32 would leave nothing.
+        The type of the result. The difference is computed in the precision of the rows: large numbers that differ
+        little, such as times in seconds, would be equal in float32.
     """
 
     def __init__(self, mean: Array | None, scale: Array, dtype: DTypeLike) -> None:
@@ -37,7 +35,7 @@ class Standardize:
 
     def __call__(self, block: Block) -> Block:
         if scipy.sparse.issparse(block) and self.mean is not None:
-            block = block.toarray()  # the mean of dense rows makes other numbers of zeros
+            block = block.toarray()  # subtracting the mean of dense rows changes zeros
         if scipy.sparse.issparse(block):
             data = (block.data / self.scale[block.indices]).astype(self.dtype)
             return type(block)((data, block.indices, block.indptr), shape=block.shape)
@@ -53,7 +51,17 @@ class Standardize:
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and squares about it of the features of some rows; `total` is the sum of their weights."""
+    """Means and sums of squared deviations of the features of some rows.
+
+    Attributes
+    ----------
+    total : float
+        Sum of the rows' weights.
+    mean, squares : arrays of shape (d,)
+        Weighted mean, and weighted sum of the squared differences from it.
+    sparse : bool
+        Whether some of the rows are sparse.
+    """
 
     total: float
     mean: Array
@@ -62,7 +70,7 @@ class Moments:
 
     @classmethod
     def of(cls, block: Block, weight: NDArray[Any] | None = None) -> Moments:
-        """Those of a block."""
+        """Compute the moments of a block."""
         b, d = block.shape
         w = np.ones(b) if weight is None else np.asarray(weight, dtype=np.float64)
         total = float(w.sum())
@@ -73,18 +81,18 @@ class Moments:
             data = block.data.astype(np.float64)
             mean = np.bincount(at, each * data, minlength=d) / total
             stored = np.bincount(at, each, minlength=d)
-            # a second time, about a mean that is known: then the first sum's rounding hardly matters
+            # correct the mean by the mean deviation from it, which removes most of the first sum's rounding
             mean += (np.bincount(at, each * (data - mean[at]), minlength=d) - (total - stored) * mean) / total
             about = np.bincount(at, each * np.square(data - mean[at]), minlength=d)
             return cls(total, mean, about + np.maximum(total - stored, 0.0) * mean**2, sparse=True)
         wide = block.astype(np.float64, copy=False)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused at the end
+        with np.errstate(over="ignore", invalid="ignore"):  # refused in `mean_and_scale`
             mean = w @ wide / total
-            mean += w @ (wide - mean) / total  # what rounding has left: a constant feature must have its very number
+            mean += w @ (wide - mean) / total  # remove rounding: the mean of a constant feature must be exact
             return cls(total, mean, w @ np.square(wide - mean))
 
     def __add__(self, other: Moments) -> Moments:
-        """Both together, without the cancellation of sums of squares (Chan, Golub, LeVeque 1983)."""
+        """Combine the moments of two sets of rows without cancellation (Chan, Golub, LeVeque 1983)."""
         total = self.total + other.total
         if total == 0:
             return other
@@ -94,44 +102,29 @@ class Moments:
             squares = self.squares + other.squares + np.square(step) * (self.total * other.total / total)
         return Moments(total, mean, squares, self.sparse or other.sparse)
 
-    def finish(self, names: Sequence[str] | None = None) -> tuple[Array | None, Array]:
-        """What to subtract, None for sparse rows, and what to divide by."""
+    def mean_and_scale(self, feature_names: Sequence[str] | None = None) -> tuple[Array | None, Array]:
+        """Return what `Standardize` subtracts and divides by.
+
+        Parameters
+        ----------
+        feature_names : list of str, optional
+            For error messages.
+
+        Returns
+        -------
+        mean : array of shape (d,), or None
+            None for sparse rows.
+        scale : array of shape (d,)
+            Standard deviations; 1 for features that do not vary.
+        """
         bad = np.flatnonzero(~(np.isfinite(self.mean) & np.isfinite(self.squares)))
         if len(bad):
-            which = bad[0] if names is None else repr(names[bad[0]])
+            which = bad[0] if feature_names is None else repr(feature_names[bad[0]])
             raise ValueError(
                 f"feature {which} has NaN, infinity, or numbers too large to scale, whose squares overflow: remove, "
                 "impute or rescale them"
             )
         variance = np.maximum(self.squares, 0.0) / self.total
-        # a constant feature has a variance of rounding only, even where blocks are put together
+        # combining blocks leaves a constant feature a variance of rounding errors
         varies = variance > np.square(32 * np.finfo(np.float64).eps * np.abs(self.mean))
         return None if self.sparse else self.mean, np.where(varies, np.sqrt(variance), 1.0)
-
-
-def moments(rows: Rows, weight: NDArray[Any] | None = None) -> tuple[Array | None, Array]:
-    """Mean and standard deviation of every feature, in one pass; the mean is None for sparse rows.
-
-    Parameters
-    ----------
-    rows : source
-        Which may have a method ``moments(weight)`` of its own, that gives `Moments`.
-    weight : array of shape (n,), optional
-        How much each row counts; some must.
-
-    Returns
-    -------
-    mean : array of shape (d,), or None
-    scale : array of shape (d,)
-        1 for features that do not vary.
-    """
-    own: Callable[..., Moments] | None = getattr(rows, "moments", None)
-    if own is not None:
-        return own(weight).finish(feature_names(rows))
-    start, d = 0, rows.shape[1]
-    whole = Moments(0.0, np.zeros(d), np.zeros(d))
-    for block in rows.blocks(_BLOCK):
-        stop = start + block.shape[0]
-        whole += Moments.of(block, None if weight is None else weight[start:stop])
-        start = stop
-    return whole.finish(feature_names(rows))

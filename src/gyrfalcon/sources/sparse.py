@@ -1,4 +1,4 @@
-"""Rows in a scipy.sparse matrix: never dense, never copied but for the block at hand."""
+"""Rows of a scipy.sparse matrix, which are never made dense; only the current block is copied."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from .._utils.memory import parse_memory
 from .._utils.sparse import canonical
 from .._utils.threads import effective_n_jobs, ordered_map
 from ..kernels import Kernel, KernelFunction, as_kernel, linear_form
+from .base import Rows
+from .blocks import Indices
 
 if TYPE_CHECKING:
     from ..operators.dense import KernelOperator
 
-Indices = NDArray[np.intp]
-
 _BLOCK = 4_096  # rows looked through at a time for what the centers can see
-_LARGE = 10_000_000  # stored numbers from which on a conversion to CSR, which is a second copy, is worth a word
+_LARGE = 10_000_000  # stored values from which on a conversion to CSR, which is a second copy, gives a warning
 
 
-class SparseRows:
-    """The rows of a scipy.sparse matrix, given as CSR blocks.
+class SparseRows(Rows):
+    """The rows of a scipy.sparse matrix, in CSR blocks.
 
     A CSR matrix of float32 or float64 is used as it is: blocks are views of its arrays. Other formats are converted
-    once. So are matrices with unsorted columns or with columns that a row names twice, whose numbers are added.
+    once, as are matrices with unsorted or duplicate column indices; duplicates are summed.
 
     Parameters
     ----------
     X : sparse matrix or array of shape (n, d)
     dtype : float32 or float64, optional
-        What blocks are converted to; by default float32 stays and all else becomes float64.
+        The type of the blocks; by default float32 stays and all else becomes float64.
     index : array of int, optional
-        The rows that count, in this order; all by default.
+        The rows to use, in this order; all by default.
 
     Examples
     --------
@@ -46,6 +46,8 @@ class SparseRows:
     >>> [block.shape for block in rows.blocks(3)]
     [(3, 1000000), (2, 1000000)]
     """
+
+    is_sparse = True
 
     def __init__(self, X: Any, dtype: DTypeLike | None = None, index: Indices | None = None) -> None:
         if not sp.issparse(X):
@@ -59,11 +61,7 @@ class SparseRows:
             raise ValueError(f"dtype={self.dtype} must be float32 or float64")
         self.X: Any = _csr(X)
         self.index = index
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        n, d = self.X.shape
-        return n if self.index is None else len(self.index), d
+        self.shape = (self.X.shape[0] if index is None else len(index), self.X.shape[1])
 
     def blocks(self, size: int) -> Iterator[Any]:
         for start in range(0, self.shape[0], size):
@@ -74,10 +72,11 @@ class SparseRows:
         return self._typed(self.X[indices if self.index is None else self.index[indices]])
 
     def subset(self, indices: Indices) -> SparseRows:
-        """The rows at `indices`, gathered block by block as they are read."""
-        other = object.__new__(SparseRows)  # what was checked need not be checked again
+        """Return the rows at `indices`, in any order, which are copied block by block when they are read."""
+        other = object.__new__(SparseRows)  # X has been checked
         other.X, other.dtype = self.X, self.dtype
         other.index = np.asarray(indices) if self.index is None else self.index[indices]
+        other.shape = (len(other.index), self.shape[1])
         return other
 
     def make_operator(
@@ -133,7 +132,7 @@ class SparseRows:
     def _slice(self, start: int, stop: int) -> Any:
         X = self.X
         first, last = X.indptr[start], X.indptr[stop]
-        # filled in by hand, because the constructor would copy views of something larger
+        # set one by one, because the constructor copies views
         block = sp.csr_array((stop - start, X.shape[1]), dtype=X.dtype)
         block.data, block.indices = X.data[first:last], X.indices[first:last]
         block.indptr = X.indptr[start : stop + 1] - first
@@ -141,7 +140,7 @@ class SparseRows:
 
     def _typed(self, block: Any) -> Any:
         block = block.astype(self.dtype, copy=False)
-        block.has_canonical_format = True  # as all of X is: nobody needs to look again
+        block.has_canonical_format = True  # as X has: SciPy need not check again
         return block
 
 
@@ -157,7 +156,7 @@ def _marked(bits: NDArray[np.uint8], columns: NDArray[Any]) -> NDArray[Any]:
 
 
 def warn_of_conversion(X: Any, stacklevel: int) -> None:
-    """Say so where a large matrix is about to be converted to CSR."""
+    """Warn if a large matrix is about to be converted to CSR."""
     if X.format != "csr" and X.nnz > _LARGE:
         warnings.warn(
             f"sparse rows in {X.format.upper()} format are converted to CSR, a second copy of {X.nnz:,} numbers: give "
@@ -168,10 +167,10 @@ def warn_of_conversion(X: Any, stacklevel: int) -> None:
 
 
 def _csr(X: Any) -> Any:
-    """`X` as a valid CSR array with sorted columns, each at most once in a row; the arrays of `X` where they are so."""
+    """Convert to a valid CSR array with sorted and unique column indices, which shares the arrays of `X` if it can."""
     if X.format != "csr":
         warn_of_conversion(X, stacklevel=5)
         return _csr(X.tocsr())
     csr = sp.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
-    csr.check_format(full_check=True)  # indices that point outside would be read by the C code of SciPy
+    csr.check_format(full_check=True)  # SciPy's C code would read outside its arrays
     return canonical(csr)

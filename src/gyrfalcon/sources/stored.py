@@ -1,8 +1,9 @@
-"""Rows that are stored in files, whatever the format: blocks from pieces as they are read, the errors, the checks.
+"""Rows stored in files, whatever the format: blocks, single rows, checks and errors.
 
-A file is a `Part`, and a part gives pieces: some rows as they come out of the file, and how to write them into a block.
-`StoredRows` joins the parts' rows in order, cuts them into blocks on a thread that reads ahead, and finds single rows.
-A new format is one class with `read`; see `tables` and `arrays`.
+A `RowReader` reads one file and yields `RawRows`: rows as the format gives them, which copy themselves into a block.
+`StoredRows` joins the rows of all files in order, cuts them into blocks on a thread that reads ahead, and finds single
+rows. A new format is a `RowReader` with the method `read`, and a `DataFiles` for what several files have in common; see
+`tables` and `arrays`.
 """
 
 from __future__ import annotations
@@ -10,36 +11,38 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ._prefetch import prefetch
+from .base import Rows
+from .blocks import Indices
 
 Array = NDArray[Any]
-Indices = NDArray[np.intp]
+Result = TypeVar("Result")
 
-AHEAD = 32 << 20  # bytes of finished blocks that may wait for the reader
-PIECE = 8 << 20  # bytes of rows that are read at once where the format leaves the choice
+AHEAD = 32 << 20  # bytes of finished blocks that may wait for the consumer
+READ_BYTES = 8 << 20  # bytes of rows that are read at once where the format leaves the choice
 _STRIP = 4096  # rows whose columns are interleaved at once, so that the block's lines stay in cache
 
 
-class Piece(ABC):
-    """Some rows of a file in memory."""
+class RawRows(ABC):
+    """Some rows of a file in memory, in the layout and the types of the file."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def write(self, out: Array, at: slice | Indices) -> None:
+    def copy_to(self, out: Array, at: slice | Indices) -> None:
         """Write the rows `at` into `out`, converted to its type."""
 
 
-class Columns(Piece):
-    """Rows that came as columns."""
+class RawColumns(RawRows):
+    """Rows in separate columns, as tables store them."""
 
     def __init__(self, columns: Sequence[Array]) -> None:
         self.columns = columns
@@ -47,7 +50,7 @@ class Columns(Piece):
     def __len__(self) -> int:
         return len(self.columns[0])
 
-    def write(self, out: Array, at: slice | Indices) -> None:
+    def copy_to(self, out: Array, at: slice | Indices) -> None:
         if not isinstance(at, slice):
             for j, column in enumerate(self.columns):
                 out[:, j] = column[at]
@@ -59,8 +62,8 @@ class Columns(Piece):
                 strip[:, j] = column[start:stop]
 
 
-class Matrix(Piece):
-    """Rows that came as rows."""
+class RawMatrix(RawRows):
+    """Rows in a 2-D array."""
 
     def __init__(self, rows: Array) -> None:
         self.rows = rows
@@ -68,23 +71,24 @@ class Matrix(Piece):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def write(self, out: Array, at: slice | Indices) -> None:
+    def copy_to(self, out: Array, at: slice | Indices) -> None:
         out[...] = self.rows[at]
 
 
-class Stamp(NamedTuple):
-    """What a file looks like from outside: if it changes, so did the file."""
+class FileState(NamedTuple):
+    """Size, modification time and inode of a file; if one of them changes, so did the file."""
 
     size: int
     modified: int
     inode: int
 
     @classmethod
-    def of(cls, path: str) -> Stamp:
+    def of(cls, path: str) -> FileState:
+        """Look at a file, or at all files of a folder."""
         status = os.stat(path)
         if not os.path.isdir(path):
             return cls(status.st_size, status.st_mtime_ns, status.st_ino)
-        size, modified = 0, status.st_mtime_ns  # a zarr store: a folder of files
+        size, modified = 0, status.st_mtime_ns  # a zarr store is a folder of files
         for folder, _, names in os.walk(path):
             for name in names:
                 status = os.stat(os.path.join(folder, name))
@@ -92,24 +96,24 @@ class Stamp(NamedTuple):
         return cls(size, modified, 0)
 
 
-class Part(ABC):
-    """A file, and which rows of it are read together.
+class RowReader(ABC):
+    """Reader of the rows of one file.
 
     Parameters
     ----------
     path : str
     starts : array of int
-        Where each group of rows that is best read at once begins, and at the end the number of rows.
-    stamp : Stamp or None
-        What the file looked like when it was opened; None is not checked.
+        The first row of each group of rows that is best read at once; at the end, the number of rows.
+    state : FileState or None
+        The state of the file when it was opened; None is not checked.
     buffer_bytes : int
         Memory that reading takes, beside the blocks.
     """
 
-    def __init__(self, path: str, starts: Indices, stamp: Stamp | None, buffer_bytes: int) -> None:
+    def __init__(self, path: str, starts: Indices, state: FileState | None, buffer_bytes: int) -> None:
         self.path = path
         self.starts = starts
-        self.stamp = stamp
+        self.state = state
         self.buffer_bytes = buffer_bytes
 
     @property
@@ -117,39 +121,41 @@ class Part(ABC):
         return int(self.starts[-1])
 
     @abstractmethod
-    def read(self, columns: Any, groups: Indices | None) -> Iterator[tuple[int, Piece]]:
-        """Pieces of these columns, each with the row of the file it begins at: all in order, or those of `groups`."""
+    def read(self, columns: Any, groups: Indices | None) -> Iterator[tuple[int, RawRows]]:
+        """Read columns of all rows in order, or of those in `groups`; yield them with the number of the first row."""
 
-    def pieces(self, columns: Any, groups: Indices | None = None) -> Iterator[tuple[int, Piece]]:
-        """What `read` gives; if the file changed or is damaged, an error that names it."""
-        return self.guarded(self.read(columns, groups), None if groups is not None else self.n_rows)
+    def read_checked(self, columns: Any, groups: Indices | None = None) -> Iterator[tuple[int, RawRows]]:
+        """Read as `read` does; if the file has changed or is damaged, raise an error that names it."""
+        return self.checked(self.read(columns, groups), None if groups is not None else self.n_rows)
 
-    def guarded(self, pieces: Iterator[tuple[int, Any]], expected: int | None) -> Iterator[tuple[int, Any]]:
+    def checked(self, batches: Iterator[tuple[int, Any]], expected: int | None) -> Iterator[tuple[int, Any]]:
+        """Yield batches of rows with the checks of `read_checked`; `expected` is the number of rows, if known."""
         self.check_unchanged()
         count = 0
         try:
-            for start, piece in pieces:
-                yield start, piece
-                count = start + len(piece)
+            for start, batch in batches:
+                yield start, batch
+                count = start + len(batch)
         except (ContentsError, ImportError):
             raise
         except Exception as error:
             self.check_unchanged()  # the better explanation
-            cannot_read(self.path, error)
+            raise_read_error(self.path, error)
         self.check_unchanged()
         if expected is not None and count != expected:
             raise ContentsError(f"{self.path} gave {count} rows where {expected} were found when it was opened")
 
     def check_unchanged(self) -> None:
-        if self.stamp is None:
+        """Raise OSError if the file has changed since it was opened."""
+        if self.state is None:
             return
         try:
-            now = Stamp.of(self.path)
+            now = FileState.of(self.path)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{self.path} is gone: it was there when it was opened") from error
         except OSError as error:
-            cannot_read(self.path, error)
-        if now != self.stamp:
+            raise_read_error(self.path, error)
+        if now != self.state:
             raise OSError(
                 f"{self.path} has changed since it was opened: rows must stay the same during a fit; "
                 "open it again and start again"
@@ -157,14 +163,14 @@ class Part(ABC):
 
 
 class ContentsError(ValueError):
-    """Something about the contents of a file; the message names it."""
+    """An error in the contents of a file; the message names the file."""
 
 
-def cannot_read(path: str, error: Exception) -> NoReturn:
-    """Raise an error that names the file: OSError for what the system says, ValueError for what is in the file."""
+def raise_read_error(path: str, error: Exception) -> NoReturn:
+    """Raise an error that names the file: OSError for errors of the system, ValueError for errors in the contents."""
     if isinstance(error, PermissionError):
         raise PermissionError(f"{path} cannot be read: no permission") from error
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError):  # raised by the format's library, which may have been told a wrong size
         raise MemoryError(
             f"{path} asks for more memory than there is: is it damaged, or written in too large pieces? ({error})"
         ) from error
@@ -172,66 +178,105 @@ def cannot_read(path: str, error: Exception) -> NoReturn:
     raise kind(f"{path} cannot be read, is it damaged or cut short? ({error})") from error
 
 
-class StoredRows:
-    """The rows of one or more files, one after the other, read as they are needed.
+def open_checked(path: str, format: str, function: Callable[[], Result]) -> Result:
+    """Call a function that opens a file; if it fails, raise an error that names the file."""
+    try:
+        return function()
+    except (ContentsError, ImportError):
+        raise
+    except (PermissionError, MemoryError) as error:
+        raise_read_error(path, error)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path} does not exist") from error
+    except Exception as error:
+        raise ValueError(
+            f"{path} cannot be read as {format}: is it damaged, cut short or something else? ({error})"
+        ) from error
 
-    It holds names, not open files, and can be sent to other processes that see the same files. `gyrfalcon.open` makes
-    it.
+
+class DataFiles(ABC):
+    """Files of one format, in which some columns or arrays are features, targets or weights.
+
+    Attributes
+    ----------
+    format : str
+    """
+
+    format: str
+
+    @abstractmethod
+    def rows(
+        self, features: Any, targets: Sequence[Any], weights: Sequence[Any], dtype: np.dtype[Any] | None
+    ) -> StoredRows:
+        """Return the features as rows; by default they are all that is neither target nor weight."""
+
+    @abstractmethod
+    def values(self, names: Sequence[Any]) -> list[Array]:
+        """Read whole targets or weights."""
+
+
+class StoredRows(Rows):
+    """The rows of one or more files, in order, read when they are needed. Use `gyrfalcon.open` to make it.
+
+    It holds the files' names, not open files, and can be sent to other processes that see the same files.
 
     Parameters
     ----------
-    parts : sequence of Part
-    columns : what the parts' `read` is given
+    readers : sequence of RowReader
+    columns : object
+        Argument of the readers' `read`.
     n_features : int
     dtype : float32 or float64
     feature_names : list of str, optional
     """
 
+    is_sparse = False
+
     def __init__(
         self,
-        parts: Sequence[Part],
+        readers: Sequence[RowReader],
         columns: Any,
         n_features: int,
         dtype: np.dtype[Any],
         feature_names: list[str] | None = None,
     ) -> None:
-        self.parts = [part for part in parts if part.n_rows > 0]
+        self.readers = [reader for reader in readers if reader.n_rows > 0]
         self.columns = columns
         self.dtype = dtype
         self.feature_names = feature_names
-        self._starts = np.concatenate([[0], np.cumsum([part.n_rows for part in self.parts], dtype=np.intp)])
+        self._starts = np.concatenate([[0], np.cumsum([reader.n_rows for reader in self.readers], dtype=np.intp)])
         self.shape = (int(self._starts[-1]), n_features)
 
     def __repr__(self) -> str:
-        n, d = self.shape
-        return f"<{n:,} rows of {d} features in {self.dtype}, {len(self.parts)} file{'s' * (len(self.parts) != 1)}>"
+        (n, d), count = self.shape, len(self.readers)
+        return f"<{n:,} rows of {d} features in {self.dtype}, {count} file{'s' * (count != 1)}>"
 
     @property
     def buffer_bytes(self) -> int:
-        """Memory held while the rows are read: finished blocks that wait, and what the files' format needs."""
-        return self._ahead + max((part.buffer_bytes for part in self.parts), default=0)
+        """Memory held while the rows are read: finished blocks that wait, and what the format needs."""
+        return self._ahead + max((reader.buffer_bytes for reader in self.readers), default=0)
 
     @property
     def _ahead(self) -> int:
         return min(AHEAD, self.shape[0] * self.shape[1] * self.dtype.itemsize)
 
     def blocks(self, size: int) -> Iterator[Array]:
-        """Blocks of `size` rows, the rest last; a thread reads ahead until the generator is closed."""
+        """Iterate over blocks of `size` rows; a thread reads ahead until the generator is closed."""
         return prefetch(self._blocks(size), self._ahead)
 
-    def _blocks(self, size: int) -> Iterator[Array]:
+    def _blocks(self, size: int) -> Generator[Array, None, None]:
         n, d = self.shape
         given = filled = 0
         out = np.empty((min(size, n), d), dtype=self.dtype)
-        for part in self.parts:
-            for _, piece in part.pieces(self.columns):
+        for reader in self.readers:
+            for _, raw in reader.read_checked(self.columns):
                 done = 0
-                while done < len(piece):
+                while done < len(raw):
                     if given == n:
-                        raise ContentsError(f"{part.path} gave more rows than were found when it was opened")
-                    count = min(len(out) - filled, len(piece) - done)
-                    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused as that
-                        piece.write(out[filled : filled + count], slice(done, done + count))
+                        raise ContentsError(f"{reader.path} gave more rows than were found when it was opened")
+                    count = min(len(out) - filled, len(raw) - done)
+                    with np.errstate(over="ignore"):  # values that overflow become infinite, and are refused as such
+                        raw.copy_to(out[filled : filled + count], slice(done, done + count))
                     done, filled = done + count, filled + count
                     if filled == len(out):
                         yield out
@@ -239,37 +284,37 @@ class StoredRows:
                         out = np.empty((min(size, n - given), d), dtype=self.dtype)
 
     def take(self, indices: Indices) -> Array:
-        """The rows at `indices`, in that order; only the groups of rows that hold one are read, and each once."""
+        """Return the rows at `indices`, in that order; only the groups of rows that hold them are read, each once."""
         indices = np.asarray(indices, dtype=np.intp)
         n, d = self.shape
         if len(indices) and not (-n <= indices.min() and indices.max() < n):
-            raise IndexError(f"row {indices[np.argmax(np.abs(indices))]} is asked for, and there are {n} rows")
+            raise IndexError(f"row {indices[np.argmax(np.abs(indices))]} was requested, and there are {n} rows")
         indices = np.where(indices < 0, indices + n, indices)
         out = np.empty((len(indices), d), dtype=self.dtype)
         order = np.argsort(indices, kind="stable")
         ordered = indices[order]
-        of_part = np.searchsorted(ordered, self._starts)
-        for part, offset, first, last in zip(self.parts, self._starts, of_part[:-1], of_part[1:], strict=False):
+        edges = np.searchsorted(ordered, self._starts)
+        for reader, offset, first, last in zip(self.readers, self._starts, edges[:-1], edges[1:], strict=False):
             if first == last:
                 continue
             wanted, places = ordered[first:last] - offset, order[first:last]
-            groups = np.unique(np.searchsorted(part.starts, wanted, side="right") - 1)
-            for start, piece in part.pieces(self.columns, groups):
-                low, high = np.searchsorted(wanted, (start, start + len(piece)))
+            groups = np.unique(np.searchsorted(reader.starts, wanted, side="right") - 1)
+            for start, raw in reader.read_checked(self.columns, groups):
+                low, high = np.searchsorted(wanted, (start, start + len(raw)))
                 if low < high:
                     rows = np.empty((high - low, d), dtype=self.dtype)
                     with np.errstate(over="ignore"):
-                        piece.write(rows, wanted[low:high] - start)
+                        raw.copy_to(rows, wanted[low:high] - start)
                     out[places[low:high]] = rows
         return out
 
     def fingerprint(self) -> str:
-        """Says whether the files are the same: names, sizes and times, which columns, and as what they are read."""
-        files = [(os.path.basename(part.path), part.stamp, part.n_rows) for part in self.parts]
+        """Describe the files' names, sizes and modification times, the columns, and the type that they are read as."""
+        files = [(os.path.basename(reader.path), reader.state, reader.n_rows) for reader in self.readers]
         digest = hashlib.sha256(repr((files, self.columns, self.dtype.str)).encode()).hexdigest()[:16]
-        stamps = [part.stamp for part in self.parts if part.stamp is not None]
-        if not stamps:
+        states = [reader.state for reader in self.readers if reader.state is not None]
+        if not states:
             return digest
-        written = datetime.fromtimestamp(max(stamp.modified for stamp in stamps) / 1e9).isoformat(" ", "microseconds")
-        size = sum(stamp.size for stamp in stamps)
+        written = datetime.fromtimestamp(max(state.modified for state in states) / 1e9).isoformat(" ", "microseconds")
+        size = sum(state.size for state in states)
         return f"{len(files)} file{'s' * (len(files) != 1)} of {size} bytes, last written {written} ({digest})"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ..sources import Rows, fingerprint
+from ..sources import RowsLike, as_rows
 from .values import Encoder
 
 # Classes of these say the same as long as the versions do, which are compared.
@@ -133,8 +133,8 @@ def _data(value: Any) -> str | None:
         csr = value.tocsr()
         indices = (csr.indptr.astype(np.int64), csr.indices.astype(np.int64))  # whatever type they have
         return f"sparse {csr.dtype} {csr.shape} {digest(*indices, csr.data)}"
-    if isinstance(value, Rows) and not isinstance(value, type):
-        contents = fingerprint(value)
+    if isinstance(value, RowsLike) and not isinstance(value, type):
+        contents = as_rows(value).fingerprint()
         return f"{np.dtype(value.dtype)} {value.shape}{',' if ' ' in contents else ''} {contents}"
     encoder = Encoder("the checkpoint")
     try:

@@ -17,8 +17,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from .._utils.atomic import replacing
-from ..sources import Rows, adopt
-from ..sources import feature_names as names_of
+from ..sources import Rows, as_source
 from ..sources.files import Dataset
 
 __all__ = ["write_predictions"]
@@ -119,7 +118,7 @@ class Predictions:
             raise ValueError(f"{type(model).__name__} has no method {method!r}")
         if isinstance(X, Dataset):
             X = X.X
-        rows = adopt(X)
+        rows = as_source(X)
         self.n = _num_samples(X if rows is None else rows)
         if self.n == 0:
             raise ValueError("X has no rows to predict for")
@@ -209,7 +208,7 @@ def _blocks_like(X: Any) -> Iterator[Any]:
 
 
 def _check_names(rows: Rows, model: Any) -> None:
-    names, known = names_of(rows), getattr(model, "feature_names_in_", None)  # scikit-learn's, of tables only
+    names, known = rows.feature_names, getattr(model, "feature_names_in_", None)  # scikit-learn's, of tables only
     if names is not None and known is not None and list(names) != list(known):
         raise ValueError(
             f"X has the features {list(names)}, but {type(model).__name__} was fitted with {list(known)}: give the "

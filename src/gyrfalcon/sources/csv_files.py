@@ -1,0 +1,114 @@
+"""Reader of CSV files."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from csv import Error as CsvError
+from csv import reader as csv_reader
+from typing import IO, Any
+
+import numpy as np
+
+from .blocks import Indices
+from .stored import ContentsError, FileState
+from .table_reader import TableReader, arrow, column_types, kind_of
+
+_BLOCK_BYTES = 1 << 22  # of text that pyarrow parses at once
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # other than a comma
+_MOST_LINES = 10_000_000  # that are counted to locate an error, which takes some seconds
+
+
+class CsvReader(TableReader):
+    """Reader of text with one line of names. Numbers are read as float64, with or without a decimal point."""
+
+    def __init__(self, path: str, delimiter: str | None = None) -> None:
+        from pyarrow import csv
+
+        state = FileState.of(path)
+        self.delimiter = "," if delimiter is None else delimiter
+        if delimiter is None:
+            _check_separator(path)
+        options = {"parse_options": self._lines()}
+        with csv.open_csv(
+            path, read_options=self._blocks(), **options
+        ) as reader:  # types inferred from the first lines
+            self.types = column_types(path, reader.schema)
+        nothing, float64 = arrow().null(), arrow().float64()
+        self.types = {name: float64 if type_ == nothing else type_ for name, type_ in self.types.items()}
+        count = 0
+        first = next(iter(self.types))
+        options["convert_options"] = csv.ConvertOptions(include_columns=[first], column_types={first: arrow().string()})
+        with csv.open_csv(path, read_options=self._blocks(threads=True), **options) as reader:
+            for batch in reader:
+                count += batch.num_rows
+        super().__init__(path, np.array([0, count], dtype=np.intp), state, 8 * min(_BLOCK_BYTES, state.size))
+
+    def _blocks(self, threads: bool = False) -> Any:
+        from pyarrow import csv
+
+        return csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=threads)
+
+    def _lines(self) -> Any:
+        from pyarrow import csv
+
+        return csv.ParseOptions(delimiter=self.delimiter)
+
+    def place(self, row: int) -> str:
+        """Find the line of a row, which depends on empty lines and line breaks within quotes before it."""
+        if row < _MOST_LINES:
+            with suppress(CsvError, OSError), _open_text(self.path) as file:
+                reader = csv_reader(file, delimiter=self.delimiter)
+                ended = seen = 0
+                for record in reader:
+                    if record and seen == row + 1:  # the names come first
+                        return f", line {ended + 1} of the file"
+                    seen += bool(record)
+                    ended = reader.line_num
+        return f", about line {row + 2} of the file"
+
+    def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
+        from pyarrow import csv
+
+        text = all(kind_of(self.types[name]) == "label" for name in columns)
+        bool_, float64 = arrow().bool_(), arrow().float64()
+        options = csv.ConvertOptions(
+            include_columns=list(columns),
+            column_types={name: self.types[name] if text or self.types[name] == bool_ else float64 for name in columns},
+            strings_can_be_null=True,
+            null_values=[""] if text else None,  # "NA" may be a label
+        )
+        start = 0
+        try:
+            with csv.open_csv(
+                self.path, read_options=self._blocks(), parse_options=self._lines(), convert_options=options
+            ) as reader:
+                for batch in reader:
+                    yield start, batch
+                    start += batch.num_rows
+        except arrow().ArrowInvalid as error:
+            place = re.match(r"In CSV column #(\d+): (.*)", str(error), re.DOTALL)
+            if place is None:
+                raise
+            name = list(self.types)[int(place[1])]
+            raise ContentsError(f"{self.path}: column {name!r} after row {start}: {place[2]}") from error
+
+
+def _open_text(path: str) -> IO[str]:
+    opener: Any = gzip.open if path.lower().endswith(".gz") else open
+    file: IO[str] = opener(path, "rt", encoding="utf-8", errors="replace", newline="")
+    return file
+
+
+def _check_separator(path: str) -> None:
+    """Raise ContentsError if the first line has no commas but another separator."""
+    with _open_text(path) as file:
+        first = file.readline(1 << 20)
+    for separator, words in _SEPARATORS.items():
+        if separator in first and "," not in first:
+            raise ContentsError(
+                f"{path} has no comma in its first line, and its columns seem to be separated by {words}: say so with "
+                f"delimiter={separator!r}"
+            )

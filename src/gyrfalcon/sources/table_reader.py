@@ -1,0 +1,158 @@
+"""Readers of tables: the types of columns, their conversion to arrays, and what all formats of tables share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .blocks import Indices
+from .stored import ContentsError, RawColumns, RawRows, RowReader
+
+Array = NDArray[Any]
+
+
+def arrow() -> Any:
+    """Import pyarrow; raise ImportError with the command to install it if it is missing."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError('tables in files are read by pyarrow: pip install "gyrfalcon[files]"') from error
+    return pyarrow
+
+
+def kind_of(type_: Any) -> str:
+    """Classify a type as "number", "label", or "other", which can be neither a feature nor a target."""
+    types = arrow().types
+    if types.is_dictionary(type_):
+        type_ = type_.value_type
+    if types.is_floating(type_) or types.is_integer(type_) or types.is_boolean(type_) or types.is_decimal(type_):
+        return "number"
+    if types.is_string(type_) or types.is_large_string(type_) or _is_view(type_):
+        return "label"
+    return "other"
+
+
+def _is_view(type_: Any) -> bool:
+    """Whether a type is that of polars' strings, for which older versions of pyarrow have no test."""
+    return str(type_) == "string_view"
+
+
+def is_narrow(type_: Any) -> bool:
+    """Whether float32 holds all values of a type."""
+    types = arrow().types
+    return bool(types.is_float32(type_) or types.is_float16(type_))
+
+
+def plain(column: Any) -> Any:
+    """Decode a dictionary column, and convert views of strings to strings."""
+    if arrow().types.is_dictionary(column.type):
+        return plain(column.dictionary).take(column.indices)
+    return column.cast(arrow().string()) if _is_view(column.type) else column
+
+
+def numbers(column: Any) -> Array:
+    """Convert a column without nulls to an array, without a copy where its type allows."""
+    types = arrow().types
+    if types.is_decimal(column.type):
+        column = column.cast(arrow().float64())
+    array: Array = column.to_numpy(zero_copy_only=False)
+    return array
+
+
+def labels(column: Any) -> Array:
+    """Convert a column of strings to an array of Python strings, each made once however often it occurs."""
+    encoded = column.dictionary_encode()
+    array: Array = encoded.dictionary.to_numpy(zero_copy_only=False)[encoded.indices.to_numpy()]
+    return array
+
+
+class MissingValueError(ContentsError):
+    """A value is missing in a table.
+
+    Parameters
+    ----------
+    problem : str
+        What is missing, and the remedy.
+    choice : str
+        The advice to choose other columns, which is empty for targets.
+    """
+
+    def __init__(self, problem: str, choice: str) -> None:
+        super().__init__(problem, choice)  # both, so that the error can be pickled
+        self.problem = problem
+        self.choice = choice
+
+    def __str__(self) -> str:
+        return self.problem + self.choice
+
+
+class TableReader(RowReader):
+    """Reader of a table in a file.
+
+    Attributes
+    ----------
+    types : dict
+        The pyarrow type of each column.
+    """
+
+    types: dict[str, Any]
+
+    @abstractmethod
+    def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
+        """Read record batches of some columns; yield them with the number of their first row."""
+
+    def plan_memory(self, columns: Sequence[str]) -> None:
+        """Set `buffer_bytes` to what reading these columns takes, if that depends on the columns."""
+
+    def read(self, columns: Any, groups: Indices | None) -> Iterator[tuple[int, RawRows]]:
+        for start, batch in self.batches(columns, groups):
+            yield start, RawColumns([numbers(self.column(batch, name, start, feature=True)) for name in columns])
+
+    def column(self, batch: Any, name: str, start: int, *, feature: bool) -> Any:
+        """Return a decoded column of a batch that begins at row `start`; raise MissingValueError if it has nulls."""
+        column = plain(batch.column(name))
+        if column.null_count:
+            row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise MissingValueError(
+                f"{self.path}: column {name!r} has no value in row {row} (counted from 0){self.place(row)}: remove "
+                "such rows or fill them in",
+                ", or choose other columns with features=[...]" if feature else "",
+            )
+        return column
+
+    def place(self, row: int) -> str:
+        """Describe where in the file a row is, for formats with lines."""
+        return ""
+
+
+def column_types(path: str, schema: Any) -> dict[str, Any]:
+    """Return the type of each column by name; raise ContentsError if names are not unique."""
+    types = dict(zip(schema.names, schema.types, strict=True))
+    if len(types) < len(schema.names):
+        twice = next(name for name in schema.names if schema.names.count(name) > 1)
+        hint = NAMES_WANTED * lacks_names(schema.names)
+        raise ContentsError(f"{path} has two columns named {twice!r}: give each a name of its own{hint}")
+    if not types:
+        raise ContentsError(f"{path} has no columns")
+    return types
+
+
+def lacks_names(names: Sequence[str]) -> bool:
+    """Whether the names of columns look like a row of numbers, as in a file without names."""
+    try:
+        return len([float(name) for name in names]) > 0
+    except ValueError:
+        return False
+
+
+NAMES_WANTED = "; they look like a row of numbers, and the first line of the file must be the columns' names"
+
+
+def shortened(names: Any) -> str:
+    """List names for an error message, at most 20 of them."""
+    names = list(names)
+    return str(names) if len(names) <= 20 else f"[{', '.join(map(repr, names[:20]))}, ... {len(names)} in all]"
