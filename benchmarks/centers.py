@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from _common import best_of, table
 
-from gyrfalcon import FalkonRegressor
+from gyrfalcon import FalkonRegressor, KernelOperator
 from gyrfalcon.centers import Bless, RPCholesky, as_centers
 from gyrfalcon.kernels import Gaussian
-from gyrfalcon.operators.dense import KernelOperator
 
 
 def rare_clusters(n: int, seed: int, k: int = 20, share: float = 0.001) -> tuple[np.ndarray, np.ndarray]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from gyrfalcon import FalkonRegressor
 from gyrfalcon.kernels import Gaussian
+from gyrfalcon.operators import make_operator
 from gyrfalcon.sources import DaskRows
 
 Row = tuple[str, str, str, bool | None]
@@ -75,7 +76,7 @@ def run(*, small: bool, data: Path) -> list[Row]:
             lazy = da.from_array(X, chunks=(chunk, X.shape[1])).persist()
             distributed.wait(lazy)
         rows = DaskRows(lazy, client=client)
-        rows.make_operator(Gaussian(4.0), X[:10]).matmat(np.ones(10))  # workers import the library
+        make_operator(Gaussian(4.0), rows, X[:10]).matmat(np.ones(10))  # workers import the library
         for _ in range(rounds):
             fit("memory", X)
             fit("dask", rows)
@@ -109,7 +110,7 @@ def run(*, small: bool, data: Path) -> list[Row]:
 def _latency(rows: DaskRows) -> float:
     """Seconds of a pass over a few rows of each partition: what Dask itself costs."""
     few = rows.subset(np.concatenate([np.arange(at.start, at.start + 96) for at in rows.slices]))
-    operator = few.make_operator(Gaussian(4.0), few.take(np.arange(10)))
+    operator = make_operator(Gaussian(4.0), few, few.take(np.arange(10)))
     times = []
     for _ in range(12):
         began = time.perf_counter()

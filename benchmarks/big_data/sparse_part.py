@@ -27,7 +27,7 @@ from _common import best_of, in_subprocess
 
 from gyrfalcon import FalkonRegressor, KernelOperator
 from gyrfalcon.kernels import Gaussian, Linear
-from gyrfalcon.operators.dense import make_operator
+from gyrfalcon.operators import make_operator
 from gyrfalcon.sources import as_rows
 
 Row = tuple[str, str, str, bool | None]
@@ -41,7 +41,7 @@ sys.path.insert(0, sys.argv[1])
 from sparse_part import wide_rows
 import numpy as np
 from gyrfalcon.kernels import Linear
-from gyrfalcon.operators.dense import make_operator
+from gyrfalcon.operators import make_operator
 from gyrfalcon.sources import as_rows
 
 X, C = wide_rows(*map(int, sys.argv[2:]))

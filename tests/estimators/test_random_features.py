@@ -14,7 +14,6 @@ from gyrfalcon import ModelFileError
 from gyrfalcon.estimators.feature_transform import (
     FeatureCoordinates,
     RandomFeatures,
-    feature_operator,
     normal_equations,
     solve_ridge,
 )
@@ -31,6 +30,7 @@ from gyrfalcon.kernels import (
     Sigmoid,
 )
 from gyrfalcon.kernels.features import FeatureMap, directions
+from gyrfalcon.operators import feature_operator
 from gyrfalcon.solvers import conjugate_gradient
 
 KERNELS = {

@@ -30,7 +30,7 @@ from gyrfalcon.kernels import (
     RationalQuadratic,
     Sigmoid,
 )
-from gyrfalcon.operators.dense import block_rows
+from gyrfalcon.operators import block_rows
 
 backends = pytest.mark.parametrize("backend", ["native", "reference"])
 
@@ -622,7 +622,7 @@ def test_wrong_vectors(operator, verb, argument, message):
     [
         (np.ones(299), r"weight has shape \(299,\): it must have one number for each row, 300"),
         (np.ones((300, 1)), r"weight has shape \(300, 1\)"),
-        (2.0, r"weight has shape \(1,\)"),
+        (2.0, r"weight has shape \(\)"),
         (np.full(300, np.nan), "not finite"),
         (lambda at, T: T[:-1], r"weight gave an array of shape \(95, 1\) for 96 rows: it must give \(96, 1\)"),
         (lambda at, T: T[:, 0], r"weight gave an array of shape \(96,\)"),

@@ -24,8 +24,8 @@ import pandas as pd  # noqa: E402
 from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator  # noqa: E402
 from gyrfalcon.fitting.lazy import predict_lazily  # noqa: E402
 from gyrfalcon.kernels import Gaussian  # noqa: E402
+from gyrfalcon.operators import Rowwise, make_operator  # noqa: E402
 from gyrfalcon.operators.dask import DaskOperator  # noqa: E402
-from gyrfalcon.operators.dense import Rowwise  # noqa: E402
 from gyrfalcon.sources import DaskRows, Rows, as_rows, as_source  # noqa: E402
 from gyrfalcon.sources.dask import compute  # noqa: E402
 
@@ -209,7 +209,7 @@ def test_every_product(anywhere, dtype, budget):
     X, Z, V, U, w = problem(dtype=dtype)
     K = np.exp(-((X.astype(float)[:, None] - Z.astype(float)[None]) ** 2).sum(axis=2) / 8)
     rows = DaskRows(da.from_array(X, chunks=(700, 3)))
-    operator = rows.make_operator(Gaussian(2.0), Z, memory_budget=budget)
+    operator = make_operator(Gaussian(2.0), rows, Z, memory_budget=budget)
     assert operator.shape == K.shape
     assert operator.keeps == (budget != 0)
     close = 1e-5 if dtype == np.float32 else 1e-12
@@ -239,7 +239,7 @@ def test_float32_has_the_bits_of_memory(chunk, budget):
     with dask.config.set(scheduler="synchronous"):
         there = DaskRows(da.from_array(X[:700] if chunk == 1 else X, chunks=(chunk, 5)))
         here = KernelOperator(Gaussian(2.0), X[: there.shape[0]], Z, memory_budget=budget)
-        there = there.make_operator(Gaussian(2.0), Z, memory_budget=budget)
+        there = make_operator(Gaussian(2.0), there, Z, memory_budget=budget)
         assert here.keeps == there.keeps == (budget != 0)
         n = there.shape[0]
         for _ in range(2):
@@ -269,7 +269,7 @@ def test_same_bits_wherever_it_runs(client):
 def test_large_orders_and_sums_stay_on_the_workers(client, monkeypatch):
     X, Z, V, U, w = problem()
     rows = DaskRows(da.from_array(X, chunks=(111, 5)), client=client)
-    operator = rows.make_operator(Gaussian(2.0), Z, memory_budget=0)
+    operator = make_operator(Gaussian(2.0), rows, Z, memory_budget=0)
     few = operator.sandwich(V, Rowwise(residual, U, w))
     monkeypatch.setattr("gyrfalcon.operators.dask._SMALL", 0)
     np.testing.assert_array_equal(operator.sandwich(V, Rowwise(residual, U, w)), few)
@@ -278,7 +278,7 @@ def test_large_orders_and_sums_stay_on_the_workers(client, monkeypatch):
 def test_processes():
     X, Z, V, _, _ = problem(n=200)
     with dask.config.set(scheduler="processes", num_workers=1):
-        operator = DaskRows(da.from_array(X, chunks=(100, 5))).make_operator(Gaussian(2.0), Z)
+        operator = make_operator(Gaussian(2.0), DaskRows(da.from_array(X, chunks=(100, 5))), Z)
         assert not operator.keeps
         np.testing.assert_allclose(operator.matmat(V), Gaussian(2.0)(X, Z) @ V, rtol=1e-10)
 
@@ -415,7 +415,7 @@ def test_nan_is_found_in_its_partition(anywhere):
     X, Z, V, _, _ = problem()
     X = X.copy()
     X[1_803, 2] = np.nan
-    operator = DaskRows(da.from_array(X, chunks=(600, 5))).make_operator(Gaussian(2.0), Z)
+    operator = make_operator(Gaussian(2.0), DaskRows(da.from_array(X, chunks=(600, 5))), Z)
     with pytest.raises(ValueError, match="row 1803, in partition 3 of X, has NaN or infinity"):
         operator.sandwich(V)
 
@@ -463,7 +463,7 @@ def test_errors_of_tasks_are_raised_as_they_are(anywhere):
     for read in (
         lambda: falkon().fit(broken, y),
         lambda: falkon().fit(broken, y, X_val=broken, y_val=y),
-        lambda: rows.make_operator(Gaussian(1.0), X[:5]).matmat(np.ones(5)),
+        lambda: make_operator(Gaussian(1.0), rows, X[:5]).matmat(np.ones(5)),
         lambda: rows.take([0]),
         lambda: rows.moments(),
         lambda: list(rows.blocks(10)),
@@ -488,7 +488,7 @@ def test_errors_say_what_to_do():
         falkon().fit(table, y)
     with pytest.raises(TypeError, match="give a Dask array or a Dask dataframe"):
         DaskRows(X)
-    operator = DaskRows(lazy).make_operator(Gaussian(1.0), X[:5])
+    operator = make_operator(Gaussian(1.0), DaskRows(lazy), X[:5])
     with pytest.raises(ValueError, match="one number for each row, 300"):
         operator.sandwich(np.ones(5), np.ones(4))
     with pytest.raises(ValueError, match="V has shape"):
@@ -537,7 +537,7 @@ def test_a_worker_is_killed_during_a_fit(client):
 def test_the_only_worker_is_killed(one_worker):
     X, Z, V, U, w = problem()
     rows = DaskRows(da.from_array(X, chunks=(500, 5)), client=one_worker)
-    operator = rows.make_operator(Gaussian(2.0), Z, memory_budget=0)
+    operator = make_operator(Gaussian(2.0), rows, Z, memory_budget=0)
     before = operator.sandwich(V, Rowwise(residual, U, w))
     kill_one(one_worker)
     np.testing.assert_array_equal(operator.sandwich(V, Rowwise(residual, U, w)), before)
@@ -576,7 +576,7 @@ def _die(block):
 
 def test_a_task_that_no_worker_survives(client):
     X = da.from_array(VALUES.astype(float), chunks=((96, 7), 4)).map_blocks(_die, meta=np.empty((0, 4)))
-    operator = DaskRows(X, client=client).make_operator(Gaussian(50.0), VALUES[:5].astype(float))
+    operator = make_operator(Gaussian(50.0), DaskRows(X, client=client), VALUES[:5].astype(float))
     scheduler = client.cluster.scheduler
     allowed, scheduler.allowed_failures = scheduler.allowed_failures, 0  # or it would take four of them
     try:

@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any
 
 from ..kernels import Kernel
-from .base import Tiles
+from .base import BlockWeight, Tiles, check_centers, weighted
 
-__all__ = ["Tiles", "prepare"]
+__all__ = ["BlockWeight", "Tiles", "check_centers", "prepare", "weighted"]
 
 
 def _reference(kernel: Kernel, centers: Any) -> Tiles:

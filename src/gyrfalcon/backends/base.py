@@ -8,13 +8,31 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[Any]
 BlockWeight = Array | Callable[[slice, Array], Array] | None
 
 # Entries of a tile of K that is made, used and thrown away: large enough for GEMM, small enough to stay in cache.
 _TILE_ENTRIES = 1 << 19
+
+
+def check_centers(centers: Any, dtype: DTypeLike, *, sparse: bool = False) -> Any:
+    """Check centers and convert them to what tiles are prepared from: a C-contiguous array, or CSR for sparse rows."""
+    points = centers if sp.issparse(centers) else np.asarray(centers)
+    if points.ndim != 2 or points.shape[0] == 0:
+        raise ValueError(f"centers must be a 2-D array with at least one row, not of shape {points.shape}")
+    if sparse:
+        points = sp.csr_array(points, dtype=dtype)
+    elif sp.issparse(points):
+        raise ValueError("centers are sparse and rows are not: give both sparse, or centers.toarray()")
+    else:
+        points = np.ascontiguousarray(points, dtype=dtype)
+    if not np.isfinite(points.data if sparse else points).all():
+        raise ValueError(
+            "centers contain NaN or infinity, and so does X if they were drawn from it: remove or impute those values"
+        )
+    return points
 
 
 def weighted(T: Array, weight: BlockWeight, part: slice) -> Array:

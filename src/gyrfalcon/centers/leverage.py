@@ -31,7 +31,7 @@ from .._utils.memory import format_bytes, require
 from .._utils.ranges import check_kernel_scale
 from .._utils.threads import effective_n_jobs, single_threaded_blas
 from ..kernels import Kernel, KernelFunction, as_kernel
-from ..operators.dense import KernelOperator
+from ..operators import KernelOperator
 from ..sources import Rows, as_rows
 
 __all__ = ["effective_dimension", "leverage_scores"]

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from .._utils.checks import integer
 from .._utils.registry import register
-from ..operators.dense import as_points
+from ..backends import check_centers
 from ..sources import Rows, as_rows
 from .base import AnyKernel, Selection
 from .leverage import Indices, RandomState
@@ -91,4 +91,4 @@ class Given(BaseEstimator):  # type: ignore[misc]
             )
         if points.shape[1] != rows.shape[1]:
             raise ValueError(f"centers have {points.shape[1]} features, X has {rows.shape[1]}: give as many")
-        return Selection(as_points(points, rows.dtype, sparse=rows.is_sparse).copy(), sampled=False)
+        return Selection(check_centers(points, rows.dtype, sparse=rows.is_sparse).copy(), sampled=False)

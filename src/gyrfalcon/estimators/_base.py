@@ -17,7 +17,7 @@ from ..fitting.rows import for_score, more_rows, scaled
 from ..fitting.session import Session
 from ..fitting.subspace import ChosenCenters, WarmStart
 from ..kernels import Kernel
-from ..operators.dense import KernelOperator, make_operator
+from ..operators import Operator, make_operator
 from ..sources import Rows
 from ..storage.models import save
 from ._sklearn import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
@@ -81,7 +81,7 @@ class KernelEstimator(BaseEstimator):
         self.history_ = session.history
         self.mean_, self.scale_ = data.mean, data.scale
 
-    def _set_expansion(self, operator: KernelOperator) -> None:
+    def _set_expansion(self, operator: Operator) -> None:
         """Set the kernel and the centers."""
         self.kernel_, self.centers_ = operator.kernel, operator.centers
 

@@ -18,7 +18,7 @@ from ..fitting.kernel import resolved_kernel
 from ..fitting.parameters import check_parameters
 from ..fitting.session import finite, fit_session
 from ..kernels import Kernel, KernelFunction
-from ..operators.dense import KernelOperator
+from ..operators import KernelOperator
 from ._base import KernelRegressor
 
 Array = NDArray[Any]

@@ -19,7 +19,7 @@ from ..fitting.kernel import resolved_kernel, validation_watch
 from ..fitting.parameters import STEP, check_parameters
 from ..fitting.session import Session, fit_session
 from ..kernels import Kernel, KernelFunction
-from ..operators.dense import KernelOperator
+from ..operators import KernelOperator
 from ..solvers import Iterate
 from ..solvers.eigenpro import eigenpro, top_eigensystem
 from ._base import KernelRegressor

@@ -24,7 +24,7 @@ from ..fitting.penalties import choose_penalty, validation_errors
 from ..fitting.session import Session, finite, fit_session
 from ..fitting.steps import stable_step
 from ..kernels import Kernel, KernelFunction
-from ..operators.dense import KernelOperator
+from ..operators import KernelOperator
 from ..solvers import ExactPath, Iterate, kernel_descent
 from ..solvers.lanczos import lanczos
 from ._base import KernelRegressor

@@ -11,7 +11,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
@@ -20,14 +20,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._utils.ranges import check_kernel_scale
 from .._utils.registry import register
 from .._utils.threads import effective_n_jobs, share
-from ..kernels import CallableKernel, Kernel, as_kernel
+from ..kernels import Kernel, as_kernel
 from ..kernels.features import FeatureMap
-from ..operators.dense import KernelOperator
+from ..operators import KernelOperator, feature_operator
 from ..preconditioners import Halfway, Identity
 from ..sources import ArrayRows, Rows
 from ..storage.models import SaveMixin
 
-__all__ = ["FeatureCoordinates", "RandomFeatures", "feature_operator", "normal_equations", "solve_ridge"]
+__all__ = ["FeatureCoordinates", "RandomFeatures", "normal_equations", "solve_ridge"]
 
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
@@ -42,30 +42,6 @@ def sample_of(rows: Rows, random_state: np.random.RandomState, weight: Array | N
     if len(candidates) > _SAMPLE:
         candidates = np.sort(random_state.choice(candidates, _SAMPLE, replace=False))
     return candidates
-
-
-def feature_operator(
-    features: FeatureMap, rows: Rows | ArrayLike, *, n_jobs: int | None = None, memory_budget: int | float | str = 0
-) -> KernelOperator:
-    """The matrix F of the features of all rows, n x M, as an operator.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    rows : array of shape (n, d), or a source
-    n_jobs, memory_budget : as for `KernelOperator`
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.kernels import Gaussian
-    >>> from gyrfalcon.estimators.feature_transform import feature_operator
-    >>> X = np.random.default_rng(0).standard_normal((1000, 3))
-    >>> F = feature_operator(Gaussian(1.0).random_features(50, 3, np.random.RandomState(0)), X)
-    >>> F.shape, F.matmat(np.ones(50)).shape
-    ((1000, 50), (1000,))
-    """
-    return KernelOperator(CallableKernel(features), rows, features.weights, n_jobs=n_jobs, memory_budget=memory_budget)
 
 
 class FeatureCoordinates(Identity):

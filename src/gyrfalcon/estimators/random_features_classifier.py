@@ -18,8 +18,8 @@ from ..fitting.parameters import check_parameters
 from ..fitting.session import fit_session
 from ..kernels import Kernel, KernelFunction
 from ..kernels.features import FeatureMap
+from ..operators import feature_operator
 from ._base import KernelClassifier
-from .feature_transform import feature_operator
 
 Array = NDArray[Any]
 

@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 from .._utils.memory import format_bytes, limit_of, require
 from .._utils.ranges import check_kernel_scale
-from ..operators.dense import KernelOperator
+from ..operators import Operator
 from ..solvers import ExactPath, exact_ridge
 
 Array = NDArray[Any]
 
 
-def least_penalty(operator: KernelOperator, dtype: Any = None) -> float:
+def least_penalty(operator: Operator, dtype: Any = None) -> float:
     """Return the smallest penalty that a precision can tell from rounding; by default that of the predictions."""
     mean = float(np.maximum(operator.kernel.diag(operator.centers), 0.0).mean())
     check_kernel_scale(mean, operator.dtype, power=1, kernel=operator.kernel)
     return mean * float(np.finfo(operator.dtype if dtype is None else dtype).eps) / 8
 
 
-def ridge(operator: KernelOperator, y: Array, penalty: float, weight: Array | None, remedy: str) -> Array:
+def ridge(operator: Operator, y: Array, penalty: float, weight: Array | None, remedy: str) -> Array:
     """Return the coefficients of kernel ridge regression; `operator` is k(rows, rows)."""
     n = operator.shape[0]
     penalty = max(float(penalty), least_penalty(operator))

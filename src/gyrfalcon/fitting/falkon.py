@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..operators.dense import KernelOperator
 from ..preconditioners import Krill, Preconditioner
 from ..solvers import Iterate, conjugate_gradient
 from ..solvers.newton import NewtonIterate, newton
@@ -76,15 +75,6 @@ def solve(model: HasFalkon, data: FitData, session: Session, warm: WarmStart | N
     return _solve_newton(model, data, session, warm)
 
 
-def fill(operator: KernelOperator) -> None:
-    """Make the pass that fills a K that is kept.
-
-    It adds products in another order than later passes do, so a solver that is resumed must not be the one to make it.
-    """
-    if operator.keeps:
-        operator.rmatmat(np.zeros((operator.shape[0], 1)))
-
-
 # ---- the squared loss ------------------------------------------------------------------------------------------------
 
 
@@ -137,7 +127,7 @@ def _iterates(model: HasFalkon, space: Subspace, tol: float, resume: dict[str, A
         if sketched:
             _may_sketch(model, space)  # an error if there is no longer room for it
         if done or not sketched:  # else the sketch fills K, as it did
-            fill(space.operator)
+            space.operator.fill()
     if not sketched:
         falkon = _preconditioner(model, space, space.chosen.weight)
         for iterate in solve(coordinates=falkon, max_iter=model.max_iter, start=start, resume=resume):
@@ -244,7 +234,7 @@ def _newton_steps(
     data, loss = space.data, space.data.loss
     preconditioner = _preconditioner(model, space, None)
     if resume is not None:
-        fill(space.operator)
+        space.operator.fill()
     targets = data.targets if unit == 1 else data.targets / unit
     for iterate in newton(
         space.operator,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .._utils.ranges import power_of_two
 from ..kernels import Kernel, KernelFunction, as_kernel
-from ..operators.dense import KernelOperator, make_operator
+from ..operators import Operator, make_operator
 from .data import FitData
 
 Array = NDArray[Any]
@@ -51,7 +51,7 @@ def _two_points(points: Any, weight: Array) -> Any:
 
 
 def validation_watch(
-    data: FitData, operator: KernelOperator, *, n_jobs: int | None, budget: int
+    data: FitData, operator: Operator, *, n_jobs: int | None, budget: int
 ) -> Callable[[Array], float] | None:
     """Return the function that gives the validation error of coefficients, or None without validation rows.
 

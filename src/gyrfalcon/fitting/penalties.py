@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..operators.dense import KernelOperator, make_operator
+from ..operators import Operator, make_operator
 from ..solvers import NystromPath
 from .data import FitData
 from .session import Session, finite
@@ -20,7 +20,7 @@ _PREDICTIONS = 1 << 25  # entries of the validation rows' predictions by several
 def choose_penalty(
     path: NystromPath,
     data: FitData,
-    operator: KernelOperator,
+    operator: Operator,
     session: Session,
     *,
     penalties: ArrayLike,
@@ -72,7 +72,7 @@ def choose_penalty(
     return finite(alpha[:, :, best], data.rows.dtype), float(penalties[best])
 
 
-def validation_errors(data: FitData, operator: KernelOperator, alpha: Array, n_jobs: int | None) -> Array:
+def validation_errors(data: FitData, operator: Operator, alpha: Array, n_jobs: int | None) -> Array:
     """Return the validation error of each of the P solutions `alpha`, of shape (M, k, P)."""
     assert data.validation is not None
     validation = make_operator(operator.kernel, data.validation.rows, operator.centers, n_jobs=n_jobs, memory_budget=0)

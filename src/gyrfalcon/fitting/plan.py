@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._utils.memory import format_bytes, limit_of, parse_memory, require
-from ..operators.dense import block_rows
+from ..operators import block_rows
 
 # Up to here factors in float64 cost little (18 MB, some hundredths of a second), and make float32 fits of smooth
 # kernels more accurate

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from .._utils.ranges import powers_of_two
 from .._utils.threads import effective_n_jobs
+from ..backends import check_centers
 from ..centers import Centers, Given, Selection, as_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
-from ..operators.dense import KernelOperator, as_points, make_operator
+from ..operators import Operator, make_operator
 from ..sources import Rows
 from ..sources.scaling import Standardize
 from ..storage.checkpoints import WARM, Beginning, CheckpointError, decode_selection, encode_selection
@@ -118,7 +119,7 @@ class Subspace:
     """
 
     data: FitData
-    operator: KernelOperator
+    operator: Operator
     chosen: ChosenCenters
     factors: np.dtype[Any]
     budget: int
@@ -270,7 +271,7 @@ def _choose_centers(
         known, sparse = _points_of(warm), rows.is_sparse
         if scipy.sparse.issparse(known) and not sparse:
             known = known.toarray()
-        points = as_points(known, rows.dtype, sparse=sparse)
+        points = check_centers(known, rows.dtype, sparse=sparse)
         return replace(warm.chosen.selection, points=points), None if weight is None else warm.chosen.weight
     if isinstance(selector, Given) and data.scale is not None:
         selector = _scaled(selector, data)
@@ -319,7 +320,7 @@ def _operator(
     centers: Any,
     budget: int | float | str,
     begun: Beginning | None,
-) -> KernelOperator:
+) -> Operator:
     """Make the operator; what it keeps decides the last bits of products, so a resumed fit keeps what it did before."""
     if begun is not None:
         if not rows.runs_elsewhere:

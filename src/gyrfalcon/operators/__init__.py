@@ -1,1 +1,9 @@
-"""The tall matrix k(rows, centers) that is never built, and its three verbs: in memory, sparse, on a cluster."""
+"""The tall matrix k(rows, centers) that is never built, known by its products: the contract and who keeps it."""
+
+from .base import Operator, Rowwise, Weight
+from .blocking import block_rows
+from .choose import make_operator
+from .dense import KernelOperator
+from .features import feature_operator
+
+__all__ = ["KernelOperator", "Operator", "Rowwise", "Weight", "block_rows", "feature_operator", "make_operator"]

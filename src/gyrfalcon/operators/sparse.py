@@ -1,35 +1,101 @@
-"""A linear kernel's K that is itself sparse: kept as it is, products are SciPy's.
+"""A linear kernel of sparse rows: columns that no center has are dropped, and a K that is sparse is kept as it is.
 
 Rows so wide that two of them rarely share a column have a K with less in it than the rows. Of words nearly every pair
-has some in common, and K is not sparse: then `sparse_kernel` gives None, and K is never made.
+has some in common, so K is not sparse: then `sparse_products` gives None, and K is never made.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from ..backends.base import weighted
-from ..kernels import linear_form
-from .dense import KernelOperator, Weight
+from .._utils.memory import parse_memory
+from .._utils.threads import effective_n_jobs, ordered_map
+from ..backends import weighted
+from ..kernels import Kernel, KernelFunction, linear_form
+from ..sources import Rows
+from ..sources.sparse import SparseRows
+from ._arguments import as_columns, check_product, check_weight
+from .base import Operator, Weight
+from .dense import KernelOperator
+
+__all__ = ["SparseOperator", "linear_operator"]
 
 Array = NDArray[Any]
 
+_SEARCHED_ROWS = 4_096  # rows whose columns are looked up at a time
 _SAMPLE = 4_096  # rows from which the size of K is judged
 
 
-def sparse_kernel(X: Any, centers: Any, budget: int) -> Any:
-    """X C' in float64 if it is hardly larger than `X` and, with its transpose, within `budget` bytes; else None.
+def linear_operator(
+    kernel: Kernel | str | KernelFunction,
+    rows: SparseRows,
+    centers: Any,
+    *,
+    n_jobs: int | None = None,
+    memory_budget: int | float | str = "auto",
+) -> Operator:
+    """Make the operator of a linear kernel, which keeps what the centers see of the rows if that is much less.
+
+    Numbers in columns that no center has never matter, and in very wide rows most are. A dense K is never kept.
+    """
+    budget = parse_memory(memory_budget)
+    seen = drop_unseen_columns(rows, centers, effective_n_jobs(n_jobs), budget)
+    operator = KernelOperator(kernel, seen, centers, n_jobs=n_jobs, memory_budget=0)
+    if seen is rows:
+        return operator
+    products = sparse_products(seen.X, sp.csr_array(centers), budget)
+    return operator if products is None else SparseOperator(operator, products)
+
+
+def drop_unseen_columns(rows: SparseRows, centers: Any, n_threads: int, budget: int) -> SparseRows:
+    """Copy the rows without the columns that no center has; return the rows themselves where that saves little."""
+    if not sp.issparse(centers) or centers.shape[1] != rows.shape[1] or budget == 0:
+        return rows
+    columns = sp.csr_array(centers).indices
+    bits = np.zeros(rows.shape[1] // 8 + 1, dtype=np.uint8)
+    np.bitwise_or.at(bits, columns >> 3, np.left_shift(1, columns & 7).astype(np.uint8))
+
+    def see(block: Any) -> tuple[Any, bool]:
+        seen = np.flatnonzero(_marked(bits, block.indices))
+        parts = block.data[seen], block.indices[seen], np.searchsorted(seen, block.indptr)
+        # non-finite values are the operator's to complain about
+        little = 2 * len(seen) > len(block.data) or not np.isfinite(block.data).all()
+        return sp.csr_array(parts, shape=block.shape), little
+
+    blocks, size = [], 0
+    for block, little in ordered_map(see, rows.blocks(_SEARCHED_ROWS), n_threads):
+        size += block.data.nbytes + block.indices.nbytes
+        if little or 2 * size > budget:  # twice while the blocks are joined
+            return rows
+        blocks.append(block)
+    return SparseRows(sp.vstack(blocks, format="csr"), rows.dtype) if blocks else rows
+
+
+def _marked(bits: NDArray[np.uint8], columns: NDArray[Any]) -> NDArray[Any]:
+    """Say which columns have their bit set."""
+    try:
+        from .. import _core  # type: ignore[attr-defined]
+    except ImportError:
+        return bits[columns >> 3] & np.left_shift(1, columns & 7).astype(np.uint8)
+    marked = np.empty(len(columns), dtype=bool)
+    _core.marked(bits, columns, marked)
+    return marked
+
+
+def sparse_products(X: Any, centers: Any, budget: int) -> Any:
+    """Compute X C' in float64, or return None if it is much larger than `X` or does not fit `budget` bytes.
 
     `X` must not have columns that no center has.
     """
     # a number of K takes 12 bytes with its index, here and in the transpose, and room while it is made
     if 40 * 2 * X.nnz > budget:
         return None
-    # the columns numbered anew: SciPy's transpose is as long as there are columns
+    # renumber the columns: SciPy's transpose is as long as there are columns
     columns, at = np.unique(centers.indices, return_inverse=True)
     transposed = sp.csr_array((centers.data, at, centers.indptr), shape=(centers.shape[0], len(columns))).T.tocsr()
     transposed = transposed.astype(np.float64)
@@ -41,15 +107,29 @@ def sparse_kernel(X: Any, centers: Any, budget: int) -> Any:
     return sp.csr_array(X @ transposed)
 
 
-class SparseOperator(KernelOperator):
-    """The operator of a linear kernel whose X C' is kept as the sparse matrix `products`."""
+class SparseOperator(Operator):
+    """The operator of a linear kernel whose X C' is kept as a sparse matrix; products are SciPy's.
 
-    def __init__(self, products: Any, kernel: Any, rows: Any, centers: Any, n_jobs: int | None) -> None:
-        super().__init__(kernel, rows, centers, n_jobs=n_jobs, memory_budget=0)
+    Parameters
+    ----------
+    tiled : KernelOperator
+        The same matrix, made in tiles: for K itself, for the centers' Gram matrix, and for other rows.
+    products : CSR matrix of shape (n, M)
+        X C'.
+    """
+
+    def __init__(self, tiled: KernelOperator, products: Any) -> None:
+        self.kernel, self.rows, self.centers = tiled.kernel, tiled.rows, tiled.centers
+        self.shape, self.dtype, self.passes = tiled.shape, tiled.dtype, 0
         form = linear_form(self.kernel)
         assert form is not None
         self._slope, self._constant = form
+        self._tiled = tiled
         self._products, self._transposed = products, products.T.tocsr()
+
+    @property
+    def keeps(self) -> bool:
+        return True
 
     @property
     def arithmetic(self) -> str:
@@ -57,36 +137,47 @@ class SparseOperator(KernelOperator):
 
     @property
     def kept_bytes(self) -> int:
-        """What the sparse K and its transpose take."""
+        """Memory of the sparse K and its transpose."""
         return sum(part.nbytes for K in (self._products, self._transposed) for part in (K.data, K.indices, K.indptr))
 
     def matmat(self, V: ArrayLike) -> Array:
-        columns, as_given = self._columns(V, self.shape[1], "V")
-        return as_given(self._right(columns))
+        columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
+        product = self._right(columns)
+        self.passes += 1
+        return like_given(product)
 
     def rmatmat(self, U: ArrayLike) -> Array:
-        columns, as_given = self._columns(U, self.shape[0], "U")
-        return as_given(self._left(columns))
+        columns, like_given = as_columns(U, self.shape[0], self.dtype, "U")
+        product = self._left(columns)
+        self.passes += 1
+        return like_given(product)
 
     def sandwich(self, V: ArrayLike, weight: Weight = None) -> Array:
-        columns, as_given = self._columns(V, self.shape[1], "V")
-        checked = self._weight(weight)
-        T = self._right(columns)
-        self.passes -= 1  # both products are one pass, as everywhere
-        return as_given(self._left(weighted(T, checked, slice(0, self.shape[0]))))
+        columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
+        checked = check_weight(weight, self.shape[0])
+        if checked is not None and not callable(checked):
+            checked = checked.astype(self.dtype)
+        product = self._left(weighted(self._right(columns), checked, slice(0, self.shape[0])))
+        self.passes += 1
+        return like_given(product)
 
-    def on(self, rows: Any) -> KernelOperator:
-        other = super().on(rows)
-        other.__class__ = KernelOperator  # its K is another one
-        del other._products, other._transposed  # type: ignore[attr-defined]
-        return other
+    def centers_gram(self, dtype: DTypeLike | None = None) -> Array:
+        return self._tiled.centers_gram(dtype)
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        yield from self._tiled.blocks()
+        self.passes += 1
+
+    def on(self, rows: Rows | ArrayLike) -> KernelOperator:
+        return self._tiled.on(rows)
+
+    def fill(self) -> None:
+        """Do nothing: K was filled when the operator was made."""
 
     def _right(self, V: Array) -> Array:
-        self.passes += 1
         product = self._slope * (self._products @ V) + self._constant * V.sum(axis=0, dtype=np.float64)
-        return self._finite(product.astype(self.dtype))
+        return check_product(product.astype(self.dtype), self.kernel, self.dtype)
 
     def _left(self, U: Array) -> Array:
-        self.passes += 1
         product = self._slope * (self._transposed @ U) + self._constant * U.sum(axis=0, dtype=np.float64)
-        return self._finite(product)
+        return check_product(product, self.kernel, self.dtype)

@@ -34,7 +34,7 @@ from scipy.sparse import csc_matrix
 
 from .._utils.checks import not_negative, number
 from .._utils.linalg import add_square, solve_upper_transposed
-from ..operators.dense import KernelOperator
+from ..operators import KernelOperator
 from .two_factors import TwoFactors
 from .whitening import Whitening
 

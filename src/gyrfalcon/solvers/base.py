@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..operators.dense import Rowwise, Weight
+from ..operators import Rowwise, Weight
 from ..preconditioners import Coordinates
 
 Vectors = NDArray[np.float64]

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh, solve_triangular
 from scipy.linalg.blas import dsyrk
 
-from ..operators.dense import KernelOperator
+from ..operators import KernelOperator
 from ..preconditioners import Whitening
 
 Vectors = NDArray[np.float64]

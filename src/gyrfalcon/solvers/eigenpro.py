@@ -38,7 +38,7 @@ from scipy.linalg import eigh
 from sklearn.utils import check_random_state
 
 from .._utils.ranges import check_kernel_scale
-from ..operators.dense import KernelOperator
+from ..operators import KernelOperator
 from .base import Iterate, Vectors
 from .gradient import Step
 from .lanczos import lanczos

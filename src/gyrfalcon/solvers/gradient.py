@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..operators.dense import KernelOperator
+from ..operators import KernelOperator
 from ..preconditioners import Coordinates
 from .base import Iterate, Operator, System, Vectors, coefficients, make_system, sizes
 from .lanczos import lanczos

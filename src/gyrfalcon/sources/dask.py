@@ -7,7 +7,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -17,10 +17,6 @@ from ._schedulers import STREAMED_AT_ONCE, Scheduler, find_scheduler
 from .base import Rows
 from .blocks import Block, Indices, reblock, stack
 from .scaling import Moments
-
-if TYPE_CHECKING:
-    from ..kernels import Kernel
-    from ..operators.dask import DaskOperator
 
 Array = NDArray[Any]
 Kind = Literal["array", "sparse", "frame"]
@@ -199,19 +195,6 @@ class DaskRows(Rows):
     def fingerprint(self) -> str:
         """Return Dask's token of the collection."""
         return self._token
-
-    def make_operator(
-        self,
-        kernel: Kernel,
-        centers: ArrayLike,
-        *,
-        n_jobs: int | None = None,
-        memory_budget: int | float | str = "auto",
-    ) -> DaskOperator:
-        """k(rows, centers), whose products run on the partitions."""
-        from ..operators.dask import DaskOperator
-
-        return DaskOperator(kernel, self, centers, n_jobs=n_jobs, memory_budget=memory_budget)
 
 
 class Partitions(NamedTuple):

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
-from .._utils.memory import parse_memory
 from .._utils.sparse import canonical
-from .._utils.threads import effective_n_jobs, ordered_map
-from ..kernels import Kernel, KernelFunction, as_kernel, linear_form
 from .base import Rows
 from .blocks import Indices
 
-if TYPE_CHECKING:
-    from ..operators.dense import KernelOperator
-
-_BLOCK = 4_096  # rows looked through at a time for what the centers can see
 _LARGE = 10_000_000  # stored values from which on a conversion to CSR, which is a second copy, gives a warning
 
 
@@ -79,56 +72,6 @@ class SparseRows(Rows):
         other.shape = (len(other.index), self.shape[1])
         return other
 
-    def make_operator(
-        self,
-        kernel: Kernel | str | KernelFunction,
-        centers: Any,
-        *,
-        n_jobs: int | None = None,
-        memory_budget: int | float | str = "auto",
-    ) -> KernelOperator:
-        """k(rows, centers). Of a linear kernel not K is kept, but what the centers see of the rows, if that is less.
-
-        Numbers in columns that no center has never matter then, and in very wide rows most are.
-        """
-        from ..operators.dense import KernelOperator
-
-        rows: SparseRows = self
-        if linear_form(as_kernel(kernel)) is not None:
-            budget = parse_memory(memory_budget)
-            rows = self._seen(centers, effective_n_jobs(n_jobs), budget)
-            memory_budget = 0
-            if rows is not self:
-                from ..operators.sparse import SparseOperator, sparse_kernel
-
-                products = sparse_kernel(rows.X, sp.csr_array(centers), budget)
-                if products is not None:
-                    return SparseOperator(products, kernel, rows, centers, n_jobs)
-        return KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
-
-    def _seen(self, centers: Any, n_threads: int, budget: int) -> SparseRows:
-        """The rows without the columns that no center has; the rows themselves where that would save little."""
-        if not sp.issparse(centers) or centers.shape[1] != self.shape[1] or budget == 0:
-            return self
-        columns = sp.csr_array(centers).indices
-        bits = np.zeros(self.shape[1] // 8 + 1, dtype=np.uint8)
-        np.bitwise_or.at(bits, columns >> 3, np.left_shift(1, columns & 7).astype(np.uint8))
-
-        def see(block: Any) -> tuple[Any, bool]:
-            seen = np.flatnonzero(_marked(bits, block.indices))
-            parts = block.data[seen], block.indices[seen], np.searchsorted(seen, block.indptr)
-            # numbers that are not finite are the operator's to complain about
-            little = 2 * len(seen) > len(block.data) or not np.isfinite(block.data).all()
-            return sp.csr_array(parts, shape=block.shape), little
-
-        blocks, size = [], 0
-        for block, little in ordered_map(see, self.blocks(_BLOCK), n_threads):
-            size += block.data.nbytes + block.indices.nbytes
-            if little or 2 * size > budget:  # twice while the blocks become one
-                return self
-            blocks.append(block)
-        return SparseRows(sp.vstack(blocks, format="csr"), self.dtype) if blocks else self
-
     def _slice(self, start: int, stop: int) -> Any:
         X = self.X
         first, last = X.indptr[start], X.indptr[stop]
@@ -142,17 +85,6 @@ class SparseRows(Rows):
         block = block.astype(self.dtype, copy=False)
         block.has_canonical_format = True  # as X has: SciPy need not check again
         return block
-
-
-def _marked(bits: NDArray[np.uint8], columns: NDArray[Any]) -> NDArray[Any]:
-    """Which columns have their bit set."""
-    try:
-        from .. import _core  # type: ignore[attr-defined]
-    except ImportError:
-        return bits[columns >> 3] & np.left_shift(1, columns & 7).astype(np.uint8)
-    marked = np.empty(len(columns), dtype=bool)
-    _core.marked(bits, columns, marked)
-    return marked
 
 
 def warn_of_conversion(X: Any, stacklevel: int) -> None:

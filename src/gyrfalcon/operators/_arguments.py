@@ -1,0 +1,60 @@
+"""Checks that all operators make of what they multiply and of what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from ..kernels import Kernel
+from .base import Rowwise, Weight
+
+Array = NDArray[Any]
+
+
+def as_columns(V: ArrayLike, length: int, dtype: DTypeLike, name: str) -> tuple[Array, Callable[[Array], Array]]:
+    """Convert a vector or a matrix to contiguous columns.
+
+    Returns
+    -------
+    columns : array of shape (length, k)
+    like_given : callable
+        Gives a result with k columns the number of dimensions of `V`.
+    """
+    columns = np.asarray(V)
+    if columns.dtype.kind not in "fiub":
+        raise ValueError(f"{name} is of type {columns.dtype}: it must hold real numbers")
+    with np.errstate(over="ignore"):  # a product with infinity is refused
+        columns = columns.astype(dtype, copy=False)
+    if columns.ndim not in (1, 2) or len(columns) != length:
+        raise ValueError(f"{name} has shape {columns.shape}: it must be ({length},) or ({length}, k)")
+    if columns.ndim == 1:
+        return np.ascontiguousarray(columns[:, None]), lambda out: out[:, 0]
+    return np.ascontiguousarray(columns), lambda out: out
+
+
+def check_weight(weight: Weight, n: int) -> Array | Callable[[slice, Array], Array] | None:
+    """Return the weight of `sandwich`, as an array unless it is None or a function, if it fits n rows."""
+    if weight is None:
+        return None
+    if callable(weight):
+        for array in weight.arrays if isinstance(weight, Rowwise) else ():
+            if len(array) != n:
+                raise ValueError(f"an array of the weight has shape {np.shape(array)}: it must have {n} rows")
+        return weight
+    numbers = np.asarray(weight)
+    if numbers.shape != (n,):
+        raise ValueError(f"weight has shape {numbers.shape}: it must have one number for each row, {n}")
+    return numbers
+
+
+def check_product(product: Array, kernel: Kernel, dtype: DTypeLike) -> Array:
+    """Return the product if it is finite."""
+    if not np.isfinite(product).all():
+        raise ValueError(
+            f"a product with {kernel!r} is not finite in {dtype}: check the vectors it is multiplied with, the "
+            "kernel's parameters and the scale of the rows"
+        )
+    return product

@@ -1,0 +1,131 @@
+"""What a Dask worker does for `DaskOperator`: the product of one partition, by a `KernelOperator` of its rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..kernels import Kernel
+from ..sources.dask import first_not_finite
+from .base import Rowwise
+from .dense import KernelOperator
+
+Array = NDArray[Any]
+
+
+class NonFiniteRowError(ValueError):
+    """A task found NaN or infinity in the row whose number is the only argument."""
+
+
+class WorkerOperators:
+    """The operators of the partitions that one worker process multiplies.
+
+    Every task of a process is given the same object, so kernel and centers are prepared once and matrices can be kept;
+    when the fit is over Dask forgets the object and with it all that it holds. A worker that comes later, or that has
+    to make room, gets the object anew and prepares again.
+
+    All partitions have the blocks of an operator of all rows: within a block sums are made in the precision of the
+    tiles, so where blocks begin can be seen in the last digits, and conjugate gradient in float32 amplifies that to
+    1e-5 and more.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    centers : array of shape (M, d)
+    block_size : int
+        Rows of a block.
+    n_jobs : int
+        Threads of one task.
+    room : int
+        Bytes of this process for the kernel matrices of partitions.
+    """
+
+    def __init__(self, kernel: Kernel, centers: Any, block_size: int, n_jobs: int, room: int) -> None:
+        self.kernel, self.centers = kernel, centers
+        self.block_size, self.n_jobs, self.room = block_size, n_jobs, room
+        self._lock = threading.Lock()
+        self._without_rows: KernelOperator | None = None
+        self._kept: dict[int, KernelOperator] = {}
+        self._room_left = room
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # prepared centers and kept matrices stay where they are
+        return WorkerOperators, (self.kernel, self.centers, self.block_size, self.n_jobs, self.room)
+
+    def operator(self, partition: int, rows: Any) -> KernelOperator:
+        """Return the operator of a partition, which keeps its part of K if there is room."""
+        with self._lock:
+            if partition in self._kept:
+                return self._kept[partition]
+            if self._without_rows is None:
+                self._without_rows = KernelOperator(
+                    self.kernel, rows[:0], self.centers, n_jobs=self.n_jobs, memory_budget=0
+                )
+            size = rows.shape[0] * self.centers.shape[0] * rows.dtype.itemsize
+            operator = self._without_rows.on(rows, block_size=self.block_size, keep=size <= self._room_left)
+            if operator.keeps:
+                self._room_left -= size
+                self._kept[partition] = operator
+            return operator
+
+
+class PartitionProduct:
+    """One product, as it is asked of every partition.
+
+    Parameters
+    ----------
+    verb : {"matmat", "rmatmat", "sandwich"}
+    V : array of shape (M, k), or None for "rmatmat"
+    function : callable, optional
+        That of a `Rowwise` weight.
+    first : bool
+        Whether this is the first pass over the rows. A partition may come to another worker in the middle of a fit, or
+        a first pass be made twice, and the last bits must not depend on it.
+    """
+
+    def __init__(
+        self, verb: str, V: Array | None = None, function: Callable[..., Array] | None = None, *, first: bool
+    ) -> None:
+        self.verb, self.V, self.function, self.first = verb, V, function, first
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes to be sent to workers."""
+        return 0 if self.V is None else self.V.nbytes
+
+    def of(self, operator: KernelOperator, arrays: tuple[Array, ...]) -> Array:
+        """Compute the product with one operator; `arrays` are its rows of U, of the weight, or of a `Rowwise`."""
+        operator.set_filled(not self.first)
+        if self.verb == "rmatmat":
+            return operator.rmatmat(arrays[0])
+        assert self.V is not None
+        if self.verb == "matmat":
+            return operator.matmat(self.V)
+        if self.function is not None:
+            return operator.sandwich(self.V, Rowwise(self.function, *arrays))
+        return operator.sandwich(self.V, arrays[0] if arrays else None)
+
+
+def run_product(
+    product: PartitionProduct, operators: WorkerOperators, partition: int, start: int, rows: Any, *arrays: Array
+) -> Array:
+    """Compute the product of one partition, whose first row is number `start`: the task that Dask runs."""
+    operator = operators.operator(partition, rows)
+    try:
+        return product.of(operator, arrays)
+    except ValueError:
+        row = first_not_finite(rows)
+        if row is None:
+            raise
+        raise NonFiniteRowError(start + row) from None
+
+
+def add(parts: list[Array]) -> Array:
+    """Add arrays in their order."""
+    total = parts[0].copy()
+    for part in parts[1:]:
+        total += part
+    return total

@@ -1,0 +1,180 @@
+"""Operator: the contract of the tall matrix K = k(rows, centers), n x M, that is never built.
+
+Every method here and every way of running it is a few products with K, and each product is a concatenation or a sum
+over blocks of rows:
+
+    matmat(V)            K V              one block of the result for each block of rows
+    rmatmat(U)           K' U             a sum over blocks
+    sandwich(V, weight)  K' W (K V)       a sum over blocks; each tile of K is computed once and used twice
+
+Solvers know these verbs and nothing of where the rows are. Who keeps the contract, and for which rows (`choose.py`):
+
+    KernelOperator   dense.py      any rows, read in blocks and multiplied in this process
+    SparseOperator   sparse.py     sparse rows and a linear kernel whose K is itself sparse
+    DaskOperator     dask.py       Dask rows, multiplied where their partitions are
+    feature_operator features.py   random features in the place of kernel entries
+
+Blocks have a size that depends on the problem alone and are added in their order in float64, so that results have the
+same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from ..kernels import Kernel
+from ..sources import Rows
+
+__all__ = ["Operator", "Rowwise", "Weight"]
+
+Array = NDArray[Any]
+Weight = ArrayLike | Callable[[slice, Array], Array] | None
+
+
+class Rowwise:
+    """A weight for `Operator.sandwich` that names the per-row arrays it is a function of.
+
+    An operator whose rows are elsewhere can then send each part its own rows of the arrays, instead of fetching K V.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(T, *parts)``: T = (K V)[at] of shape (b, k) and the rows `at` of the arrays, to an array like T.
+    arrays : arrays whose first axis is that of the rows
+    """
+
+    def __init__(self, function: Callable[..., Array], *arrays: Array) -> None:
+        self.function = function
+        self.arrays = arrays
+
+    def __call__(self, at: slice, T: Array) -> Array:
+        return self.function(T, *(array[at] for array in self.arrays))
+
+
+class Operator(ABC):
+    """The matrix K = k(rows, centers) of shape (n, M), known by its products.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        With all parameters resolved.
+    rows : Rows
+        What the operator reads.
+    centers : array or CSR matrix of shape (M, d)
+    shape : tuple of int
+        (n, M).
+    dtype : dtype
+        Of the entries of K, float32 or float64.
+    passes : int
+        Completed passes over the rows. Each verb is one; so is `blocks`, when it is exhausted.
+    """
+
+    kernel: Kernel
+    rows: Rows
+    centers: Any
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    passes: int
+
+    @property
+    @abstractmethod
+    def keeps(self) -> bool:
+        """Whether K is kept in memory, here or where the rows are."""
+
+    @property
+    def arithmetic(self) -> str:
+        """Describe in words how products are computed: another way gives other last bits."""
+        return "kept in memory" if self.keeps else "made again"
+
+    @property
+    @abstractmethod
+    def kept_bytes(self) -> int:
+        """Memory of this process that K takes."""
+
+    @abstractmethod
+    def matmat(self, V: ArrayLike) -> Array:
+        """Compute K V, in `dtype`.
+
+        Parameters
+        ----------
+        V : array of shape (M,) or (M, k)
+
+        Returns
+        -------
+        array of shape (n,) or (n, k)
+        """
+
+    @abstractmethod
+    def rmatmat(self, U: ArrayLike) -> Array:
+        """Compute K' U, in float64.
+
+        Parameters
+        ----------
+        U : array of shape (n,) or (n, k)
+
+        Returns
+        -------
+        array of shape (M,) or (M, k)
+        """
+
+    @abstractmethod
+    def sandwich(self, V: ArrayLike, weight: Weight = None) -> Array:
+        """Compute K' W (K V), in float64 and in one pass.
+
+        Parameters
+        ----------
+        V : array of shape (M,) or (M, k)
+        weight : None, array of shape (n,), Rowwise or callable
+            The diagonal of W; or ``weight(at, T)``, called from several threads with a slice of the rows and
+            T = (K V)[at] of shape (b, k), which returns what K' is multiplied with, of the same shape. So
+            ``sandwich(a, lambda at, T: y[at] - T)`` is K'(y - K a).
+
+        Returns
+        -------
+        array of shape (M,) or (M, k)
+        """
+
+    @abstractmethod
+    def centers_gram(self, dtype: DTypeLike | None = None) -> Array:
+        """Compute K_MM = k(centers, centers) as a new Fortran-ordered array that the caller may overwrite.
+
+        Parameters
+        ----------
+        dtype : float32 or float64, optional
+            Precision of the entries; that of the operator by default.
+        """
+
+    @abstractmethod
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Iterate over K itself, a block of rows at a time and in order: for methods that need more than products.
+
+        A block must not be written into. BLAS has its threads while the caller uses a block.
+
+        Yields
+        ------
+        at : slice
+            The rows of the block.
+        K : array of shape (b, M)
+            In `dtype`.
+        """
+
+    @abstractmethod
+    def on(self, rows: Rows | ArrayLike) -> Operator:
+        """Make the operator of other rows with the same kernel and centers, which keeps no K.
+
+        The centers are not prepared again.
+        """
+
+    def fill(self) -> None:
+        """Make the pass that fills a K that is kept; do nothing if none is.
+
+        Products of that pass are added in another order than those of later passes, so a solver that resumes from a
+        saved state must not be the one to make it.
+        """
+        if self.keeps:
+            self.rmatmat(np.zeros((self.shape[0], 1)))

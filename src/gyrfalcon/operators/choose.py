@@ -1,0 +1,49 @@
+"""Which operator suits which rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..kernels import Kernel, KernelFunction, as_kernel, linear_form
+from ..sources import DaskRows, Rows
+from ..sources.sparse import SparseRows
+from .base import Operator
+from .dask import DaskOperator
+from .dense import KernelOperator
+from .sparse import linear_operator
+
+__all__ = ["make_operator"]
+
+
+def make_operator(
+    kernel: Kernel | str | KernelFunction,
+    rows: Rows,
+    centers: Any,
+    *,
+    n_jobs: int | None = None,
+    memory_budget: int | float | str = "auto",
+) -> Operator:
+    """Make the operator k(rows, centers) that suits the rows.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable
+    rows : Rows
+    centers : array or sparse matrix of shape (M, d)
+    n_jobs, memory_budget
+        As for `KernelOperator`.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from gyrfalcon.operators import make_operator
+    >>> from gyrfalcon.sources import as_rows
+    >>> X = sp.random(1000, 100_000, density=1e-3, format="csr", random_state=0)
+    >>> make_operator("linear", as_rows(X), X[:10], memory_budget="100MB").arithmetic
+    'kept as a sparse matrix'
+    """
+    if isinstance(rows, DaskRows):
+        return DaskOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
+    if isinstance(rows, SparseRows) and linear_form(as_kernel(kernel)) is not None:
+        return linear_operator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
+    return KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
