@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import gyrfalcon
 from gyrfalcon.estimators import ExactRegressor
 from gyrfalcon.kernels import Gaussian, Linear
-from gyrfalcon.solvers import ExactPath
+from gyrfalcon.solvers import exact_path
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -356,6 +356,6 @@ def test_nothing_of_an_earlier_fit_is_left():
 
 
 def test_path_of_zeros():
-    path = ExactPath(np.zeros((3, 3)), np.ones(3))
+    path = exact_path(np.zeros((3, 3)), np.ones(3))
     assert_array_equal(path.coefficients(0.0), 0)
     assert_array_equal(path.degrees_of_freedom([0.0, 1.0]), 0)

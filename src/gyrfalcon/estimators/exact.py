@@ -25,7 +25,7 @@ from ..fitting.session import Session, finite, fit_session
 from ..fitting.steps import stable_step
 from ..kernels import Kernel, KernelFunction
 from ..operators import KernelOperator
-from ..solvers import ExactPath, Iterate, kernel_descent
+from ..solvers import Iterate, exact_path, kernel_descent
 from ..solvers.lanczos import lanczos
 from ._base import KernelRegressor
 
@@ -289,7 +289,7 @@ class ExactRegressor(KernelRegressor):
         # without a penalty, what it could not be told from is left out
         floor = 0.0 if has_penalty else n * least
         coef, self.penalty_ = choose_penalty(
-            ExactPath(operator.centers_gram(np.float64), y, data.weight, floor=floor),
+            exact_path(operator.centers_gram(np.float64), y, data.weight, floor=floor),
             data,
             operator,
             session,

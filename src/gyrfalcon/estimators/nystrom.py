@@ -25,7 +25,7 @@ from ..fitting.session import Session, fit_session
 from ..fitting.subspace import choose_subspace
 from ..kernels import Kernel, KernelFunction
 from ..preconditioners import Identity, Whitening
-from ..solvers import Iterate, NystromPath
+from ..solvers import Iterate, nystrom_path
 from ._base import KernelRegressor
 
 Array = NDArray[Any]
@@ -261,7 +261,7 @@ class NystromRegressor(KernelRegressor):
         whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)
         session.start(space.data, n_centers=M)
         coef, self.penalty_ = choose_penalty(
-            NystromPath(operator, space.targets, whitening, space.data.weight),
+            nystrom_path(operator, space.targets, whitening, space.data.weight),
             space.data,
             operator,
             session,

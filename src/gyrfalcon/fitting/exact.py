@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .._utils.memory import format_bytes, limit_of, require
 from .._utils.ranges import check_kernel_scale
 from ..operators import Operator
-from ..solvers import ExactPath, exact_ridge
+from ..solvers import exact_path, exact_ridge
 
 Array = NDArray[Any]
 
@@ -33,7 +33,7 @@ def ridge(operator: Operator, y: Array, penalty: float, weight: Array | None, re
     gram = operator.centers_gram(np.float64)
     if safe:
         return exact_ridge(gram, y, penalty, weight, overwrite_gram=True)
-    return ExactPath(gram, y, weight).coefficients(penalty)
+    return exact_path(gram, y, weight).coefficients(penalty)
 
 
 def check_gram_memory(n: int, matrices: int, remedy: str) -> None:

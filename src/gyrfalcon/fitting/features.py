@@ -13,16 +13,12 @@ from numpy.typing import NDArray
 from .._utils.checks import integer, one_of, optional
 from .._utils.memory import format_bytes, limit_of, parse_memory, require
 from .._utils.ranges import powers_of_two
-from ..estimators.feature_transform import (
-    FeatureCoordinates,
-    feature_operator,
-    normal_equations,
-    sample_of,
-    solve_ridge,
-)
+from .._utils.sampling import sample_rows
 from ..kernels import Kernel, KernelFunction
 from ..kernels.features import FeatureMap
-from ..solvers import Iterate, stochastic_gradient
+from ..operators import feature_operator
+from ..preconditioners import FeatureCoordinates
+from ..solvers import Iterate, normal_equations, solve_ridge, stochastic_gradient
 from .data import FitData
 from .kernel import resolved_kernel
 from .parameters import STEP
@@ -98,7 +94,7 @@ class HasFeatures(Protocol):
 def solve(model: HasFeatures, data: FitData, session: Session) -> tuple[Kernel, FeatureMap, Solution[Iterate]]:
     """Draw features, and learn their coefficients."""
     rows, weight = data.rows, data.weight
-    sample = sample_of(rows, session.random_state, weight)
+    sample = sample_rows(rows.shape[0], session.random_state, weight)
     kernel = resolved_kernel(model.kernel, rows.take(sample), None if weight is None else weight[sample])
     kernel.check_precision(rows.dtype)
     features = kernel.random_features(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..operators import Operator, make_operator
-from ..solvers import NystromPath
+from ..solvers import RidgePath
 from .data import FitData
 from .session import Session, finite
 
@@ -18,7 +18,7 @@ _PREDICTIONS = 1 << 25  # entries of the validation rows' predictions by several
 
 
 def choose_penalty(
-    path: NystromPath,
+    path: RidgePath,
     data: FitData,
     operator: Operator,
     session: Session,

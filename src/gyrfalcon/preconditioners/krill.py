@@ -34,7 +34,7 @@ from scipy.sparse import csc_matrix
 
 from .._utils.checks import not_negative, number
 from .._utils.linalg import add_square, solve_upper_transposed
-from ..operators import KernelOperator
+from ..operators import Operator
 from .two_factors import TwoFactors
 from .whitening import Whitening
 
@@ -48,7 +48,7 @@ class Krill(TwoFactors):
 
     Parameters
     ----------
-    operator : KernelOperator
+    operator : Operator
         K, of shape (n, M); the sketch is one pass over its rows.
     gram : ndarray of shape (M, M), Fortran order, float32 or float64
         K_MM. Overwritten: afterwards its memory holds T in the upper triangle and A' in the lower one.
@@ -92,7 +92,7 @@ class Krill(TwoFactors):
 
     def __init__(
         self,
-        operator: KernelOperator,
+        operator: Operator,
         gram: NDArray[Any],
         penalty: float,
         *,
@@ -118,7 +118,7 @@ class Krill(TwoFactors):
 
 
 def sketch(
-    operator: KernelOperator,
+    operator: Operator,
     size: int,
     dtype: DTypeLike,
     *,
@@ -129,7 +129,7 @@ def sketch(
 
     Parameters
     ----------
-    operator : KernelOperator
+    operator : Operator
         K, of shape (n, M).
     size : int
         Rows of the sparse sign matrix Phi.

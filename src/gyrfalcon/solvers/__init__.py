@@ -1,19 +1,33 @@
-"""Solvers: plain functions of an operator, a right-hand side and a few numbers, which yield a record an iteration."""
+"""Solvers: plain functions of an operator, targets and a few numbers. Iterative ones yield a record for each iteration.
+
+cg            conjugate gradient: FALKON, and Nyström with any coordinates
+newton        Newton's method for other losses than the squared one
+gradient      gradient descent and mini-batches: NYTRO and its comparisons
+eigenpro      preconditioned mini-batches for exact interpolation
+ridge_path    direct solves for a whole list of penalties: Nyström and exact
+exact         one exact solve
+features      normal equations of random features
+lanczos       extreme eigenvalues, for the condition number and the longest step
+"""
 
 from .base import Iterate
 from .cg import conjugate_gradient
-from .direct import NystromPath
-from .exact import ExactPath, exact_ridge
+from .exact import exact_ridge
+from .features import normal_equations, solve_ridge
 from .gradient import gradient_descent, kernel_descent, largest_eigenvalue, stochastic_gradient
+from .ridge_path import RidgePath, exact_path, nystrom_path
 
 __all__ = [
-    "ExactPath",
     "Iterate",
-    "NystromPath",
+    "RidgePath",
     "conjugate_gradient",
+    "exact_path",
     "exact_ridge",
     "gradient_descent",
     "kernel_descent",
     "largest_eigenvalue",
+    "normal_equations",
+    "nystrom_path",
+    "solve_ridge",
     "stochastic_gradient",
 ]

@@ -6,28 +6,15 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..operators import Rowwise, Weight
+from ..operators import Operator, Rowwise
 from ..preconditioners import Coordinates
 
 Vectors = NDArray[np.float64]
-
-
-class Operator(Protocol):
-    """What the iterations need of K = k(rows, centers)."""
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def passes(self) -> int: ...
-    def rmatmat(self, U: NDArray[Any]) -> Vectors: ...
-    def sandwich(self, V: NDArray[Any], weight: Weight = None) -> Vectors: ...
 
 
 @dataclass

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..operators import Operator
 from ..preconditioners import Coordinates
-from .base import Iterate, Operator, Vectors, coefficients, make_system, recall, sizes
+from .base import Iterate, Vectors, coefficients, make_system, recall, sizes
 from .lanczos import condition_number, ritz_values
 
 # What an iterate's state has beside its numbers: of shape (rank, k), and one number a column
@@ -53,7 +54,7 @@ def conjugate_gradient(
 
     Parameters
     ----------
-    operator : KernelOperator
+    operator : Operator
         K, of shape (n, M).
     y : ndarray of shape (n,) or (n, k)
         Targets.

@@ -22,9 +22,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..operators import KernelOperator
+from ..operators import Operator
 from ..preconditioners import Coordinates
-from .base import Iterate, Operator, System, Vectors, coefficients, make_system, sizes
+from .base import Iterate, System, Vectors, coefficients, make_system, sizes
 from .lanczos import lanczos
 
 Step = float | Literal["auto"]
@@ -61,7 +61,7 @@ def gradient_descent(
 
     Parameters
     ----------
-    operator : KernelOperator
+    operator : Operator
         K, of shape (n, M).
     y : ndarray of shape (n,) or (n, k)
         Targets.
@@ -130,7 +130,7 @@ def gradient_descent(
 
 
 def stochastic_gradient(
-    operator: KernelOperator,
+    operator: Operator,
     y: NDArray[Any],
     coordinates: Coordinates,
     penalty: float,
@@ -149,7 +149,7 @@ def stochastic_gradient(
 
     Parameters
     ----------
-    operator : KernelOperator
+    operator : Operator
         K, of shape (n, M); K is not kept, since a batch is made of other rows each time.
     y, coordinates, penalty, weight, start
         As for `gradient_descent`.
@@ -233,7 +233,7 @@ def kernel_descent(
 
     Parameters
     ----------
-    operator : KernelOperator
+    operator : Operator
         K_nn, of shape (n, n): the centers are the rows, in their order.
     y : ndarray of shape (n,) or (n, k)
         Targets.
@@ -323,7 +323,7 @@ def largest_eigenvalue(
     return lanczos(lambda v: system.product(v[:, None])[:, 0], coordinates.rank, n_iter)[1]
 
 
-def _largest_of_batches(whole: System, operator: KernelOperator, batch_size: int, n_batches: int = 4) -> float:
+def _largest_of_batches(whole: System, operator: Operator, batch_size: int, n_batches: int = 4) -> float:
     """Return the largest eigenvalue of the systems of a few batches."""
     n, B = operator.shape[0], whole.B
     rng, largest = np.random.default_rng(0), 0.0
@@ -332,7 +332,7 @@ def _largest_of_batches(whole: System, operator: KernelOperator, batch_size: int
         batch = operator.on(operator.rows.take(rows))
         weight = n / len(rows) * (np.ones(len(rows)) if whole.weight is None else whole.weight[rows])
 
-        def product(v: Vectors, batch: KernelOperator = batch, weight: Vectors = weight) -> Vectors:
+        def product(v: Vectors, batch: Operator = batch, weight: Vectors = weight) -> Vectors:
             alpha, halfway = B.forward(v[:, None])
             return B.backward(batch.sandwich(alpha, weight), halfway, whole.penalty)[:, 0]
 

@@ -49,8 +49,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..losses import Loss
+from ..operators import Operator
 from ..preconditioners import Halfway, Preconditioner
-from .base import Iterate, Operator, Vectors, recall
+from .base import Iterate, Vectors, recall
 
 Array = NDArray[Any]
 
@@ -125,7 +126,7 @@ def newton(
 
     Parameters
     ----------
-    operator : KernelOperator
+    operator : Operator
         K, of shape (n, M).
     y : ndarray of shape (n, k)
         Targets, as the loss has them.

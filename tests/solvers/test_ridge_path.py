@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian, Linear
 from gyrfalcon.preconditioners import Preconditioner, Whitening
-from gyrfalcon.solvers import ExactPath, NystromPath, conjugate_gradient, exact_ridge
+from gyrfalcon.solvers import conjugate_gradient, exact_path, exact_ridge, nystrom_path
 
 PENALTIES = [1e-6, 1e-3, 1.0]
 
@@ -26,7 +26,7 @@ def make(n=150, m=25, columns=2, weighted=False, dtype=np.float64, length_scale=
 
 def path_of(operator, Y, w):
     n = operator.shape[0]
-    return NystromPath(operator, Y, Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype), w)
+    return nystrom_path(operator, Y, Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype), w)
 
 
 def dense(operator):
@@ -80,8 +80,25 @@ def test_leave_one_out_is_a_refit_without_the_row(weighted):
             rest = np.arange(40) != row
             coef = dense_solution(K[rest], K_MM, Y[rest], W[rest], 40 * penalty)
             refits[row] = Y[row] - K[row] @ coef
-        assert_allclose(path.leave_one_out_residuals(penalty), refits, rtol=1e-6, atol=1e-8)
+        weighted_refits = np.sqrt(W)[:, None] * refits
+        assert_allclose(path.leave_one_out_residuals(penalty), weighted_refits, rtol=1e-6, atol=1e-8)
         assert_allclose(errors[i], (W[:, None] * refits**2).mean(axis=0), rtol=1e-7)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_exact_leave_one_out_is_a_refit_without_the_row(weighted):
+    operator, Y, w = make(n=40, m=40, weighted=weighted)
+    K, _ = dense(operator)
+    W = np.ones(40) if w is None else w
+    path = exact_path(K.copy(order="F"), Y, w)
+    for penalty in PENALTIES[1:]:
+        refits = np.empty_like(Y)
+        for row in range(40):
+            rest = (np.arange(40) != row) & (W > 0)
+            alpha = np.linalg.solve(K[np.ix_(rest, rest)] + 40 * penalty * np.diag(1 / W[rest]), Y[rest])
+            refits[row] = np.sqrt(W[row]) * (Y[row] - K[row, rest] @ alpha)
+        assert_allclose(path.leave_one_out_residuals(penalty), refits, rtol=1e-6, atol=1e-8)
+        assert_allclose(path.leave_one_out(penalty)[0], (refits**2).mean(axis=0), rtol=1e-7)
 
 
 def test_one_target_has_no_second_axis():
@@ -157,9 +174,9 @@ def test_one_row():
 def test_refuses_what_does_not_fit():
     operator, Y, _ = make()
     with pytest.raises(ValueError, match="made for"):
-        NystromPath(operator, Y, Whitening(operator.centers_gram(), 7))
+        nystrom_path(operator, Y, Whitening(operator.centers_gram(), 7))
     with pytest.raises(ValueError, match="float64"):
-        NystromPath(operator, Y, Whitening(operator.centers_gram(np.float32), 150))
+        nystrom_path(operator, Y, Whitening(operator.centers_gram(np.float32), 150))
     path = path_of(operator, Y, None)
     for bad in (-1.0, [1.0, np.nan], np.inf):
         with pytest.raises(ValueError, match="penalties"):
@@ -206,10 +223,10 @@ def test_exact_ridge_refuses():
 def test_exact_least_squares():
     operator, Y, w = make(n=60, m=60, weighted=True, length_scale=0.2)
     K, _ = dense(operator)
-    alpha = ExactPath(K.copy(), Y).coefficients(0.0)
+    alpha = exact_path(K.copy(), Y).coefficients(0.0)
     assert_allclose(K @ alpha, Y, atol=1e-6)
     assert relative(alpha, np.linalg.pinv(K, rcond=60 * 2.2e-16, hermitian=True) @ Y) < 1e-6
-    weighted = ExactPath(K.copy(), Y, w).coefficients(0.0)
+    weighted = exact_path(K.copy(), Y, w).coefficients(0.0)
     assert not weighted[4].any()
     counts = w > 0
     assert_allclose((K @ weighted)[counts], Y[counts], atol=1e-6)
@@ -221,8 +238,8 @@ def test_exact_least_squares_of_a_singular_kernel():
     X = np.random.default_rng(0).standard_normal((50, 3))
     K, y = X @ X.T, X[:, 0] + 0.1 * np.random.default_rng(1).standard_normal(50)
     fitted = X @ np.linalg.lstsq(X, y, rcond=None)[0]
-    assert_allclose(K @ ExactPath(K.copy(), y).coefficients(0.0), fitted, atol=1e-10)
-    assert_allclose(ExactPath(np.zeros((4, 4)), np.ones(4)).coefficients(0.0), np.zeros(4))
+    assert_allclose(K @ exact_path(K.copy(), y).coefficients(0.0), fitted, atol=1e-10)
+    assert_allclose(exact_path(np.zeros((4, 4)), np.ones(4)).coefficients(0.0), np.zeros(4))
     # a floor leaves out more
-    large = ExactPath(K.copy(), y, floor=0.99 * np.linalg.norm(K, 2)).coefficients(0.0)
+    large = exact_path(K.copy(), y, floor=0.99 * np.linalg.norm(K, 2)).coefficients(0.0)
     assert np.linalg.matrix_rank(np.outer(large, large)) == 1

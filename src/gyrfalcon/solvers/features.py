@@ -1,0 +1,106 @@
+"""Ridge regression on features F: normal equations added up over blocks of rows, and their solution.
+
+F may have any number of rows: only the M x M matrix F'WF is held.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+
+from .._utils.ranges import check_kernel_scale
+from .._utils.threads import effective_n_jobs, share
+from ..operators import Operator
+
+Vectors = NDArray[np.float64]
+
+_PANELS = 8  # of the columns of F, so that there are enough products of two of them to share among threads
+
+
+def normal_equations(
+    operator: Operator, y: NDArray[Any], weight: NDArray[Any] | None = None, *, n_jobs: int | None = None
+) -> tuple[Vectors, Vectors]:
+    """Return F'WF and F'Wy, in one pass and O(M^2) memory whatever the number of rows.
+
+    Blocks are converted to float64 before they are multiplied, so that F'WF is positive to that precision, and are
+    added in their order. Threads share a block's product by columns, not by rows, so that they need no matrices of
+    their own, and the bits of the result do not depend on their number.
+
+    Parameters
+    ----------
+    operator : Operator
+        F, of shape (n, M).
+    y : array of shape (n, k)
+    weight : array of shape (n,), optional
+        The diagonal of W, not negative.
+    n_jobs : int or None
+
+    Returns
+    -------
+    G : array of shape (M, M), symmetric
+    c : array of shape (M, k)
+    """
+    M, k = operator.shape[1], y.shape[1]
+    G, c = np.zeros((M, M)), np.zeros((M, k))
+    size = min(512, max(64, -(-M // _PANELS)))
+    panels = [slice(start, min(start + size, M)) for start in range(0, M, size)]
+    pairs = [(panels[i], panels[j]) for i in range(len(panels)) for j in range(i, len(panels))]
+    n_threads = effective_n_jobs(n_jobs)
+    for at, block in operator.blocks():
+        F, Y = block.astype(np.float64, copy=weight is not None), y[at].astype(np.float64)
+        if weight is not None:
+            root = np.sqrt(weight[at].astype(np.float64))[:, None]
+            F *= root
+            Y *= root
+
+        def add(pair: tuple[slice, slice], F: Vectors = F, Y: Vectors = Y) -> None:
+            left, right = pair
+            with np.errstate(over="ignore", invalid="ignore"):  # the check of the scale finds it
+                G[left, right] += F[:, left].T @ F[:, right]
+                if left is right:
+                    c[left] += F[:, left].T @ Y
+
+        share(add, pairs, n_threads)
+    squares = float(G.trace()) / operator.shape[0]  # of a row's features: k(x, x), on average
+    check_kernel_scale(squares if squares or not c.any() else 5e-324, np.float64, power=1)
+    for left, right in pairs:
+        G[right, left] = G[left, right].T
+    return G, c
+
+
+def solve_ridge(G: Vectors, c: Vectors, ridge: float) -> Vectors:
+    """Return (G + ridge I)^-1 c for a positive semidefinite G; the shortest solution if that is singular.
+
+    G is overwritten.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.solvers import solve_ridge
+    >>> solve_ridge(np.diag([3.0, 0.0]), np.array([[2.0], [0.0]]), 1.0)
+    array([[0.5],
+           [0. ]])
+    >>> solve_ridge(np.ones((2, 2)), np.array([[2.0], [2.0]]), 0.0).round(12)
+    array([[1.],
+           [1.]])
+    """
+    M = len(G)
+    diagonal = G.diagonal().copy()
+    noise = M * np.finfo(np.float64).eps * diagonal.max(initial=0.0)
+    G.flat[:: M + 1] = diagonal + ridge
+    try:
+        # LAPACK is given columns and writes one triangle; the other still has G if the factor is no good
+        factor = cho_factor(G.T, lower=True, overwrite_a=True, check_finite=False)
+        if np.square(factor[0].diagonal()).min() > noise:
+            solution: Vectors = cho_solve(factor, c, check_finite=False)
+            return solution
+    except LinAlgError:
+        pass
+    G.flat[:: M + 1] = diagonal
+    values, vectors = eigh(G.T, lower=False, overwrite_a=True, check_finite=False)
+    kept = values > max(noise, np.finfo(np.float64).tiny)
+    values, vectors = values[kept], vectors[:, kept]
+    return vectors @ ((vectors.T @ c) / (values + ridge)[:, None])
