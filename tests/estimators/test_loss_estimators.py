@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import d2_pinball_score, log_loss, mean_pinball_loss, r2_score
 from sklearn.model_selection import GridSearchCV
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from variant_checks import parametrize_with_variant_checks
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor, load
 from gyrfalcon.kernels import Gaussian, Linear, Matern
@@ -29,7 +29,7 @@ def expected_failures(estimator):
 
 
 # tol: a check compares two ways to the same solution
-@parametrize_with_checks(
+@parametrize_with_variant_checks(
     [
         FalkonClassifier(loss="logistic"),
         FalkonClassifier(loss="logistic", multi_class="ovr"),
