@@ -29,38 +29,64 @@ VALUES = np.random.default_rng(0).standard_normal((N, 2))
 LABELS = np.array(["no", "yes"])[np.arange(N) % 2]
 
 
-READ = """
-import resource, sys
+READER = """
+import json, os, resource, signal, sys
 import h5py, numpy, pyarrow.parquet, zarr  # before the limit
 import gyrfalcon
 
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-if sys.platform == "linux":
-    with open("/proc/self/statm") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + 2**30, now + 2**30))
-for path in sys.argv[2:]:
-    try:
-        data = gyrfalcon.open(path, **eval(sys.argv[1]))
-        said = f"{sum(len(block) for block in data.X.blocks(100))} {None if data.y is None else len(data.y)}"
-    except Exception as error:
-        said = f"{type(error).__name__} {error}".replace(path, "FILE").replace("\\n", " ")
-    print(said, flush=True)
+def read(paths, options):
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        with open("/proc/self/statm") as file:
+            now = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + 2**30, now + 2**30))
+    for path in paths:
+        try:
+            data = gyrfalcon.open(path, **options)
+            said = f"{sum(len(block) for block in data.X.blocks(100))} {None if data.y is None else len(data.y)}"
+        except Exception as error:
+            said = f"{type(error).__name__} {error}".replace(path, "FILE").replace("\\n", " ")
+        print(said, flush=True)
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(100)
+        status = 1
+        try:
+            read(*json.loads(line))
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    print(f"status {status}", flush=True)
 """
 
 
-def read_all(*paths, **options):
-    """What comes of reading all of some files, in a process of its own: it may crash, and has 1 GiB."""
-    done = subprocess.run(
-        [sys.executable, "-c", READ, repr(options), *map(str, paths)],
+@pytest.fixture(scope="module")
+def read_all():
+    """A function that gives what comes of reading all of some files, in a process of its own: it may crash or hang, and
+    has 1 GiB. They are forks of one that has imported everything."""
+    with subprocess.Popen(
+        [sys.executable, "-c", READER],
         env=os.environ | {"PYTHONPATH": str(Path(gyrfalcon.__file__).parents[1])},
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr[-2000:])
-    return done.stdout.splitlines()
+    ) as reader:
+
+        def read(*paths, **options):
+            reader.stdin.write(json.dumps([[str(path) for path in paths], options]) + "\n")
+            reader.stdin.flush()
+            said = []
+            for line in reader.stdout:
+                if line.startswith("status "):
+                    assert line == "status 0\n", (line, said)
+                    return said
+                said.append(line.removesuffix("\n"))
+            raise AssertionError("the process that forks is gone")
+
+        yield read
 
 
 # ---- Arrow and Parquet -----------------------------------------------------------------------------------------------
@@ -79,7 +105,7 @@ def write_arrow(path, compression="uncompressed", **more):
     return path
 
 
-def test_an_arrow_file_that_says_it_has_more_rows(tmp_path):
+def test_an_arrow_file_that_says_it_has_more_rows(tmp_path, read_all):
     paths = []
     for compression in ("uncompressed", "lz4", "zstd"):
         for rows in (N + 1, 10**7, 2**62, -1):
@@ -89,7 +115,7 @@ def test_an_arrow_file_that_says_it_has_more_rows(tmp_path):
         assert said.startswith("ValueError FILE cannot be read as Arrow: is it damaged"), said
 
 
-def test_an_arrow_file_whose_rows_take_no_room(tmp_path):
+def test_an_arrow_file_whose_rows_take_no_room(tmp_path, read_all):
     """A column of nulls has any number of rows in no bytes."""
     path = tmp_path / "rows.arrow"
     columns = pa.record_batch({"none": pa.nulls(N), "a": VALUES[:, 0]})
@@ -101,7 +127,7 @@ def test_an_arrow_file_whose_rows_take_no_room(tmp_path):
     assert said.startswith("ValueError FILE cannot be read as Arrow: is it damaged"), said
 
 
-def test_an_arrow_file_whose_text_begins_elsewhere(tmp_path):
+def test_an_arrow_file_whose_text_begins_elsewhere(tmp_path, read_all):
     file, stream = write_arrow(tmp_path / "file.arrow", y=pa.array(["x" * 7] * N)), tmp_path / "stream.arrow"
     table = feather.read_table(file)
     with pa.OSFile(str(stream), "wb") as out, ipc.new_stream(out, table.schema) as writer:
@@ -112,7 +138,7 @@ def test_an_arrow_file_whose_text_begins_elsewhere(tmp_path):
         assert said.startswith("ValueError FILE cannot be read, is it damaged"), said
 
 
-def test_an_arrow_file_with_numbers_beyond_its_dictionary(tmp_path):
+def test_an_arrow_file_with_numbers_beyond_its_dictionary(tmp_path, read_all):
     paths = []
     codes = pa.array(np.arange(N, dtype=np.int32) % 2)
     for number, values in enumerate((pa.array(["no", "yes"]), pa.array([0.5, 1.5]))):
@@ -124,14 +150,14 @@ def test_an_arrow_file_with_numbers_beyond_its_dictionary(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is one of Linux")
-def test_a_compressed_arrow_file_that_asks_for_much_memory(tmp_path):
+def test_a_compressed_arrow_file_that_asks_for_much_memory(tmp_path, read_all):
     path = write_arrow(tmp_path / "rows.feather", "zstd")
     changed(path, struct.pack("<q", 8 * N), struct.pack("<q", 2**45))
     (said,) = read_all(path, features=["a", "b"], target="y")
     assert said.startswith("MemoryError FILE asks for more memory than there is: is it damaged"), said
 
 
-def test_a_parquet_file_that_says_it_has_more_rows(tmp_path):
+def test_a_parquet_file_that_says_it_has_more_rows(tmp_path, read_all):
     """The number of rows is written as a varint: three times, and once more with the values of each column."""
 
     def varint(value):
@@ -302,7 +328,7 @@ def write_npy(path, shape, numbers=b""):
     return path
 
 
-def test_an_npy_file_of_a_shape_beyond_64_bits(tmp_path):
+def test_an_npy_file_of_a_shape_beyond_64_bits(tmp_path, read_all):
     shapes = [(2**32, 2**32), (2**62, 4), (-4, 2), (2**62, 0), (10**30, 10**30)]
     paths = [write_npy(tmp_path / f"{number}.npy", shape, bytes(64)) for number, shape in enumerate(shapes)]
     for path in paths:
@@ -313,14 +339,14 @@ def test_an_npy_file_of_a_shape_beyond_64_bits(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(2**35,), (4,), (2**64 + N,)])
-def test_an_npy_file_of_targets_that_does_not_fit(tmp_path, shape):
+def test_an_npy_file_of_targets_that_does_not_fit(tmp_path, shape, read_all):
     path = write_npy(tmp_path / "rows.npy", (N, 2), VALUES.tobytes())
     target = write_npy(tmp_path / "target.npy", shape, bytes(8 * N))
     (said,) = read_all(path, target=str(target))
     assert re.match(rf"ContentsError {target} (is cut short|has shape \(4,\), where one number for each)", said), said
 
 
-def test_hdf5_arrays_that_say_they_are_huge(tmp_path):
+def test_hdf5_arrays_that_say_they_are_huge(tmp_path, read_all):
     """Arrays that were never written to take no room in the file, whatever their shapes."""
     path = tmp_path / "rows.h5"
     with h5py.File(path, "w") as file:
@@ -401,7 +427,7 @@ def test_hdf5_arrays_that_are_in_other_files(tmp_path):
         assert_array_equal(np.concatenate(list(as_source(file["raw"]).blocks(100))), VALUES)
 
 
-def test_an_hdf5_file_whose_text_never_ends(tmp_path):
+def test_an_hdf5_file_whose_text_never_ends(tmp_path, read_all):
     """Free space of no length in a heap of texts, after whose end the HDF5 library looks for ever."""
     path = tmp_path / "rows.h5"
     with h5py.File(path, "w") as file:
