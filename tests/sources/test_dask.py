@@ -66,7 +66,7 @@ def one_worker():
         yield client
 
 
-@pytest.fixture(params=["synchronous", "threads", "cluster"])
+@pytest.fixture(params=["synchronous", "threads", pytest.param("cluster", marks=pytest.mark.slow)])
 def anywhere(request):
     """The schedulers, each as the ambient one."""
     if request.param == "cluster":
@@ -237,7 +237,7 @@ def test_every_product(anywhere, dtype, budget):
 def test_float32_has_the_bits_of_memory(chunk, budget):
     X, Z, V, U, w = problem(dtype=np.float32)
     with dask.config.set(scheduler="synchronous"):
-        there = DaskRows(da.from_array(X[:700] if chunk == 1 else X, chunks=(chunk, 5)))
+        there = DaskRows(da.from_array(X[:100] if chunk == 1 else X, chunks=(chunk, 5)))
         here = KernelOperator(Gaussian(2.0), X[: there.shape[0]], Z, memory_budget=budget)
         there = make_operator(Gaussian(2.0), there, Z, memory_budget=budget)
         assert here.keeps == there.keeps == (budget != 0)
@@ -249,6 +249,7 @@ def test_float32_has_the_bits_of_memory(chunk, budget):
             np.testing.assert_allclose(there.sandwich(V, weight), here.sandwich(V, weight), rtol=1e-12, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_same_bits_wherever_it_runs(client):
     X, Z, V, U, w = problem()
     X = da.from_array(X, chunks=(111, 5))  # so many that sums are of sums
@@ -266,6 +267,7 @@ def test_same_bits_wherever_it_runs(client):
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_large_orders_and_sums_stay_on_the_workers(client, monkeypatch):
     X, Z, V, U, w = problem()
     rows = DaskRows(da.from_array(X, chunks=(111, 5)), client=client)
@@ -275,6 +277,7 @@ def test_large_orders_and_sums_stay_on_the_workers(client, monkeypatch):
     np.testing.assert_array_equal(operator.sandwich(V, Rowwise(residual, U, w)), few)
 
 
+@pytest.mark.slow
 def test_processes():
     X, Z, V, _, _ = problem(n=200)
     with dask.config.set(scheduler="processes", num_workers=1):
@@ -313,12 +316,14 @@ def test_fit_is_that_of_memory(anywhere, dtype):
     assert_same_predictions(model, expected, X, PRECISION[dtype])
 
 
+@pytest.mark.slow
 def test_explicit_client(client):
     X, y, _ = regression()
     model = falkon().fit(DaskRows(da.from_array(X, chunks=(900, 3)), client=client), y)
     assert_same_predictions(model, falkon().fit(X, y), X, 1e-10)
 
 
+@pytest.mark.slow
 def test_explicit_client_for_all_that_is_given(client):
     """Collections that live on a cluster which is nobody's default can be had through its own client alone."""
     X, y, w = regression()
@@ -364,6 +369,7 @@ def test_dataframe_from_files(tmp_path):
         np.testing.assert_allclose(lazy.compute(), model.predict(table[columns]), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 def test_classification(client, loss):
     X, y, w = regression(n=2_000)
@@ -515,6 +521,7 @@ def kill_one(client):
     os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_worker_is_killed_during_a_fit(client):
     X, y, w = regression()
     rows = DaskRows(da.from_array(X, chunks=(500, 3)), client=client)
@@ -534,6 +541,7 @@ def test_a_worker_is_killed_during_a_fit(client):
     assert_same_predictions(model, expected, X, 1e-10)
 
 
+@pytest.mark.slow
 def test_the_only_worker_is_killed(one_worker):
     X, Z, V, U, w = problem()
     rows = DaskRows(da.from_array(X, chunks=(500, 5)), client=one_worker)
@@ -543,6 +551,7 @@ def test_the_only_worker_is_killed(one_worker):
     np.testing.assert_array_equal(operator.sandwich(V, Rowwise(residual, U, w)), before)
 
 
+@pytest.mark.slow
 def test_results_that_are_lost_are_asked_for_again(client):
     rows = DaskRows(da.from_array(VALUES.astype(float), chunks=(20, 4)), client=client)
     before = set(client.futures)
@@ -556,6 +565,7 @@ def test_results_that_are_lost_are_asked_for_again(client):
     np.testing.assert_array_equal(np.vstack(found), VALUES)
 
 
+@pytest.mark.slow
 def test_rows_that_only_a_lost_worker_had(one_worker):
     (there,) = one_worker.scatter([VALUES.astype(float)])
     rows = DaskRows(da.from_delayed(dask.delayed(there), VALUES.shape, dtype=float), client=one_worker)
@@ -574,6 +584,7 @@ def _die(block):
     return block
 
 
+@pytest.mark.slow
 def test_a_task_that_no_worker_survives(client):
     X = da.from_array(VALUES.astype(float), chunks=((96, 7), 4)).map_blocks(_die, meta=np.empty((0, 4)))
     operator = make_operator(Gaussian(50.0), DaskRows(X, client=client), VALUES[:5].astype(float))
