@@ -31,27 +31,26 @@ class CsvReader(TableReader):
         self.delimiter = "," if delimiter is None else delimiter
         if delimiter is None:
             _check_separator(path)
-        options = {"parse_options": self._lines()}
-        with csv.open_csv(
-            path, read_options=self._blocks(), **options
-        ) as reader:  # types inferred from the first lines
+        options = {"parse_options": self._parse_options()}
+        # types are inferred from the first lines
+        with csv.open_csv(path, read_options=self._read_options(), **options) as reader:
             self.types = column_types(path, reader.schema)
         nothing, float64 = arrow().null(), arrow().float64()
         self.types = {name: float64 if type_ == nothing else type_ for name, type_ in self.types.items()}
         count = 0
         first = next(iter(self.types))
         options["convert_options"] = csv.ConvertOptions(include_columns=[first], column_types={first: arrow().string()})
-        with csv.open_csv(path, read_options=self._blocks(threads=True), **options) as reader:
+        with csv.open_csv(path, read_options=self._read_options(threads=True), **options) as reader:
             for batch in reader:
                 count += batch.num_rows
         super().__init__(path, np.array([0, count], dtype=np.intp), state, 8 * min(_BLOCK_BYTES, state.size))
 
-    def _blocks(self, threads: bool = False) -> Any:
+    def _read_options(self, threads: bool = False) -> Any:
         from pyarrow import csv
 
         return csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=threads)
 
-    def _lines(self) -> Any:
+    def _parse_options(self) -> Any:
         from pyarrow import csv
 
         return csv.ParseOptions(delimiter=self.delimiter)
@@ -83,7 +82,10 @@ class CsvReader(TableReader):
         start = 0
         try:
             with csv.open_csv(
-                self.path, read_options=self._blocks(), parse_options=self._lines(), convert_options=options
+                self.path,
+                read_options=self._read_options(),
+                parse_options=self._parse_options(),
+                convert_options=options,
             ) as reader:
                 for batch in reader:
                     yield start, batch

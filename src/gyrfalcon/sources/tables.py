@@ -64,7 +64,7 @@ class TableFiles(DataFiles):
                         f"{reader.path} has a column {new[0]!r} that {first.path} has not: files must have the same "
                         "columns, or choose those that all have with features=[...]"
                     )
-            self._warn_of_doubtful(names)
+            self._warn_of_unlikely_features(names)
         else:
             names = [features] if isinstance(features, str) else list(features)
             if not all(isinstance(name, str) for name in names):
@@ -99,7 +99,7 @@ class TableFiles(DataFiles):
             dtype = np.dtype(np.float32 if narrow else np.float64)
         return StoredRows(self.readers, names, len(names), dtype, names)
 
-    def _warn_of_doubtful(self, names: Sequence[str]) -> None:
+    def _warn_of_unlikely_features(self, names: Sequence[str]) -> None:
         """Warn of default features that are probably not meant: row numbers, and a row of numbers taken for names."""
         path = self._first.path
         index = [name for name in names if name in _INDEX_NAMES]

@@ -1,4 +1,4 @@
-"""Rows made of other rows: some of them, a function of them, scaled ones; for arrays and for CSR."""
+"""The defaults of Rows, sources that users write, and rows derived from other rows, for arrays and for CSR."""
 
 from __future__ import annotations
 
