@@ -1,4 +1,4 @@
-"""Checks of parameters: functions that are given a name and a value, and raise an error that says what is allowed."""
+"""Checks of values: functions of a name and a value that raise a ValueError which says what is allowed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 Rule = Callable[[str, Any], None]
 
@@ -36,7 +37,7 @@ def number(holds: Callable[[float], bool], words: str) -> Rule:
 
 
 def numbers(holds: Callable[[float], bool], words: str, *, empty: bool = False, scalar: bool = False) -> Rule:
-    """A list of real numbers in the interval where `holds` is true; if asked for also an empty one, or one number."""
+    """A list of real numbers for each of which `holds` is true; it may be `empty`, or a `scalar` in place of a list."""
 
     def check(name: str, value: Any) -> None:
         try:
@@ -80,6 +81,28 @@ def positive(words: str = "a finite number greater than 0") -> Rule:
 def not_negative(words: str = "a finite number, not negative") -> Rule:
     """A finite number of at least 0."""
     return number(lambda x: 0 <= x < math.inf, words)
+
+
+def boolean(name: str, value: Any) -> None:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name}={value!r} must be True or False")
+
+
+def array(shape: tuple[int | None, ...], dtype: DTypeLike = np.float64, *, finite: bool = True) -> Rule:
+    """An array of a shape, in which None stands for any length, and a dtype; if asked for without NaN and infinity."""
+
+    def check(name: str, value: Any) -> None:
+        wanted = f"{name} must be an array of {np.dtype(dtype)} of shape {shape}"
+        if not isinstance(value, np.ndarray):
+            raise ValueError(f"{wanted}, not a {type(value).__name__}")
+        fits = len(value.shape) == len(shape) and all(b in (a, None) for a, b in zip(value.shape, shape, strict=True))
+        if not fits or value.dtype != dtype:
+            raise ValueError(f"{wanted}, not one of {value.dtype} of shape {value.shape}")
+        if finite and not np.isfinite(value).all():
+            raise ValueError(f"{name} holds NaN or infinity")
+
+    return check
 
 
 def float_dtype(name: str, value: Any) -> None:

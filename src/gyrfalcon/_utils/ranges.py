@@ -1,15 +1,25 @@
-"""Which magnitudes can be computed with: clear errors in place of what overflow and underflow do later."""
+"""Magnitudes that can be computed with: clear errors in place of a later overflow or underflow."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 
-def power_of_two(X: NDArray[Any]) -> float:
-    """What to divide numbers by so that the largest is near 1, without a change in any bit of a mantissa.
+@overload
+def power_of_two(X: NDArray[Any], axis: None = None) -> float: ...
+@overload
+def power_of_two(X: NDArray[Any], axis: int) -> NDArray[np.float64]: ...
+def power_of_two(X: NDArray[Any], axis: int | None = None) -> float | NDArray[np.float64]:
+    """Return the power of two that brings the largest of some numbers near 1; dividing by it is exact.
+
+    Parameters
+    ----------
+    X : ndarray
+    axis : int, optional
+        0 for a power of each column; by default one for all numbers.
 
     Examples
     --------
@@ -17,16 +27,21 @@ def power_of_two(X: NDArray[Any]) -> float:
     >>> from gyrfalcon._utils.ranges import power_of_two
     >>> power_of_two(np.array([3.0, -5.0]))
     4.0
+    >>> power_of_two(np.array([[3.0, 0.3], [-5.0, 0.1]]), axis=0)
+    array([4.  , 0.25])
     """
-    return float(np.ldexp(1.0, np.frexp(_largest(X))[1] - 1))
+    powers: NDArray[np.float64] = np.ldexp(1.0, np.frexp(_largest(X, axis))[1] - 1)
+    return float(powers) if axis is None else powers
 
 
-def _largest(X: NDArray[Any]) -> float:
-    return max(float(X.max()), -float(X.min())) if X.size else 0.0
+def _largest(X: NDArray[Any], axis: int | None = None) -> NDArray[np.float64]:
+    """Return the largest absolute value, 0 if there is none."""
+    high, low = np.max(X, axis, initial=0.0), np.min(X, axis, initial=0.0)
+    return np.maximum(high.astype(np.float64), -low.astype(np.float64))
 
 
 def check_range(X: NDArray[Any], dtype: DTypeLike, name: str, *, too_small: bool = True) -> None:
-    """Refuse numbers of which the largest becomes infinite in `dtype`, or (`too_small`) loses digits there.
+    """Refuse numbers whose largest is infinite in `dtype`, or (`too_small`) loses digits there.
 
     Examples
     --------
@@ -36,7 +51,7 @@ def check_range(X: NDArray[Any], dtype: DTypeLike, name: str, *, too_small: bool
     Traceback (most recent call last):
     ValueError: y holds 1e+40, too large for float32: rescale or use dtype="float64"
     """
-    info, largest = np.finfo(np.dtype(dtype)), _largest(X)
+    info, largest = np.finfo(np.dtype(dtype)), float(_largest(X))
     if largest > float(info.max):
         raise ValueError(f'{name} holds {largest:.3g}, too large for {info.dtype}: rescale or use dtype="float64"')
     if too_small and 0 < largest < float(info.tiny):
@@ -58,7 +73,7 @@ def check_squares(y: NDArray[Any], dtype: DTypeLike, name: str) -> None:
     Traceback (most recent call last):
     ValueError: y holds 2e+155, and losses other than the squared one take squares, too large for float64: rescale y
     """
-    info, largest = np.finfo(np.dtype(dtype)), _largest(y)
+    info, largest = np.finfo(np.dtype(dtype)), float(_largest(y))
     squares = "losses other than the squared one take squares"
     # a loss of an outlier is linear in it
     if largest * (float(np.median(np.abs(y))) / float(info.max)) > float(info.eps):
@@ -73,8 +88,8 @@ def check_squares(y: NDArray[Any], dtype: DTypeLike, name: str) -> None:
 def check_kernel_scale(scale: float, dtype: DTypeLike, *, power: float = 1.5, kernel: Any = "the kernel") -> None:
     """Refuse a kernel whose values are too small or too large for a fit in `dtype`; 0 is not too small.
 
-    Products that underflow lose digits or vanish, and a solver would take what is left for a solution; those of the
-    tiles that overflow are found, sums of squares in float64 are not, so they get room for the number of rows.
+    Products that underflow lose digits or vanish, and a solver would take what is left for a solution. Tiles that
+    overflow are found elsewhere; sums of squares in float64 are not, so they get room for the number of rows.
 
     Parameters
     ----------
@@ -83,10 +98,10 @@ def check_kernel_scale(scale: float, dtype: DTypeLike, *, power: float = 1.5, ke
     dtype : float32 or float64
         Of the tiles.
     power : float
-        The largest numbers that are made of tiles are of the size of K^power, and scalar products in float64 of
-        K^(4/3 power). 1.5 where vectors are in coordinates of `Whitening`, of the size of 1 / sqrt(K): K'(K v).
+        The largest products of tiles are of the size of K^power, and scalar products in float64 of K^(4/3 power).
+        1.5 where vectors are in coordinates of `Whitening`, of the size of 1 / sqrt(K): K'(K v).
     kernel : object
-        What to call it.
+        Name of the kernel in the error.
 
     Examples
     --------
@@ -106,10 +121,3 @@ def check_kernel_scale(scale: float, dtype: DTypeLike, *, power: float = 1.5, ke
         f"values of {kernel} are about {scale:.3g}, and in {tiles.dtype} they must be between {least:.1g} and "
         f"{most:.1g}: rescale the features (scale=True does) or change the kernel's parameters{wider}"
     )
-
-
-def powers_of_two(targets: NDArray[Any]) -> NDArray[Any]:
-    """What to divide each column by so that its largest number is near 1, without a change in any bit of a mantissa."""
-    largest = np.maximum(targets.max(axis=0), -targets.min(axis=0)).astype(np.float64)
-    powers: NDArray[Any] = np.ldexp(1.0, np.frexp(largest)[1] - 1)
-    return powers

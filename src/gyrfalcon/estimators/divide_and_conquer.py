@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .._utils.checks import integer, optional
-from .._utils.ranges import powers_of_two
+from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..fitting.data import regression_data
@@ -169,7 +169,7 @@ class DivideAndConquerRegressor(KernelRegressor):
             points = data.rows.take(order)
             weight = None if data.weight is None else data.weight[order]
             kernel = resolved_kernel(self.kernel, points, weight, points.dtype)
-            scale = powers_of_two(data.targets)
+            scale = power_of_two(data.targets, axis=0)
             y = (data.targets / scale)[order]
             alpha = np.zeros_like(y)
             predictions: Array | float = 0.0

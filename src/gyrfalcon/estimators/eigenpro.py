@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 
 from .._utils.checks import integer, optional
 from .._utils.memory import format_bytes, parse_memory, require
-from .._utils.ranges import powers_of_two
+from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..fitting.convergence import tolerance, warn_if_unsettled
@@ -235,7 +235,7 @@ class EigenProRegressor(KernelRegressor):
         )
         batch_size = min(n, system.batch_size if self.batch_size is None else int(self.batch_size))
         step = system.step(batch_size) if isinstance(self.step, str) else float(self.step)
-        scale = powers_of_two(data.targets)
+        scale = power_of_two(data.targets, axis=0)
         tol = tolerance(self.tol, rows.dtype)
         solution = session.run(
             eigenpro(

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .._utils.checks import one_of
 from .._utils.memory import parse_memory
-from .._utils.ranges import powers_of_two
+from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..fitting.data import FitData, regression_data
@@ -233,7 +233,7 @@ class ExactRegressor(KernelRegressor):
                 memory_budget=parse_memory(self.memory_budget) if descends else 0,
             )
             vars(self).pop("penalty_", None)  # of an earlier fit by another method
-            scale = powers_of_two(data.targets)
+            scale = power_of_two(data.targets, axis=0)
             y = data.targets / scale
             if descends:
                 coef = self._descend(data, operator, y, scale, session)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .._utils.checks import integer, one_of, optional
 from .._utils.memory import format_bytes, limit_of, parse_memory, require
-from .._utils.ranges import powers_of_two
+from .._utils.ranges import power_of_two
 from .._utils.sampling import sample_rows
 from ..kernels import Kernel, KernelFunction
 from ..kernels.features import FeatureMap
@@ -100,7 +100,7 @@ def solve(model: HasFeatures, data: FitData, session: Session) -> tuple[Kernel, 
     features = kernel.random_features(
         int(model.n_components), rows.shape[1], session.random_state, model.orthogonal
     ).astype(rows.dtype)
-    scale = powers_of_two(data.targets)
+    scale = power_of_two(data.targets, axis=0)
     targets = (data.targets / scale).astype(rows.dtype, copy=False)
     if model.solver == "direct":
         iterates, epochs = _direct(model, features, data, targets), 1

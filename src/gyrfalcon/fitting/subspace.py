@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from .._utils.ranges import powers_of_two
+from .._utils.ranges import power_of_two
 from .._utils.threads import effective_n_jobs
 from ..backends import check_centers
 from ..centers import Centers, Given, Selection, as_centers
@@ -226,7 +226,7 @@ def choose_subspace(
     budget = plan.left(M)
     operator = _operator(model, kernel, rows, points, model.memory_budget if elsewhere else budget, begun)
     spare = plan.spare(M) - operator.kept_bytes
-    scale = powers_of_two(data.targets)
+    scale = power_of_two(data.targets, axis=0)
     targets = data.targets if (scale == 1).all() else data.targets / scale
     start = None
     if warm is not None and same_points(points, _points_of(warm)) and warm.coef.size == M * k:

@@ -10,7 +10,7 @@ features      normal equations of random features
 lanczos       extreme eigenvalues, for the condition number and the longest step
 """
 
-from .base import Iterate
+from .base import Iterate, StateError
 from .cg import conjugate_gradient
 from .exact import exact_ridge
 from .features import normal_equations, solve_ridge
@@ -20,6 +20,7 @@ from .ridge_path import RidgePath, exact_path, nystrom_path
 __all__ = [
     "Iterate",
     "RidgePath",
+    "StateError",
     "conjugate_gradient",
     "exact_path",
     "exact_ridge",

@@ -1,16 +1,17 @@
-"""What the solvers share: the operator, the system in their own variables, and the record of an iteration."""
+"""Shared by the iterative solvers: the system in their own variables, the record of an iteration, resumed states."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.checks import Rule, array, boolean, integer, not_negative, number
 from ..operators import Operator, Rowwise
 from ..preconditioners import Coordinates
 
@@ -57,12 +58,25 @@ class Iterate:
     ratio: Vectors
     condition_number: float = float("nan")
     error: Vectors = field(default_factory=lambda: np.empty(0))
+    # What a record from a file must be
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "iteration": integer(0),
+        "residual": number(lambda x: True, "a number"),
+        "residuals": array((None,), finite=False),
+        "seconds": not_negative(),
+        "passes": integer(0),
+        "converged": boolean,
+        "step": array((None,), finite=False),
+        "ratio": array((None,), finite=False),
+        "condition_number": number(lambda x: True, "a number"),
+        "error": array((None,), finite=False),
+    }
     _coef: Callable[[], Vectors] = field(default=lambda: np.empty(0), repr=False, compare=False)
     _state: Callable[[], dict[str, Any]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def details(self) -> dict[str, Any]:
-        """What is worth a record beside the numbers that every solver has."""
+        """Numbers for the record that this solver has beside those of every solver."""
         return {} if math.isnan(self.condition_number) else {"condition_number": self.condition_number}
 
     def coef(self) -> Vectors:
@@ -71,21 +85,21 @@ class Iterate:
 
     @classmethod
     def measured(cls, iteration: int, residuals: Vectors, tol: float, **more: Any) -> Self:
-        """Make an iterate of the columns' residuals: which is the largest, and whether all meet the tolerance."""
+        """Make an iterate from the residuals of all columns: the largest, and whether all meet the tolerance."""
         largest, converged = float(residuals.max(initial=0.0)), bool((residuals <= tol).all())
         return cls(iteration=iteration, residual=largest, residuals=residuals, converged=converged, **more)
 
     def numbers(self) -> dict[str, Any]:
         """Return the attributes by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if not f.name.startswith("_")}
+        return {name: getattr(self, name) for name in self.rules}
 
     @classmethod
     def again(cls, numbers: Mapping[str, Any], **functions: Any) -> Self:
-        """Make an iterate of what `numbers` gave, or of a state."""
-        return cls(**{f.name: numbers[f.name] for f in fields(cls) if not f.name.startswith("_")}, **functions)
+        """Make an iterate of what `numbers` gave, or of a state; `StateError` if it is not complete and sound."""
+        return cls(**dict(zip(cls.rules, recall(numbers, cls.rules), strict=True)), **functions)
 
     def state(self) -> dict[str, Any]:
-        """Return numbers and arrays by name, from which the solver goes on as if it had never stopped.
+        """Return numbers and arrays by name from which the solver can go on, bit for bit.
 
         The same solver of the same problem takes them as ``resume``, and begins with this iterate.
         """
@@ -116,17 +130,17 @@ class System:
         return self.B.backward(self.operator.sandwich(v, self.weight), halfway, self.penalty)
 
     def residual(self, beta: Vectors) -> Vectors:
-        """Return what beta leaves of the right-hand side."""
+        """Return the residual at beta."""
         alpha, halfway = self.B.forward(beta)
         return self.B.backward(self.operator.sandwich(alpha, self._rowwise(_residual)), halfway, -self.penalty)
 
     def rhs_and_residual(self, beta: Vectors) -> tuple[Vectors, Vectors]:
-        """Return the right-hand side and what beta leaves of it."""
+        """Return the right-hand side, and the residual at beta."""
         s, residual = self._beside_residual(None, beta, np.arange(self.Y.shape[1]))
         return self.B.apply_transpose(s), residual
 
     def product_and_residual(self, p: Vectors, beta: Vectors, columns: NDArray[np.intp]) -> tuple[Vectors, Vectors]:
-        """Return the left-hand side at p, and what beta leaves of the right-hand side's ``columns``."""
+        """Return the left-hand side at p, and the residual at beta of some ``columns`` of the right-hand side."""
         v, halfway = self.B.forward(p)
         s, residual = self._beside_residual(v, beta, columns)
         return self.B.backward(s, halfway, self.penalty), residual
@@ -140,7 +154,7 @@ class System:
         return s[:, :k], self.B.backward(s[:, k:], halfway, -self.penalty)
 
     def _rowwise(self, function: Callable[..., NDArray[Any]]) -> Rowwise:
-        """A function of T and each row's target and weight."""
+        """Give the function each row's target and weight beside T."""
         return Rowwise(function, self.Y) if self.weight is None else Rowwise(function, self.Y, self.weight)
 
 
@@ -159,7 +173,7 @@ def _beside_residual(
     y: NDArray[Any],
     weight: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """y or the first columns of T, and beside them what the other columns leave of y."""
+    """Return y or the first columns of T, and beside them y minus the other columns."""
     k = len(columns)
     y = y[:, columns]
     U = np.hstack([y if beside_y else T[:, :k], y - T[:, k:]])
@@ -169,7 +183,7 @@ def _beside_residual(
 def make_system(
     operator: Operator, y: NDArray[Any], coordinates: Coordinates, penalty: float, weight: NDArray[Any] | None
 ) -> System:
-    """Return the system, if operator and coordinates belong together."""
+    """Make the system, from an operator and coordinates of the same shape."""
     shape, made_for = operator.shape, (coordinates.n, coordinates.M)
     if shape != made_for:
         raise ValueError(f"the operator has shape {shape}, but the coordinates were made for {made_for}")
@@ -177,7 +191,7 @@ def make_system(
 
 
 def sizes(b: Vectors) -> Vectors:
-    """Return the norms that residuals are relative to; 1 for a right-hand side of zeros."""
+    """Return the norms of the columns of a right-hand side, to divide residuals by; 1 for a column of zeros."""
     size = np.linalg.norm(b, axis=0)
     if not np.isfinite(size).all():
         raise ValueError("the right-hand side K'W y is not finite; check y and the sample weights, or rescale y")
@@ -190,10 +204,23 @@ def coefficients(B: Coordinates, beta: Vectors, shape: tuple[int, ...]) -> Vecto
     return B.apply(beta).reshape(shape)
 
 
-def recall(state: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> list[NDArray[Any]]:
-    """Return the arrays of a state, if they have the shapes they must have."""
-    for name, shape in shapes.items():
-        found = getattr(state.get(name), "shape", None)
-        if found != shape:
-            raise ValueError(f"the state does not belong to this problem: {name} must have shape {shape}, not {found}")
-    return [state[name] for name in shapes]
+class StateError(ValueError):
+    """A solver was given a state to resume from that is damaged, or belongs to another problem."""
+
+
+def recall(state: Mapping[str, Any], rules: Mapping[str, Rule]) -> list[Any]:
+    """Return values of a state, in the order of the rules that they must keep.
+
+    Raises
+    ------
+    StateError
+        Names the first value that is missing or breaks its rule: a state may come from a file.
+    """
+    for name, rule in rules.items():
+        if name not in state:
+            raise StateError(f"the state to resume from has no {name!r}")
+        try:
+            rule(name, state[name])
+        except ValueError as error:
+            raise StateError(f"the state to resume from does not belong to this problem: {error}") from None
+    return [state[name] for name in rules]

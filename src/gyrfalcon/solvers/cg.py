@@ -24,14 +24,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.checks import array
 from ..operators import Operator
 from ..preconditioners import Coordinates
 from .base import Iterate, Vectors, coefficients, make_system, recall, sizes
 from .lanczos import condition_number, ritz_values
 
-# What an iterate's state has beside its numbers: of shape (rank, k), and one number a column
+# Arrays of an iterate's state: of shape (rank, k), of shape (k,), and of shape (iterations, k)
+_COUNTS = ("iteration", "seconds", "passes")
 _TALL = ("beta", "r", "p")
-_FLAT = ("rr", "known", "size", "stuck", "step", "ratio")
+_FLAT = ("rr", "known", "size", "step", "ratio")
 _LISTS = ("steps", "ratios", "gains")
 # The Lanczos matrix is as wrong, relatively, as the residual that CG has followed
 _DRIFT = 1e-2
@@ -80,8 +82,7 @@ def conjugate_gradient(
         One an iteration (with `resume` from the one that is resumed), made when it is asked for: a consumer stops the
         solver by asking no more.
     """
-    done: Mapping[str, Any] = {"iteration": 0, "seconds": 0.0, "passes": 0} if resume is None else resume
-    began, passes = time.perf_counter() - done["seconds"], operator.passes - done["passes"]
+    began, passes, done = time.perf_counter(), operator.passes, 0
     B, M = coordinates, coordinates.M
     system = make_system(operator, y, B, max(penalty, B.least_penalty), weight)
     k = system.Y.shape[1]
@@ -89,9 +90,15 @@ def conjugate_gradient(
     ratios: list[Vectors] = []
     gains: list[Vectors] = []
     if resume is not None:
-        tall, wide = (B.rank, k), (done["iteration"], k)
-        shapes = {**dict.fromkeys(_TALL, tall), **dict.fromkeys(_FLAT, (k,)), **dict.fromkeys(_LISTS, wide)}
-        beta, r, p, rr, known, size, stuck, step, ratio, *lists = recall(resume, shapes)
+        done, seconds, passes_done = recall(resume, {name: Iterate.rules[name] for name in _COUNTS})
+        began, passes = began - seconds, passes - passes_done
+        rules = {
+            **dict.fromkeys(_TALL, array((B.rank, k))),
+            **dict.fromkeys(_FLAT, array((k,))),
+            "stuck": array((k,), bool),
+            **dict.fromkeys(_LISTS, array((done, k))),
+        }
+        beta, r, p, rr, known, size, step, ratio, stuck, *lists = recall(resume, rules)
         steps, ratios, gains = map(list, lists)
     else:
         if start is None:
@@ -122,7 +129,7 @@ def conjugate_gradient(
             error=np.sqrt(_energy(rr, low, gains) / operator.shape[0]),
             _coef=partial(coefficients, B, beta, (M, *y.shape[1:])),
             _state=partial(
-                _state, [beta, r, p, rr, known, size, stuck, step, ratio], [steps, ratios, gains], iteration
+                _state, [beta, r, p, rr, known, size, step, ratio, stuck], [steps, ratios, gains], iteration
             ),
         )
 
@@ -130,10 +137,10 @@ def conjugate_gradient(
     fall = float(np.sqrt(np.finfo(operator.dtype).eps))
     active = np.flatnonzero((np.sqrt(rr) > tol * size) & ~stuck)
     if resume is not None or max_iter == 0 or active.size == 0:
-        yield record(done["iteration"])
+        yield record(done)
     if active.size == 0:
         return
-    for iteration in range(done["iteration"] + 1, max_iter + 1):
+    for iteration in range(done + 1, max_iter + 1):
         # Arrays already yielded stay as they are, and only the columns still at work take part in the pass.
         beta, r, p, rr, known, stuck = (x.copy() for x in (beta, r, p, rr, known, stuck))
         c = active
@@ -185,4 +192,4 @@ def _state(arrays: list[NDArray[Any]], lists: list[list[Vectors]], iteration: in
     k = len(arrays[-1])
     # the lists go on growing after the iterate was made
     stacked = (np.reshape(numbers[:iteration], (iteration, k)) for numbers in lists)
-    return dict(zip((*_TALL, *_FLAT, *_LISTS), (*arrays, *stacked), strict=True))
+    return dict(zip((*_TALL, *_FLAT, "stuck", *_LISTS), (*arrays, *stacked), strict=True))

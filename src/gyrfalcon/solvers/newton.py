@@ -43,11 +43,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.checks import Rule, array, boolean, integer, not_negative, number
 from ..losses import Loss
 from ..operators import Operator
 from ..preconditioners import Halfway, Preconditioner
@@ -92,10 +93,18 @@ class NewtonIterate(Iterate):
     decrement: float = 0.0
     cg_steps: int = 0
     at_penalty: bool = True
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **Iterate.rules,
+        "penalty": not_negative(),
+        "objective": number(lambda x: True, "a number"),
+        "decrement": number(lambda x: True, "a number"),
+        "cg_steps": integer(0),
+        "at_penalty": boolean,
+    }
 
     @property
     def details(self) -> dict[str, Any]:
-        """What `history_` has beside the numbers of every solver."""
+        """Numbers for the record that this solver has beside those of every solver."""
         return {
             "penalty": self.penalty,
             "objective": self.objective,
@@ -163,8 +172,7 @@ def newton(
     NewtonIterate
         One a Newton step (with `resume` from the one that is resumed), made when it is asked for.
     """
-    done: Mapping[str, Any] = {"iteration": 0, "seconds": 0.0, "passes": 0} if resume is None else resume
-    began, passes = time.perf_counter() - done["seconds"], operator.passes - done["passes"]
+    began, passes, done = time.perf_counter(), operator.passes, 0
     if operator.shape != (coordinates.n, coordinates.M):
         raise ValueError(
             f"the operator has shape {operator.shape}, but the coordinates were made for "
@@ -179,16 +187,23 @@ def newton(
     mu, near, waiting = last, True, 0
     stages = [loss] if start is not None else list(loss.stages())
     if resume is not None:
-        (model.u,) = recall(resume, {"u": model.u.shape})
-        near, waiting, mu = resume["near"], resume["waiting"], resume["penalty"]
-        del stages[: len(stages) - resume["n_stages"]]
+        rules = {
+            "u": array(model.u.shape),
+            "near": boolean,
+            "waiting": integer(0),
+            "n_stages": number(lambda x: x in range(1, len(stages) + 1), f"an integer from 1 to {len(stages)}"),
+        }
+        model.u, near, waiting, n_stages = recall(resume, rules)
+        del stages[: len(stages) - n_stages]
         iterate = NewtonIterate.again(
             resume, _coef=partial(coordinates.whitening.apply, model.u), _state=partial(dict, resume)
         )
+        done, mu = iterate.iteration, iterate.penalty
+        began, passes = began - iterate.seconds, passes - iterate.passes
         yield iterate
         if _is_over(iterate, waiting, rounding):
             return
-    for iteration in range(done["iteration"] + 1, max_iter + 1):
+    for iteration in range(done + 1, max_iter + 1):
         if iteration > 1 and mu == last and near and len(stages) > 1:
             del stages[0]
         model.loss = stages[0]
