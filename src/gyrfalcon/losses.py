@@ -1,16 +1,16 @@
-"""Losses: what it costs to give f where y was right, as a value, two derivatives and an inverse link.
+"""Losses of predictions f for targets y: a value, two derivatives and an inverse link.
 
-A loss is one small class. `value`, `gradient` and `hessian` are functions of y and f, arrays of shape (n, k), entry by
-entry; Newton's method (`gyrfalcon.solvers.newton`) needs nothing else, so a class of your own with these three works
-in `FalkonRegressor` (numbers) and in `FalkonClassifier` (y of +1 and -1, one column for each class beyond two). All
-losses here are convex, not negative, and finite with their derivatives wherever the answer is.
+`value`, `gradient` and `hessian` are functions of y and f, arrays of shape (n, k), entry by entry. Newton's method
+(`gyrfalcon.solvers.newton`) needs nothing else, so a subclass of `Loss` with these three methods works in
+`FalkonRegressor` (numbers) and in `FalkonClassifier` (y of +1 and -1; with more than two classes, one column for each).
+All losses here are convex, not negative, and they and their derivatives overflow only where the exact result does.
 
 ============ =============================== ============================= ==============
 loss         y                               value                         prediction
 ============ =============================== ============================= ==============
 `Squared`    numbers                         (f - y)^2 / 2                 f
-`Huber`      numbers                         the same, linear beyond delta f
-`Quantile`   numbers                         pinball, smoothed             f, in order
+`Huber`      numbers                         same, linear beyond delta     f
+`Quantile`   numbers                         pinball, smoothed             f, sorted
 `Poisson`    counts, not negative            half the deviance             exp(f)
 `Logistic`   -1 or +1                        log(1 + exp(-y f))            P(y = +1)
 `Softmax`    probabilities of k classes      -sum_c y_c log p_c            p = softmax(f)
@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, softmax, xlogy
 from sklearn.base import BaseEstimator, clone
 
+from ._utils.checks import numbers
 from ._utils.ranges import power_of_two
 from ._utils.registry import register
 
@@ -34,20 +35,26 @@ __all__ = ["Huber", "Logistic", "Loss", "Poisson", "Quantile", "Softmax", "Squar
 
 Array = NDArray[Any]
 
-# A normal distribution's 75% quantile: a median of absolute deviations over this is its standard deviation.
+# The 75% quantile of the normal distribution: its median absolute deviation divided by this is its standard deviation.
 _QUARTILE = 0.6744897501960817
+
+_POSITIVE = numbers(
+    lambda x: 0 < x < np.inf, 'positive and finite: a number, one for each column, or "scale"', scalar=True
+)
+_LEVEL = numbers(lambda x: 0 < x < 1, "a number between 0 and 1, both excluded, or a list of such numbers", scalar=True)
 
 
 class Loss(BaseEstimator):  # type: ignore[misc]
-    """Base of all losses. A subclass gives `value`, `gradient` and `hessian`, and what else differs from f itself.
+    """Base class of all losses.
+
+    A subclass defines `value`, `gradient` and `hessian`, and overrides the defaults that do not suit it.
 
     Attributes
     ----------
     coupled : bool
-        Whether the columns of f belong together, so that second derivatives across columns are not zero. Such a loss
-        also gives `curvature`.
+        Whether second derivatives across columns of f are not zero. Such a loss also defines `curvature`.
     probabilities : bool
-        Whether `inverse_link` gives probabilities of classes.
+        Whether `inverse_link` returns probabilities of classes.
 
     Examples
     --------
@@ -72,63 +79,63 @@ class Loss(BaseEstimator):  # type: ignore[misc]
     probabilities: ClassVar[bool] = False
 
     def value(self, y: Array, f: Array) -> Array:
-        """The loss, not negative: of shape (n, k), or (n, 1) where columns are coupled."""
+        """Compute the loss, which is not negative, of shape (n, k), or (n, 1) if columns are coupled."""
         raise NotImplementedError(f"{type(self).__name__} must define value(y, f)")
 
     def gradient(self, y: Array, f: Array) -> Array:
-        """First derivatives with respect to f, of shape (n, k)."""
+        """Compute first derivatives with respect to f, of shape (n, k)."""
         raise NotImplementedError(f"{type(self).__name__} must define gradient(y, f)")
 
     def hessian(self, y: Array, f: Array) -> Array:
-        """Second derivatives, not negative: of shape (n, k); the diagonal of each row's where columns are coupled."""
+        """Compute second derivatives of shape (n, k), not negative; if columns are coupled, each row's diagonal."""
         raise NotImplementedError(f"{type(self).__name__} must define hessian(y, f)")
 
     def curvature(self, y: Array, f: Array, T: Array) -> Array:
-        """Each row's second derivatives times that row of T, of shape (n, k)."""
+        """Multiply each row's second derivatives by that row of T, of shape (n, k)."""
         return self.hessian(y, f) * T
 
     def curvature_at(self, y: Array, f: Array) -> Callable[[slice, Array], Array]:
-        """`curvature` at one f that many T are multiplied with: a function of a slice of the rows, and of T there."""
+        """Return `curvature` at a fixed f, for many T, as a function of a slice of the rows and of T there."""
         if self.coupled:
             return lambda rows, T: self.curvature(y[rows], f[rows], T)
         second = self.hessian(y, f)
         return lambda rows, T: second[rows] * T
 
     def inverse_link(self, f: Array) -> Array:
-        """What f says about y, on y's own scale."""
+        """Convert f to the scale of y."""
         return f
 
     def check(self, y: Array, name: str = "y") -> None:
-        """Raise ValueError if there is a y that the loss has no answer for."""
+        """Raise ValueError if a target is outside the domain of the loss."""
 
     def resolve(self, y: Array, weight: Array | None = None) -> Loss:
-        """A copy with its parameters checked and those that depend on the targets y, of shape (n, k), worked out."""
+        """Return a copy with checked parameters, in which "scale" is replaced by its value for y, of shape (n, k)."""
         return clone(self)
 
     def stages(self) -> Sequence[Loss]:
-        """Losses to be minimised one after another, each from where the last one led to; the last is this one."""
+        """Return the losses to minimise in turn, each from the solution of the one before; the last is this one."""
         return [self]
 
     def penalty_unit(self, y: Array, weight: Array | None = None) -> float:
-        """What the penalty is multiplied with, so that the unit of y does not matter where it should not."""
+        """Return the factor of the penalty that makes the solution independent of the unit of y."""
         return 1.0
 
     def unit(self, y: Array, weight: Array | None = None) -> float:
-        """A power of two near the size of y, if the loss of y / unit and f / unit is this one over the unit; else 1."""
+        """Return a power of two near the size of y if the loss is proportional to the unit of y and f, else 1."""
         return 1.0
 
     def in_units(self, unit: float) -> Loss:
-        """This loss for y and f that were divided by `unit`."""
+        """Return this loss for y and f that are divided by `unit`."""
         return self
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
-        """Numbers of shape (k,) that f is to be measured from: the best constants, or 0."""
+        """Return the offset of f, of shape (k,): the best constants, or 0."""
         return np.zeros(y.shape[1])
 
 
 @register
 class Squared(Loss):
-    """(f - y)^2 / 2: least squares."""
+    """Squared loss, (f - y)^2 / 2."""
 
     def value(self, y: Array, f: Array) -> Array:
         return 0.5 * np.square(f - y)
@@ -142,7 +149,7 @@ class Squared(Loss):
 
 @register
 class Logistic(Loss):
-    """log(1 + exp(-y f)) for y of -1 and +1: the negative log-likelihood of two classes with log-odds f."""
+    """Logistic loss, log(1 + exp(-y f)) for y of -1 and +1: negative log-likelihood of two classes with log-odds f."""
 
     probabilities = True
 
@@ -153,7 +160,7 @@ class Logistic(Loss):
         return -y * expit(-y * f)
 
     def hessian(self, y: Array, f: Array) -> Array:
-        return expit(f) * expit(-f)  # 1 - expit(f) would be 0 too soon
+        return expit(f) * expit(-f)  # 1 - expit(f) would lose its digits
 
     def inverse_link(self, f: Array) -> Array:
         p: Array = expit(f)
@@ -162,14 +169,17 @@ class Logistic(Loss):
     def check(self, y: Array, name: str = "y") -> None:
         wrong = np.abs(y) != 1
         if wrong.any():
-            raise ValueError(f"{name} holds {y[wrong][0]:g}: the logistic loss is for -1 and +1, one for each class")
+            raise ValueError(
+                f"{name} holds {y[wrong][0]:g}: the logistic loss needs targets of -1 and +1, one for each class"
+            )
 
 
 @register
 class Softmax(Loss):
-    """-sum_c y_c log p_c with p = softmax(f): the negative log-likelihood of k classes, whose columns are coupled.
+    """Softmax loss, -sum_c y_c log p_c with p = softmax(f): negative log-likelihood of k classes.
 
-    A row of y holds the probabilities of the classes: usually 1 for the right one and 0 for the others.
+    A row of y holds the probabilities of the classes: usually 1 for the true one and 0 for the others. Columns of f are
+    coupled.
     """
 
     coupled = True
@@ -201,20 +211,20 @@ class Softmax(Loss):
         if y.shape[1] < 2:
             raise ValueError(f"{name} has shape {y.shape}: the softmax loss needs a column for each class")
         if (y < 0).any() or (np.abs(y.sum(axis=1) - 1) > 1e-5).any():
-            raise ValueError(f"rows of {name} must hold probabilities of the classes, which sum to one")
+            raise ValueError(f"each row of {name} must hold the probabilities of the classes, which sum to one")
 
 
 @register
 class Huber(Loss):
-    """(f - y)^2 / 2 up to |f - y| = delta, linear beyond: least squares that outliers cannot bend.
+    """Huber loss, (f - y)^2 / 2 up to |f - y| = delta and linear beyond: least squares that is robust to outliers.
 
-    Its gradient is continuous; where its second derivative jumps, the one from inside is taken.
+    The gradient is continuous. Where the second derivative jumps, it is that of the quadratic part.
 
     Parameters
     ----------
     delta : float, array of shape (k,), or "scale"
-        Where it turns linear. "scale" is 1.35 times a robust standard deviation of y (its median absolute deviation
-        from the median, divided by 0.674): with that, all that is not far out costs as in least squares.
+        Where the loss becomes linear. "scale" is 1.35 times a robust standard deviation of y (its median absolute
+        deviation from the median, divided by 0.674), so that only outliers are treated differently from least squares.
     """
 
     def __init__(self, delta: float | ArrayLike | Literal["scale"] = "scale") -> None:
@@ -223,7 +233,8 @@ class Huber(Loss):
     def resolve(self, y: Array, weight: Array | None = None) -> Huber:
         if isinstance(self.delta, str) and self.delta == "scale":
             return Huber(1.35 * _robust_deviation(y, weight))
-        return Huber(_positive("delta", self.delta))
+        _POSITIVE("delta", self.delta)
+        return Huber(_floats(self.delta))
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
         return _quantiles(y, 0.5, weight)
@@ -243,12 +254,12 @@ class Huber(Loss):
 
 @register
 class Quantile(Loss):
-    """The pinball loss of quantiles, smoothed: level r + s log(1 + exp(-r / s)) with r = y - f.
+    """Smoothed pinball loss of quantiles, level r + s log(1 + exp(-r / s)) with r = y - f.
 
-    Without the smoothing s it is level r for r > 0 and (level - 1) r otherwise, whose best f is the quantile of that
-    level but which has no second derivative. The smoothed one is above it by at most s log 2, and its best f is the
-    quantile of y + s e, with e from the logistic distribution (standard deviation 1.8): the smoothing widens the
-    distribution of y by that much and no more.
+    Without the smoothing s it is level r for r > 0 and (level - 1) r otherwise, whose minimiser is the quantile of that
+    level but which has no second derivative. The smoothed loss exceeds it by at most s log 2, and its minimiser is the
+    quantile of y + s e, with e from the logistic distribution (standard deviation 1.8): smoothing widens the
+    distribution of y by that much.
 
     Parameters
     ----------
@@ -256,16 +267,16 @@ class Quantile(Loss):
         Levels between 0 and 1: one for all columns, or one for each.
     smoothing : float, array of shape (k,), or "scale"
         s, in units of y. "scale" is 0.03 times a robust standard deviation of y: if that is at most five times the
-        noise's, the smoothing widens intervals by at most 4%. For less noise choose a tenth of its standard deviation
-        or less. Smaller is more exact, and takes more iterations.
+        standard deviation of the noise, intervals are at most 4% too wide. For less noise choose at most a tenth of its
+        standard deviation. Smaller values are more accurate and take more iterations.
     ordered : bool
-        Whether columns are quantiles of one y: predictions are then put in the order of the levels (rearrangement), so
-        that they never cross.
+        Whether columns are quantiles of the same y: predictions are then sorted in the order of the levels, so that
+        they never cross.
 
     Notes
     -----
-    The loss is of the first degree in y and the penalty |f|^2 of the second, so the penalty is divided by a robust
-    standard deviation of y: the unit of y does not matter.
+    The loss is of degree 1 in y and the penalty |f|^2 of degree 2, so the penalty is divided by a robust standard
+    deviation of y: the solution does not depend on the unit of y.
     """
 
     def __init__(
@@ -279,21 +290,23 @@ class Quantile(Loss):
         self.ordered = ordered
 
     def resolve(self, y: Array, weight: Array | None = None) -> Quantile:
-        level = _levels(self.level)
+        _LEVEL("level", self.level)
+        level = np.asarray(self.level, dtype=np.float64)
         if level.ndim and len(level) != y.shape[1]:
             raise ValueError(f"there are {len(level)} levels for {y.shape[1]} columns: give one, or one for each")
         given = level if level.ndim else float(level)
         if isinstance(self.smoothing, str) and self.smoothing == "scale":
             return Quantile(given, 0.03 * _robust_deviation(y, weight), self.ordered)
-        return Quantile(given, _positive("smoothing", self.smoothing), self.ordered)
+        _POSITIVE("smoothing", self.smoothing)
+        return Quantile(given, _floats(self.smoothing), self.ordered)
 
     def stages(self) -> Sequence[Loss]:
-        # with little smoothing few rows have any curvature, and Newton's steps are short
+        # with little smoothing few rows have curvature, and Newton's steps are short
         smoothing = np.asarray(self.smoothing)
         return [Quantile(self.level, factor * smoothing, self.ordered) for factor in (9, 3, 1)]
 
     def penalty_unit(self, y: Array, weight: Array | None = None) -> float:
-        # the loss is of the first degree in y and the penalty of the second
+        # the loss is of degree 1 in y and the penalty of degree 2
         return 1 / float(np.mean(_robust_deviation(y, weight)))
 
     def unit(self, y: Array, weight: Array | None = None) -> float:
@@ -330,10 +343,10 @@ class Quantile(Loss):
 
 @register
 class Poisson(Loss):
-    """exp(f) - y f, less its least value: half the deviance of counts y whose mean is exp(f)."""
+    """Poisson loss, exp(f) - y f minus its minimum: half the deviance of counts y with mean exp(f)."""
 
     def value(self, y: Array, f: Array) -> Array:
-        with np.errstate(over="ignore"):  # infinite is what it is, and a line search turns back from there
+        with np.errstate(over="ignore"):  # line searches reject an infinite loss
             return np.exp(f) - y * f + (xlogy(y, y) - y)
 
     def gradient(self, y: Array, f: Array) -> Array:
@@ -350,7 +363,7 @@ class Poisson(Loss):
 
     def check(self, y: Array, name: str = "y") -> None:
         if (y < 0).any():
-            raise ValueError(f"{name} holds {y.min():g}: the Poisson loss is for counts, which are not negative")
+            raise ValueError(f"{name} holds {y.min():g}: the Poisson loss needs counts, which are not negative")
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
         mean: Array = np.average(y.astype(np.float64), axis=0, weights=weight)
@@ -367,7 +380,7 @@ NAMES: dict[str, type[Loss]] = {
 
 
 def as_loss(loss: Loss | str) -> Loss:
-    """A loss from itself or from its name.
+    """Convert a name or a loss to a loss.
 
     Parameters
     ----------
@@ -386,43 +399,31 @@ def as_loss(loss: Loss | str) -> Loss:
     raise ValueError(f"loss={loss!r} must be one of {', '.join(map(repr, NAMES))}, or a gyrfalcon.losses.Loss")
 
 
-def _positive(name: str, value: Any) -> Any:
-    numbers = np.asarray(value)
-    if numbers.dtype.kind not in "fiu" or numbers.ndim > 1 or not ((numbers > 0) & (numbers < np.inf)).all():
-        raise ValueError(f'{name}={value!r} must be "scale" or positive and finite, one number or one for each column')
-    return numbers.astype(np.float64) if numbers.ndim else float(numbers)
-
-
-def _levels(value: Any) -> Array:
-    try:
-        level = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        level = np.empty(0)
-    if level.ndim > 1 or not level.size or not ((level > 0) & (level < 1)).all():
-        raise ValueError(f"level={value!r} must be a number between 0 and 1, both excluded, or a list of such numbers")
-    return level
+def _floats(value: Any) -> Any:
+    given = np.asarray(value)
+    return given.astype(np.float64) if given.ndim else float(given)
 
 
 def _quantiles(y: Array, level: ArrayLike, weight: Array | None) -> Array:
-    """The quantile of each column of y, by one level for all or one for each; a row of weight 2 is two rows."""
+    """Compute a weighted quantile of each column of y, for one level or one for each column."""
     out = np.empty(y.shape[1])
     for j, tau in enumerate(np.broadcast_to(np.asarray(level, dtype=np.float64), out.shape)):
         order = np.argsort(y[:, j], kind="stable")
         share = np.cumsum(np.ones(len(y)) if weight is None else weight[order])
-        at = np.searchsorted(share, tau * share[-1] * (1 - 1e-9))  # not the next one because of rounding
+        at = np.searchsorted(share, tau * share[-1] * (1 - 1e-9))  # rounding must not lead to the next entry
         out[j] = y[order[min(at, len(order) - 1)], j]
     return out
 
 
 def _robust_deviation(y: Array, weight: Array | None) -> Any:
-    """Standard deviation of each column's entries that are not far out: a number, or (k,) numbers.
+    """Compute a robust standard deviation of each column: an array of shape (k,), or a number if all are equal.
 
-    Where most entries are equal the plain one, and where all are, a thousandth of their size.
+    If most entries of a column are equal it is the ordinary one; if all are, a thousandth of their size.
     """
     y = y.astype(np.float64)
     distance = np.abs(y - _quantiles(y, 0.5, weight))
     deviation = _quantiles(distance, 0.5, weight) / _QUARTILE
-    with np.errstate(over="ignore"):  # such y are refused, with their size
+    with np.errstate(over="ignore"):  # callers refuse y of that size
         plain = np.sqrt(np.average(np.square(distance), axis=0, weights=weight))
     for otherwise in (plain, 1e-3 * np.abs(y).max(axis=0)):
         deviation = np.where(deviation > 0, deviation, otherwise)

@@ -1,4 +1,4 @@
-// What the bindings of dense and of sparse rows share: instruction sets, buffers, array types and checks.
+// Instruction sets, buffers, array types and checks, shared by the bindings of dense and of sparse rows.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -58,7 +58,7 @@ template <class T> const SparseEngine<T>& sparse_engine_of(const Set& set);
 template <> inline const SparseEngine<float>& sparse_engine_of<float>(const Set& set) { return set.sparse_f(); }
 template <> inline const SparseEngine<double>& sparse_engine_of<double>(const Set& set) { return set.sparse_d(); }
 
-// Aligned, checked for overflow, freed by itself.
+// Aligned memory, with a check for overflow of its size.
 template <class T> class Buffer {
  public:
   explicit Buffer(size_t count, bool zero = false) {
@@ -91,7 +91,7 @@ inline void require(bool holds, const char* message) {
 
 inline size_t product(size_t a, size_t b) {
   size_t result;
-  if (__builtin_mul_overflow(a, b, &result)) throw std::length_error("size of the packed centers overflows");
+  if (__builtin_mul_overflow(a, b, &result)) throw std::length_error("the size of the packed centers overflows");
   return result;
 }
 

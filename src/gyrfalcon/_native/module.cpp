@@ -1,5 +1,5 @@
-// The bindings: shapes are checked here, before any pointer is handed to the tile kernels. Python holds no lock while
-// a block runs.
+// The bindings: shapes are checked here, before any pointer is passed to the tile kernels. The GIL is released while a
+// block runs.
 #include "bindings.h"
 
 using namespace gyrfalcon;
@@ -130,7 +130,7 @@ template <class T>
 void dense(const std::string& set, Verb verb, Matrix<T> block, nb::object v, nb::object u, nb::object out) {
   const Engine<T>& engine = engine_of<T>(find_set(set));
   const size_t n = block.shape(0), m = block.shape(1);
-  require(verb != gyrfalcon::kFill, "a block that is there cannot be filled");
+  require(verb != gyrfalcon::kFill, "verb must not be fill: the block is already computed");
   Vector<T> right, left;
   if (verb != gyrfalcon::kRmatvec) {
     right = nb::cast<Vector<T>>(v, false);
@@ -187,24 +187,24 @@ const char* geometry(Profile profile) {
   __builtin_unreachable();
 }
 
-// Python knows profiles and verbs by these names alone: what it has not got from here it cannot ask for.
+// Python gets profiles and verbs from these enums alone, so that it cannot ask for one that does not exist.
 void bind_enums(nb::module_& m) {
   nb::enum_<Verb>(m, "Verb", "A product with K.")
       .value("fill", kFill)
       .value("matvec", kMatvec)
       .value("rmatvec", kRmatvec)
       .value("sandwich", kSandwich);
-  nb::enum_<Profile> profiles(m, "Profile", "The kernels that tiles can make.");
+  nb::enum_<Profile> profiles(m, "Profile", "Kernels that tiles can compute.");
   for (int i = 0; i < baseline::engine_f().n_profiles; ++i)
     profiles.value(baseline::engine_f().profiles[i].name, Profile(i));
-  m.def("geometry", &geometry, nb::arg("profile").noconvert(), "What a profile is a function of.");
+  m.def("geometry", &geometry, nb::arg("profile").noconvert(), "Return what a profile is a function of.");
 }
 
 }  // namespace
 
 NB_MODULE(_core, m) {
   m.doc() = "Fused kernel products on tiles: the native core of Gyrfalcon.";
-  m.def("instruction_sets", &instruction_sets, "Instruction sets this processor can run, best first.");
+  m.def("instruction_sets", &instruction_sets, "Return the instruction sets of this processor, best first.");
   bind_enums(m);
   bind<float>(m, "CentersF32");
   bind<double>(m, "CentersF64");

@@ -1,7 +1,7 @@
-// What tiles.cpp and sparse.cpp share: vectors, elementary functions and the kernels' profiles.
+// Vectors, elementary functions and the table of kernel profiles, shared by tiles.cpp and sparse.cpp.
 //
-// Included by sources that are compiled once for each instruction set, which GYRFALCON_ISA names: all is inside that
-// namespace and an unnamed one, so that no two sets' code can be mistaken for each other by the linker.
+// These sources are compiled once for each instruction set, named GYRFALCON_ISA: everything is inside that namespace
+// and an unnamed one, so that the linker cannot confuse the code of two instruction sets.
 #pragma once
 #include "tiles.h"
 
@@ -24,9 +24,9 @@ constexpr size_t kVectorBytes = 32;
 #else
 constexpr size_t kVectorBytes = 16;
 #endif
-constexpr size_t kSumRows = 256;  // rows summed in T before they go to double
+constexpr size_t kSumRows = 256;  // rows summed in T before the sum is added in double
 constexpr size_t kAlign = kBufferAlign;
-static_assert(kAlign % kVectorBytes == 0, "buffers begin, and are padded, at whole vectors");
+static_assert(kAlign % kVectorBytes == 0, "buffers begin at whole vectors");
 
 template <class T> struct Lane;
 template <> struct Lane<float> {
@@ -59,7 +59,7 @@ template <class T> GYRFALCON_INLINE void store(T* p, vec_t<T> x) { *reinterpret_
 template <class T> GYRFALCON_INLINE void store_loose(T* p, vec_t<T> x) {
   *reinterpret_cast<typename Lane<T>::loose*>(p) = x;
 }
-// Compare-and-blend is two instructions where the processor has one for the maximum, and the language no word for it.
+// Intrinsics, since vector extensions have no maximum: compare and blend would be two instructions.
 #if defined(__AVX512F__)
 GYRFALCON_INLINE vec_t<float> max_of(vec_t<float> a, vec_t<float> b) { return _mm512_max_ps(a, b); }
 GYRFALCON_INLINE vec_t<double> max_of(vec_t<double> a, vec_t<double> b) { return _mm512_max_pd(a, b); }
@@ -74,7 +74,7 @@ template <class V> GYRFALCON_INLINE V max_of(V a, V b) { return a > b ? a : b; }
 #endif
 template <class T> GYRFALCON_INLINE vec_t<T> larger(vec_t<T> a, T b) { return max_of(a, splat<T>(b)); }
 template <class T> GYRFALCON_INLINE vec_t<T> smaller(vec_t<T> a, T b) { return -max_of(-a, splat<T>(-b)); }
-// -|x|: the sign bit set
+// -|x|, by setting the sign bit
 template <class T> GYRFALCON_INLINE vec_t<T> minus_size(vec_t<T> x) {
   typedef typename Lane<T>::ivec ivec;
   return (vec_t<T>)((ivec)x | (ivec)splat<T>(T(-0.0)));
@@ -161,7 +161,7 @@ template <class T> GYRFALCON_INLINE vec_t<T> log2_of_1_plus(vec_t<T> t) {
   return __builtin_convertvector(k, vec_t<T>) + splat<T>(T(2.88539008177792681472)) * s * p;
 }
 
-// acos(1 - y) / sqrt(y) for y in [0, 1]: as accurate for the smallest angles as for large ones.
+// acos(1 - y) / sqrt(y) for y in [0, 1], accurate for small angles too.
 template <class T> GYRFALCON_INLINE vec_t<T> acos_slope(vec_t<T> y) {
   if constexpr (sizeof(T) == 4) {
     constexpr double c[] = {1.414213565,     0.1178507595,     0.02652625288,  0.007794370296,  0.003165561433,
@@ -190,7 +190,7 @@ template <class T> struct Parameters {
   Parameters(double param0, double param1, int power) : a(splat<T>(T(param0))), b(splat<T>(T(param1))), degree(power) {}
 };
 
-// sqrt(-q), no further than where 2^-r is the smallest number: beyond it r 2^-r would grow again
+// sqrt(-q), limited to where 2^-r is the smallest normal number: beyond it r 2^-r would grow again
 template <class T> GYRFALCON_INLINE vec_t<T> radius(vec_t<T> q) {
   constexpr T farthest = Lane<T>::lowest_exponent;
   return root_of<T>(larger<T>(-larger<T>(q, -farthest * farthest), T(0)));
@@ -202,9 +202,9 @@ template <class T> struct Norms {
   T x;
 };
 
-// The table: an entry has a name, a geometry and its arithmetic, the kernel as a function of what the geometry says.
+// An entry of the table: a name, a geometry, and the kernel `of` the argument that the geometry defines.
 struct Entry {
-  static constexpr bool identity = false;  // whether the kernel is its argument
+  static constexpr bool identity = false;  // whether the kernel equals its argument
 };
 
 struct Gaussian : Entry {  // 2^q
@@ -284,7 +284,7 @@ struct Sigmoid : Entry {  // tanh(a q + b)
   static constexpr const char* name = "sigmoid";
   static constexpr Geometry geometry = kDot;
   template <class T> GYRFALCON_INLINE vec_t<T> of(vec_t<T> q, const Parameters<T>& p, Norms<T>) {
-    // tanh x = -sign(x) e / (2 + e), e = exp(-2|x|) - 1: never overflows, and is as good near 0 as elsewhere
+    // tanh x = -sign(x) e / (2 + e), e = exp(-2|x|) - 1: never overflows, and is accurate near 0
     vec_t<T> x = q * p.a + p.b;
     vec_t<T> size = x < splat<T>(T(0)) ? -x : x;
     vec_t<T> e = exp2_minus_1<T>(size * T(-2 / kLn2));
@@ -293,7 +293,7 @@ struct Sigmoid : Entry {  // tanh(a q + b)
   }
 };
 
-// y = 1 - cos(theta) = -q / 2, from the nearer end of [0, 2] for accuracy at both
+// y = 1 - cos(theta) = -q / 2, measured from the nearer end of [0, 2] for accuracy at both
 template <class T> struct Angle {
   vec_t<T> y, rest, left;  // rest: 2 - y; left: 1 - theta / pi
   inline __attribute__((always_inline)) explicit Angle(vec_t<T> q)
@@ -328,7 +328,7 @@ template <class... P> struct Table {
   static constexpr ProfileEntry entries[] = {{P::name, P::geometry, P::identity}...};
 };
 
-// All of them: what stands here, dense and sparse tiles can do and Python can name.
+// The table: dense and sparse tiles can compute all of these, and Python knows them by name.
 using Profiles = Table<Gaussian, Laplacian, Laplacian1, Matern32, Matern52, Rational, Linear, Polynomial, Sigmoid,
                        ArcCosine0, ArcCosine1>;
 

@@ -1,12 +1,12 @@
-// Sparse rows against sparse centers: one row of K at a time, made and used in L1.
+// Sparse rows against sparse centers: one row of K at a time, computed and used in L1.
 //
-// A row's x.z with all centers is a sum over its columns of that column's row in the transposed centers: added by a list
-// of (center, value), or, for the columns that many centers share, as a dense row. Dot products are summed in double
-// whatever T is, because distances are |x|^2 + |z|^2 - 2 x.z: sparse rows cannot be centered first. Where even double
-// would lose digits, for rows that are nearly a center, the squared differences are summed instead.
+// x.z of a row with all centers is a sum over its columns of that column's row in the transposed centers, which is a
+// list of (center, value), or a dense row if many centers have the column. Dot products are summed in double for any T,
+// because distances are |x|^2 + |z|^2 - 2 x.z: sparse rows cannot be centered first. Where even double would lose
+// digits, for rows that nearly equal a center, squared differences are summed instead.
 //
-// In the 1-norm it is the same with what two numbers share, 2 min(|x|, |z|) where their signs agree, in place of their
-// product: sum_j |x_j - z_j| is sum_j |x_j| + sum_j |z_j| less the sum of that.
+// In the 1-norm, the overlap of two numbers, 2 min(|x|, |z|) if their signs agree and 0 otherwise, takes the place of
+// their product: sum_j |x_j - z_j| is sum_j |x_j| + sum_j |z_j| minus the sum of overlaps.
 #include "sparse.h"
 
 #include "profiles.h"
@@ -15,38 +15,26 @@ namespace gyrfalcon {
 namespace GYRFALCON_ISA {
 namespace {
 
-// A squared distance below this part of |x|^2 + |z|^2 has lost 12 bits to cancellation, and is computed again.
+// A squared distance below this share of |x|^2 + |z|^2 has lost 12 bits to cancellation, and is recomputed.
 constexpr double kNear = 1.0 / 4096;
-constexpr int kTogether = 8;  // dense rows added in one sweep over the sums
-static_assert(kTogether == 8, "what is left of them is added by 4, 2 and 1");
+constexpr int kTogether = 8;  // dense rows added in one pass over the sums
+static_assert(kTogether == 8, "the remaining ones are added by 4, 2 and 1");
 static_assert(kPadded % kWidth<float> == 0 && kPadded % kWidth<double> == 0, "centers are padded to whole vectors");
 static_assert(kPadded * sizeof(float) % kAlign == 0, "every dense row begins at a whole vector");
 
 // ---- reading rows ---------------------------------------------------------------------------------------------------
 
 template <class T> struct Row {
-  uint32_t* at;      // the numbers of its columns, as far as they occur in centers
-  T* values;         // ... what is there
+  uint32_t* at;      // numbers of its columns that occur in centers
+  T* values;         // ... the values there
   double* weights;   // ... times the squared scale; manhattan: twice the scale
   size_t count;
   double size;       // |x'|^2; manhattan: sum_j |x'_j|
-  double elsewhere;  // ... the part of it in columns that no center has
+  double elsewhere;  // ... its part in columns that no center has
 };
 
-enum class Measure { none, squares, sizes };
-
-constexpr Measure measure_of(Geometry geometry) {
-  switch (geometry) {
-    case kDistance:
-    case kDot:
-    case kAngle: return Measure::squares;
-    case kManhattan: return Measure::sizes;
-  }
-  __builtin_unreachable();
-}
-
 template <class T, class I, Measure kMeasure>
-GYRFALCON_INLINE int read(const SparseCenters<T>& c, const SparseRows<T>& rows, size_t i, Row<T>& row) {
+GYRFALCON_INLINE Status read(const SparseCenters<T>& c, const SparseRows<T>& rows, size_t i, Row<T>& row) {
   const I* indptr = static_cast<const I*>(rows.indptr);
   const I* indices = static_cast<const I*>(rows.indices);
   const size_t begin = size_t(indptr[i]), end = size_t(indptr[i + 1]);
@@ -56,7 +44,7 @@ GYRFALCON_INLINE int read(const SparseCenters<T>& c, const SparseRows<T>& rows, 
   double size = 0, elsewhere = 0;
   size_t count = 0;
   for (size_t k = begin; k < end; ++k) {
-    const uint64_t column = uint64_t(int64_t(indices[k]));  // negative ones become large
+    const uint64_t column = uint64_t(int64_t(indices[k]));  // negative indices become large
     if (__builtin_expect(column >= width, 0)) return kOutside;
     const uint64_t word = c.bits[column >> 6], bit = uint64_t(1) << (column & 63);
     const bool occurs = word & bit;
@@ -86,11 +74,11 @@ GYRFALCON_INLINE int read(const SparseCenters<T>& c, const SparseRows<T>& rows, 
 }
 
 template <class T, Measure kMeasure>
-int read_row(const SparseCenters<T>& c, const SparseRows<T>& rows, size_t i, Row<T>& row) {
+Status read_row(const SparseCenters<T>& c, const SparseRows<T>& rows, size_t i, Row<T>& row) {
   return rows.wide ? read<T, int64_t, kMeasure>(c, rows, i, row) : read<T, int32_t, kMeasure>(c, rows, i, row);
 }
 
-// ---- x.z, or what x and z share, with every center -----------------------------------------------------------------
+// ---- x.z, or the overlap of x and z, with every center --------------------------------------------------------------
 
 template <class T> struct Half {
   typedef T type __attribute__((vector_size(kVectorBytes / 8 * sizeof(T))));
@@ -99,7 +87,7 @@ template <class T> GYRFALCON_INLINE vec_t<double> widened(const T* p) {
   return __builtin_convertvector(*reinterpret_cast<const typename Half<T>::type*>(p), vec_t<double>);
 }
 
-// Half of |x| + |z| - |x - z|, z being a number or a vector of them
+// (|x| + |z| - |x - z|) / 2 for a number or a vector z
 GYRFALCON_INLINE double overlap(double x, double z) {
   const double size = __builtin_fabs(x), along = x < 0 ? -z : z;
   return along <= 0 ? 0.0 : along < size ? along : size;
@@ -162,16 +150,17 @@ template <class T, Measure kMeasure> void products(const SparseCenters<T>& c, co
   if (count & 1) add_rows<T, 1, kMeasure>(sums, c.n_padded, waiting + done, weights + done, values + done);
 }
 
-// ---- what the profile is a function of --------------------------------------------------------------------------------
+// ---- arguments of the profile -----------------------------------------------------------------------------------------
 
-// Sum over the columns of scale (a x - b z)^2; of scale |x - z|.
+// Sum over the columns of scale (a x - b z)^2, or of scale |x - z|.
 template <class T, Measure kMeasure = Measure::squares>
 double difference(const SparseCenters<T>& c, const Row<T>& row, size_t center, double a = 1.0, double b = 1.0) {
   double sum = row.elsewhere * a * a;
   size_t h = 0, k = c.center_start[center];
   const size_t end = c.center_start[center + 1];
   while (h < row.count || k < end) {
-    const uint32_t in_row = h < row.count ? row.at[h] : 0xffffffffu, in_center = k < end ? c.center_columns[k] : 0xffffffffu;
+    const uint32_t in_row = h < row.count ? row.at[h] : kNoColumn;
+    const uint32_t in_center = k < end ? c.center_columns[k] : kNoColumn;
     const uint32_t at = in_row < in_center ? in_row : in_center;
     const double x = in_row == at ? a * double(row.values[h++]) : 0.0;
     const double z = in_center == at ? b * double(c.center_values[k++]) : 0.0;
@@ -181,12 +170,12 @@ double difference(const SparseCenters<T>& c, const Row<T>& row, size_t center, d
   return sum;
 }
 
-// -|x' - z'|^2 / 2, or -sum_j |x'_j - z'_j|: what x and z have together, less what each has alone
+// -|x' - z'|^2 / 2, or -sum_j |x'_j - z'_j|: products or overlaps minus the sizes of both
 template <class T, Measure kMeasure>
 void difference_arguments(const SparseCenters<T>& c, const Row<T>& row, const double* sums, T* out) {
   constexpr double part = kMeasure == Measure::sizes ? 1.0 : 0.5;
   const double own = part * row.size;
-  if (!(own <= 1.7e308)) {  // too large for its square: not a number that could be mistaken for one
+  if (!(own <= 1.7e308)) {  // its square overflowed: NaN cannot be mistaken for a result
     for (size_t j = 0; j < c.n_padded; ++j) out[j] = T(__builtin_nan(""));
     return;
   }
@@ -251,7 +240,7 @@ template <class T, class P> void kernel_row(const SparseCenters<T>& c, const Row
 }
 
 template <class T> struct Steps {
-  int (*read)(const SparseCenters<T>&, const SparseRows<T>&, size_t, Row<T>&);
+  Status (*read)(const SparseCenters<T>&, const SparseRows<T>&, size_t, Row<T>&);
   void (*make)(const SparseCenters<T>&, const Row<T>&, double*, T*);
 };
 template <class T, class Table> struct AllSteps;
@@ -265,7 +254,7 @@ template <class T> struct Space {
   Row<T> row;
   double* sums;  // x.z with each center
   T* entries;    // the row of K
-  T* totals;     // the second product, before it goes to double
+  T* totals;     // the second product, before it is added in double
 };
 
 GYRFALCON_INLINE size_t rounded_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
@@ -298,7 +287,7 @@ template <class T> size_t scratch_bytes(const SparseJob<T>& job) {
   return carve(job, s);
 }
 
-// T inside a run of a few hundred terms, double across runs
+// Sums in T within a few hundred terms, in double beyond.
 template <class T> double inner(const T* a, const T* b, size_t length) {
   constexpr size_t W = kWidth<T>, kRun = 128 * W;
   double total = 0;
@@ -316,7 +305,7 @@ template <class T> double inner(const T* a, const T* b, size_t length) {
   return total;
 }
 
-template <class T> int run(const SparseJob<T>& job) {
+template <class T> Status run(const SparseJob<T>& job) {
   const SparseCenters<T>& c = job.centers;
   const bool right = job.verb == kMatvec || job.verb == kSandwich, left = job.verb == kRmatvec || job.verb == kSandwich;
   Space<T> s;
@@ -325,7 +314,7 @@ template <class T> int run(const SparseJob<T>& job) {
   const Steps<T>& steps = AllSteps<T, Profiles>::of[int(c.profile)];
   size_t summed = 0;
   for (size_t i = 0; i < job.rows.n_rows; ++i) {
-    const int status = steps.read(c, job.rows, i, s.row);
+    const Status status = steps.read(c, job.rows, i, s.row);
     if (status != kRead) return status;
     steps.make(c, s.row, s.sums, s.entries);
     if (job.verb == kFill) memcpy(job.out_rows + i * c.n_centers, s.entries, c.n_centers * sizeof(T));
@@ -362,7 +351,7 @@ template <class T> size_t linear_scratch_bytes(const LinearJob<T>& job) {
   return carve_linear(job, row, sums);
 }
 
-template <class T> int linear(const LinearJob<T>& job) {
+template <class T> Status linear(const LinearJob<T>& job) {
   const bool right = job.verb == kMatvec || job.verb == kSandwich, left = job.verb == kRmatvec || job.verb == kSandwich;
   const SparseCenters<T>& c = job.centers;
   const size_t k = job.k;
@@ -370,7 +359,7 @@ template <class T> int linear(const LinearJob<T>& job) {
   double* sums;
   carve_linear(job, row, sums);
   for (size_t i = 0; i < job.rows.n_rows; ++i) {
-    // columns in any order, and twice, are as good here
+    // the order of columns does not matter here, nor do duplicates
     if (read_row<T, Measure::none>(c, job.rows, i, row) != kRead) return kOutside;
     if (right) {
       for (size_t j = 0; j < k; ++j) sums[j] = 0;

@@ -1,8 +1,8 @@
 // The contract between the bindings of sparse rows (sparse_module.cpp) and their tiles (sparse.cpp).
 //
 // As in tiles.h: sparse.cpp is compiled once for each instruction set, and nothing here allocates, throws or touches
-// Python. Only columns that occur in some center matter for x.z, so these are numbered 0, 1, ... in their order and all
-// else is done with these numbers; what a row has in other columns counts in |x|^2 alone.
+// Python. Only columns that occur in some center matter for x.z, so these are numbered 0, 1, ... in their order and
+// everything else uses these numbers; the other columns of a row contribute to |x|^2 alone.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,13 +11,33 @@
 
 namespace gyrfalcon {
 
-// What reading rows found. Columns must increase within a row where |x|^2 or a difference is needed.
-enum Status : int { kRead = 0, kOutside = 1, kUnsorted = 2 };
+// Result of reading rows. Columns must increase within a row where |x|^2 or a difference is needed.
+enum Status : int {
+  kRead,
+  kOutside,  // a column index is not below n_features
+  kUnsorted
+};
+
+// How the size of a row is measured: none, sum_j x_j^2, sum_j |x_j|.
+enum class Measure { none, squares, sizes };
+
+static constexpr Measure measure_of(Geometry geometry) {
+  switch (geometry) {
+    case kDistance:
+    case kDot:
+    case kAngle: return Measure::squares;
+    case kManhattan: return Measure::sizes;
+  }
+  __builtin_unreachable();
+}
 
 constexpr size_t kPadded = 16;  // n_padded is a multiple of this
-constexpr uint32_t kNoDenseRow = 0xffffffffu, kIsShared = 0x80000000u;
+constexpr uint32_t kIsShared = 0x80000000u;  // a flag, so that centers and columns are fewer than this
+constexpr uint32_t kNoColumn = 0xffffffffu, kNoDenseRow = 0xffffffffu;
+static_assert(kNoColumn >= kIsShared && kNoDenseRow >= kIsShared, "these are not the number of any column or row");
 
-// Where a column's share of X'U goes: to the center that alone has it, times its value there, or to a sum of its own.
+// Where a column's part of X'U is added: to the only center with that column, times its value there, or to a sum of the
+// column.
 template <class T> struct Lone {
   uint32_t to;  // the center; or the number among the shared columns, with kIsShared
   T value;
@@ -26,7 +46,7 @@ template <class T> struct Lone {
 template <class T>
 struct SparseCenters {
   size_t n_features, n_centers, n_padded;
-  // which columns occur, a bit each; ranks: how many before each word of 64; columns: the column of each number
+  // one bit for each column that occurs; ranks: the number of bits before each word of 64; columns: by number
   const uint64_t* bits;
   const uint32_t* ranks;
   const uint64_t* columns;
@@ -35,13 +55,13 @@ struct SparseCenters {
   const size_t* center_start;
   const uint32_t* center_columns;
   const T* center_values;
-  // by column; one that is in many centers has all of them, zeros too, in a dense row
+  // by column; a column that many centers have is stored as a dense row, zeros included
   const size_t* column_start;
   const uint32_t* column_centers;
   const T* column_values;
   const uint32_t* dense_of;  // its dense row, or kNoDenseRow
   const T* dense_rows;
-  // columns of one center alone, and the others, which are numbered again
+  // columns of a single center, and the shared ones, which are numbered again
   const Lone<T>* lone;
   const uint32_t* shared;
   size_t n_shared;
@@ -49,8 +69,7 @@ struct SparseCenters {
   const double* sizes;          // |z'|^2 / 2; manhattan: sum_j |z'_j|
   const double* inverse_norms;  // 1 / |z|, 0 for the zero vector (angle)
   const T* norms;               // |z| (angle)
-  // squares of what each column is multiplied with, or (manhattan) these themselves: one for all (step 0) or one for
-  // each (step 1)
+  // squared factor of each column; manhattan: the factor itself. One for all (step 0) or one for each (step 1).
   const double* scale;
   size_t scale_step;
   Profile profile;
@@ -81,8 +100,8 @@ struct SparseJob {
   unsigned char* scratch;
 };
 
-// Products of the linear kernel, which never make K: with P = C'V in the numbered columns and G = X'U in the shared
-// ones, k numbers each. What X'U has in the columns of one center goes there at once: in wide data these are nearly all.
+// Products of the linear kernel, which never compute K: with P = C'V in the numbered columns and G = X'U in the shared
+// ones, k numbers each. Columns of a single center, nearly all in wide data, are added to that center directly.
 template <class T>
 struct LinearJob {
   SparseCenters<T> centers;
@@ -92,7 +111,7 @@ struct LinearJob {
   const T* P;     // n_columns x k
   const T* u;     // rmatvec: n_rows x k; sandwich: the row weights or null
   T* out_rows;    // matvec: n_rows x k
-  double* G;      // rmatvec, sandwich: n_shared x k, zero before, used up
+  double* G;      // rmatvec, sandwich: n_shared x k, zero before; working memory
   double* out_centers;  // ... n_centers x k, added to
   unsigned char* scratch;
 };
@@ -100,9 +119,9 @@ struct LinearJob {
 template <class T>
 struct SparseEngine {
   size_t (*scratch_bytes)(const SparseJob<T>&);
-  int (*run)(const SparseJob<T>&);
+  Status (*run)(const SparseJob<T>&);
   size_t (*linear_scratch_bytes)(const LinearJob<T>&);
-  int (*linear)(const LinearJob<T>&);
+  Status (*linear)(const LinearJob<T>&);
   void (*project)(const SparseCenters<T>&, const T* V, size_t k, double* sums, T* P);  // P = C'V
 };
 

@@ -1,17 +1,17 @@
-// The bindings of sparse rows. Lengths and indptr are checked here, column indices by the tiles as they read them; what
-// does not fit is refused before memory outside an array is touched. Python holds no lock while a block runs.
+// The bindings of sparse rows. Lengths and indptr are checked here, column indices by the tiles as they read them,
+// always before memory outside an array could be accessed. The GIL is released while a block runs.
 #include "bindings.h"
 
 using namespace gyrfalcon;
 
 namespace {
 
-// Columns that one center in this many has are kept as dense rows: adding one is that much faster than a list.
+// Columns that at least one center in this many has are stored as dense rows, which are that much faster to add.
 constexpr size_t kDenseShare = 8;
 
 template <class I> using Index = nb::ndarray<const I, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// indptr must start at 0 or later, not decrease, and end within the data; gives the longest row.
+// Check that indptr is not negative, does not decrease and ends within the data; return the length of the longest row.
 template <class I> size_t longest_row(const I* indptr, size_t n_rows, size_t stored) {
   require(indptr[0] >= 0, "indptr must not be negative");
   uint64_t longest = 0;
@@ -33,7 +33,11 @@ template <class T> struct Csr {
 
   Csr(Vector<T> numbers, nb::object indices, nb::object indptr) : data(numbers), rows{} {
     rows.wide = nb::isinstance<Index<int64_t>>(indices);
-    rows.wide ? hold(indices, indptr, wide_indices, wide_indptr) : hold(indices, indptr, narrow_indices, narrow_indptr);
+    if (rows.wide) {
+      hold(indices, indptr, wide_indices, wide_indptr);
+    } else {
+      hold(indices, indptr, narrow_indices, narrow_indptr);
+    }
     rows.data = data.data();
   }
 
@@ -57,10 +61,14 @@ template <class T> size_t start_of(const gyrfalcon::SparseRows<T>& rows, size_t 
   return size_t(rows.wide ? static_cast<const int64_t*>(rows.indptr)[i] : static_cast<const int32_t*>(rows.indptr)[i]);
 }
 
-// The result of a verb: whether it was done. Rows with unsorted or repeated columns are not, and are the caller's to sort.
-bool done(int status) {
-  require(status != kOutside, "a column index is outside the features");
-  return status == kRead;
+// Whether a verb was completed. Rows with unsorted or repeated columns are not: the caller sorts them and tries again.
+bool completed(Status status) {
+  switch (status) {
+    case kRead: return true;
+    case kUnsorted: return false;
+    case kOutside: throw std::invalid_argument("a column index is outside the features");
+  }
+  __builtin_unreachable();
 }
 
 template <class T> class Sparse {
@@ -86,7 +94,7 @@ template <class T> class Sparse {
     nb::gil_scoped_release unlocked;
     scale_ = std::make_unique<Buffer<double>>(scale.shape(0));
     for (size_t k = 0; k < scale.shape(0); ++k)
-      scale_->get()[k] = centers_.geometry == kManhattan ? scale.data()[k] : scale.data()[k] * scale.data()[k];
+      scale_->get()[k] = in_sizes() ? scale.data()[k] : scale.data()[k] * scale.data()[k];
     centers_.scale = scale_->get();
     centers_.scale_step = scale.shape(0) == 1 ? 0 : 1;
     number_columns(rows);
@@ -105,7 +113,8 @@ template <class T> class Sparse {
     return finish(job);
   }
 
-  bool matvec(Vector<T> data, nb::object indices, nb::object indptr, size_t width, Vector<T> v, OutVector<T> out) const {
+  bool matvec(Vector<T> data, nb::object indices, nb::object indptr, size_t width, Vector<T> v,
+              OutVector<T> out) const {
     const Csr<T> rows(data, indices, indptr);
     SparseJob<T> job = start(rows, width, kMatvec);
     require(out.shape(0) == rows.rows.n_rows, "out must have one number for each row");
@@ -144,7 +153,7 @@ template <class T> class Sparse {
     engine_.project(centers_, V.data(), V.shape(1), sums.get(), P.data());
   }
 
-  // X P, X being the rows and P what `project` gave
+  // X P with the rows X and the P of `project`
   void linear_matmat(Vector<T> data, nb::object indices, nb::object indptr, size_t width, Matrix<T> P,
                      OutMatrix<T> out) const {
     const Csr<T> rows(data, indices, indptr);
@@ -181,6 +190,8 @@ template <class T> class Sparse {
   size_t n_columns() const { return centers_.n_columns; }
 
  private:
+  bool in_sizes() const { return measure_of(centers_.geometry) == Measure::sizes; }
+
   void number_columns(const gyrfalcon::SparseRows<T>& rows) {
     const size_t words = centers_.n_features / 64 + 1;
     bits_ = std::make_unique<Buffer<uint64_t>>(words, true);
@@ -237,7 +248,7 @@ template <class T> class Sparse {
     size_t* start = column_start_->get();
     for (size_t k = 0; k < stored; ++k) ++start[centers_.center_columns[k] + 2];
     for (size_t at = 0; at < p; ++at) start[at + 2] += start[at + 1];
-    for (size_t i = 0; i < centers_.n_centers; ++i)  // start[at + 1] moves from the column's first entry to its end
+    for (size_t i = 0; i < centers_.n_centers; ++i)  // start[at + 1] moves from the beginning of the column to its end
       for (size_t k = centers_.center_start[i]; k < centers_.center_start[i + 1]; ++k) {
         const size_t to = start[centers_.center_columns[k] + 1]++;
         column_centers_->get()[to] = uint32_t(i);
@@ -269,13 +280,11 @@ template <class T> class Sparse {
     const size_t p = centers_.n_columns, padded = centers_.n_padded;
     dense_of_ = std::make_unique<Buffer<uint32_t>>(p);
     size_t count = 0;
-    if (!entry_of(centers_.profile).identity)  // linear: which makes K too seldom to be worth their memory
-      for (size_t at = 0; at < p; ++at) {
-        const size_t occurs = centers_.column_start[at + 1] - centers_.column_start[at];
-        dense_of_->get()[at] = occurs * kDenseShare >= padded ? uint32_t(count++) : kNoDenseRow;
-      }
-    else
-      for (size_t at = 0; at < p; ++at) dense_of_->get()[at] = kNoDenseRow;
+    const bool is_linear = entry_of(centers_.profile).identity;  // computes K too rarely to be worth the memory
+    for (size_t at = 0; at < p; ++at) {
+      const size_t occurs = centers_.column_start[at + 1] - centers_.column_start[at];
+      dense_of_->get()[at] = !is_linear && occurs * kDenseShare >= padded ? uint32_t(count++) : kNoDenseRow;
+    }
     dense_rows_ = std::make_unique<Buffer<T>>(product(count, padded), true);
     for (size_t at = 0; at < p; ++at) {
       if (dense_of_->get()[at] == kNoDenseRow) continue;
@@ -299,7 +308,7 @@ template <class T> class Sparse {
         squares += z * scale * z;
         sizes += scale * __builtin_fabs(z);
       }
-      const double size = centers_.geometry == kManhattan ? sizes : 0.5 * squares;
+      const double size = in_sizes() ? sizes : 0.5 * squares;
       require(centers_.geometry == kDot || size <= 0.85e308, "a center is too large: its squared length overflows");
       sizes_->get()[i] = size;
       inverse_norms_->get()[i] = squares > 0 ? 1 / __builtin_sqrt(squares) : 0.0;
@@ -348,32 +357,32 @@ template <class T> class Sparse {
   bool finish(SparseJob<T>& job) const {
     Buffer<unsigned char> scratch(engine_.scratch_bytes(job));
     job.scratch = scratch.get();
-    int status;
+    Status status;
     {
       nb::gil_scoped_release unlocked;
       status = engine_.run(job);
     }
-    return done(status);
+    return completed(status);
   }
 
   bool finish_sum(SparseJob<T>& job, OutVector<double>& out) const {
     require(out.shape(0) == centers_.n_centers, "out must have one number for each center");
     Buffer<double> sums(centers_.n_padded, true);
     job.out_centers = sums.get();
-    const bool was_done = finish(job);
+    const bool was_completed = finish(job);
     for (size_t j = 0; j < centers_.n_centers; ++j) out.data()[j] = sums.get()[j];
-    return was_done;
+    return was_completed;
   }
 
   void finish_linear(LinearJob<T>& job) const {
     Buffer<unsigned char> scratch(engine_.linear_scratch_bytes(job));
     job.scratch = scratch.get();
-    int status;
+    Status status;
     {
       nb::gil_scoped_release unlocked;
       status = engine_.linear(job);
     }
-    done(status);
+    completed(status);
   }
 
   void finish_lift(LinearJob<T>& job, OutMatrix<double>& out) const {
@@ -382,14 +391,14 @@ template <class T> class Sparse {
     job.scratch = scratch.get();
     job.out_centers = out.data();
     for (size_t j = 0; j < centers_.n_centers * job.k; ++j) job.out_centers[j] = 0;
-    int status;
+    Status status;
     {
       nb::gil_scoped_release unlocked;
       Buffer<double> G(product(centers_.n_shared, job.k), true);
       job.G = G.get();
       status = engine_.linear(job);
     }
-    done(status);
+    completed(status);
   }
 
   const SparseEngine<T>& engine_;
@@ -402,7 +411,7 @@ template <class T> class Sparse {
   std::unique_ptr<Buffer<double>> sizes_, inverse_norms_, scale_;
 };
 
-// Which of the indices have their bit set; bit k is that of byte k / 8 with value 2^(k mod 8).
+// Find the indices whose bit is set; bit k is the bit k mod 8 of byte k / 8.
 template <class I> void marked(Vector<uint8_t> bits, Index<I> indices, OutVector<bool> out) {
   require(out.shape(0) == indices.shape(0), "out must be as many as the indices");
   require(bits.shape(0) > 0, "there must be at least one byte of bits");

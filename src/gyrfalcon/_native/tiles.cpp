@@ -1,9 +1,9 @@
-// The fused tile kernels: a strip of rows against all centers, kernel entries made in registers and used at once.
+// The fused tile kernels: a strip of rows against all centers, kernel entries computed in registers and used at once.
 //
 // For a strip of a few rows (packed, centered and scaled on the way in) and each panel of centers, a register tile of
 // MR rows x NR centers is accumulated, turned into kernel entries by a profile, multiplied into the first product, and,
 // for the sandwich, left in a strip buffer that the second product reads back from L2 as soon as the strip is complete.
-// Sums are T inside a run of a few hundred terms and double across runs, so they do not drift with n.
+// Sums are in T within a few hundred terms and in double beyond, so that rounding errors do not grow with n.
 #include "profiles.h"
 
 namespace gyrfalcon {
@@ -22,18 +22,21 @@ constexpr size_t kFeatureBlock = 256;      // features a panel keeps in L1
 constexpr size_t kStripBytes = 192 << 10;  // what a strip may take of L2
 constexpr size_t kSumPanels = 64;          // panels summed in T before they go to double
 template <class T> constexpr size_t kPanel = size_t(NV) * kWidth<T>;
-static_assert(NV == 2, "the sweeps over a panel are written out for two vectors");
-static_assert(MR % 2 == 0, "the second product takes even and odd rows of a tile apart");
+static_assert(NV == 2, "loops over a panel are written out, and unrolled, for two vectors");
+static_assert(MR % 2 == 0, "the second product sums even and odd rows of a tile separately");
+static_assert(MR <= 12, "loops over the rows of a tile are unrolled at most 12 times");
+template <class T> constexpr bool kWholePanels = kPanel<T> * sizeof(T) % kVectorBytes == 0;
+static_assert(kWholePanels<float> && kWholePanels<double>, "every panel begins at a whole vector");
 
 // ---- packing --------------------------------------------------------------------------------------------------------
 
-// In the angle geometry rows and centers are brought to unit length, by a division, so that a multiple of an axis becomes
-// that axis to the last bit, and the zero vector gets an axis of its own.
+// In the angle geometry rows and centers are divided by their norms (a division, so that a multiple of an axis becomes
+// exactly that axis), and the zero vector gets an axis of its own.
 
-// Eight sums side by side, feature k in the (k mod 8)th, which blocks of features begin with: one alone would wait for
-// each addition. Rows and centers add in the same order, so that a row that is a center has the same norm and direction
-// to the last bit.
+// Eight sums side by side, feature k in the (k mod 8)th; a single one would wait for each addition. Rows and centers
+// are summed in the same order, so that a row equal to a center has exactly the same norm and direction.
 constexpr size_t kParts = 8;
+static_assert(kParts == 8, "sum_of is written out for eight parts");
 GYRFALCON_INLINE double sum_of(const double (&parts)[kParts]) {
   return ((parts[0] + parts[4]) + (parts[2] + parts[6])) + ((parts[1] + parts[5]) + (parts[3] + parts[7]));
 }
@@ -62,11 +65,11 @@ void pack_centers(const T* centers, size_t m, size_t d, const T* shift, const T*
   }
 }
 
-// What a strip needs while it is worked on; carved from one scratch buffer.
+// Working memory of a strip, carved from one scratch buffer.
 template <class T> struct Strip {
-  size_t rows;     // rows a strip holds, a multiple of MR
-  size_t depth;    // features, with the one that the angle geometry adds
-  size_t block;    // features in a block
+  size_t rows;     // rows of a strip, a multiple of MR
+  size_t depth;    // see depth_of
+  size_t block;    // features of a block, a multiple of kParts
   T* packed;       // the rows: [feature block][tile][feature][MR], so that a tile reads one stream
   T* half_norms;   // -|x'|^2 / 2
   T* norms;        // |x'|
@@ -79,10 +82,10 @@ template <class T> struct Strip {
 
 GYRFALCON_INLINE size_t rounded_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
-// Enough rows that a panel is fetched once for several tiles, not so many that the strip leaves L2.
+// Enough rows to use a panel for several tiles once it is fetched, few enough for the strip to stay in L2.
 template <class T> size_t strip_rows(const Job<T>& job, size_t depth) {
   const size_t per_row = (depth + (job.verb == kSandwich ? job.n_padded : 0)) * sizeof(T);
-  // centers that do not fit L2 beside the strip come from L3 once a strip
+  // centers that do not fit in L2 beside the strip are read from L3 once for each strip
   const size_t least = depth > kFeatureBlock ? 48 : depth * job.n_padded * sizeof(T) > kStripBytes ? 24 : 12, most = 96;
   size_t rows = kStripBytes / per_row;
   rows = rows < least ? least : rows > most ? most : rows;
@@ -92,7 +95,8 @@ template <class T> size_t strip_rows(const Job<T>& job, size_t depth) {
 template <class T> size_t carve(const Job<T>& job, Strip<T>& s) {
   s.depth = depth_of(job.n_features, job.geometry);
   s.rows = strip_rows(job, s.depth);
-  const size_t blocks = s.depth <= kFeatureBlock + kFeatureBlock / 2 ? 1 : (s.depth + kFeatureBlock - 1) / kFeatureBlock;
+  const bool one_block = s.depth <= kFeatureBlock + kFeatureBlock / 2;
+  const size_t blocks = one_block ? 1 : (s.depth + kFeatureBlock - 1) / kFeatureBlock;
   s.block = rounded_up((s.depth + blocks - 1) / blocks, kParts);
   size_t at = 0;
   auto take = [&](size_t bytes) {
@@ -116,7 +120,8 @@ template <class T> size_t scratch_bytes(const Job<T>& job) {
   return carve(job, s);
 }
 
-template <class T> __attribute__((noinline)) void pack_rows(const Job<T>& job, const Strip<T>& s, size_t start, size_t count) {
+template <class T>
+__attribute__((noinline)) void pack_rows(const Job<T>& job, const Strip<T>& s, size_t start, size_t count) {
   const size_t padded = rounded_up(count, MR), d = job.n_features;
   for (size_t i = 0; i < padded; ++i) {
     const T* x = job.rows + (start + i) * d;
@@ -160,7 +165,7 @@ template <class T> __attribute__((noinline)) void pack_rows(const Job<T>& job, c
 
 // ---- the tile ---------------------------------------------------------------------------------------------------------
 
-// How a tile becomes what the profile is a function of.
+// How the argument of the profile is accumulated.
 enum class Form {
   dot,       // x'.z'
   expanded,  // x'.z' - |x'|^2 / 2 - |z'|^2 / 2
@@ -178,7 +183,7 @@ constexpr Form form_of(Geometry geometry, bool difference) {
   __builtin_unreachable();
 }
 
-// over `count` features
+// Add the terms of `count` features.
 template <class T, Form kForm>
 GYRFALCON_INLINE void accumulate(vec_t<T> (&acc)[MR][NV], const T* rows, const T* panel, size_t count) {
 #pragma GCC unroll 4
@@ -207,14 +212,14 @@ GYRFALCON_INLINE void accumulate(vec_t<T> (&acc)[MR][NV], const T* rows, const T
   }
 }
 
-// One panel against all tiles of the strip: what the profile is a function of, left in `tiles`.
+// Compute the arguments of the profile for one panel and all tiles of the strip, in `tiles`.
 template <class T, Form kForm>
 GYRFALCON_INLINE void arguments(const Job<T>& job, const Strip<T>& s, size_t p, size_t count_tiles, T* tiles) {
   constexpr size_t W = kWidth<T>, NR = kPanel<T>;
   const T* panel = job.panels + p * NR * s.depth;
   for (size_t k0 = 0; k0 < s.depth; k0 += s.block) {
     const size_t length = s.depth - k0 < s.block ? s.depth - k0 : s.block;
-    // Long panels come from L3: what is needed next is fetched while this is worked on, a share for each tile.
+    // Long panels are read from L3: the next block is prefetched during this one, a share of it with each tile.
     const T* const next = panel + (k0 + length) * NR;
     const size_t share = s.depth > s.block ? (length * NR + count_tiles - 1) / count_tiles : 0;
     for (size_t t = 0; t < count_tiles; ++t) {
@@ -268,7 +273,7 @@ template <class T, class P, Form kForm, Verb kVerb> void run_strips(const Job<T>
       T* tiles = s.tiles + (kVerb == kSandwich ? p * NR * padded : 0);
       arguments<T, kForm>(job, s, p, padded / MR, tiles);
 
-      // Row by row in a second sweep, still in L1: the profile's constants then stay in registers.
+      // A second loop over the rows, which are still in L1, keeps the profile's constants in registers.
       const vec_t<T> v0 = kRight ? load<T>(job.v + p * NR) : vec_t<T>{};
       const vec_t<T> v1 = kRight ? load<T>(job.v + p * NR + W) : vec_t<T>{};
       vec_t<T> sum0 = kVerb == kRmatvec ? load<T>(s.sums + p * NR) : vec_t<T>{};
@@ -322,7 +327,8 @@ template <class T, class P, Form kForm, Verb kVerb> void run_strips(const Job<T>
     }
     if constexpr (kVerb == kSandwich) {
       for (size_t i = 0; i < count; ++i) s.left[i] = T(job.u ? s.totals[i] * double(job.u[start + i]) : s.totals[i]);
-      // The second product, while the strip is still in L2; even and odd rows apart, for enough sums in flight.
+      // The second product, while the strip is still in L2; even and odd rows are summed separately, for more
+      // independent additions.
       const T* entries = s.tiles;
       for (size_t p = 0; p < panels; ++p) {
         vec_t<T> even0 = load<T>(s.sums + p * NR), even1 = load<T>(s.sums + p * NR + W), odd0 = {}, odd1 = {};
@@ -358,11 +364,13 @@ template <class T, class P, Form kForm> void run_verb(const Job<T>& job) {
 }
 
 template <class T, class P> void run_profile(const Job<T>& job) {
-  constexpr Form made = form_of(P::geometry, false), careful = form_of(P::geometry, true);
-  if constexpr (made == careful) {
-    run_verb<T, P, made>(job);
+  constexpr Form fast = form_of(P::geometry, false), careful = form_of(P::geometry, true);
+  if constexpr (fast == careful) {
+    run_verb<T, P, fast>(job);
+  } else if (job.difference) {
+    run_verb<T, P, careful>(job);
   } else {
-    job.difference ? run_verb<T, P, careful>(job) : run_verb<T, P, made>(job);
+    run_verb<T, P, fast>(job);
   }
 }
 
@@ -373,7 +381,7 @@ template <class T, class... P> struct Runs<T, Table<P...>> {
 
 template <class T> void run(const Job<T>& job) { Runs<T, Profiles>::of[int(job.profile)](job); }
 
-// ---- products with a kept block of K: four rows are read once and used twice ------------------------------------------
+// ---- products with a stored block of K: four rows are read once and used twice ----------------------------------------
 
 template <class T>
 void dense(Verb verb, const T* block, size_t n, size_t m, const T* v, const T* u, T* out_rows, double* out_centers,

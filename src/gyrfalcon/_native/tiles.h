@@ -1,14 +1,14 @@
 // The contract between the bindings (module.cpp) and the tile kernels (tiles.cpp).
 //
-// tiles.cpp is compiled once for each instruction set and hands out a table of plain functions. Nothing here allocates,
-// throws or touches Python, and no standard-library template is used in tiles.cpp, so that code compiled for AVX can
-// never be picked by the linker for a processor that lacks it.
+// tiles.cpp is compiled once for each instruction set and exports a table of plain functions. Nothing here allocates,
+// throws or touches Python. Functions in this header are static, and tiles.cpp uses no standard-library template, so
+// that the linker can never choose code compiled for AVX for a processor without it.
 #pragma once
 #include <cstddef>
 
 namespace gyrfalcon {
 
-// What a profile is a function of, x' and z' being the scaled row and center:
+// What a profile is a function of, with x' and z' the scaled row and center:
 enum Geometry : int {
   kDistance,  // q = -|x' - z'|^2 / 2 or, where squared differences are summed, q = -|x' - z'|^2 of a smaller scale
   kDot,       // x'.z'
@@ -16,7 +16,7 @@ enum Geometry : int {
   kManhattan  // q = -sum_j |x'_j - z'_j|
 };
 
-// A place in the table of profiles.h, which gives it a name.
+// Index into the table of profiles.h, which also names it. Python gets its values from that table alone.
 enum class Profile : int {};
 struct ProfileEntry {
   const char* name;
@@ -24,13 +24,13 @@ struct ProfileEntry {
   bool identity;  // the kernel is the argument itself
 };
 
-constexpr size_t kBufferAlign = 64;  // what the bindings allocate begins at a multiple of this, and so does its padding
+constexpr size_t kBufferAlign = 64;  // alignment of all buffers that the bindings allocate
 
 enum Verb : int { kFill, kMatvec, kRmatvec, kSandwich };
 
 template <class T>
 struct Job {
-  // rows, as the user gave them: x' = (x - shift) * scale, done while packing
+  // rows as given by the user; x' = (x - shift) * scale is computed while packing
   const T* rows;
   size_t n_rows, n_features;
   const T* shift;
@@ -63,13 +63,15 @@ struct Engine {
   void (*pack)(const T* centers, size_t m, size_t d, const T* shift, const T* scale, Geometry geometry,
                T* panels, T* half_norms, T* norms);
   void (*run)(const Job<T>&);
-  // products with a block of K that was kept: n_rows x n_centers, contiguous
+  // products with a stored block of K: n_rows x n_centers, contiguous
   void (*dense)(Verb verb, const T* block, size_t n_rows, size_t n_centers, const T* v, const T* u, T* out_rows,
                 double* out_centers, T* sums);
 };
 
-// In the angle geometry there is one more feature, for the zero vector.
-size_t constexpr depth_of(size_t n_features, Geometry geometry) { return n_features + (geometry == kAngle ? 1 : 0); }
+// Features of a packed row; the angle geometry has an additional one, for the zero vector.
+static constexpr size_t depth_of(size_t n_features, Geometry geometry) {
+  return n_features + (geometry == kAngle ? 1 : 0);
+}
 
 namespace baseline { const Engine<float>& engine_f(); const Engine<double>& engine_d(); }
 namespace avx2 { const Engine<float>& engine_f(); const Engine<double>& engine_d(); }
