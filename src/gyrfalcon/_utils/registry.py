@@ -33,9 +33,9 @@ def register(cls: Class) -> Class:
     Examples
     --------
     >>> from sklearn.base import BaseEstimator
-    >>> from gyrfalcon.storage import SaveMixin, register
+    >>> from gyrfalcon.storage import register
     >>> @register
-    ... class MeanPredictor(SaveMixin, BaseEstimator):
+    ... class MeanPredictor(BaseEstimator):
     ...     def fit(self, X, y):
     ...         self.mean_ = y.mean(axis=0)
     ...         return self

@@ -1,4 +1,4 @@
-"""Kernels and losses as text, such as ``matern(nu=2.5) + 0.1 * linear``: read as data, never run as code."""
+"""Kernels and losses as text, such as ``matern(nu=2.5) + 0.1 * linear``: parsed as data, never run as code."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _LONGEST = 1000
 
 
 def read_object(text: str, names: Mapping[str, Callable[..., Any]], *, sums: bool = False) -> Any:
-    """The object that a text describes: a name, or a name with constants in parentheses.
+    """Build the object that a text describes: a name, or a name with constants in parentheses.
 
     Parameters
     ----------
     text : str
     names : mapping from str to class
-        What can be made.
+        The classes that can be named.
     sums : bool
         Whether ``+`` and ``*`` may join objects, and numbers to objects.
 
     Raises
     ------
     ValueError
-        If it is anything else.
+        If the text is anything else.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def read_object(text: str, names: Mapping[str, Callable[..., Any]], *, sums: boo
     >>> read_object("gaussian(length_scale=2) + linear", {"gaussian": Gaussian, "linear": Linear}, sums=True)
     Sum(k1=Gaussian(length_scale=2), k2=Linear())
     """
-    lower = [name for name in names if name.islower()] or list(names)  # the others are the same, as `written` has them
+    lower = [name for name in names if name.islower()] or list(names)  # the others are class names
     known = f"one of {', '.join(lower)}, with numbers in parentheses where wanted, such as name(parameter=2.5)"
     wrong = ValueError(f"{text!r} is not understood: it must be {known}")
     if len(text) > _LONGEST:
@@ -64,7 +64,7 @@ def read_object(text: str, names: Mapping[str, Callable[..., Any]], *, sums: boo
             left, right = build(node.left), build(node.right)
             return left + right if isinstance(node.op, ast.Add) else left * right
         if sums and isinstance(node, ast.Constant) and type(node.value) in (int, float):
-            return float(cast(float, node.value))  # products of whole numbers could become too large for a float
+            return float(cast(float, node.value))  # a product of integers could be too large for a float
         raise wrong
 
     def make(name: str, values: list[Any], named: dict[str, Any]) -> Any:
@@ -85,13 +85,13 @@ def read_object(text: str, names: Mapping[str, Callable[..., Any]], *, sums: boo
             raise wrong from error
 
     result = build(tree)
-    if isinstance(result, int | float):  # a number is no object
+    if isinstance(result, int | float):
         raise wrong
     return result
 
 
 def written(value: Any) -> str:
-    """A kernel or a loss as `read_object` reads it, in one line.
+    """Return a kernel or a loss as text that `read_object` reads, in one line.
 
     Examples
     --------

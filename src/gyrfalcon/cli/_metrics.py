@@ -1,4 +1,4 @@
-"""How good predictions are: the numbers that ``evaluate`` and ``fit`` report."""
+"""Metrics of predictions, as ``evaluate`` and ``fit`` report them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import is_classifier
 
 from ..losses import Quantile
 from ..sources import Rows
@@ -24,29 +25,29 @@ _NAMES = {
 
 
 def measure(model: Any, X: Rows, y: Array, weight: Array | None = None) -> dict[str, Any]:
-    """The metrics of a model on rows, in one pass over them.
+    """Compute the metrics of a model on rows, in one pass over them.
 
-    Regression has ``rmse``, ``mae`` and ``r2`` (several targets: the mean over them); a model of quantiles has, for
-    each level, the pinball loss and the share of targets that are below. Classification has ``accuracy``; ``log_loss``
-    where there are probabilities; ``auc`` where it is defined, for more than two classes the mean of one against rest.
+    Regression has ``rmse``, ``mae`` and ``r2`` (for several targets their mean); a model of quantiles has, for each
+    level, the pinball loss and the share of targets below it. Classification has ``accuracy``; ``log_loss`` if there
+    are probabilities; ``auc`` where it is defined, for more than two classes the mean of one against the rest.
     """
-    if hasattr(model, "classes_"):
+    if is_classifier(model):
         return _classification(model, X, y, weight)
-    if isinstance(getattr(model, "loss_", None), Quantile):
+    if isinstance(vars(model).get("loss_"), Quantile):
         return _quantiles(model, X, y, weight)
     from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
     predictions = model.predict(X)
     columns = [1 if values.ndim == 1 else values.shape[1] for values in (predictions, y)]
     if y.dtype.kind not in "fiub":
-        raise ValueError("the target is not numbers, and the model predicts numbers: name another with --target")
+        raise ValueError("the target is not numeric, and the model predicts numbers: name another column with --target")
     if columns[0] != columns[1]:
         raise ValueError(f"the model predicts {columns[0]} targets, and --target names {columns[1]}")
     y = y.astype(np.float64).reshape(predictions.shape)
     return {
         "rmse": float(root_mean_squared_error(y, predictions, sample_weight=weight)),
         "mae": float(mean_absolute_error(y, predictions, sample_weight=weight)),
-        # of a single row there is no variance to explain
+        # a single row has no variance
         "r2": float(r2_score(y, predictions, sample_weight=weight)) if len(y) > 1 else None,
     }
 
@@ -75,13 +76,13 @@ def _classification(model: Any, X: Rows, y: Array, weight: Array | None) -> dict
             f"the target has labels such as {y[0]!r}, and none that the model knows, such as {classes[0]!r}: name "
             "another column with --target, or write labels as in the training data"
         )
-    probable = hasattr(model, "predict_log_proba")
+    probable = hasattr(model, "predict_log_proba")  # which scikit-learn's classifiers have or lack by their parameters
     values = model.predict_log_proba(X) if probable else model.decision_function(X)
     if values.ndim == 1:
         values = np.stack([-values, values], axis=1)
     metrics: dict[str, Any] = {"accuracy": float(np.average(values.argmax(axis=1) == codes, weights=weight))}
     if probable:
-        # a label the model has never seen has probability zero: the loss is infinite, and there is no number for it
+        # a label that was not in the training data has probability zero, and the loss is infinite
         known = bool((codes >= 0).all())
         at = np.take_along_axis(values, np.maximum(codes, 0)[:, None], axis=1)[:, 0]
         metrics["log_loss"] = -float(np.average(at, weights=weight)) if known else None
@@ -91,7 +92,7 @@ def _classification(model: Any, X: Rows, y: Array, weight: Array | None) -> dict
 
 
 def _codes(y: Array, classes: Array) -> Array:
-    """Which class each label is, -1 for none."""
+    """Return the number of each label's class, -1 for unknown labels."""
     labels, at = np.unique(y, return_inverse=True)
     places = {label: code for code, label in enumerate(classes.tolist())}
     codes: Array = np.array([places.get(label, -1) for label in labels.tolist()], dtype=np.intp)[at]
@@ -99,7 +100,7 @@ def _codes(y: Array, classes: Array) -> Array:
 
 
 def _area(values: Array, codes: Array, weight: Array | None) -> float | None:
-    """The area under the ROC curve; None where a class is missing, which leaves nothing to be ranked."""
+    """Return the area under the ROC curve; None if a class is missing, as then there is nothing to rank."""
     from sklearn.metrics import roc_auc_score
 
     k = values.shape[1]
@@ -114,7 +115,7 @@ def _area(values: Array, codes: Array, weight: Array | None) -> float | None:
 
 
 def in_words(metrics: dict[str, Any]) -> list[tuple[str, str]]:
-    """Metrics for people."""
+    """Return names and values of metrics as text."""
     if "quantiles" in metrics:
         return [
             (f"quantile {row['level']:g}", f"pinball loss {row['pinball_loss']:.5g}, {row['share_below']:.2%} below")

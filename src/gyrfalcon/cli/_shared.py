@@ -1,4 +1,4 @@
-"""What the commands share: data from files, models, where output may go, and how results are shown."""
+"""What the commands share: arguments, data from files, models, progress, and how results are printed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-
-import gyrfalcon
+from sklearn.base import BaseEstimator
 
 from ..callbacks.progress import bar_class
 from ..sources import Rows
 from ..sources.base import DerivedRows
 from ..sources.blocks import Block, Indices
 from ..sources.files import SUFFIXES, Dataset, find
+from ..sources.files import open as open_files
 from ..sources.table_reader import MissingValueError
-from ..storage.models import ModelFileError
+from ..storage.models import ModelFileError, load
 from .main import UsageError
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
 def add_data_argument(parser: argparse.ArgumentParser, name: str) -> None:
-    """The files to read."""
+    """Add the files to read."""
     parser.add_argument(
         name.lower(),
         metavar=name,
@@ -38,7 +38,7 @@ def add_data_argument(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def add_features_argument(parser: Any, default: str) -> None:
-    """Which columns are features."""
+    """Add the option that names the feature columns."""
     parser.add_argument(
         "--features",
         metavar="A,B,C",
@@ -49,7 +49,7 @@ def add_features_argument(parser: Any, default: str) -> None:
 
 
 def add_delimiter_argument(parser: Any) -> None:
-    """How CSV files are written."""
+    """Add the option for the delimiter of CSV files."""
     parser.add_argument(
         "--delimiter",
         metavar="C",
@@ -59,7 +59,7 @@ def add_delimiter_argument(parser: Any) -> None:
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, data: str = "DATA") -> None:
-    """A model file, and the rows to use it on."""
+    """Add a model file, and the rows to use it on."""
     parser.add_argument("model", metavar="MODEL", help="a file written by gyrfalcon fit, or by save in Python")
     add_data_argument(parser, data)
     add_features_argument(parser, "by default those the model was fitted to; other columns of the data are ignored")
@@ -67,7 +67,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, data: str = "DATA") -> 
 
 
 def add_talk_arguments(parser: Any) -> None:
-    """How much is said."""
+    """Add the options for how much is printed, and how."""
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object, for programs")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no messages, only the result")
 
@@ -83,7 +83,10 @@ def open_data(
     weight: str | None = None,
     delimiter: str | None = None,
 ) -> Dataset:
-    """`gyrfalcon.open` with names as they are typed: columns of ``.npy`` files are numbers, or other files."""
+    """Open files as `gyrfalcon.open` does, with names as they are typed.
+
+    The columns of ``.npy`` files are numbers, or other files.
+    """
     files, format = find(list(paths) if len(paths) > 1 else paths[0])
     columns: Any = features
     if format == "npy":
@@ -99,7 +102,7 @@ def open_data(
         columns = features[0]
     one: Any = target[0] if target is not None and len(target) == 1 else target
     one = list(one) if isinstance(one, Sequence) and one is target else one
-    return gyrfalcon.open(files, target=one, features=columns, weight=weight, delimiter=delimiter)
+    return open_files(files, target=one, features=columns, weight=weight, delimiter=delimiter)
 
 
 def _column(name: Any) -> Any:
@@ -116,26 +119,26 @@ def _column_or_file(name: Any, option: str) -> Any:
     return column
 
 
-def load_model(arguments: argparse.Namespace) -> Any:
-    """The model of the arguments, which may say how many threads it uses."""
+def load_model(path: str, n_jobs: int | None = None) -> Any:
+    """Load a model file, and set the number of threads of the model if it is given."""
     from safetensors import SafetensorError
 
     try:
-        model = gyrfalcon.load(arguments.model)
+        model = load(path)
     except ModelFileError as error:
         if not isinstance(error.__cause__, SafetensorError):
             raise
         raise ModelFileError(
-            f"cannot load {arguments.model!r}: it is not a model file, as gyrfalcon fit writes them, or it is damaged"
+            f"cannot load {path!r}: it is not a model file, as gyrfalcon fit writes them, or it is damaged"
         ) from error
-    if getattr(arguments, "n_jobs", None) is not None and "n_jobs" in model.get_params(deep=False):
-        model.set_params(n_jobs=arguments.n_jobs)
+    if n_jobs is not None and "n_jobs" in model.get_params(deep=False):
+        model.set_params(n_jobs=n_jobs)
     return model
 
 
 @contextmanager
 def no_choice_of_features() -> Iterator[None]:
-    """Around the use of a model, whose features are what they are: errors do not propose others."""
+    """Leave out of errors the advice to choose other features: those of a fitted model are fixed."""
     try:
         yield
     except MissingValueError as error:
@@ -145,9 +148,9 @@ def no_choice_of_features() -> Iterator[None]:
 def open_for(
     model: Any, arguments: argparse.Namespace, target: Sequence[Any] | None = None, weight: str | None = None
 ) -> Dataset:
-    """Data of the arguments with the features that the model was fitted to."""
+    """Open the data of the arguments with the features that the model was fitted to."""
     paths, features = arguments.data, arguments.features
-    known = getattr(model, "feature_names_in_", None)
+    known = vars(model).get("feature_names_in_")
     if features is None and known is not None and find(list(paths))[1] in ("Parquet", "Arrow", "CSV"):
         features = [str(name) for name in known]
     data = open_data(paths, target=target, features=features, weight=weight, delimiter=arguments.delimiter)
@@ -163,7 +166,7 @@ def open_for(
 
 
 def check_output(path: str, *inputs: str) -> None:
-    """Whether a file can be written there, before hours of work go into what is to be written."""
+    """Raise an error if a file cannot be written, before the work that makes its contents."""
     folder = os.path.dirname(os.path.realpath(path))
     if os.path.isdir(path):
         raise IsADirectoryError(f"--output {path} is a folder: name a file in it")
@@ -177,7 +180,7 @@ def check_output(path: str, *inputs: str) -> None:
 
 
 def looks_like_data(path: str) -> bool:
-    """Whether a name is one that `gyrfalcon.open` would read."""
+    """Return whether `gyrfalcon.open` would read a file of this name."""
     return path.lower().endswith(tuple(SUFFIXES))
 
 
@@ -185,24 +188,24 @@ def looks_like_data(path: str) -> bool:
 
 
 def say(message: str, arguments: argparse.Namespace) -> None:
-    """Tell what is going on, unless asked not to."""
+    """Print a message to standard error, unless --quiet is given."""
     if not arguments.quiet:
         print(message, file=sys.stderr, flush=True)
 
 
 def say_above(message: str, arguments: argparse.Namespace) -> None:
-    """The same while there may be a bar, which stays below."""
+    """Print a message as `say` does, above a progress bar if there is one."""
     if not arguments.quiet and sys.stderr is not None:
         bar_class(notebook=False).write(message, file=sys.stderr)
 
 
 def shows_progress(arguments: argparse.Namespace) -> bool:
-    """Whether there is somebody to look at a progress bar."""
+    """Return whether to show progress bars: standard error is a terminal and --quiet is not given."""
     return not arguments.quiet and sys.stderr is not None and sys.stderr.isatty()
 
 
 class CountedRows(DerivedRows):
-    """Rows that tell a progress bar when they are read."""
+    """Rows that advance a progress bar as they are read."""
 
     def __init__(self, rows: Rows, bar: Any) -> None:
         super().__init__(rows)
@@ -219,7 +222,7 @@ class CountedRows(DerivedRows):
 
 @contextmanager
 def watched(rows: Rows, what: str, arguments: argparse.Namespace) -> Iterator[Rows]:
-    """The rows, with a bar that shows how far they have been read where somebody looks."""
+    """Yield the rows, with a progress bar that shows how far they have been read if progress is shown."""
     if not shows_progress(arguments):
         yield rows
         return
@@ -233,12 +236,12 @@ def watched(rows: Rows, what: str, arguments: argparse.Namespace) -> Iterator[Ro
 
 
 def print_json(values: Mapping[str, Any]) -> None:
-    """One JSON object on standard output."""
+    """Print one JSON object to standard output."""
     print(json.dumps(plain(values), indent=2, allow_nan=False))
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: NumPy's numbers as Python's, and null for what is no number."""
+    """Convert a value to what JSON can hold: NumPy's numbers to Python's, and NaN and infinity to null."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -251,20 +254,20 @@ def plain(value: Any) -> Any:
 
 
 def print_table(lines: Sequence[tuple[str, str]]) -> None:
-    """Names and what there is to say about them, on standard output."""
+    """Print names and texts in two columns to standard output."""
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
         print(f"{name.ljust(width)}  {text}")
 
 
 def listed(items: Sequence[Any], most: int = 10) -> str:
-    """Some of the items, and how many there are if that is more."""
+    """Return the first items as text, and their number if there are more."""
     shown = ", ".join(str(item) for item in items[:most])
     return shown if len(items) <= most else f"{shown}, ... ({len(items):,} in all)"
 
 
 def seconds(value: float) -> str:
-    """A time for people."""
+    """Return a time as text."""
     if value < 9.995:
         return f"{value:.2f} s"
     if value < 600:
@@ -272,9 +275,9 @@ def seconds(value: float) -> str:
     return f"{value / 60:.0f} minutes"
 
 
-def described(kernel: Any) -> dict[str, Any]:
-    """A kernel's name and its numbers."""
-    values: dict[str, Any] = {"name": type(kernel).__name__}
-    for name, value in kernel.get_params(deep=False).items():
-        values[name] = described(value) if hasattr(value, "get_params") else value
-    return values
+def described(value: Any) -> Any:
+    """Return a kernel, a loss or a selector of centers as its name and its parameters; any other value as it is."""
+    if not isinstance(value, BaseEstimator):
+        return value
+    parameters = value.get_params(deep=False).items()
+    return {"name": type(value).__name__, **{name: described(item) for name, item in parameters}}

@@ -1,4 +1,4 @@
-"""``gyrfalcon demo``: a million rows, three models, times and errors measured while you watch.
+"""``gyrfalcon demo``: a million rows, three models, and their times and errors.
 
 The data is a robot arm: five joints that turn both ways, ten angles in all, and the distance of its hand from a point
 in space, measured with noise. The distance is a smooth function of the angles that is far from linear.
@@ -31,7 +31,7 @@ VALIDATION_ROWS = 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``gyrfalcon demo``."""
+    """Add the arguments of ``gyrfalcon demo``."""
     parser.add_argument("--rows", type=_count, default=1_000_000, metavar="N", help="rows to learn from")
     parser.add_argument(
         "--centers",
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory-budget",
         default="0",
         metavar="SIZE",
-        help="what gyrfalcon may use to keep the kernel matrix: bytes, such as 4GB, or auto; by default it is not kept",
+        help="memory for keeping gyrfalcon's kernel matrix: bytes, such as 4GB, or auto; by default it is not kept",
     )
     parser.add_argument(
         "--output",
@@ -80,13 +80,13 @@ def _seed(text: str) -> int:
 
 @dataclass
 class Outcome:
-    """What one model did.
+    """The times and errors of one model.
 
     Attributes
     ----------
     model : str
     rows : int
-        How many it learned from.
+        Number of rows it learned from.
     centers : int or None
     fit_seconds, predict_seconds : float
         Wall-clock times of the fit, and of predicting the test rows.
@@ -95,7 +95,7 @@ class Outcome:
     r2 : float
         Share of the test targets' variance that is explained.
     history : list of dict
-        The record of each iteration, for a model that iterates.
+        The record of each iteration, for an iterative model.
     """
 
     model: str
@@ -109,7 +109,7 @@ class Outcome:
 
 
 def make_arm(n: int, seed: int | np.random.SeedSequence = 0) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Angles of a robot arm's joints, and the measured distance of its hand from a point.
+    """Make a dataset: the angles of a robot arm's joints, and the measured distance of its hand from a point.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def make_arm(n: int, seed: int | np.random.SeedSequence = 0) -> tuple[NDArray[np
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo; gives the exit code."""
+    """Run the demo and return the exit code."""
     import numpy as np
     from threadpoolctl import threadpool_limits
 
@@ -152,7 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
     from .._utils.threads import effective_n_jobs
 
     budget = int(arguments.memory_budget) if arguments.memory_budget.isdigit() else arguments.memory_budget
-    parse_memory(budget)  # a wrong one is better found now than after the data is made
+    parse_memory(budget)  # a wrong one is reported before the data is made
     _check_writable(arguments.output)
     n_threads = effective_n_jobs(arguments.n_jobs)
     rows, centers = arguments.rows, min(arguments.n_centers, arguments.rows)
@@ -211,7 +211,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _falkon(
     train: Any, validation: Any, test: Any, centers: int, seed: int, n_jobs: int | None, budget: Any
 ) -> Outcome:
-    from .. import FalkonRegressor
+    from ..estimators import FalkonRegressor
     from ..kernels import Gaussian
 
     mean = train[1].mean(dtype="float64").astype("float32")  # there is no intercept
@@ -247,7 +247,7 @@ def _nystroem(train: Any, test: Any, centers: int, seed: int) -> Outcome:
 
     model = make_pipeline(
         Nystroem(gamma=0.5 / LENGTH_SCALE**2, n_components=centers, random_state=seed),
-        # the features are the pipeline's own: not to copy them halves the memory, and saves time
+        # the features belong to the pipeline: not copying them halves the memory and saves time
         Ridge(alpha=PENALTY * len(train[0]), copy_X=False),
     )
     began = time.perf_counter()
@@ -273,7 +273,7 @@ def _outcome(name: str, began: float, train: Any, centers: int | None, predict: 
 
 
 def _rows_that_fit(rows: int, centers: int) -> int:
-    """The rows whose Nyström features scikit-learn can hold: as kernel values and as features, at one moment."""
+    """Return how many rows scikit-learn has memory for: it holds two matrices of Nyström features at once."""
     from .._utils.memory import available_memory
 
     return min(rows, int(0.8 * available_memory() / (2 * 4 * centers)) // 1000 * 1000)
@@ -337,7 +337,7 @@ def _check_writable(path: Path) -> None:
 
 
 def _draw(outcomes: list[Outcome], ours: Outcome, path: Path) -> Path | None:
-    """Draw the convergence, and errors against time; say how to get matplotlib where it is missing."""
+    """Draw the convergence, and errors against time; print how to install matplotlib if it is missing."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -357,7 +357,7 @@ def _draw(outcomes: list[Outcome], ours: Outcome, path: Path) -> Path | None:
     right.plot(seconds, errors, ".-", color="C1", label="gyrfalcon, each iteration")
     for outcome, marker, color in zip((o for o in outcomes if o is not ours), "sD", ("C3", "C2"), strict=False):
         label = f"{outcome.model}, {_seconds(outcome.fit_seconds)}"
-        if outcome.centers is None:  # takes next to no time: a level to be compared with
+        if outcome.centers is None:  # takes almost no time: a level to compare with
             right.axhline(outcome.error, color=color, linestyle="--", label=label)
         else:
             right.plot(outcome.fit_seconds, outcome.error, marker, color=color, markersize=8, label=label)

@@ -1,4 +1,4 @@
-"""``gyrfalcon evaluate``: how good a model is on rows whose target is known."""
+"""``gyrfalcon evaluate``: the error of a model on rows whose target is known."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ share of targets below.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``gyrfalcon evaluate``."""
+    """Add the arguments of ``gyrfalcon evaluate``."""
     parser.usage = "%(prog)s MODEL DATA [DATA ...] [options]"
     parser.epilog = EXAMPLES
     add_model_arguments(parser)
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target",
         metavar="NAME",
         action="append",
-        help="the column with what is true; by default the one that gyrfalcon fit was given",
+        help="the column with the true values; by default the one that gyrfalcon fit was given",
     )
     parser.add_argument("--weight", metavar="NAME", help="the column with the weights of the rows")
     parser.add_argument("--n-jobs", metavar="N", type=int, help="threads (not given: as when the model was fitted)")
@@ -49,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate; gives the exit code."""
-    model = load_model(arguments)
-    target = arguments.target or [str(name) for name in getattr(model, "target_names_", [])]
+    """Print the metrics of a model on rows and return the exit code."""
+    model = load_model(arguments.model, arguments.n_jobs)
+    target = arguments.target or [str(name) for name in vars(model).get("target_names_", [])]
     if not target:
         raise UsageError(f"{arguments.model} does not say which column its target is: name it with --target")
     data = open_for(model, arguments, target, arguments.weight)

@@ -40,13 +40,13 @@ __all__ = ["add_arguments", "run"]
 
 Array = NDArray[Any]
 
-_OF_LABELS = ("logistic", "softmax")  # losses
-_GOOD = 0.95  # the share of the variance beyond which the error is no reason to try another kernel
-_MOST_CLASSES = 20  # different whole numbers that are taken for labels
+_OF_LABELS = ("logistic", "softmax")  # losses of classifiers
+_GOOD = 0.95  # share of explained variance above which another kernel is not proposed
+_MOST_CLASSES = 20  # most distinct integers that are taken for labels
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fit, save, and say how it went; gives the exit code."""
+    """Fit a model, save it, print a report and return the exit code."""
     if arguments.quiet and arguments.verbose:
         raise UsageError("--quiet and --verbose: choose one")
     if looks_like_data(arguments.output):
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Values of the estimators' parameters that follow from more than one option."""
+    """Return the parameters of the estimator that depend on more than one option."""
     counts = [value for value in arguments.centers or [] if isinstance(value, int)]
     ways = [value for value in arguments.centers or [] if not isinstance(value, int)]
     counts += [] if arguments.n_centers is None else [arguments.n_centers]
@@ -102,17 +102,17 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
         "n_centers": counts[0] if counts else None,
         "centers": ways[0] if ways else default_of("centers"),
         "checkpoint": _checkpoint(arguments),
-        "callbacks": None if arguments.checkpoint is None else _GoingOn(arguments),
+        "callbacks": None if arguments.checkpoint is None else _ReportResume(arguments),
         "verbose": 2 if arguments.verbose else int(shows_progress(arguments)),
     }
 
 
-class _GoingOn(Callback):
-    """Says where the fit goes on, once it is known to be the fit of the checkpoint."""
+class _ReportResume(Callback):
+    """Print from which iteration a fit resumes, once the checkpoint is known to be of this fit."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
-        self.done = peek(arguments.checkpoint)  # now: later there is a checkpoint in any case
+        self.done = peek(arguments.checkpoint)  # before the fit, which writes a checkpoint in any case
 
     def on_fit_start(self, estimator: Any, info: Mapping[str, Any]) -> None:
         if self.done is not None:
@@ -130,9 +130,9 @@ def _checkpoint(arguments: argparse.Namespace) -> Checkpoint | None:
 
 
 def _with_options(arguments: argparse.Namespace) -> Any:
-    """The kernel, with the parameters that have options of their own."""
-    names = ("length_scale", "nu", "degree")
-    options = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    """Return the kernel with the parameters that have options of their own."""
+    given = {"length_scale": arguments.length_scale, "nu": arguments.nu, "degree": arguments.degree}
+    options = {name: value for name, value in given.items() if value is not None}
     if not options:
         return arguments.kernel
     kernel = kernels.as_kernel(arguments.kernel)
@@ -167,7 +167,7 @@ def _where(paths: list[str], files: list[str]) -> str:
 
 
 def _task(arguments: argparse.Namespace, target: str, y: Array) -> str:
-    """Whether to learn numbers or labels."""
+    """Return "regression" or "classification"."""
     if arguments.task != "auto":
         return str(arguments.task)
     name = _name(arguments.loss)
@@ -226,7 +226,7 @@ def _model(arguments: argparse.Namespace, task: str, given: dict[str, Any]) -> F
     cls = FalkonClassifier if task == "classification" else FalkonRegressor
     known = inspect.signature(cls).parameters
     for name, other in (("quantiles", "regression"), ("class_weight", "classification")):
-        if getattr(arguments, name) is not None and name not in known:
+        if vars(arguments)[name] is not None and name not in known:
             raise UsageError(f"--{name.replace('_', '-')} is for {other}, and this is {task}: see --task")
     if task == "classification" and len(arguments.target) > 1:
         raise UsageError(f"--target: labels of one column can be learned at a time, not of {len(arguments.target)}")
@@ -235,9 +235,9 @@ def _model(arguments: argparse.Namespace, task: str, given: dict[str, Any]) -> F
 
 
 def _compare_mean(model: Any, y: Array, metrics: dict[str, Any], arguments: argparse.Namespace) -> None:
-    """Say if the target is far from 0, where functions of a kernel that vanishes far away do not like to be.
+    """Print a hint if the target is far from 0, to which functions of a stationary kernel return far from the centers.
 
-    Only where the error leaves room for another kernel.
+    Only if the error leaves room for another kernel.
     """
     kernel = kernels.as_kernel(model.kernel)
     stationary = isinstance(kernel, kernels.Stationary)
@@ -257,7 +257,7 @@ def _compare_mean(model: Any, y: Array, metrics: dict[str, Any], arguments: argp
 
 
 def _compare_scales(model: Any, arguments: argparse.Namespace) -> None:
-    """Say if features are of so different sizes that the largest alone count."""
+    """Print a hint if features differ so much in size that only the largest count."""
     kernel = model.kernel_.get_params(deep=False)
     if model.centers_.shape[0] < 2 or np.ndim(kernel.get("length_scale", 1.0)):
         return
@@ -267,7 +267,7 @@ def _compare_scales(model: Any, arguments: argparse.Namespace) -> None:
         return
     least, most = varying[deviations[varying].argmin()], varying[deviations[varying].argmax()]
     if deviations[most] > 20 * deviations[least]:
-        names = getattr(model, "feature_names_in_", np.arange(len(deviations)))
+        names = vars(model).get("feature_names_in_", np.arange(len(deviations)))
         say(
             f"Features differ much in size: {names[most]} varies by {deviations[most]:.3g} and {names[least]} by "
             f"{deviations[least]:.3g}, which counts for little. --scale gives them equal weight.",
@@ -276,7 +276,7 @@ def _compare_scales(model: Any, arguments: argparse.Namespace) -> None:
 
 
 def _measured(arguments: argparse.Namespace, model: Any, data: Dataset, held: Dataset | None) -> dict[str, Any]:
-    """How good the model is, and on which rows that was measured."""
+    """Return the metrics of the model, and the name of the rows they were computed on."""
     if held is None and arguments.early_stopping:
         best = min(record["validation_error"] for record in model.history_)
         return {"on": "held out", "validation_error": best}

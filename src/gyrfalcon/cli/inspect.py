@@ -1,4 +1,4 @@
-"""``gyrfalcon inspect``: what is in a model file. Nothing in the file is run, whoever wrote it."""
+"""``gyrfalcon inspect``: the contents of a model file. Nothing in the file is run."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``gyrfalcon inspect``."""
+    """Add the arguments of ``gyrfalcon inspect``."""
     parser.epilog = EXAMPLES
     parser.add_argument("model", metavar="MODEL", help="a file written by gyrfalcon fit, or by save in Python")
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show what a model file holds; gives the exit code."""
-    model = load_model(arguments)
+    """Print the contents of a model file and return the exit code."""
+    model = load_model(arguments.model)
     values = _values(model, arguments.model)
     if arguments.json:
         print_json(values)
@@ -39,40 +39,35 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _values(model: Any, path: str) -> dict[str, Any]:
     parameters = model.get_params(deep=False)
-    history = getattr(model, "history_", None) or [{}]
-    centers = getattr(model, "centers_", None)
+    learnt = vars(model)  # the attributes that the file holds; estimators differ in which they have
+    history = learnt.get("history_") or [{}]
+    centers = learnt.get("centers_")
+    errors = [record["validation_error"] for record in history if "validation_error" in record]
     return {
         "model": path,
         "bytes": os.path.getsize(path),
         "gyrfalcon_version": _version(path),
         "class": type(model).__name__,
-        "target": _list(model, "target_names_"),
-        "classes": _list(model, "classes_"),
+        "target": plain(learnt.get("target_names_")),
+        "classes": plain(learnt.get("classes_")),
         "n_features": model.n_features_in_,
-        "features": _list(model, "feature_names_in_"),
-        "kernel": described(model.kernel_) if hasattr(model, "kernel_") else None,
+        "features": plain(learnt.get("feature_names_in_")),
+        "kernel": described(learnt.get("kernel_")),
         "n_centers": None if centers is None else centers.shape[0],
         "dtype": None if centers is None else centers.dtype.name,
-        "loss": described(model.loss_) if hasattr(model, "loss_") else None,
-        "penalty": getattr(model, "penalty_", parameters.get("penalty")),
-        "scaled": hasattr(model, "scale_"),
-        "n_iter": getattr(model, "n_iter_", None),
+        "loss": described(learnt.get("loss_")),
+        "penalty": learnt.get("penalty_", parameters.get("penalty")),
+        "scaled": "scale_" in learnt,
+        "n_iter": learnt.get("n_iter_"),
         "residual": history[-1].get("residual"),
-        "validation_error": min((r["validation_error"] for r in history if "validation_error" in r), default=None),
+        "validation_error": min(errors, default=None),
         "fit_seconds": history[-1].get("seconds"),
-        "parameters": {
-            name: described(value) if hasattr(value, "get_params") else value for name, value in parameters.items()
-        },
+        "parameters": {name: described(value) for name, value in parameters.items()},
     }
 
 
-def _list(model: Any, name: str) -> list[Any] | None:
-    value = getattr(model, name, None)
-    return None if value is None else list(plain(value))
-
-
 def _version(path: str) -> str:
-    """Of gyrfalcon, when it wrote the file."""
+    """Return the version of gyrfalcon that wrote the file."""
     from safetensors import safe_open
 
     with safe_open(path, framework="numpy") as file:
@@ -100,6 +95,6 @@ def _in_words(model: Any, values: dict[str, Any]) -> list[tuple[str, str]]:
         residual = "" if values["residual"] is None else f", residual {values['residual']:.1e}"
         error = "" if values["validation_error"] is None else f", validation error {values['validation_error']:.5g}"
         lines.append(("iterations", f"{values['n_iter']}{residual}{error}"))
-    if values["gyrfalcon_version"] != "unknown":  # as where it is not installed
+    if values["gyrfalcon_version"] != "unknown":  # written by a checkout that was not installed
         lines.append(("written by", f"gyrfalcon {values['gyrfalcon_version']}"))
     return lines

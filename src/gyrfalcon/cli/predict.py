@@ -1,4 +1,4 @@
-"""``gyrfalcon predict``: what a model says about the rows of files."""
+"""``gyrfalcon predict``: the predictions of a model for the rows of files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import sys
 import time
 from typing import Any
+
+from sklearn.base import is_classifier
 
 from ..storage.predictions import WRITERS, Predictions, write_csv, write_predictions
 from ._shared import (
@@ -36,7 +38,7 @@ _BLOCK_ROWS = 16_384  # for standard output: at most about a second from one to 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``gyrfalcon predict``."""
+    """Add the arguments of ``gyrfalcon predict``."""
     parser.usage = "%(prog)s MODEL DATA [DATA ...] [options]"
     parser.epilog = EXAMPLES
     add_model_arguments(parser)
@@ -53,27 +55,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="method",
         action="store_const",
         const="decision_function",
-        help="the values by which a classifier decides: positive is the second label, or one for each label",
+        help="a classifier's decision function: one value, positive for the second label, or one for each label",
     )
     parser.set_defaults(method="predict")
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="where to write: a name that ends in .parquet, .csv or .npy. Not given: one line a row on standard "
-        "output, after a line with the name",
+        help="where to write: a name that ends in .parquet, .csv or .npy. Not given: as CSV to standard output",
     )
     parser.add_argument("--n-jobs", metavar="N", type=int, help="threads (not given: as when the model was fitted)")
     add_talk_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Predict; gives the exit code."""
+    """Predict, print or write the predictions, and return the exit code."""
     if arguments.json and arguments.output is None:
         raise UsageError("--json says what was written, and needs --output")
     if arguments.output is not None and not arguments.output.lower().endswith(tuple(WRITERS)):
         raise UsageError(f"--output {arguments.output} must end in {', '.join(WRITERS)}: the formats of predictions")
-    model = load_model(arguments)
+    model = load_model(arguments.model, arguments.n_jobs)
     _check_method(model, arguments)
     data = open_for(model, arguments)
     if arguments.output is None:
@@ -101,9 +102,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_method(model: Any, arguments: argparse.Namespace) -> None:
-    if hasattr(model, arguments.method):
+    if hasattr(model, arguments.method):  # which scikit-learn's classifiers have or lack by their parameters
         return
-    if arguments.method == "predict_proba" and hasattr(model, "classes_"):
+    if arguments.method == "predict_proba" and is_classifier(model):
         raise UsageError(
             f"--proba: {arguments.model} has no probabilities; fit it with --loss logistic, or ask for --decision"
         )

@@ -1,4 +1,4 @@
-"""What outlives a process: model files, checkpoints of fits, predictions in files."""
+"""Files that outlive a process: models, checkpoints of fits, predictions."""
 
 from .._utils.registry import register
 from .models import ModelFileError, SaveMixin, load, save

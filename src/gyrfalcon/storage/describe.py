@@ -1,7 +1,7 @@
-"""Values in words, by which a checkpoint tells whether a fit is still the same one.
+"""Descriptions of values, by which a checkpoint tells whether a fit is still the same one.
 
-Data are known by their contents. So are functions: by their code and by what it refers to, since two lambdas have one
-name. A value whose contents cannot be told is refused, as nobody would notice that it is another.
+Data are described by their contents. So are functions: by their code and by what it refers to, since two lambdas have
+the same name. A value whose contents cannot be described is refused, as a change of it would go unnoticed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import reprlib
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,33 +21,33 @@ import scipy.sparse
 from ..sources import RowsLike, as_rows
 from .values import Encoder
 
-# Classes of these say the same as long as the versions do, which are compared.
+# Packages whose classes change only with their versions, which are compared.
 _KNOWN = ("builtins", "abc", "typing", "gyrfalcon", "sklearn", "numpy")
 
 
 def describe(value: Any) -> str:
-    """A value in words: itself where it is short, else what it is and a digest of its contents.
+    """Describe a value: by itself if it is short, else by its type and a digest of its contents.
 
     Raises
     ------
     TypeError
-        If its contents cannot be told.
+        If its contents cannot be described.
     """
-    return _Describer().words(value)
+    return _Describer().describe(value)
 
 
 class _Describer:
     def __init__(self) -> None:
-        self._met: list[Any] = []  # functions may refer to each other
+        self._seen: list[Any] = []  # functions may refer to each other
 
-    def words(self, value: Any) -> str:
+    def describe(self, value: Any) -> str:
         known = _data(value)
         if known is not None:
             return known
-        for at, other in enumerate(self._met):
+        for at, other in enumerate(self._seen):
             if other is value:
                 return f"<{at}>"
-        self._met.append(value)
+        self._seen.append(value)
         if isinstance(value, type | types.ModuleType) or _is_compiled(value):
             return _name(value)
         return f"{_name(value)} {digest('; '.join(self._parts(value)).encode())}"
@@ -59,17 +59,17 @@ class _Describer:
             case types.CodeType():
                 yield from self._code(value)
             case types.MethodType():
-                yield from map(self.words, (value.__self__, value.__func__))
+                yield from map(self.describe, (value.__self__, value.__func__))
             case functools.partial():
-                yield from map(self.words, (value.func, value.args, value.keywords))
+                yield from map(self.describe, (value.func, value.args, value.keywords))
             case list() | tuple():
-                yield from map(self.words, value)
+                yield from map(self.describe, value)
             case set() | frozenset():
-                yield from sorted(map(self.words, value))
+                yield from sorted(map(self.describe, value))
             case dict():
-                yield from map(self.words, value.items())
+                yield from map(self.describe, value.items())
             case np.ndarray():
-                yield self.words(value.tolist())
+                yield self.describe(value.tolist())
             case bytes() | complex() | types.EllipsisType():
                 yield repr(value)
             case _:
@@ -77,61 +77,68 @@ class _Describer:
 
     def _function(self, function: types.FunctionType) -> Iterator[str]:
         yield from self._code(function.__code__)
-        yield from map(self.words, (function.__defaults__, function.__kwdefaults__))
+        yield from map(self.describe, (function.__defaults__, function.__kwdefaults__))
         for cell in function.__closure__ or ():
             try:
                 yield self._leniently(cell.cell_contents)
-            except ValueError:  # nothing in it yet
+            except ValueError:  # an empty cell
                 yield "nothing"
         for name in sorted(_names(function.__code__) & function.__globals__.keys()):
             value = function.__globals__[name]
-            # what is imported from elsewhere, or is no data, by its name: the rest would be the whole program
+            # what is imported, or is not data, counts by its name: the rest would be the whole program
             own = isinstance(value, types.FunctionType) and value.__module__ == function.__module__
-            yield f"{name}={self.words(value) if own else _data(value) or _name(value)}"
+            yield f"{name}={self.describe(value) if own else _data(value) or _name(value)}"
 
     def _code(self, code: types.CodeType) -> Iterator[str]:
         yield code.co_code.hex()
         yield repr((code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, code.co_flags))
-        yield from map(self.words, code.co_consts)
+        yield from map(self.describe, code.co_consts)
 
     def _leniently(self, value: Any) -> str:
         try:
-            return self.words(value)
+            return self.describe(value)
         except TypeError:
             return _name(value)
 
     def _object(self, value: Any) -> Iterator[str]:
-        contents = value.get_params(deep=False) if hasattr(value, "get_params") else getattr(value, "__dict__", None)
-        function = getattr(value, "py_func", None)  # what Numba compiles
-        if isinstance(function, types.FunctionType):
-            contents = {"py_func": function}
-        hidden = isinstance(value, np.ufunc) or (hasattr(value, "__qualname__") and not contents)  # compiled
-        if hidden or not isinstance(contents, Mapping):
+        contents = _attributes(value)
+        if hasattr(value, "get_params"):  # scikit-learn's contract, kept by objects of any class
+            contents = value.get_params(deep=False)
+        elif contents is not None and isinstance(contents.get("py_func"), types.FunctionType):  # compiled by Numba
+            contents = {"py_func": contents["py_func"]}
+        compiled = isinstance(value, np.ufunc) or (_qualified_name(value) is not None and not contents)
+        if compiled or contents is None:
             raise TypeError(f"the contents of a {_name(type(value))} cannot be told")
-        yield from (f"{name}={self.words(part)}" for name, part in contents.items())
+        yield from (f"{name}={self.describe(part)}" for name, part in contents.items())
         for cls in type(value).__mro__:
             if cls.__module__.partition(".")[0] in _KNOWN:
                 continue
             yield _name(cls)
             for name, member in vars(cls).items():
-                function = getattr(member, "__func__", getattr(member, "fget", member))
+                match member:
+                    case staticmethod() | classmethod() | types.MethodType():
+                        function: Any = member.__func__
+                    case property():
+                        function = member.fget
+                    case _:
+                        function = member
                 if isinstance(function, types.FunctionType):
-                    yield f"{name}={self.words(function)}"
+                    yield f"{name}={self.describe(function)}"
                 elif not name.startswith("__"):
                     yield f"{name}={_data(member) or _name(member)}"
 
 
 def _data(value: Any) -> str | None:
-    """What describes data; None for all else."""
+    """Describe data; return None for any other value."""
     if value is None or isinstance(value, str | bool | int | float | np.generic):
         return repr(value)
     if isinstance(value, np.random.RandomState | np.random.Generator):
-        return "None"  # drawn from once, and then kept, as the one that None stands for
+        return "None"  # its draws are kept in the checkpoint, as those of the generator that None stands for
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return f"{value.dtype} {value.shape} {digest(value)}"
     if scipy.sparse.issparse(value):
         csr = value.tocsr()
-        indices = (csr.indptr.astype(np.int64), csr.indices.astype(np.int64))  # whatever type they have
+        indices = (csr.indptr.astype(np.int64), csr.indices.astype(np.int64))  # of whatever type
         return f"sparse {csr.dtype} {csr.shape} {digest(*indices, csr.data)}"
     if isinstance(value, RowsLike) and not isinstance(value, type):
         contents = as_rows(value).fingerprint()
@@ -147,16 +154,15 @@ def _data(value: Any) -> str | None:
 
 
 def _is_compiled(value: Any) -> bool:
-    """Whether it is a function without code to look at that its module has under its name."""
-    contents = None if isinstance(value, np.ufunc) else getattr(value, "__dict__", None)
-    if isinstance(value, types.FunctionType) or contents:
+    """Return whether a value is a function without Python code that its module has under its name."""
+    if isinstance(value, types.FunctionType) or (_attributes(value) and not isinstance(value, np.ufunc)):
         return False
     module, _, name = _name(value).rpartition(".")
-    return getattr(sys.modules.get(module), name, None) is value
+    return module in sys.modules and vars(sys.modules[module]).get(name) is value
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """The names that code and the functions in it refer to."""
+    """Return the names that code and the functions in it refer to."""
     inner = (_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
     return set(code.co_names).union(*inner)
 
@@ -166,13 +172,28 @@ def _name(value: Any) -> str:
         return value.__name__
     if isinstance(value, np.ufunc):
         return f"numpy.{value.__name__}"
-    named = all(isinstance(getattr(value, part, None), str) for part in ("__module__", "__qualname__"))
-    owner = value if named else type(value)
-    return f"{owner.__module__}.{owner.__qualname__}"
+    return _qualified_name(value) or f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _qualified_name(value: Any) -> str | None:
+    """Return the module and the name of a class or a function, which instances lack."""
+    try:
+        module, name = value.__module__, value.__qualname__
+    except AttributeError:
+        return None
+    return f"{module}.{name}" if isinstance(module, str) and isinstance(name, str) else None
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """Return the attributes of an object, None for one with slots or of a compiled class."""
+    try:
+        return dict(vars(value))
+    except TypeError:
+        return None
 
 
 def digest(*parts: Any) -> str:
-    """A hash of arrays and bytes."""
+    """Return a hash of arrays and bytes."""
     hashed = hashlib.blake2b(digest_size=16)
     for part in parts:
         hashed.update(np.ascontiguousarray(part).data if isinstance(part, np.ndarray) else part)

@@ -1,15 +1,15 @@
-"""Fitted estimators on disk, as data only: one safetensors file that holds the arrays, and JSON in its header.
+"""Model files: a fitted estimator as data only, one safetensors file with the arrays and JSON in its header.
 
 Loading such a file runs no code that the file chose. It can only name classes that were passed to `register`, give them
 constructor parameters they already have, and set attributes made of numbers, strings, arrays and containers of these.
-Everything read is checked, and whatever is wrong with a file is reported as one exception, `ModelFileError`.
+Everything read is checked, and any fault of a file raises one exception, `ModelFileError`.
 
 The header's metadata holds ``format``, ``format_version``, ``gyrfalcon_version``, ``model`` (the JSON below) and
 ``sha256``, a digest of the model and of every array, so that a damaged file is refused instead of predicting nonsense::
 
     {"class": "FalkonRegressor", "params": {...}, "attributes": {...}}
 
-How values are written in that JSON, and what is believed when they are read, is in `gyrfalcon.storage.values`.
+How values are written in that JSON, and checked when they are read, is in `gyrfalcon.storage.values`.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ __all__ = ["ModelFileError", "SaveMixin", "load", "save"]
 
 FORMAT = "gyrfalcon-model"
 FORMAT_VERSION = 1
-# A header may be 100 MB by the safetensors rules, but small JSON makes Python objects twenty times its size.
+# safetensors allows headers of 100 MB, but the Python objects of small JSON values take twenty times their size.
 _MAX_JSON = 32 * 2**20
 
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file: what its header calls it, the newest version known here, and under which name its JSON is."""
+    """A kind of file: its name in the header, the newest known version, and the header's key of the JSON."""
 
     name: str
     version: int
@@ -58,52 +58,52 @@ _MODEL = Format(FORMAT, FORMAT_VERSION, "model")
 
 
 class SaveMixin:
-    """Gives an estimator ``save(path)``."""
+    """Mixin class that adds ``save(path)`` to an estimator."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to a file that `gyrfalcon.load` reads back.
-
-        The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
-        temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks``,
-        ``checkpoint`` and the state of a random generator given as ``random_state`` are not kept.
+        """Write the fitted estimator to a file that `gyrfalcon.load` reads back; see `gyrfalcon.save`.
 
         Parameters
         ----------
         path : str or path-like
-            Where to write.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            If the estimator is not fitted.
-        TypeError
-            If a parameter or an attribute is not data, such as a kernel given as a function; pickle can keep those.
-        OSError
-            If the file cannot be written.
+            Where to write. An existing file is replaced as a whole or not at all.
         """
         save(self, path)
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to a file; the same as ``estimator.save(path)``.
+    """Write a fitted estimator to a file that `load` reads back; the same as ``estimator.save(path)``.
+
+    The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
+    temporary name and then moved, so that an existing file is replaced as a whole or not at all. ``callbacks``,
+    ``checkpoint`` and the state of a random generator given as ``random_state`` are not saved.
 
     Parameters
     ----------
     estimator : estimator
-        A fitted instance of a registered class.
+        A fitted instance of a registered class; it needs no method ``save`` of its own.
     path : str or path-like
-        Where to write. An existing file is replaced whole or, on failure, left as it was.
+        Where to write.
+
+    Raises
+    ------
+    sklearn.exceptions.NotFittedError
+        If the estimator is not fitted.
+    TypeError
+        If the class is not registered, or a parameter or an attribute is not data, such as a kernel given as a
+        function; pickle can save those.
+    OSError
+        If the file cannot be written.
 
     See Also
     --------
-    SaveMixin.save : The method, with what it raises.
     load : Read the file back.
     """
     cls = type(estimator)
     if not is_registered_estimator(cls):
         raise TypeError(
             f"cannot save {reprlib.repr(estimator)}: {cls.__module__}.{cls.__qualname__} is not a registered estimator "
-            "(for a class of your own, decorate it with gyrfalcon.storage.models.register)"
+            "(decorate a class of your own with gyrfalcon.storage.register)"
         )
     check_is_fitted(estimator)
     encoder = Encoder(cls.__name__)
@@ -111,7 +111,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     if len(model) > _MAX_JSON:
         raise ValueError(
             f"{cls.__name__} holds {len(model)} bytes of strings and numbers outside arrays, more than the "
-            f"{_MAX_JSON} a model file may hold; pickle can keep it"
+            f"{_MAX_JSON} a model file may hold; pickle can save it"
         )
     write_file(os.fspath(path), _MODEL, model, encoder.tensors)
 
@@ -119,7 +119,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Any:
     """Read an estimator that was written by ``save``.
 
-    No code from the file is run, whoever wrote it: the file holds numbers, strings and the names of known classes.
+    No code from the file is run: it holds numbers, strings and the names of known classes.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def _digest(model: str, tensors: Mapping[str, Array]) -> str:
-    """SHA-256 over everything that makes the model: against damage, not against forgery."""
+    """Return the SHA-256 of the JSON and all arrays, which detects damage but not forgery."""
     digest = hashlib.sha256(model.encode("utf-8", "surrogatepass"))
     for name in sorted(tensors):
         array = tensors[name]
@@ -155,7 +155,7 @@ def _digest(model: str, tensors: Mapping[str, Array]) -> str:
 
 
 def write_file(path: str, kind: Format, text: str, tensors: dict[str, Array]) -> None:
-    """Write JSON and arrays to a file of some kind, in place of the one that is there."""
+    """Write JSON and arrays to a file of a kind, replacing an existing one as a whole."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -187,7 +187,7 @@ def _read(path: str) -> Any:
 
 
 def read_file(path: str, kind: Format) -> tuple[Any, dict[str, Array]]:
-    """Read JSON and arrays back from a file of that kind, if it is one and is whole."""
+    """Read JSON and arrays from a file; raise an error unless it is undamaged and of that kind."""
     from safetensors import SafetensorError, safe_open
 
     if not os.path.exists(path):
@@ -211,7 +211,7 @@ def read_file(path: str, kind: Format) -> tuple[Any, dict[str, Array]]:
 
 
 def _header(metadata: Any, kind: Format) -> tuple[str, str]:
-    """The JSON and the digest, from a file known to be ours and not too new."""
+    """Return the JSON and the digest; raise an error unless the format is known and not too new."""
     if not isinstance(metadata, dict) or metadata.get("format") != kind.name:
         raise ModelFileError("it is a safetensors file, but not one written by gyrfalcon")
     number = metadata.get("format_version", "")
@@ -244,7 +244,7 @@ def _tensor(file: Any, name: str) -> Array:
         raise ModelFileError(f"the array {reprlib.repr(name)} cannot be read: {error}") from error
     if array.dtype != expected or list(array.shape) != list(view.get_shape()):
         raise ModelFileError(f"the array {reprlib.repr(name)} is not what the header says")
-    # A boolean that is neither 0 nor 1 makes NumPy contradict itself.
+    # NumPy misbehaves with booleans that are neither 0 nor 1
     if array.dtype == np.bool_ and array.size and array.reshape(-1).view(np.uint8).max() > 1:
         raise ModelFileError(f"the array {reprlib.repr(name)} holds booleans that are neither true nor false")
     return array

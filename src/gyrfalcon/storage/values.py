@@ -1,7 +1,7 @@
-"""What a model file may say: estimators and kernels as JSON values and named arrays, and back.
+"""The contents of model files: estimators and kernels as JSON values and named arrays, and back.
 
-Apart from the file itself (`gyrfalcon.storage.models`) so that what may be written, and what is believed when read, is
-in one place. `Encoder` and `Decoder` mirror each other. Values that JSON lacks are objects with one tag:
+The file itself is written and read by `gyrfalcon.storage.models`; which values may be in it, and how they are checked,
+is decided here. `Encoder` and `Decoder` mirror each other. Values that JSON lacks are objects with one tag:
 ``{"__tensor__": name}``, ``{"__kernel__": class, "params": {...}}``, ``{"__tuple__": [...]}``, ``{"__float__": "inf"}``
 and so on.
 """
@@ -25,8 +25,8 @@ from .._utils.version import package_version
 
 Array = npt.NDArray[Any]
 
-# The safetensors name of every dtype a model may hold. Others (bfloat16, 8-bit floats, complex) NumPy cannot hold or no
-# estimator makes, so a file with them is not one of ours.
+# The safetensors name of every dtype a model may hold. NumPy lacks the others (bfloat16, 8-bit floats), or no estimator
+# makes them (complex).
 TENSOR_DTYPES: dict[str, type[np.generic]] = {
     "F64": np.float64,
     "F32": np.float32,
@@ -45,19 +45,24 @@ _SCALAR_TYPES: dict[str, type[np.generic]] = {np.dtype(t).name: t for t in TENSO
 _TYPES: dict[str, type] = {**_SCALAR_TYPES, "float": float}
 
 _MAX_DEPTH = 50
-# Of a sum or a product of kernels, which is a binary tree: far more than Python's own recursion over it can take.
+# Most terms of a sum or a product of kernels, a binary tree: far more than Python can recurse over.
 _MAX_PARTS = 1000
-# Fixed-width strings take length x longest, so a short list with one long entry could ask for any amount of memory.
+# Fixed-width strings take length x longest: a short list with one long entry could take any amount of memory.
 _MAX_STRINGS = 256 * 2**20
 
 _CSR_ARRAYS = ("data", "indices", "indptr")
 
 
 class ModelFileError(ValueError):
-    """A file that `load` refuses: missing, damaged, foreign, or written by a newer version.
+    """Raised for a file that `load` refuses: missing, damaged, foreign, or written by a newer version.
 
-    The message names the file and says what is wrong with it.
+    The message names the file and what is wrong with it.
     """
+
+
+def _is_descriptor(member: Any) -> bool:
+    """Return whether a class member is a method or a property, which no value from a file may hide."""
+    return callable(member) or inspect.ismethoddescriptor(member) or inspect.isdatadescriptor(member)
 
 
 def _is_fitted_name(name: str) -> bool:
@@ -65,7 +70,7 @@ def _is_fitted_name(name: str) -> bool:
 
 
 class Encoder:
-    """Turns an estimator into JSON, and sets its arrays aside in `tensors` under the path that leads to them."""
+    """Encode an estimator as JSON values, and collect its arrays in `tensors` under the path that leads to them."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -120,7 +125,7 @@ class Encoder:
         self.refuse(value, where, f"it is {reprlib.repr(value)} of type {kind.__module__}.{kind.__qualname__}")
 
     def kernel(self, value: Any, where: str, depth: int) -> dict[str, Any]:
-        """A kernel; ``a + b + c + d``, which is a sum in a sum in a sum, as ``a + b`` and a list of what is added."""
+        """Encode a kernel; the nested sums of ``a + b + c + d`` become ``a + b`` and a list of further terms."""
         kind, params = type(value), value.get_params(deep=False)
         then: list[Any] = []
         while params and type(params[first := min(params)]) is kind:
@@ -138,7 +143,7 @@ class Encoder:
     def mapping(self, values: dict[Any, Any], where: str, depth: int) -> dict[str, Any]:
         if all(type(key) is str and not key.startswith("__") for key in values):
             return self.fields(values, f"{where}.", depth)
-        # Keys of other types (class_weight={0: 1.0}), and keys that look like tags.
+        # keys of other types (class_weight={0: 1.0}), or that look like tags
         return {"__dict__": [self.items(item, f"{where}.{i}", depth) for i, item in enumerate(values.items())]}
 
     def array(self, array: Array, where: str, depth: int) -> dict[str, Any]:
@@ -156,19 +161,19 @@ class Encoder:
             self.refuse(array, where, f"it is an array of dtype {array.dtype}")
         array = np.asarray(array, dtype=array.dtype.newbyteorder("="))
         name = where.encode("ascii", "backslashreplace").decode()
-        # {"a.0": x, "a": [y]} leads to "a.0" twice.
+        # {"a.0": x, "a": [y]} has the path "a.0" twice
         while name in self.tensors:
             name += "'"
         tensor = {"__tensor__": name}
-        # Kept, because a product with an array in the other order may differ in the last bit.
+        # The order is kept: a product with an array in the other order may differ in the last bit.
         if array.flags.f_contiguous and not array.flags.c_contiguous:
             array, tensor["order"] = array.T, "F"
-        # safetensors copies memory from an address, without regard to strides. (ascontiguousarray would make 0-d 1-d.)
+        # safetensors copies memory without regard to strides. (ascontiguousarray would make 0-d 1-d.)
         self.tensors[name] = np.require(array, requirements="C")
         return tensor
 
     def csr(self, matrix: Any, where: str, depth: int) -> dict[str, Any]:
-        parts = {name: getattr(matrix, name) for name in _CSR_ARRAYS}
+        parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
         return {"__csr__": [int(size) for size in matrix.shape], **self.fields(parts, f"{where}.", depth)}
 
     def refuse(self, value: Any, where: str, why: str) -> NoReturn:
@@ -181,7 +186,7 @@ class Encoder:
 
 
 class Decoder:
-    """Mirrors `Encoder`; every structure it does not know is a `ModelFileError`."""
+    """Decode what `Encoder` made; any unknown structure raises a `ModelFileError`."""
 
     def __init__(self, tensors: Mapping[str, Array]) -> None:
         self.unused = dict(tensors)
@@ -193,14 +198,12 @@ class Decoder:
         if not isinstance(node["attributes"], dict):
             raise ModelFileError(f"the attributes of {cls.__name__} are not a JSON object")
         for name, value in node["attributes"].items():
-            # A property or a method must not be hidden by a value from a file.
-            known = inspect.getattr_static(cls, name, None)
-            if not _is_fitted_name(name) or callable(known) or hasattr(known, "__get__"):
+            if not _is_fitted_name(name) or _is_descriptor(inspect.getattr_static(cls, name, None)):
                 raise ModelFileError(f"{cls.__name__} has no attribute {name!r} that can be set")
             setattr(estimator, name, self.value(value, depth + 1))
         try:
             check_is_fitted(estimator)
-            getattr(estimator, "_check_loaded", lambda: None)()
+            getattr(estimator, "_check_loaded", lambda: None)()  # optional for users' own classes, see `register`
         except NotFittedError as error:
             raise ModelFileError(f"it holds a {cls.__name__} that is not fitted") from error
         except Exception as error:
@@ -225,7 +228,7 @@ class Decoder:
             what = "estimator" if estimator else "kernel"
             raise ModelFileError(
                 f"it holds an unknown {what} {reprlib.repr(name)} (a class of your own must be registered with "
-                "gyrfalcon.storage.models.register before loading)"
+                "gyrfalcon.storage.register before loading)"
             )
         return cls
 
@@ -325,7 +328,7 @@ class Decoder:
         name, order = node["__tensor__"], node["order"]
         if order not in ("C", "F"):
             raise ModelFileError(f"the array {reprlib.repr(name)} has an unknown order {reprlib.repr(order)}")
-        # Each array is used once, so that a small file cannot ask for many copies.
+        # each array is used once, so that a small file cannot ask for many copies
         if not isinstance(name, str) or name not in self.unused:
             raise ModelFileError(f"the array {reprlib.repr(name)} is missing, or used twice")
         array = self.unused.pop(name)
@@ -341,7 +344,7 @@ class Decoder:
             raise ModelFileError("it holds a sparse matrix whose parts are not arrays")
         if not (data.dtype.kind in "fiub" and indices.dtype == indptr.dtype and indices.dtype in (np.int32, np.int64)):
             raise ModelFileError("it holds a sparse matrix of the wrong types")
-        # all of it, because compiled code will follow these indices
+        # all indices are checked, since compiled code follows them
         rows_fit = len(indptr) == shape[0] + 1 and indptr[0] == 0 and indptr[-1] == len(data) == len(indices)
         if not (rows_fit and (indptr[1:] >= indptr[:-1]).all()):
             raise ModelFileError("it holds a sparse matrix whose rows do not fit its numbers")
