@@ -150,13 +150,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--weight", metavar="NAME", help="the column with the weights of the rows")
     add_delimiter_argument(data)
     data.add_argument(
-        "--validation", metavar="FILE", help="rows like TRAIN's that are not learned from, for the validation error"
+        "--validation", metavar="FILE", help="held-out rows in the format of TRAIN, for the validation error"
     )
     data.add_argument(
         "--task",
         choices=["auto", "regression", "classification"],
         default="auto",
-        help="whether the target is numbers or labels; auto looks at it, and says what it found",
+        help="whether the target is numbers or labels; auto looks at the target and reports its choice",
     )
 
     model = parser.add_argument_group("model")
@@ -164,14 +164,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kernel",
         type=_parsed("kernel", _kernel),
         default=default_of("kernel"),
-        help=f"how alike two rows are: {', '.join(kernels.NAMES)}; or in quotes, with parameters, sums and products: "
+        help=f"the similarity of two rows: {', '.join(kernels.NAMES)}; or quoted, with parameters, sums and products: "
         '"matern(nu=2.5, length_scale=1.5) + 0.1 * linear"',
     )
     model.add_argument(
         "--length-scale",
         metavar="X",
         type=_parsed("length_scale", _length_scale),
-        help="the kernel's length scale: how far apart rows still are alike. One number, or one for each feature: "
+        help="the kernel's length scale: the distance over which rows are similar. One number, or one a feature: "
         "1,2.5,0.3. Not given: found from the data",
     )
     model.add_argument("--nu", metavar="X", type=_parsed("nu", _number), help="smoothness of the matern kernel")
@@ -197,7 +197,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         type=_parsed("penalty", _number, not_negative()),
         default=default_of("penalty"),
-        help="how much smoothness counts against fitting the rows; the papers' lambda, on the mean squared error",
+        help="weight of smoothness against the error on the rows; the papers' lambda, on the mean squared error",
     )
     model.add_argument(
         "--loss",
@@ -231,40 +231,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tol",
         metavar="X",
         type=_parsed("tol", _number, not_negative()),
-        help="stop when the relative residual is below. Not given: where more would not be seen",
+        help="stop when the relative residual is below X. Not given: when more iterations would not change predictions",
     )
     solver.add_argument(
         "--preconditioner",
         choices=["auto", "falkon", "krill"],
         default=default_of("preconditioner"),
-        help="what makes the iterations few; auto is right nearly always",
+        help="the preconditioner of conjugate gradient; auto is nearly always right",
     )
     solver.add_argument(
         "--early-stopping",
         action="store_true",
-        help="stop when the validation error no longer falls, and keep the best. It is that of --validation, or of a "
-        "random part of the rows",
+        help="stop when the validation error no longer decreases, and keep the best solution. The error is that of "
+        "--validation, or of a random part of the rows",
     )
     solver.add_argument(
         "--validation-fraction",
         metavar="X",
         type=_parsed("validation_fraction", _number, _fraction),
         default=default_of("validation_fraction"),
-        help="share of the rows that --early-stopping holds out where there is no --validation",
+        help="share of the rows that --early-stopping holds out if --validation is not given",
     )
     solver.add_argument(
         "--n-iter-no-change",
         metavar="N",
         type=_parsed("n_iter_no_change", _integer, integer(1)),
         default=default_of("n_iter_no_change"),
-        help="how many iterations --early-stopping waits",
+        help="iterations without improvement after which --early-stopping stops",
     )
     solver.add_argument(
         "--random-state",
         metavar="SEED",
         type=_parsed("random_state", _seed),
         default=0,
-        help="seed of all that is drawn, so that the same command gives the same model; none: another each time",
+        help="seed of the random generator, so that the same command gives the same model; none: another each time",
     )
 
     resources = parser.add_argument_group("resources")
@@ -279,14 +279,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         type=_parsed("memory_budget", _budget),
         default=default_of("memory_budget"),
-        help="most memory the fit may take beside the target, such as 4GB. If the kernel matrix fits as well it is "
+        help="limit for the memory of the fit beside the target, such as 4GB. If the kernel matrix fits as well it is "
         "kept, which is faster. auto: what is available; 0: likewise, but the matrix is never kept",
     )
     resources.add_argument("--n-jobs", metavar="N", type=_parsed("n_jobs", _integer), help="threads (not given: all)")
     resources.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="a folder for the state of the fit. If it is killed, the same command goes on from there, to the same "
+        help="a folder for the state of the fit. If it is killed, the same command resumes from there, to the same "
         "model. Delete the folder when done, or to start afresh",
     )
     resources.add_argument(
@@ -294,7 +294,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=_parsed("checkpoint_every", _number),
         default=Checkpoint("x").every,
-        help="how often the state is written, at most; 0 is after each iteration",
+        help="minimum time between two writes of the state; 0 writes after each iteration",
     )
 
     output = parser.add_argument_group("output")
@@ -302,4 +302,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="MODEL", required=True, help="the model file to write, such as model.gyr"
     )
     add_talk_arguments(output)
-    output.add_argument("-v", "--verbose", action="store_true", help="a line for each iteration")
+    output.add_argument("-v", "--verbose", action="store_true", help="print a line for each iteration")

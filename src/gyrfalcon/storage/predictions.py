@@ -135,6 +135,7 @@ class Predictions:
         self._rest = _predict_blocks(predict, read, method, ignore_names=rows is not None)
         self.first = next(self._rest)
         if self.first.dtype.kind not in "fiubUSO":
+            self._rest.close()
             raise ValueError(f"{method} gave values of type {self.first.dtype}, which cannot be written")
 
     def __enter__(self) -> Self:
