@@ -7,6 +7,17 @@ import os
 import pytest
 
 
+def pytest_configure(config):
+    """Give each process of pytest-xdist, which inherits the environment, its share of the cores.
+
+    Threads of BLAS that wait for a core do so by spinning. Tests that are about these threads set their own number.
+    """
+    processes = config.getoption("numprocesses", None)
+    if processes:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, cores // processes)))
+
+
 @pytest.fixture(autouse=True)
 def environment_of_its_own():
     """Clusters set the number of threads for the process that makes them, and again whenever a worker starts anew."""

@@ -16,7 +16,7 @@ import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from gyrfalcon import KernelOperator
-from gyrfalcon._utils.threads import effective_n_jobs, ordered_map, single_threaded_blas
+from gyrfalcon._utils.threads import _let_anyone_set_limits, effective_n_jobs, ordered_map, single_threaded_blas
 from gyrfalcon.kernels import Gaussian
 
 threads = pytest.mark.parametrize("n_threads", [1, 2, 5])
@@ -125,6 +125,17 @@ def blas_threads():
     return [library["num_threads"] for library in ThreadpoolController().info() if library["user_api"] == "blas"]
 
 
+@pytest.fixture
+def several_threads_of_blas():
+    limits = threadpool_limits(2, user_api="blas")
+    _let_anyone_set_limits()
+    assert set(blas_threads()) == {2}
+    yield
+    limits.restore_original_limits()
+    _let_anyone_set_limits()
+
+
+@pytest.mark.usefixtures("several_threads_of_blas")
 def test_blas_is_held_and_let_go():
     before = blas_threads()
     with single_threaded_blas():
@@ -138,6 +149,7 @@ def test_blas_is_held_and_let_go():
     assert blas_threads() == before
 
 
+@pytest.mark.usefixtures("several_threads_of_blas")
 def test_blas_is_let_go_by_threads_that_overlap():
     """The first to begin is the first to end: it takes the limit from no other, and none is left behind."""
     before = blas_threads()
@@ -168,6 +180,7 @@ def test_blas_is_let_go_by_threads_that_overlap():
     assert blas_threads() == before
 
 
+@pytest.mark.usefixtures("several_threads_of_blas")
 def test_operators_at_once_do_not_disturb_each_other():
     X = np.random.default_rng(0).standard_normal((3000, 4))
     V = np.random.default_rng(1).standard_normal((50, 3))
