@@ -89,22 +89,3 @@ def test_named_kernels_are_native(kernel):
     """A kernel that quietly fell back to NumPy would still be right, and slow."""
     X, Z = data(n=50, n_centers=5)
     assert type(KernelOperator(kernel, X, Z)._tiles).__name__ == "NativeTiles"
-
-
-@every_backend
-@pytest.mark.parametrize("keep", [False, True], ids=["made", "kept"])
-def test_weight_function_sees_each_row_once_and_its_own_product(backend, keep):
-    X, Z = data(n=1000, n_centers=23)
-    operator = KernelOperator("gaussian", X, Z, backend=backend, memory_budget="1GB" if keep else 0, n_jobs=2)
-    V = np.random.default_rng(0).standard_normal((23, 2))
-    KV = operator.kernel(X, Z) @ V
-    seen = np.zeros(1000, dtype=int)
-
-    def weight(at, T):
-        assert isinstance(at, slice)
-        seen[at] += 1
-        np.testing.assert_allclose(T, KV[at], rtol=1e-10, atol=1e-12)
-        return T
-
-    operator.sandwich(V, weight)
-    assert (seen == 1).all()

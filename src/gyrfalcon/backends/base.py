@@ -124,16 +124,18 @@ class Tiles(ABC):
         """k(rows, centers), into `out` if given."""
 
     def right(self, K: Array, V: Array) -> Array:
-        """K V."""
-        product: Array = K @ V
+        """Compute K V."""
+        with np.errstate(over="ignore", invalid="ignore"):  # the operator refuses products that are not finite
+            product: Array = K @ V
         return product
 
     def left(self, K: Array, U: Array) -> Array:
-        """K' U. Summed by BLAS in the tile's own precision, over the rows of one tile only."""
+        """Compute K' U; BLAS sums in the tile's own precision, over the rows of one tile only."""
         total = np.zeros((K.shape[1], U.shape[1]))
         step = self._tile_rows()
-        for start in range(0, len(K), step):
-            total += K[start : start + step].T @ U[start : start + step]
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, len(K), step):
+                total += K[start : start + step].T @ U[start : start + step]
         return total
 
     def both(self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None) -> Array:

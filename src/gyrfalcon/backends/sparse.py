@@ -97,6 +97,8 @@ class LinearTiles(SparseTiles):
         return out
 
     def matmat(self, rows: Any, V: Array) -> Array:
+        if not V.shape[1]:
+            return super().matmat(rows, V)
         out = np.empty((rows.shape[0], V.shape[1]), dtype=self.dtype)
         self._centers.native.linear_matmat(*_arrays(rows), self._projection(V), out)
         if self.slope != 1:
@@ -106,12 +108,14 @@ class LinearTiles(SparseTiles):
         return out
 
     def rmatmat(self, rows: Any, U: Array) -> Array:
+        if not U.shape[1]:
+            return super().rmatmat(rows, U)
         out = np.empty((self.n_centers, U.shape[1]))
         self._centers.native.linear_rmatmat(*_arrays(rows), np.ascontiguousarray(U), out)
         return self.slope * out + self.constant * U.sum(axis=0, dtype=np.float64)
 
     def sandwich(self, rows: Any, V: Array, weight: BlockWeight) -> Array:
-        if callable(weight) or self.constant != 0:
+        if callable(weight) or self.constant != 0 or not V.shape[1]:
             T = self.matmat(rows, V)
             return self.rmatmat(rows, weighted(T, weight, slice(0, rows.shape[0])))
         out = np.empty((self.n_centers, V.shape[1]))

@@ -1,25 +1,35 @@
 """The matrix of random features, F = scale * activation(X W' + offset), as an operator.
 
 F is tall as k(rows, centers) is, and its entries are a function of a row and a row of W as those are of a row and a
-center, so that `KernelOperator` runs it. What is particular to it is that functions F alpha have the norm |alpha|:
-whoever solves with it takes the identity for the Gram matrix of the centers.
+center, so that `KernelOperator` runs it. What is particular to it is that functions F alpha have the norm |alpha|.
 """
 
 from __future__ import annotations
 
-from numpy.typing import ArrayLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..kernels import CallableKernel
 from ..kernels.features import FeatureMap
 from ..sources import Rows
 from .dense import KernelOperator
 
-__all__ = ["feature_operator"]
+__all__ = ["FeatureOperator", "feature_operator"]
+
+
+class FeatureOperator(KernelOperator):
+    """The matrix F of random features, whose columns are orthonormal functions. See `feature_operator`."""
+
+    def centers_gram(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
+        """Return the identity: the Gram matrix of the features, in the place of the centers'."""
+        return np.eye(self.shape[1], dtype=self.dtype if dtype is None else dtype, order="F")
 
 
 def feature_operator(
     features: FeatureMap, rows: Rows | ArrayLike, *, n_jobs: int | None = None, memory_budget: int | float | str = 0
-) -> KernelOperator:
+) -> FeatureOperator:
     """Make the matrix F of the features of all rows, of shape (n, M), as an operator.
 
     Parameters
@@ -39,4 +49,4 @@ def feature_operator(
     >>> F.shape, F.matmat(np.ones(50)).shape
     ((1000, 50), (1000,))
     """
-    return KernelOperator(CallableKernel(features), rows, features.weights, n_jobs=n_jobs, memory_budget=memory_budget)
+    return FeatureOperator(CallableKernel(features), rows, features.weights, n_jobs=n_jobs, memory_budget=memory_budget)
