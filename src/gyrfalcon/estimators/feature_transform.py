@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,13 @@ from ..kernels import Kernel, as_kernel
 from ..kernels.features import FeatureMap
 from ..operators import feature_operator
 from ..sources import ArrayRows
-from ..storage.models import SaveMixin
+from ..storage.models import save
 
 Array = NDArray[Any]
 
 
 @register
-class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SaveMixin, BaseEstimator):  # type: ignore[misc]
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Random features of a kernel, as a step of a pipeline before any linear method.
 
     Inner products of the features are the kernel on average, with an error that falls like 1 / sqrt(n_components):
@@ -125,7 +126,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SaveMixi
         return self
 
     def transform(self, X: Any) -> Array:
-        """The features of rows.
+        """Compute the features of rows.
 
         Parameters
         ----------
@@ -142,6 +143,16 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SaveMixi
         for at, F in operator.blocks():
             out[at] = F
         return out
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted transformer to a file that `gyrfalcon.load` reads back; see `gyrfalcon.save`.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to write.
+        """
+        save(self, path)
 
     def _rows(self, X: Array) -> ArrayRows:
         return ArrayRows(X, X.dtype if follows_rows(self.dtype) else np.dtype(self.dtype))

@@ -11,8 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.checks import boolean, integer
 from ..preconditioners import Krill, Preconditioner
 from ..solvers import Iterate, conjugate_gradient
+from ..solvers.base import recall
 from ..solvers.newton import NewtonIterate, newton
 from .convergence import NEWTON_TOLERANCE, deviation, tolerance, warn_if_newton_unsettled, warn_if_unsettled
 from .data import FitData
@@ -32,6 +34,9 @@ _TRIAL = 4
 # Rows over the effective number of them, (sum w)^2 / sum w^2. It is 14 for weights over twelve orders of magnitude,
 # where FALKON's preconditioner left condition numbers of thousands.
 _UNEVEN = 10.0
+
+# What a checkpoint has beside the state of conjugate gradient
+_RESUMED = {"done": integer(0), "passes_done": integer(0), "sketched": boolean}
 
 
 class HasFalkon(HasCenters, Protocol):
@@ -123,7 +128,7 @@ def _iterates(model: HasFalkon, space: Subspace, tol: float, resume: dict[str, A
     done, passes, start = 0, 0, space.start
     spread = deviation(space.targets, weight)
     if resume is not None:
-        done, passes, sketched = resume["done"], resume["passes_done"], resume["sketched"]
+        done, passes, sketched = recall(resume, _RESUMED)
         if sketched:
             _may_sketch(model, space)  # an error if there is no longer room for it
         if done or not sketched:  # else the sketch fills K, as it did

@@ -14,8 +14,7 @@ from sklearn.utils import check_random_state
 
 from ..callbacks import CallbackList, NoImprovement
 from ..callbacks.progress import progress_callback
-from ..solvers import Iterate
-from ..sources.stored import ContentsError
+from ..solvers import Iterate, StateError
 from ..storage.checkpoints import Beginning, CheckpointError, Journal, Progress, identify, journal
 from .data import FitData
 
@@ -214,20 +213,12 @@ class Session:
         return Progress(iterate.state(), iterate.numbers(), self.history, best, waiting, **end)
 
     def _resuming(self, iterates: Iterator[Step]) -> Iterator[Step]:
-        """The same iterates; what fails in the first two may be the state they are made of, for it once did not."""
+        """Yield the iterates of a solver that resumes; a state that it refuses is the fault of the checkpoint."""
         assert self._journal is not None
-        for _ in range(2):
-            try:
-                iterate = next(iterates)
-            except StopIteration:
-                return
-            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                if isinstance(error, CheckpointError | ContentsError):
-                    raise
-                what = f"{type(error).__name__}: {error}; if that is not about the data, its state is damaged"
-                raise CheckpointError(self._journal.unfit(what)) from error
-            yield iterate
-        yield from iterates
+        try:
+            yield from iterates
+        except StateError as error:
+            raise CheckpointError(self._journal.unfit(str(error))) from error
 
 
 @contextmanager

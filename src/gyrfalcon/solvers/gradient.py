@@ -173,7 +173,8 @@ def stochastic_gradient(
     Y, (n, k) = whole.Y, whole.Y.shape
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} must be at least 1")
-    rng = random_state if hasattr(random_state, "permutation") else np.random.RandomState(random_state)
+    drawn = isinstance(random_state, np.random.RandomState | np.random.Generator)
+    rng: Any = random_state if drawn else np.random.RandomState(random_state)
     beta = np.zeros((B.rank, k)) if start is None else B.invert(start.reshape(B.M, k))
     largest = partial(_largest_of_batches, whole, operator, batch_size)
     length = _length(step, largest)

@@ -37,7 +37,7 @@ from .values import (
     ModelFileError,
 )
 
-__all__ = ["ModelFileError", "SaveMixin", "load", "save"]
+__all__ = ["ModelFileError", "load", "save"]
 
 FORMAT = "gyrfalcon-model"
 FORMAT_VERSION = 1
@@ -55,20 +55,6 @@ class Format:
 
 
 _MODEL = Format(FORMAT, FORMAT_VERSION, "model")
-
-
-class SaveMixin:
-    """Mixin class that adds ``save(path)`` to an estimator."""
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to a file that `gyrfalcon.load` reads back; see `gyrfalcon.save`.
-
-        Parameters
-        ----------
-        path : str or path-like
-            Where to write. An existing file is replaced as a whole or not at all.
-        """
-        save(self, path)
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
