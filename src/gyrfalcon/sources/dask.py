@@ -56,9 +56,9 @@ class DaskRows(Rows):
     runs_elsewhere = True
 
     def __init__(self, X: Any, *, client: Any = None) -> None:
-        from dask.base import tokenize
-
         partitions = find_partitions(X)
+        from dask.base import tokenize  # after the check that Dask is installed
+
         self.client = client
         self._collection = X  # keeps what is persisted alive
         self._sparse = partitions.kind == "sparse"
