@@ -52,17 +52,17 @@ class EigenProRegressor(KernelRegressor):
         Number of eigenvectors whose eigenvalues are cut down; 0 is plain stochastic gradient descent. Where the kernel
         matrix has a lower rank there are fewer. None takes as many as let batches of 1,000 rows (a tenth of the rows,
         if that is less) be of use, at most a quarter of `n_subsamples`.
-    batch_size : int or None, default=None
-        Rows of a mini-batch. None takes the largest with which an epoch achieves about as much as with single rows.
-    step : float or "auto", default="auto"
-        Length of the steps. "auto" is the longest that is known to be safe, by the largest k(x, x) and the largest
-        eigenvalue that the eigenvectors leave.
     max_iter : int, default=20
         Maximum number of epochs: each visits every row once, and computes all n^2 kernel values.
     tol : float or None, default=None
         Stop when the residual of an epoch, as its batches met it, falls below `tol` times the norm of y; a
         `ConvergenceWarning` says if it did not. None stops where further iterations would not show in predictions (1e-6
         in float32, 1e-10 in float64), and never warns. 0 runs all `max_iter` epochs, and never warns either.
+    step : float or "auto", default="auto"
+        Length of the steps. "auto" is the longest that is known to be safe, by the largest k(x, x) and the largest
+        eigenvalue that the eigenvectors leave.
+    batch_size : int or None, default=None
+        Rows of a mini-batch. None takes the largest with which an epoch achieves about as much as with single rows.
     early_stopping : bool, default=False
         Whether to stop when the validation error has not fallen for `n_iter_no_change` iterations, and keep the best
         solution. The validation set is the one given to `fit`, or a random part of the rows, whose weights then count
@@ -140,10 +140,10 @@ class EigenProRegressor(KernelRegressor):
         scale: bool = False,
         n_subsamples: int | None = None,
         n_components: int | None = None,
-        batch_size: int | None = None,
-        step: float | str = "auto",
         max_iter: int = 20,
         tol: float | None = None,
+        step: float | str = "auto",
+        batch_size: int | None = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
@@ -158,10 +158,10 @@ class EigenProRegressor(KernelRegressor):
         self.scale = scale
         self.n_subsamples = n_subsamples
         self.n_components = n_components
-        self.batch_size = batch_size
-        self.step = step
         self.max_iter = max_iter
         self.tol = tol
+        self.step = step
+        self.batch_size = batch_size
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change

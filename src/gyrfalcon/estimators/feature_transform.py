@@ -34,19 +34,19 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     Parameters
     ----------
-    kernel : Kernel or str
+    kernel : Kernel or str, default="gaussian"
         A kernel of `gyrfalcon.kernels` or its name. A length scale "scale" is worked out from the rows, at most
         10,000 of them.
-    n_components : int
+    n_components : int, default=1000
         Number of features M.
-    orthogonal : bool
+    orthogonal : bool, default=False
         Weights that are orthogonal in groups of `n_features_in_`, and frequencies used by a cosine and a sine each
         [2]_: less variance of the kernel at the same cost.
-    dtype : "auto", "float32" or "float64"
-        Of the features; "auto" follows X.
-    n_jobs : int or None
-        Threads; None is every core.
-    random_state : int, RandomState or None
+    dtype : "auto", "float32" or "float64", default="auto"
+        Precision of the features; "auto" follows X.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
         Seed of the weights.
 
     Attributes

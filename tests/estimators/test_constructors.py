@@ -1,0 +1,169 @@
+"""The estimators' constructors are written out one by one; this keeps what they share alike."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import get_type_hints
+
+import pytest
+
+import gyrfalcon
+from gyrfalcon import estimators
+
+ESTIMATORS = [getattr(estimators, name) for name in estimators.__all__]
+LEARNERS = [cls for cls in ESTIMATORS if cls is not gyrfalcon.RandomFeatures]
+
+# Parameters with another default in some estimators: the methods that regularise by stopping validate by default.
+STOPPING = {"NytroRegressor", "ExactRegressor"}
+OWN_DEFAULTS = {
+    "early_stopping": STOPPING,
+    "validation_fraction": STOPPING,
+    "n_iter_no_change": STOPPING,
+    "solver": {"NytroRegressor"},
+    "max_iter": {"NystromRegressor", *STOPPING},
+    "step": {"EigenProRegressor", "RandomFeaturesRegressor", "RandomFeaturesClassifier"},
+    "batch_size": {"NystromRegressor", "NytroRegressor"},
+    "n_components": {"EigenProRegressor"},
+}
+# Parameters that mean something else in some estimators, and are described in other words there. Those of one set
+# share theirs.
+FEATURES = {"RandomFeaturesRegressor", "RandomFeaturesClassifier"}
+FALKON = {"FalkonRegressor", "FalkonClassifier"}
+OWN_WORDS = {
+    "kernel": [FEATURES],
+    "penalty": [FALKON, {"NystromRegressor", "ExactRegressor"}, FEATURES],
+    "loss": [{"FalkonClassifier"}],
+    "early_stopping": [STOPPING, FEATURES],
+    "n_iter_no_change": [STOPPING],
+    "max_iter": [FALKON, {"ExactRegressor"}, {"EigenProRegressor"}, FEATURES],
+    "tol": [FALKON, {"EigenProRegressor"}],
+    "solver": [{"NytroRegressor"}, FEATURES],
+    "step": [{"NystromRegressor"}, {"EigenProRegressor"}, FEATURES],
+    "batch_size": [{"EigenProRegressor"}, FEATURES],
+    "n_components": [{"EigenProRegressor"}],
+    "dtype": [{"NystromRegressor"}, {"ExactRegressor"}, {"DivideAndConquerRegressor"}, {"EigenProRegressor"}, FEATURES],
+    "memory_budget": [{"ExactRegressor"}, {"DivideAndConquerRegressor"}, {"EigenProRegressor"}, FEATURES],
+    "random_state": [FEATURES],
+}
+ORDER = [
+    "kernel",
+    "n_centers",
+    "n_components",
+    "n_partitions",
+    "penalty",
+    "penalties",
+    "choose_by",
+    "orthogonal",
+    "loss",
+    "quantiles",
+    "multi_class",
+    "class_weight",
+    "method",
+    "centers",
+    "scale",
+    "solver",
+    "n_subsamples",
+    "preconditioner",
+    "max_iter",
+    "tol",
+    "penalty_path",
+    "cg_steps",
+    "step",
+    "batch_size",
+    "warm_start",
+    "early_stopping",
+    "validation_fraction",
+    "n_iter_no_change",
+    "min_decrease",
+    "checkpoint",
+    "dtype",
+    "memory_budget",
+    "n_jobs",
+    "random_state",
+    "callbacks",
+    "verbose",
+]
+
+
+def parameters(cls):
+    return inspect.signature(cls).parameters
+
+
+def described(cls):
+    """The type and the words of each parameter in the docstring, in its order."""
+    text = inspect.getdoc(cls).split("Parameters\n----------\n")[1].split("\n\nAttributes\n")[0]
+    found = re.findall(r"^(\w+) : (.*)\n((?:    .*\n?)+)", text + "\n", flags=re.MULTILINE)
+    return {name: (kind, " ".join(words.split())) for name, kind, words in found}
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_at_most_ten_classes(cls):
+    assert len(cls.__mro__) <= 10
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_constructor_is_plain(cls):
+    assert "__init__" in vars(cls)
+    code = inspect.getsource(cls.__init__)
+    body = code[code.index(") -> None:") :].splitlines()[1:]
+    assert [line.strip() for line in body] == [f"self.{name} = {name}" for name in parameters(cls)]
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_signature_hints_and_docstring_agree(cls):
+    names = list(parameters(cls))
+    assert [name for name in get_type_hints(cls.__init__) if name != "return"] == names
+    assert list(described(cls)) == names
+    for name, (kind, _) in described(cls).items():
+        default = repr(parameters(cls)[name].default).replace("'", '"')
+        assert kind.endswith(f", default={default}"), name
+
+
+@pytest.mark.parametrize("cls", LEARNERS)
+def test_parameters_stand_in_the_order_users_need(cls):
+    names = list(parameters(cls))
+    order = ORDER if cls is not gyrfalcon.EigenProRegressor else [name for name in ORDER if name != "n_components"]
+    known = [name for name in names if name in order]
+    assert known == sorted(known, key=order.index)
+    assert set(names) - set(order) <= {"n_components"}
+
+
+def groups(name, by):
+    """Values of a parameter over the estimators that have it, by the sets that are to share one."""
+    having = {cls.__name__: by(cls, name) for cls in LEARNERS if name in parameters(cls)}
+    own = OWN_WORDS.get(name, []) if by is words_of else [{one} for one in OWN_DEFAULTS.get(name, ())]
+    special = set().union(*own) if own else set()
+    parts = [{one: having[one] for one in part if one in having} for part in own]
+    rest = {one: value for one, value in having.items() if one not in special}
+    return [part for part in [*parts, rest] if part]
+
+
+def words_of(cls, name):
+    return described(cls)[name][1]
+
+
+def default_of(cls, name):
+    return parameters(cls)[name].default
+
+
+SHARED = sorted({name for cls in LEARNERS for name in parameters(cls)})
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_words(name):
+    found = groups(name, words_of)
+    for part in found:
+        assert len(set(part.values())) == 1, part
+    assert len({next(iter(part.values())) for part in found}) == len(found), (
+        "OWN_WORDS lists words that are not its own"
+    )
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_defaults(name):
+    *own, rest = groups(name, default_of)
+    assert len(set(map(repr, rest.values()))) == 1, rest
+    for part in own:
+        (value,) = part.values()
+        assert repr(value) not in set(map(repr, rest.values())), "OWN_DEFAULTS lists a default that is not its own"
