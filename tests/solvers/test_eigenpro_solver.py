@@ -196,11 +196,11 @@ def test_a_kernel_that_is_not_positive_is_told():
 def test_bad_arguments():
     operator, Y = make(30)
     system = top_eigensystem(operator, n_subsamples=30)
-    with pytest.raises(ValueError, match=r"step='long' must be 'auto' or"):
+    with pytest.raises(ValueError, match="step='long' must be \"auto\" or"):
         list(eigenpro(operator, Y, system, max_iter=1, step="long"))
-    with pytest.raises(ValueError, match=r"step=nan must be 'auto' or"):
+    with pytest.raises(ValueError, match='step=nan must be "auto" or'):
         list(eigenpro(operator, Y, system, max_iter=1, step=np.nan))
-    with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
+    with pytest.raises(ValueError, match="batch_size=0 must be an integer of at least 1"):
         list(eigenpro(operator, Y, system, max_iter=1, batch_size=0))
     tall = KernelOperator(Gaussian(1.0), operator.centers, operator.centers[:10])
     with pytest.raises(ValueError, match=r"\(30, 10\), but EigenPro needs every row as a center"):

@@ -568,9 +568,9 @@ def test_conjugate_gradient_resumes_from_every_iterate():
             assert_array_equal(one.residuals, other.residuals)
             assert (one.passes, one.condition_number) == (other.passes, other.condition_number)
             assert one.converged == other.converged
-    with pytest.raises(ValueError, match=r"beta must have shape \(40, 3\), not \(30, 3\)"):
+    with pytest.raises(ValueError, match=r"beta must be .* of shape \(40, 3\), not .* \(30, 3\)"):
         next(solve(resume=states[0] | {"beta": np.zeros((30, 3))}))
-    with pytest.raises(ValueError, match=r"p must have shape .* not None"):
+    with pytest.raises(ValueError, match=r"has no 'p'"):
         next(solve(resume={name: value for name, value in states[0].items() if name != "p"}))
 
 

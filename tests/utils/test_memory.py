@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gyrfalcon._utils import memory as _memory
-from gyrfalcon._utils.memory import available_memory, format_bytes, parse_memory
+from gyrfalcon._utils.memory import available_memory, format_bytes, parse_memory, require
 
 
 @pytest.mark.parametrize(
@@ -171,3 +171,11 @@ def test_bytes_for_people_are_about_right(count):
     number, unit = format_bytes(count).split()
     size = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit]
     assert float(number) * size == pytest.approx(count, rel=0.006)
+
+
+def test_require_takes_a_limit_that_is_known_and_a_remedy_of_the_limit():
+    require("auto", 100, "this takes 100 bytes", "take less", limit=100)
+    with pytest.raises(MemoryError, match="this takes 101 bytes, and 100 bytes are available: 10 rows would fit"):
+        require("auto", 101, "this takes 101 bytes", lambda limit: f"{limit // 10} rows would fit", limit=100)
+    with pytest.raises(MemoryError, match="memory_budget='1kB' allows 1 kB: 1000 would fit"):
+        require("1kB", 2000, "this", lambda limit: f"{limit} would fit")

@@ -1,1 +1,1 @@
-"""What every room uses: memory, threads, factorisations, ranges of numbers, atomic files, the registry of classes."""
+"""Shared by all rooms: checks, memory, threads, warnings, factorisations, ranges, samples, atomic files, registry."""

@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all: models, checkpoints and predictions all end up on disk through here."""
+"""Files that are replaced whole or not at all: the way models, checkpoints and predictions are written."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from contextlib import contextmanager
 
 _ENDING = ".partial"
 _LOCK = "lock"
-_TOO_OLD = 7 * 86_400  # seconds without a write, after which nobody is believed to be writing still
+_TOO_OLD = 7 * 86_400  # seconds without a write, after which a folder of another machine is taken for a leftover
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Give the name of an empty file to write; at the end of the block it takes the place of the one at `path`.
+    """Yield the name of an empty file to write; at the end of the block it replaces the one at `path`.
 
-    Whatever happens in the block or to the process, there is the old file or the new one at `path`, never a part of
-    one: the new one is on disk before it is moved there. An exception leaves nothing. A process that is killed leaves a
+    Whatever happens in the block or to the process, `path` has the old file or the new one, never a part of one: the
+    new one is on disk before it is moved there. An exception leaves nothing. A process that is killed leaves a
     folder whose name begins with a dot and ends with ``.partial``; the next one that writes to `path` removes it.
 
     Parameters
@@ -49,7 +49,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     try:
         with _folder_beside(target) as folder:
             partial = os.path.join(folder, "contents")
-            # Made here because what writes into it may make its file readable by the owner alone.
+            # Created here, because a writer may create files that only the owner can read.
             descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
             mode = os.fstat(descriptor).st_mode
             os.close(descriptor)
@@ -63,7 +63,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
         if isinstance(error.filename, str) and error.filename.startswith(os.path.join(*_named(target))):
             error.filename = os.fspath(path)
         raise
-    # The move itself survives a power cut only once the folder is on disk; some systems cannot do that, and need not.
+    # The move itself survives a power cut only once the folder is on disk; not all systems can sync folders.
     with contextlib.suppress(OSError):
         _sync(os.path.dirname(target), os.O_RDONLY)
 
@@ -75,7 +75,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def remove_leftovers(path: str) -> None:
-    """Remove what processes have left that were killed while they wrote to `path`."""
+    """Remove the folders of processes that were killed while they wrote to `path`."""
     folder, prefix = _named(path)
     with contextlib.suppress(OSError):
         names = os.listdir(folder)
@@ -86,7 +86,7 @@ def remove_leftovers(path: str) -> None:
 
 
 def try_lock(descriptor: int) -> bool | None:
-    """Lock an open file for as long as it is open: True if that worked, False if another has it, None without locks."""
+    """Lock an open file while it is open: True if done, False if another process holds it, None without locks."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -111,7 +111,7 @@ def _host() -> str:
 
 @contextmanager
 def _folder_beside(target: str) -> Iterator[str]:
-    """Around work in a new folder: it is locked meanwhile, and removed at the end."""
+    """Yield a new folder, which is locked meanwhile and removed at the end."""
     parent, prefix = _named(target)
     while True:
         folder = os.path.join(parent, f"{prefix}{_host()}.{secrets.token_hex(8)}{_ENDING}")
@@ -132,7 +132,7 @@ def _folder_beside(target: str) -> Iterator[str]:
 
 
 def _remove_if_left(folder: str) -> None:
-    """Remove a folder if nobody works in it: its lock tells for those of this machine, and age for all others."""
+    """Remove a folder that no process uses: its lock tells for folders of this machine, their age for others."""
     newest = max(os.lstat(os.path.join(folder, name)).st_mtime for name in (".", *os.listdir(folder)))
     ours = f".{_host()}." in os.path.basename(folder)
     descriptor = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT * ours)

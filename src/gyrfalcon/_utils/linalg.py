@@ -1,8 +1,8 @@
-"""Dense factorisations that have the same bits for any number of threads.
+"""Dense factorisations with the same bits for any number of threads.
 
-BLAS shares a factorisation among its threads in ways that change the last bits, so that a fit in a worker of joblib,
-where BLAS has one thread, would be another fit than the one outside. Here BLAS has one thread. It is left alone with
-small matrices, and of large ones the products are shared among threads of our own, in tiles of a fixed size.
+BLAS shares a factorisation among its threads in ways that change the last bits, so that a fit in a joblib worker, where
+BLAS has one thread, would differ from the same fit outside. Here BLAS always has one thread. Small matrices are left to
+it whole; products of large ones are shared among our own threads, in tiles of a fixed size.
 
 Measured on two cores (AVX-512, float32): up to M = 4,000 one thread takes up to 0.3 s, two of BLAS 0.6 of that.
 """
@@ -25,19 +25,19 @@ _TILE = 512
 
 
 def cholesky(matrix: Array, *, lower: bool, n_threads: int = 1) -> bool:
-    """Factor one triangle of a symmetric Fortran-ordered matrix in place; the other one is neither read nor written.
+    """Factor one triangle of a symmetric Fortran-ordered matrix in place; the other is neither read nor written.
 
     Parameters
     ----------
     matrix : ndarray of shape (M, M), float32 or float64
     lower : bool
-        Whether L of L L' is put into the lower triangle, or U of U'U into the upper one.
+        Whether to put L of L L' into the lower triangle, or U of U'U into the upper one.
     n_threads : int
 
     Returns
     -------
     bool
-        Whether the matrix is positive definite; if not, the triangle is of no use.
+        Whether the matrix is positive definite; if not, the triangle is undefined.
     """
     potrf = get_lapack_funcs("potrf", dtype=matrix.dtype)
     with single_threaded_blas():
@@ -103,7 +103,7 @@ def add_square(matrix: Array, S: Array, *, n_threads: int = 1) -> None:
 
 
 def solve_upper_transposed(U: Array, B: Array, *, n_threads: int = 1) -> None:
-    """Put U'^-1 B, U being the upper triangle of a matrix, in the place of the many columns of B."""
+    """Replace the many columns of B by U'^-1 B, U being the upper triangle of a matrix."""
     trsm = get_blas_funcs("trsm", dtype=U.dtype)
 
     def solve(at: slice) -> None:

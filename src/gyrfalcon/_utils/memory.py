@@ -1,11 +1,11 @@
-"""How much memory there is, and how a user says how much may be used."""
+"""Available memory, memory budgets, and the one way to refuse what does not fit."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from numbers import Real
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def _number_in(path: Path) -> int | None:
 
 
 def _kilobytes_in(path: str, name: str) -> int | None:
-    """The bytes that a line such as ``MemAvailable:   8000 kB`` says; None if there is no such line."""
+    """Return the bytes that a line such as ``MemAvailable:   8000 kB`` gives; None if there is no such line."""
     try:
         for line in Path(path).read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -32,9 +32,9 @@ def _kilobytes_in(path: str, name: str) -> int | None:
 
 
 def available_memory() -> int:
-    """Bytes this process may still allocate without swapping: the least that machine, group and limits leave.
+    """Return the bytes that this process may still allocate without swapping.
 
-    The group is the process' control group, the limits are those of ``ulimit -v`` and ``ulimit -d``.
+    That is the least that the machine, the process' control group and ``ulimit -v`` and ``ulimit -d`` leave.
     """
     available = _kilobytes_in("/proc/meminfo", "MemAvailable")
     if available is None:
@@ -47,7 +47,7 @@ def available_memory() -> int:
 
 
 def _left_by_limits() -> Iterator[int]:
-    """Bytes that each of the process' own soft limits leaves; an allocation beyond them fails, whatever is free."""
+    """Yield the bytes that each of the process' soft limits leaves; an allocation beyond fails, whatever is free."""
     try:
         import resource
     except ImportError:  # Windows has no such limits
@@ -66,7 +66,7 @@ def _physical_memory() -> int:
 
 
 def _page_cache(path: Path) -> int:
-    """What a control group counts as used but gives back when asked: pages of files that nobody reads now."""
+    """Return the bytes of cached file pages that a control group counts as used but can reclaim."""
     try:
         return sum(int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith("inactive_file "))
     except (OSError, ValueError):
@@ -74,7 +74,7 @@ def _page_cache(path: Path) -> int:
 
 
 def parse_memory(budget: int | float | str) -> int:
-    """Bytes meant by a memory budget: a number, ``"4GB"``, ``"512MiB"``, or ``"auto"`` (half of what is available).
+    """Return the bytes of a memory budget: a number, ``"4GB"``, ``"512MiB"``, or ``"auto"``, half of what is available.
 
     Examples
     --------
@@ -101,13 +101,33 @@ def parse_memory(budget: int | float | str) -> int:
 
 
 def limit_of(budget: int | float | str) -> int:
-    """Bytes that a budget allows for what a fit cannot do without: all that is available, if it does not say."""
+    """Return the limit for mandatory memory in bytes: the budget, or all that is available if it is "auto" or 0."""
     asked = 0 if budget == "auto" else parse_memory(budget)
     return asked or available_memory()
 
 
-def require(budget: int | float | str, size: int, what: str, remedy: str) -> None:
-    """Raise MemoryError if `size` bytes do not fit the budget: `what` needs them, and `remedy` says what to do.
+def require(
+    budget: int | float | str,
+    size: int,
+    what: str,
+    remedy: str | Callable[[int], str],
+    *,
+    limit: int | None = None,
+) -> None:
+    """Raise MemoryError if mandatory memory does not fit the budget.
+
+    Parameters
+    ----------
+    budget : int, float or str
+        As the user gave it; see `parse_memory`.
+    size : int
+        Bytes that are needed.
+    what : str
+        What needs them.
+    remedy : str or function of the limit in bytes
+        What the user can do; a function can say what would fit.
+    limit : int, optional
+        ``limit_of(budget)``, where it is known already: available memory changes from one call to the next.
 
     Examples
     --------
@@ -116,17 +136,17 @@ def require(budget: int | float | str, size: int, what: str, remedy: str) -> Non
     Traceback (most recent call last):
     MemoryError: the matrix takes 2 GB, and memory_budget='1GB' allows 1 GB: take fewer rows
     """
-    limit = limit_of(budget)
+    limit = limit_of(budget) if limit is None else limit
     if size > limit:
         if budget == "auto" or parse_memory(budget) == 0:
             room = f"{format_bytes(limit)} are available"
         else:
             room = f"memory_budget={budget!r} allows {format_bytes(limit)}"
-        raise MemoryError(f"{what}, and {room}: {remedy}")
+        raise MemoryError(f"{what}, and {room}: {remedy if isinstance(remedy, str) else remedy(limit)}")
 
 
 def format_bytes(count: int) -> str:
-    """A count of bytes for people.
+    """Format a count of bytes for people.
 
     Examples
     --------

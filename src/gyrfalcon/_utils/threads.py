@@ -1,4 +1,4 @@
-"""Who runs the blocks: a short-lived pool of Python threads over code that releases the GIL.
+"""Threads that run blocks of rows: a short-lived pool of Python threads over code that releases the GIL.
 
 No OpenMP, whose copies in torch and scikit-learn fight with each other. Results come back in the order of the blocks,
 whatever the number of threads, so that sums over blocks have the same bits for any number of threads.
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from numbers import Integral
 from typing import Any, ClassVar, TypeVar
 
 import threadpoolctl
@@ -29,7 +30,7 @@ def _available_cores() -> int:
 
 
 def effective_n_jobs(n_jobs: int | None) -> int:
-    """Number of threads that `n_jobs` asks for.
+    """Return the number of threads that `n_jobs` asks for.
 
     Parameters
     ----------
@@ -48,9 +49,9 @@ def effective_n_jobs(n_jobs: int | None) -> int:
     if n_jobs is None:
         asked = os.environ.get("OMP_NUM_THREADS", "")
         return max(1, min(cores, int(asked))) if asked.isdigit() else cores
-    if isinstance(n_jobs, bool) or not hasattr(n_jobs, "__index__"):
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral):
         raise TypeError(f"n_jobs={n_jobs!r} must be an integer or None")
-    n_jobs = n_jobs.__index__()
+    n_jobs = int(n_jobs)
     if n_jobs == 0:
         raise ValueError("n_jobs=0 has no meaning: use None for all cores, or a positive number of threads")
     return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
@@ -62,7 +63,7 @@ def _controller() -> Any:
 
 
 class _Limit:
-    """The limit on BLAS belongs to the process: the first to ask for it sets it, the last to leave lifts it."""
+    """The process-wide limit on BLAS threads: the first holder sets it, and the last one to leave lifts it."""
 
     current: ClassVar[_Limit]
 
@@ -98,7 +99,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def _in_child() -> None:
-    """Begin anew after a fork: the threads that hold BLAS were not copied, and would never let it go."""
+    """Reset the limit after a fork: the threads that held it were not copied, and would never lift it."""
     limit, _Limit.current = _Limit.current, _Limit()
     if limit.holders:
         limit.lift()
@@ -114,7 +115,7 @@ os.register_at_fork(
 
 
 def _let_anyone_set_limits() -> None:
-    """From its version 3.8 on threadpoolctl listens to the thread alone that set the limit, and it may have left."""
+    """Let any thread set limits: threadpoolctl 3.8 and later obeys only the one that set it, which may be gone."""
     clear = getattr(getattr(threadpoolctl, "OpenBLASController", None), "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)

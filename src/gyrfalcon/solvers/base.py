@@ -25,7 +25,7 @@ class Iterate:
     Attributes
     ----------
     iteration : int
-        From 1; 0 when there was nothing to do (the start already solves the problem, or ``max_iter=0``).
+        Counted from 1; 0 if there was nothing to do (the start solves the problem, or ``max_iter=0``).
     residual : float
         The largest of ``residuals``.
     residuals : ndarray of shape (k,)
@@ -37,15 +37,15 @@ class Iterate:
     converged : bool
         Whether every column met the tolerance.
     step, ratio : ndarray of shape (k,)
-        CG's two numbers of this iteration for each column, the length of the step and the ratio of the squared
-        residuals: they make up the Lanczos matrix, which estimates the condition number. 0 for columns at rest.
-        For gradient descent the step is what was asked for, and the ratio 0.
+        For each column, CG's length of the step and ratio of the squared residuals, which make up the Lanczos matrix
+        that estimates the condition number. 0 for columns at rest. For gradient descent the step is the one asked
+        for, and the ratio 0.
     condition_number : float
-        Of the preconditioned system, as far as CG has seen it: a bound from below that grows to the true one, 1 at
-        iteration 0. NaN from solvers that do not estimate it.
+        Of the preconditioned system, as CG estimates it: from below, growing to the true one; 1 at iteration 0. NaN
+        from solvers that do not estimate it.
     error : ndarray of shape (k,)
-        How far the fitted values still are from the solution's, as CG estimates it: root mean square over the rows, in
-        the units of y. Mostly within a factor of 3. Empty from solvers that do not estimate it.
+        Distance of the fitted values from the solution's, as CG estimates it: root mean square over the rows, in the
+        units of y, mostly within a factor of 3. Empty from solvers that do not estimate it.
     """
 
     iteration: int
@@ -80,7 +80,7 @@ class Iterate:
         return {} if math.isnan(self.condition_number) else {"condition_number": self.condition_number}
 
     def coef(self) -> Vectors:
-        """Return alpha = B beta: a few triangular solves, so ask only when it is needed."""
+        """Return the coefficients alpha = B beta; this costs a few triangular solves."""
         return self._coef()
 
     @classmethod
@@ -91,7 +91,7 @@ class Iterate:
 
     def numbers(self) -> dict[str, Any]:
         """Return the attributes by name."""
-        return {name: getattr(self, name) for name in self.rules}
+        return {name: vars(self)[name] for name in self.rules}
 
     @classmethod
     def again(cls, numbers: Mapping[str, Any], **functions: Any) -> Self:
@@ -158,7 +158,7 @@ class System:
         return Rowwise(function, self.Y) if self.weight is None else Rowwise(function, self.Y, self.weight)
 
 
-# Functions of the module and no closures, so that they can be sent to where the rows are
+# Functions of the module and not closures, so that they can be pickled and sent to where the rows are
 
 
 def _residual(T: NDArray[Any], y: NDArray[Any], weight: NDArray[Any] | None = None) -> NDArray[Any]:

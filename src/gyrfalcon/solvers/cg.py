@@ -1,17 +1,16 @@
-"""Preconditioned conjugate gradient for the FALKON system, one pass over the rows an iteration.
+"""Preconditioned conjugate gradient for the FALKON system, with one pass over the rows for each iteration.
 
 Definition 4 of the FALKON paper's appendix A: alpha = B beta, and beta solves
 
     B'(K'WK + lambda n K_MM)B beta = B'K'W y.
 
-K is met only through an operator's verbs, B and K_MM only through `Coordinates`: with FALKON's preconditioner this is
+K is used only through an operator's verbs, B and K_MM only through `Coordinates`: with FALKON's preconditioner this is
 FALKON, with `Whitening` NYTRO's CG, with `Identity` the plain Nyström system.
 
-CG follows its residual from step to step, and in float32 what it follows soon has little to do with what is left. So
-whenever the residual has fallen far it is computed anew, as further columns of the pass that the iteration makes
-anyway: no pass is added, and on well-conditioned problems float32 ends 10 times closer to the float64 solution. Once
-the two residuals disagree, a column's steps are no longer those of Lanczos' method, and its condition number is the one
-that was known until then.
+CG updates its residual from step to step, and in float32 that soon differs from the true one. So whenever the residual
+has fallen far it is computed anew, as further columns of the pass that the iteration makes anyway: no pass is added,
+and on well-conditioned problems float32 ends 10 times closer to the float64 solution. Once the two residuals disagree,
+a column's steps are no longer those of Lanczos' method, and its condition number stays as it was until then.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _COUNTS = ("iteration", "seconds", "passes")
 _TALL = ("beta", "r", "p")
 _FLAT = ("rr", "known", "size", "step", "ratio")
 _LISTS = ("steps", "ratios", "gains")
-# The Lanczos matrix is as wrong, relatively, as the residual that CG has followed
+# Relative error of CG's updated residual above which the Lanczos matrix is not trusted
 _DRIFT = 1e-2
-_DELAY = 6  # iterations whose gain is what was left before them
+_DELAY = 6  # iterations whose gain estimates the error before them
 
 
 def conjugate_gradient(
@@ -66,7 +65,7 @@ def conjugate_gradient(
         lambda. The preconditioner may have been made for another one; it is then only less good. Below the
         coordinates' ``least_penalty`` it counts as that.
     max_iter : int
-        Most iterations to do; t of them cost t + 1 passes over the rows.
+        Largest number of iterations; t of them cost t + 1 passes over the rows.
     tol : float
         A column is done when its residual is at most ``tol`` times the norm of its right-hand side ``B'K'W y``.
     weight : ndarray of shape (n,), optional
@@ -74,13 +73,14 @@ def conjugate_gradient(
     start : ndarray of shape (M,) or (M, k), optional
         Coefficients to start from.
     resume : mapping, optional
-        An iterate's `Iterate.state`: the iteration goes on from there, bit for bit, and `start` does not matter.
+        An iterate's `Iterate.state`: the iteration goes on from there, bit for bit, and `start` is ignored. A state
+        that does not belong to the problem raises `StateError`.
 
     Yields
     ------
     Iterate
-        One an iteration (with `resume` from the one that is resumed), made when it is asked for: a consumer stops the
-        solver by asking no more.
+        One for each iteration (with `resume`, first the one that is resumed), computed when it is asked for: stop the
+        solver by asking for no more.
     """
     began, passes, done = time.perf_counter(), operator.passes, 0
     B, M = coordinates, coordinates.M
@@ -109,10 +109,10 @@ def conjugate_gradient(
             b, r = system.rhs_and_residual(beta)
         size = sizes(b)
         p, rr = r, np.square(r).sum(axis=0)
-        # Where the residual was last known, not only followed
+        # The squared residual when it was last computed, not updated
         known, stuck = rr, np.zeros(k, dtype=bool)
         step, ratio = np.zeros(k), np.zeros(k)
-    # A step of length 0 ends what a column tells of the condition number: at rest for good, or adrift
+    # A step of length 0 ends a column's part in the condition number: it is at rest for good, or adrift
     adrift = steps[-1] == 0 if steps else np.zeros(k, dtype=bool)
 
     def record(iteration: int) -> Iterate:
@@ -133,7 +133,7 @@ def conjugate_gradient(
             ),
         )
 
-    # A fall by this much since the residual was known is not to be trusted.
+    # An updated residual that has fallen by this much since it was last computed is not trusted.
     fall = float(np.sqrt(np.finfo(operator.dtype).eps))
     active = np.flatnonzero((np.sqrt(rr) > tol * size) & ~stuck)
     if resume is not None or max_iter == 0 or active.size == 0:

@@ -11,14 +11,14 @@ changes coefficients at its own rows and at the s rows:
     alpha_I <- alpha_I + (step/m) r,     alpha_s <- alpha_s - (step/m) V K_sI r,     r = y_I - K_I alpha,
     V = U_q diag((1 - sigma_{q+1}/sigma_i) / sigma_i) U_q'.
 
-How long may a step be? Write k_P for the kernel that P leaves, beta for the largest k_P(x, x) and lambda for the
+For the length of a step, write k_P for the kernel that P leaves, beta for the largest k_P(x, x) and lambda for the
 largest eigenvalue of its n x n matrix over n. A batch drawn without replacement has
 
     E[((1/m) sum_I phi phi')^2] <= L/m E[phi phi'],   L = beta (n - m)/(n - 1) + lambda n (m - 1)/(n - 1),
 
 so the squared distance to the interpolant falls in expectation while step < 2m/L, fastest with m/L: the papers'
-m/(beta + (m - 1) lambda) for m << n, and 1/lambda for m = n. Batches up to m = beta/lambda cost no progress an epoch;
-beyond that they do, so that is the batch size, and q is what makes it as large as the machine likes.
+m/(beta + (m - 1) lambda) for m << n, and 1/lambda for m = n. Batches up to m = beta/lambda cost no progress per epoch;
+beyond that they do, so that is the batch size, and q is chosen so that it is as large as suits the machine.
 
 lambda is measured on rows drawn anew: on the s rows themselves P looks better than it is, and on others, by convexity,
 no better on average.
@@ -37,10 +37,11 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from sklearn.utils import check_random_state
 
+from .._utils.checks import integer, optional
 from .._utils.ranges import check_kernel_scale
 from ..operators import KernelOperator
 from .base import Iterate, Vectors
-from .gradient import Step
+from .gradient import Step, check_step
 from .lanczos import lanczos
 
 __all__ = ["Eigensystem", "eigenpro", "top_eigensystem"]
@@ -50,7 +51,7 @@ _GROWTH = 10.0  # of the residual that the noise of batches does not explain
 
 @dataclass(frozen=True)
 class Eigensystem:
-    """P, and the two numbers that say how long a step may be.
+    """The preconditioner P, and the two numbers that bound the length of a step.
 
     Attributes
     ----------
@@ -82,12 +83,12 @@ class Eigensystem:
 
     @property
     def batch_size(self) -> int:
-        """The largest batch that costs no progress an epoch."""
+        """The largest batch that costs no progress per epoch."""
         n = self.subsample.shape[0]
         return n if not n * self.largest > self.beta else max(1, int(self.beta / self.largest))
 
     def step(self, batch_size: int) -> float:
-        """Return the step that the bound above likes best; 0 if the kernel is 0 at all rows."""
+        """Return the step m/L, with which the bound above falls fastest; 0 if the kernel is 0 at all rows."""
         n, m = self.subsample.shape[0], batch_size
         if n == 1:
             return 1 / self.beta if self.beta > 0 else 0.0
@@ -95,7 +96,7 @@ class Eigensystem:
         return m / L if L > 0 else 0.0
 
     def correction(self, rows: NDArray[Any], r: NDArray[Any]) -> Vectors:
-        """Return V K_sI r for the rows I: what P takes from the gradient, as coefficients of the s rows."""
+        """Return V K_sI r for the rows I: the part of the gradient that P removes, as coefficients of the s rows."""
         return self._V(self.subsample.on(rows).rmatmat(r))
 
     def _V(self, z: Vectors) -> Vectors:
@@ -111,7 +112,7 @@ def top_eigensystem(
     random_state: int | np.random.RandomState | None = None,
     n_jobs: int | None = None,
 ) -> Eigensystem:
-    """Make P from a random part of the rows.
+    """Make the preconditioner P from a random part of the rows.
 
     Parameters
     ----------
@@ -211,7 +212,7 @@ def eigenpro(
     batch_size: int | None = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> Iterator[Iterate]:
-    """Follow preconditioned mini-batch gradient descent to the interpolant, K_nn alpha = y.
+    """Run preconditioned mini-batch gradient descent towards the interpolant, K_nn alpha = y.
 
     Each epoch visits all rows once, in a new order. Coefficients change by step/m times the residual; the last batch of
     an epoch, which may be smaller, uses the same factor, and so a shorter step.
@@ -238,20 +239,16 @@ def eigenpro(
     Yields
     ------
     Iterate
-        One an epoch, at its end. Its residual is made up of those that the batches met; ``passes`` counts epochs.
+        One at the end of each epoch. Its residual is that of all batches, each as it was visited; ``passes`` counts
+        epochs.
     """
     began = time.perf_counter()
     n = operator.shape[0]
     _check_square(operator)
+    optional(integer(1))("batch_size", batch_size)
+    check_step("step", step)
     m = min(n, system.batch_size if batch_size is None else batch_size)
-    if m < 1:
-        raise ValueError(f"batch_size={batch_size} must be at least 1")
-    if isinstance(step, str) and step == "auto":
-        length = system.step(m)
-    elif isinstance(step, str) or not (np.isfinite(step) and step > 0):
-        raise ValueError(f"step={step!r} must be 'auto' or a positive finite number")
-    else:
-        length = float(step)
+    length = system.step(m) if step == "auto" else float(step)
     rng: np.random.RandomState = check_random_state(random_state)
     Y = y.reshape(n, -1).astype(np.float64)
     k = Y.shape[1]

@@ -1,15 +1,15 @@
 """Gradient descent with a fixed step, on all rows or on mini-batches: the methods FALKON is compared with.
 
-The path over iterations is itself a regularisation path, so these follow the textbook recursions to the letter and a
-consumer stops them where validation says:
+The path over iterations is itself a regularisation path, so these are the textbook recursions, and whoever consumes the
+iterates stops where validation says:
 
     gradient_descent      beta <- beta + step B'(K'W (y - K B beta) - lambda n K_MM B beta)
                           with `Whitening` and lambda = 0 NYTRO, with `Identity` plain Nyström gradient descent
     stochastic_gradient   the same with the rows of a mini-batch, weighted up to all n
     kernel_descent        alpha <- alpha + (step/n) W (y - K_nn alpha): early stopping for exact kernel least squares
 
-The norm of the residual never grows while the step is below 2 over the largest eigenvalue; that it does is the sign of
-a step that is too long, and an error names one that is not.
+The norm of the residual never grows while the step is below 2 over the largest eigenvalue. If it does, the step is too
+long, and an error names the longest stable one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.checks import integer, optional, positive
 from ..operators import Operator
 from ..preconditioners import Coordinates
 from .base import Iterate, System, Vectors, coefficients, make_system, sizes
 from .lanczos import lanczos
 
 Step = float | Literal["auto"]
+check_step = optional(positive('"auto" or a finite number greater than 0'), "auto")
 
 # Growth of the residual that rounding and the noise of mini-batches do not explain.
 _GROWTH = 10.0
 
 
 class SquareOperator(Protocol):
-    """What `kernel_descent` needs of K_nn."""
+    """The part of an operator K_nn that `kernel_descent` uses."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -57,7 +59,7 @@ def gradient_descent(
     weight: NDArray[Any] | None = None,
     start: NDArray[Any] | None = None,
 ) -> Iterator[Iterate]:
-    """Follow gradient descent on ``B'(K'WK + penalty n K_MM)B beta = B'K'W y``, one pass an iteration.
+    """Run gradient descent on ``B'(K'WK + penalty n K_MM)B beta = B'K'W y``, with one pass for each iteration.
 
     Parameters
     ----------
@@ -73,7 +75,7 @@ def gradient_descent(
         Length of the steps; stable below 2 / `largest_eigenvalue`. NYTRO's is 1 / max k(x, x). "auto" is
         1 / `largest_eigenvalue`, for ten more passes.
     max_iter : int
-        Most iterations to do.
+        Largest number of iterations.
     tol : float
         Stop when each column's residual is at most ``tol`` times the norm of its right-hand side.
     weight : ndarray of shape (n,), optional
@@ -84,7 +86,7 @@ def gradient_descent(
     Yields
     ------
     Iterate
-        One an iteration. Its residual is that of the iterate before: its own would take another pass.
+        One for each iteration. Its residual is that of the iterate before: its own would take another pass.
     """
     began, passes = time.perf_counter(), operator.passes
     B = coordinates
@@ -142,7 +144,7 @@ def stochastic_gradient(
     weight: NDArray[Any] | None = None,
     start: NDArray[Any] | None = None,
 ) -> Iterator[Iterate]:
-    """Follow mini-batch gradient descent: each epoch visits all rows once, in a new order.
+    """Run mini-batch gradient descent: each epoch visits all rows once, in a new order.
 
     A batch I of b rows stands for all n: ``beta <- beta + step B'((n/b) K_I'W_I (y_I - K_I B beta) - penalty n K_MM B
     beta)``.
@@ -165,16 +167,15 @@ def stochastic_gradient(
     Yields
     ------
     Iterate
-        One an epoch, at its end. Its residual is that of the epoch's mean gradient; ``passes`` counts epochs.
+        One at the end of each epoch. Its residual is that of the epoch's mean gradient; ``passes`` counts epochs.
     """
     began = time.perf_counter()
     B = coordinates
     whole = make_system(operator, y, B, penalty, weight)
     Y, (n, k) = whole.Y, whole.Y.shape
-    if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size} must be at least 1")
-    drawn = isinstance(random_state, np.random.RandomState | np.random.Generator)
-    rng: Any = random_state if drawn else np.random.RandomState(random_state)
+    integer(1)("batch_size", batch_size)
+    drawn_from = isinstance(random_state, np.random.RandomState | np.random.Generator)
+    rng = random_state if drawn_from else np.random.RandomState(random_state)
     beta = np.zeros((B.rank, k)) if start is None else B.invert(start.reshape(B.M, k))
     largest = partial(_largest_of_batches, whole, operator, batch_size)
     length = _length(step, largest)
@@ -230,7 +231,7 @@ def kernel_descent(
     weight: NDArray[Any] | None = None,
     start: NDArray[Any] | None = None,
 ) -> Iterator[Iterate]:
-    """Follow gradient descent for exact kernel least squares, ``alpha <- alpha + (step/n) W (y - K_nn alpha)``.
+    """Run gradient descent for exact kernel least squares, ``alpha <- alpha + (step/n) W (y - K_nn alpha)``.
 
     Parameters
     ----------
@@ -241,7 +242,7 @@ def kernel_descent(
     step : float or "auto"
         Stable below 2 over the largest eigenvalue of W^(1/2) K_nn W^(1/2) / n. "auto" is 1 over it, by ten passes.
     max_iter : int
-        Most iterations to do; t of them cost t - 1 passes from 0 and t from a start.
+        Largest number of iterations; t of them cost t - 1 passes from 0 and t from a start.
     tol : float
         Stop when each column's residual is at most ``tol`` times the norm of its targets.
     weight : ndarray of shape (n,), optional
@@ -252,7 +253,7 @@ def kernel_descent(
     Yields
     ------
     Iterate
-        One an iteration. Its residual is that of the iterate before, |W^(1/2) (y - K_nn alpha)|.
+        One for each iteration. Its residual is that of the iterate before, |W^(1/2) (y - K_nn alpha)|.
     """
     began, passes = time.perf_counter(), operator.passes
     n, columns = operator.shape
@@ -309,15 +310,15 @@ def largest_eigenvalue(
 ) -> float:
     """Return the largest eigenvalue of ``B'(K'WK + penalty n K_MM)B``, by Lanczos' method.
 
-    From below, and in ten passes to a few percent: 1 / this is a safe step of gradient descent, and the largest stable
-    one is 2 / this.
+    The estimate is from below, and within a few percent after ten passes. Steps of gradient descent are stable up to
+    2 / this, and 1 / this is safe.
 
     Parameters
     ----------
     operator, coordinates, penalty, weight
         As for `gradient_descent`.
     n_iter : int
-        Most passes to do.
+        Largest number of passes.
     """
     n = operator.shape[0]
     system = make_system(operator, np.empty((n, 0)), coordinates, penalty, weight)
@@ -325,7 +326,7 @@ def largest_eigenvalue(
 
 
 def _largest_of_batches(whole: System, operator: Operator, batch_size: int, n_batches: int = 4) -> float:
-    """Return the largest eigenvalue of the systems of a few batches."""
+    """Return the largest eigenvalue among the systems of a few batches."""
     n, B = operator.shape[0], whole.B
     rng, largest = np.random.default_rng(0), 0.0
     for _ in range(n_batches):
@@ -349,12 +350,11 @@ def _residual_beside_y(y: NDArray[Any], weight: NDArray[Any] | None, rows: slice
 
 
 def _length(step: Step, largest: Callable[[], float]) -> float:
-    """Return the step as a number."""
+    """Return the length of a step, which for "auto" is 1 / `largest()`."""
+    check_step("step", step)
     if step == "auto":
         eigenvalue = largest()
         return 1 / eigenvalue if eigenvalue > 0 else 1.0
-    if isinstance(step, str) or not (np.isfinite(step) and step > 0):
-        raise ValueError(f"step={step!r} must be 'auto' or a positive finite number")
     return float(step)
 
 

@@ -1,4 +1,4 @@
-"""Extreme eigenvalues of a symmetric operator, from the small tridiagonal matrix that Lanczos' method or CG builds."""
+"""Extreme eigenvalues of a symmetric operator, from the tridiagonal matrix that Lanczos' method or CG builds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def extreme_eigenvalues(diagonal: Vectors, beside: Vectors) -> tuple[float, floa
     last = len(diagonal) - 1
     if last == 0:
         return float(diagonal[0]), float(diagonal[0])
-    if last < 100:  # all of them, with less ado
+    if last < 100:  # computing all of them is faster
         values, failed = dsterf(diagonal, beside)
         if not failed:
             return float(values[0]), float(values[-1])
@@ -26,11 +26,11 @@ def extreme_eigenvalues(diagonal: Vectors, beside: Vectors) -> tuple[float, floa
 
 
 def ritz_values(steps: Sequence[Vectors], ratios: Sequence[Vectors]) -> tuple[Vectors, Vectors]:
-    """Return the extreme eigenvalues of CG's system as each column has seen them, both within the true ones.
+    """Return estimates of the extreme eigenvalues of CG's system from each column, both within the true ones.
 
-    With T_ii = 1/step_i + ratio_{i-1}/step_{i-1} and T_i,i+1 = sqrt(ratio_i)/step_i, T is the system as seen from the
-    directions that CG has walked: its eigenvalues lie between the system's extreme ones (but for rounding), and the
-    outermost come close to them within a few iterations.
+    With T_ii = 1/step_i + ratio_{i-1}/step_{i-1} and T_i,i+1 = sqrt(ratio_i)/step_i, T is the system in the directions
+    that CG has searched: its eigenvalues lie between the system's extreme ones (but for rounding), and the outermost
+    come close to them within a few iterations.
 
     Parameters
     ----------
@@ -57,8 +57,9 @@ def ritz_values(steps: Sequence[Vectors], ratios: Sequence[Vectors]) -> tuple[Ve
 
 
 def condition_number(low: Vectors, high: Vectors) -> float:
-    """Return the largest condition number that the extreme eigenvalues of the columns tell; infinite if one is not
-    positive.
+    """Return the largest condition number of all columns, from their extreme eigenvalues.
+
+    It is infinite if an eigenvalue is not positive.
 
     Examples
     --------
@@ -78,7 +79,7 @@ def lanczos(product: Callable[[Vectors], Vectors], size: int, n_iter: int) -> tu
     product : function of a vector of shape (size,)
     size : int
     n_iter : int
-        Most products to do; fewer when nothing is left to be found.
+        Largest number of products; fewer if the Krylov space is exhausted.
     """
     v = np.random.default_rng(0).standard_normal(size)
     basis: list[Vectors] = []
@@ -89,7 +90,7 @@ def lanczos(product: Callable[[Vectors], Vectors], size: int, n_iter: int) -> tu
         basis.append(v / length)
         v = product(basis[-1])
         diagonal.append(float(basis[-1] @ v))
-        # Against all vectors, twice: a few of them cost nothing beside a pass, and no eigenvalue appears twice.
+        # Orthogonalise against all vectors, twice, so that no eigenvalue appears twice; cheap beside a pass.
         Q = np.stack(basis)
         for _ in range(2):
             v = v - Q.T @ (Q @ v)

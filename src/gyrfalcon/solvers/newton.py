@@ -69,14 +69,16 @@ _PATIENCE = 2  # steps in a row that change the objective by no more than roundi
 
 @dataclass
 class NewtonIterate(Iterate):
-    """The record of one Newton step; `step` is its length and `ratio` what CG left of the residual, for each column.
+    """The record of one Newton step.
+
+    For each column, `step` is its length and `ratio` the share of the residual that CG left.
 
     Attributes
     ----------
     residual : float
         The decrease that the step's quadratic model predicted, relative to the objective; `residuals` for each column.
     penalty : float
-        The one that the step was made for.
+        The penalty of the step, which falls to the one asked for.
     objective : float
         After the step: mean loss + penalty / 2 |f|^2, with the penalty asked for and not that of the step, but with the
         loss of the step where that has stages.
@@ -85,7 +87,7 @@ class NewtonIterate(Iterate):
     cg_steps : int
         Steps of conjugate gradient.
     at_penalty : bool
-        Whether the step was made for the penalty and the loss asked for, and not for one on the way there.
+        Whether the step had the penalty and the loss asked for, and not one on the way there.
     """
 
     penalty: float = 0.0
@@ -140,37 +142,38 @@ def newton(
     y : ndarray of shape (n, k)
         Targets, as the loss has them.
     loss : Loss
-        With its parameters worked out (`Loss.resolve`).
+        With its parameters resolved (`Loss.resolve`).
     coordinates : Preconditioner
-        Made from the same centers; its A is made again for every step.
+        FALKON's, of the same centers; its A is updated for every step.
     penalty : float
         lambda. Below the coordinates' ``least_penalty`` it counts as that.
     max_iter : int
-        Most Newton steps.
+        Largest number of Newton steps.
     tol : float
         Done when a step at the last penalty predicts, for every column, a decrease of at most ``tol`` times the
-        objective; the step is made, so what remains is smaller still. It also ends where steps no longer make the
-        objective smaller at the precision of the tiles.
+        objective; the step is still taken, so what remains is smaller. Also done when steps no longer lower the
+        objective at the precision of the tiles.
     weight : ndarray of shape (n,), optional
         Sample weights, with mean 1.
     start : ndarray of shape (M, k), optional
         Coefficients to start from, at the last penalty: there is no path then.
     offset : ndarray of shape (k,), optional
-        What f is where K alpha is 0.
+        The value of f where K alpha is 0.
     center_rows : ndarray of shape (M,), optional
-        Which rows the centers are. Without it A's weights are the mean of all.
+        Indices of the rows that the centers are. Without it A's weights are the mean of all rows.
     path : sequence of float, optional
         Penalties for the first Newton steps, one each, before the last penalty; found by itself if None.
     cg_steps : int or sequence of int, optional
-        How many steps of CG for each Newton step: the same for all, or one after another, the last of them for all
-        that follow. If None, as many as the accuracy asks for.
+        Steps of CG in each Newton step: one number for all, or a list, whose last number holds for all that follow. If
+        None, as many as the accuracy asks for.
     resume : mapping, optional
-        An iterate's `Iterate.state`: steps go on from there, bit for bit. All else must be as it was, `start` too.
+        An iterate's `Iterate.state`: steps go on from there, bit for bit. All else must be as it was, `start` too. A
+        state that does not belong to the problem raises `StateError`.
 
     Yields
     ------
     NewtonIterate
-        One a Newton step (with `resume` from the one that is resumed), made when it is asked for.
+        One for each Newton step (with `resume`, first the one that is resumed), computed when it is asked for.
     """
     began, passes, done = time.perf_counter(), operator.passes, 0
     if operator.shape != (coordinates.n, coordinates.M):
@@ -245,14 +248,14 @@ def newton(
 
 
 def _is_over(iterate: NewtonIterate, waiting: int, rounding: float) -> bool:
-    """Whether a further step would change nothing."""
+    """Return whether the iteration has converged, or a further step would change nothing."""
     stuck = not iterate.step.any() or iterate.residual <= rounding or waiting >= _PATIENCE
     return iterate.converged or (iterate.at_penalty and stuck)
 
 
 @dataclass
 class _Direction:
-    """What CG found: d and K d, the slope of the objective along d, CG's steps and the share of the residual left."""
+    """The result of CG: d, K d, the slope of the objective along d, CG's steps and the share of the residual left."""
 
     d: Vectors
     Kd: Array
@@ -262,7 +265,7 @@ class _Direction:
 
 
 class _Model:
-    """The objective and where the iteration is, u; `look` sees it from there, in one pass."""
+    """The objective, and the current iterate u; `look` evaluates the objective there, in one pass."""
 
     def __init__(
         self,
@@ -285,14 +288,15 @@ class _Model:
         self.halfway: Halfway = ()
 
     def total(self, x: Array) -> Vectors:
-        """Sums over a column, or over all of them where the loss couples them."""
+        """Sum over each column, or over all of them where the loss couples them."""
         return np.atleast_1d(np.sum(x, axis=None if self.loss.coupled else 0, dtype=np.float64))
 
     def weighted(self, x: Array, rows: slice = slice(None)) -> Array:
+        """Multiply rows by their sample weights."""
         return x if self.weight is None else self.weight[rows] * x
 
     def look(self) -> None:
-        """Pass over the rows for f and K'W loss'."""
+        """Compute f and K'W loss' at u, in one pass over the rows."""
         alpha, self.halfway = self.whitening.forward(self.u)
 
         def slopes(rows: slice, T: Array) -> Array:
@@ -302,16 +306,17 @@ class _Model:
         self.s = self.operator.sandwich(alpha, slopes)
 
     def hessian(self) -> Vectors:
-        """The weighted second derivatives, the columns' mean for each row."""
+        """Return the weighted second derivative of each row, averaged over the columns."""
         h = self.weighted(self.loss.hessian(self.y, self.f)).mean(axis=1, dtype=np.float64)
         return np.maximum(h, 0.0)
 
     def square_norm(self) -> float:
+        """Return n times the squared norm of the function u."""
         halfway = self.whitening.forward(self.u)[1]
         return float(self._inner(halfway, halfway).sum())
 
     def _inner(self, a: Halfway, b: Halfway) -> Vectors:
-        """Inner products of functions, times n; the jitter is taken out as in `Whitening.backward`."""
+        """Return inner products of functions, times n; the jitter is taken out as in `Whitening.backward`."""
         return self.total(a[0] * b[0] - self.whitening.correction * (a[1] * b[1]))
 
     def direction(self, mu: float, steps: int | None) -> _Direction:
@@ -352,7 +357,7 @@ class _Model:
         return _Direction(d, Kd, self.total(g * d), step, left)
 
     def line_search(self, direction: _Direction, mu: float, rounding: float) -> tuple[Vectors, Vectors, Vectors]:
-        """Lengths of the step with enough decrease (0 if there is none), the objective before, and after."""
+        """Return step lengths with enough decrease (0 if there is none), and the objective before and after."""
         d, Kd, slope = direction.d, direction.Kd, direction.slope
         along = self.whitening.forward(d)[1]
         uu, ud, dd = (self._inner(*pair) for pair in ((self.halfway,) * 2, (self.halfway, along), (along,) * 2))
@@ -369,14 +374,14 @@ class _Model:
             bad = ~(after <= before + _ARMIJO * t * slope + rounding * before) & (t > 0)
             if not bad.any():
                 return t, before, after
-            # the least point of the parabola through what is known, if it is a sensible one
+            # the minimum of the parabola through the known values and slope, if it is sensible
             excess = after - before - slope * t
             parabola = -slope * t / np.where(excess > 0, 2 * excess, np.inf)
             shorter = t * np.clip(np.nan_to_num(parabola), 0.1, 0.5)
             t = np.where(bad, np.where(shorter > _SHORTEST, shorter, 0.0), t)
 
     def _secant(self, direction: _Direction, penalty_slope: Vectors) -> Vectors:
-        """Where the slope along d would be 0 if it went on as from 0 to 1; 1 if it is small there already."""
+        """Return the step at which the slope along d is 0 by the secant from 0 to 1; 1 if it is small there already."""
         before = direction.slope
         with np.errstate(over="ignore", invalid="ignore"):
             gradient = self.weighted(self.loss.gradient(self.y, self.f + direction.Kd))
@@ -386,13 +391,13 @@ class _Model:
 
 
 def _first_penalty(coordinates: Preconditioner, operator: Operator, h: Vectors) -> float:
-    """A penalty near the largest eigenvalue of the Hessian of the mean loss; for the logistic loss a tenth."""
+    """Return a penalty near the largest eigenvalue of the Hessian; for the logistic loss a tenth of k(x, x)."""
     size = 8 * coordinates.least_penalty / float(np.finfo(operator.dtype).eps)  # the mean of k(z, z)
     return 0.4 * size * float(h.mean())
 
 
 def _center_weight(h: Vectors, center_rows: Array | None, M: int) -> Vectors:
-    """A's weights at the centers: their own as far as these are even, the mean of all rows for the rest."""
+    """Return A's weights at the centers: their own as far as these are even, the mean of all rows for the rest."""
     mean = np.full(M, h.mean())
     if center_rows is None:
         return mean
