@@ -1,8 +1,7 @@
-"""What is installed and what it runs on: the first thing to ask for in a bug report."""
+"""A report of what is installed and which instruction set, threads and BLAS run blocks: for bug reports."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import os
 import platform
@@ -15,7 +14,7 @@ _OPTIONAL = ("matplotlib", "pandas", "polars", "pyarrow", "h5py", "zarr", "dask"
 
 
 def versions() -> dict[str, str]:
-    """Versions of gyrfalcon and what it uses, and the machine as gyrfalcon sees it.
+    """Collect the versions of gyrfalcon and of what it uses, and the machine as gyrfalcon sees it.
 
     Packages are not imported for this, and optional ones are listed only if installed.
 
@@ -37,7 +36,7 @@ def versions() -> dict[str, str]:
 
 
 def show_versions() -> None:
-    """Print `versions`, a line for each: paste the output into a bug report."""
+    """Print `versions`, one per line, to be pasted into a bug report."""
     found = versions()
     width = max(map(len, found))
     for name, value in found.items():
@@ -51,10 +50,14 @@ def _version(name: str) -> str | None:
         return None
 
 
+# A broken installation is when this report matters most, so what can be broken is imported only here.
+
+
 def _instruction_set() -> str:
-    # A broken build is when this report matters most, so nothing here may fail with it.
     try:
-        return str(importlib.import_module("gyrfalcon.backends.native").instruction_set())
+        from .native import instruction_set
+
+        return instruction_set()
     except ImportError as error:
         return f"none: the native core cannot be imported ({error}), NumPy is used"
     except ValueError as error:
@@ -63,22 +66,23 @@ def _instruction_set() -> str:
 
 def _threads() -> str:
     try:
-        return str(importlib.import_module("gyrfalcon._utils.threads").effective_n_jobs(None))
+        from .._utils.threads import effective_n_jobs
     except ImportError as error:
         return f"unknown ({error})"
+    return str(effective_n_jobs(None))
 
 
 def _blas() -> str:
     try:
         # threadpoolctl sees only the libraries that are loaded, and SciPy brings one of its own.
-        importlib.import_module("scipy.linalg")
-        info = importlib.import_module("threadpoolctl").threadpool_info()
+        import scipy.linalg  # noqa: F401
+        from threadpoolctl import threadpool_info
     except ImportError as error:
         return f"unknown ({error})"
     libraries = [
         f"{library['internal_api']} {library.get('version') or '(unknown version)'}"
         f" ({library.get('architecture') or 'unknown architecture'}, {library['num_threads']} threads)"
-        for library in info
+        for library in threadpool_info()
         if library.get("user_api") == "blas"
     ]
     return "; ".join(dict.fromkeys(libraries)) or "none found"
