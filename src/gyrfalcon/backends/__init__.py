@@ -1,4 +1,4 @@
-"""Who runs a block. A backend prepares the centers once and gives `Tiles`, which run blocks of rows against them."""
+"""Backends, which run blocks: they prepare the centers once, and make `Tiles` that multiply blocks of rows with them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _native(kernel: Kernel, centers: Any) -> Tiles:
     return prepare(kernel, centers)
 
 
-@cache  # so that the warning comes once, not with each operator
+@cache  # so that the warning comes once, not with every operator
 def _best() -> Callable[[Kernel, Any], Tiles]:
     try:
         from . import native  # noqa: F401
     except ImportError as error:
         warnings.warn(
-            f"the native extension cannot be imported ({error}): the NumPy backend serves, several times slower. "
+            f"the native extension cannot be imported ({error}): the NumPy backend is used, several times slower. "
             "Reinstall gyrfalcon where a C++ compiler is present.",
             RuntimeWarning,
             stacklevel=5,
@@ -53,11 +53,15 @@ _BACKENDS: dict[str, Callable[[Kernel, Any], Tiles]] = {
 
 
 def prepare(kernel: Kernel, centers: Any, backend: str = "auto") -> Tiles:
-    """Make `Tiles` of a resolved kernel and its centers: a C-contiguous array or CSR, float32 or float64.
+    """Make the `Tiles` of a resolved kernel and its centers.
 
-    Blocks of rows must then be of the same kind.
-
-    The environment variable ``GYRFALCON_BACKEND`` stands in for "auto" where it is set.
+    Parameters
+    ----------
+    kernel : Kernel
+    centers : C-contiguous array or CSR matrix of shape (M, d), float32 or float64
+        As `check_centers` returns them. Blocks of rows must be of the same kind.
+    backend : {"auto", "native", "reference"}
+        The environment variable ``GYRFALCON_BACKEND``, where it is set, replaces "auto".
     """
     if backend == "auto":
         backend = os.environ.get("GYRFALCON_BACKEND", "auto")

@@ -1,4 +1,4 @@
-"""Blocks of rows against prepared centers: what a backend must do, and the plain way of doing all but one of it."""
+"""Tiles: the contract of a backend, to run blocks of rows against prepared centers, with plain defaults."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_centers(centers: Any, dtype: DTypeLike, *, sparse: bool = False) -> An
 
 
 def weighted(T: Array, weight: BlockWeight, part: slice) -> Array:
-    """W T for the rows `part` of a block: `weight` is None, one number a row, or a function of the part and T."""
+    """Compute W T for the rows `part` of a block; `weight` is None, one number per row, or a function of part and T."""
     if weight is None:
         return T
     if callable(weight):
@@ -48,30 +48,29 @@ def weighted(T: Array, weight: BlockWeight, part: slice) -> Array:
 
 
 def check_indices(rows: Any) -> None:
-    """Refuse a CSR matrix whose index arrays do not fit its shape and data."""
+    """Raise a ValueError if the index arrays of a CSR matrix do not fit its shape and data."""
     (n, d), stored = rows.shape, len(rows.data)
     starts, columns = rows.indptr, rows.indices
     if len(starts) != n + 1 or len(columns) != stored:
         raise ValueError(f"a sparse block of shape {rows.shape} has index arrays of the wrong length")
     if starts[0] < 0 or starts[-1] > stored or (np.diff(starts) < 0).any():
         raise ValueError(f"the indptr of a sparse block does not increase from 0 to its {stored} numbers")
-    # negative ones are large as unsigned numbers
+    # viewed as unsigned, negative indices are large
     if stored and int(columns.view(f"u{columns.itemsize}").max()) >= d:
         raise ValueError(f"a column index is outside the {d} features of a sparse block")
 
 
 class Tiles(ABC):
-    """A kernel and its centers, ready to be multiplied with blocks of rows.
+    """A kernel and its prepared centers, which multiply blocks of rows.
 
-    A block is an array, or a CSR matrix where the centers are one: rows are counted by ``shape[0]``. Only `fill` has to
-    be defined. The verbs `matmat`, `rmatmat` and `sandwich` take a block of rows; `right`, `left` and `both` are the
-    same products with a block of K that already exists. `V` is (M, k), `U` and `T` are (b, k). What is summed over rows
-    comes back in float64.
+    A block is an array, or a CSR matrix where the centers are one. Only `fill` has to be defined. The verbs `matmat`,
+    `rmatmat` and `sandwich` take a block of rows; `right`, `left` and `both` are the same products with a block of K
+    that already exists. `V` is (M, k), `U` and `T` are (b, k). Sums over rows are returned in float64.
 
     Attributes
     ----------
     worth_keeping : bool
-        Whether products with a K that is kept in memory are faster than making it anew.
+        Whether products with a K kept in memory are faster than computing it again.
     """
 
     worth_keeping = True
@@ -82,9 +81,9 @@ class Tiles(ABC):
         self.sparse = sparse
 
     def accept(self, block: Any) -> Any:
-        """A block of rows as a source gave it, in the form the verbs take; an error where it is of the wrong kind.
+        """Convert a block of rows from a source to what the verbs take; raise a ValueError if it is of another kind.
 
-        Whether its numbers are finite is asked by `check_finite`, which is work for the threads.
+        Whether its values are finite is left to `check_finite`, which threads can share.
         """
         if sp.issparse(block) != self.sparse:
             kinds = ("a dense array", "sparse") if self.sparse else (f"a sparse {block.format} matrix", "dense")
@@ -99,7 +98,7 @@ class Tiles(ABC):
         return rows
 
     def _accept_sparse(self, block: Any) -> Any:
-        # no pass over the numbers and indices here: see `check_finite`
+        # values and indices are not looked at here: see `check_finite`
         if block.format != "csr" or block.ndim != 2:
             raise ValueError(f"a block of rows is a sparse {block.format} matrix: sources must give CSR ones")
         index = block.indices.dtype if block.indices.dtype in (np.int32, np.int64) else np.dtype(np.int64)
@@ -111,9 +110,9 @@ class Tiles(ABC):
         return type(block)((data, indices, indptr), shape=block.shape)
 
     def check_finite(self, rows: Any) -> bool:
-        """Whether all numbers of an accepted block are finite: the native tiles would make a number of a NaN.
+        """Return whether all values of an accepted block are finite: native tiles may turn a NaN into a number.
 
-        An error where the indices of a sparse block lead outside of it: compiled code, ours and SciPy's, follows them.
+        Raise a ValueError if indices of a sparse block lead outside of it: compiled code trusts them.
         """
         if self.sparse:
             check_indices(rows)
@@ -121,7 +120,7 @@ class Tiles(ABC):
 
     @abstractmethod
     def fill(self, rows: Array, out: Array | None = None) -> Array:
-        """k(rows, centers), into `out` if given."""
+        """Compute k(rows, centers), into `out` if given."""
 
     def right(self, K: Array, V: Array) -> Array:
         """Compute K V."""
@@ -139,7 +138,7 @@ class Tiles(ABC):
         return total
 
     def both(self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None) -> Array:
-        """K' W K V, K being the rows `part` of a block; tile by tile, so that K comes from memory once."""
+        """Compute K' W K V for the rows `part` of a block; tile by tile, so that K is read from memory once."""
         total = np.zeros((self.n_centers, V.shape[1]))
         offset = 0 if part is None else part.start
         for tile in self.parts(K):
@@ -148,18 +147,21 @@ class Tiles(ABC):
         return total
 
     def matmat(self, rows: Array, V: Array) -> Array:
+        """Compute K V."""
         out = np.empty((rows.shape[0], V.shape[1]), dtype=self.dtype)
         for part in self.parts(rows):
             out[part] = self.right(self.fill(rows[part]), V)
         return out
 
     def rmatmat(self, rows: Array, U: Array) -> Array:
+        """Compute K' U."""
         total = np.zeros((self.n_centers, U.shape[1]))
         for part in self.parts(rows):
             total += self.left(self.fill(rows[part]), U[part])
         return total
 
     def sandwich(self, rows: Array, V: Array, weight: BlockWeight) -> Array:
+        """Compute K' W K V."""
         total = np.zeros((self.n_centers, V.shape[1]))
         for part in self.parts(rows):
             total += self.both(self.fill(rows[part]), V, weight, part)
@@ -169,7 +171,7 @@ class Tiles(ABC):
         return max(48, _TILE_ENTRIES // max(1, self.n_centers) // 48 * 48)
 
     def parts(self, rows: Array) -> list[slice]:
-        """The rows of a block, as many at a time as make a tile that stays in cache."""
+        """Split the rows of a block into parts whose tiles stay in cache."""
         step = self._tile_rows()
         n = rows.shape[0]
         return [slice(start, min(start + step, n)) for start in range(0, n, step)]

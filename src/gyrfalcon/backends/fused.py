@@ -1,8 +1,8 @@
-"""What tiles made in C++ have in common: instruction sets, verbs, and which kernel has which native profile.
+"""What all C++ tiles share: the instruction set, the verbs, and which kernel has which native profile.
 
-A kernel finds its profile by its type, in `_PROFILES`; the profiles are those that the extension names. With one
-right-hand side both products are fused with the making of the tile; with many the second stage is a matrix product,
-which BLAS does best on tiles that stay in cache.
+A kernel's profile is found by its type, in `_PROFILES`; the profiles are those that the extension names. With one
+right-hand side both products are fused with the computation of the tile; with many the second stage is a matrix
+product, which BLAS does best on tiles that stay in cache.
 """
 
 from __future__ import annotations
@@ -35,9 +35,17 @@ _LOG2E = 1.0 / np.log(2.0)
 
 
 class Profile(NamedTuple):
-    """`code` is one of the extension's; rows times `factor` and the kernel's scaling are what it is a function of.
+    """A native profile and its parameters.
 
-    `gain` is how much an error of the argument can grow in the logarithm of the profile.
+    Attributes
+    ----------
+    code : one of the extension's profiles
+    factor : float
+        Multiplied, with the kernel's scaling, into rows and centers before the profile is applied.
+    param0, param1, degree
+        Parameters of the profile.
+    gain : float
+        By how much an error of the argument can grow in the logarithm of the profile.
     """
 
     code: Any
@@ -55,8 +63,8 @@ _LAPLACIAN = {
 }
 _ARC_COSINE = {0: _core.Profile.arccosine0, 1: _core.Profile.arccosine1}
 
-# Distances: the native argument is -|x' - z'|^2 / 2, of a power of 2 (Gaussian) or the square of one's exponent; in the
-# 1-norm it is that exponent.
+# Distances: the native argument is -|x' - z'|^2 / 2, the exponent of a power of 2 (Gaussian) or its square; in the
+# 1-norm it is that exponent itself.
 _PROFILES: dict[type[Kernel], Callable[[Any], Profile]] = {
     Gaussian: lambda k: Profile(_core.Profile.gaussian, np.sqrt(_LOG2E)),
     Laplacian: lambda k: _LAPLACIAN[k.norm],
@@ -72,13 +80,13 @@ _PROFILES: dict[type[Kernel], Callable[[Any], Profile]] = {
 
 
 def profile_of(kernel: Kernel) -> Profile | None:
-    """The native profile of a resolved kernel: by its very type, since a subclass may have changed its profile."""
+    """Return the native profile of a resolved kernel, or None; a subclass may have changed its profile, so has none."""
     make = _PROFILES.get(type(kernel))
     return None if make is None else make(kernel)
 
 
 def instruction_set() -> str:
-    """The instruction set in use: the best this processor has, or what ``GYRFALCON_ISA`` says.
+    """Return the instruction set in use: the best of this processor, or that of ``GYRFALCON_ISA``.
 
     Examples
     --------
@@ -94,7 +102,7 @@ def instruction_set() -> str:
 
 
 class FusedTiles(Tiles):
-    """Tiles whose native `centers` have the verbs fill, matvec, rmatvec and sandwich."""
+    """Tiles made by native `centers` with the verbs fill, matvec, rmatvec and sandwich."""
 
     def __init__(self, centers: Any, n_centers: int, dtype: Any, isa: str, sparse: bool = False) -> None:
         super().__init__(n_centers, dtype, sparse)

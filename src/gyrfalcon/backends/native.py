@@ -1,4 +1,4 @@
-"""The native backend: fused C++ tiles, so that K is made in registers and never written to memory.
+"""The native backend: fused C++ tiles, so that K is computed in registers and never written to memory.
 
 Sums and products fill a tile for each operand; kernels without a native profile fill tiles by their own NumPy profile.
 """
@@ -30,7 +30,7 @@ _FARTHEST_EXPANSION = 256.0
 
 
 class NativeTiles(FusedTiles):
-    """A named kernel's tiles, made in C++."""
+    """Tiles of a named kernel, computed in C++."""
 
     def __init__(self, kernel: Kernel, profile: Profile, centers: Array) -> None:
         dtype, isa = centers.dtype, instruction_set()
@@ -38,7 +38,7 @@ class NativeTiles(FusedTiles):
         scale = kernel.scaling(centers.shape[1]) * profile.factor
         difference = False
         if kernel.geometry in ("distance", "manhattan"):
-            # differences do not see a common offset, but their rounding does: center on the centers' mean
+            # a common offset does not change differences, but adds to their rounding: center on the centers' mean
             shift = centers.mean(axis=0, dtype=np.float64).astype(dtype).astype(np.float64)
         if kernel.geometry == "distance":
             with np.errstate(over="ignore"):  # infinite is far
@@ -63,7 +63,7 @@ class NativeTiles(FusedTiles):
 
 
 class PairTiles(Tiles):
-    """A sum or product of two kernels: a tile of each, combined in place."""
+    """Tiles of a sum or product of two kernels: a tile of each, combined in place."""
 
     def __init__(self, kernel: Sum | Product, centers: Array) -> None:
         super().__init__(centers.shape[0], centers.dtype, sp.issparse(centers))
@@ -80,7 +80,7 @@ class PairTiles(Tiles):
 
 
 class ConstantTiles(Tiles):
-    """The same number everywhere, broadcast: an intercept or a scaling costs one sweep over the other's tile."""
+    """Tiles of a constant, broadcast: an intercept or a scaling costs one sweep over the other kernel's tile."""
 
     def __init__(self, kernel: Constant, centers: Array) -> None:
         super().__init__(centers.shape[0], centers.dtype, sp.issparse(centers))
@@ -94,7 +94,7 @@ class ConstantTiles(Tiles):
 
 
 def prepare(kernel: Kernel, centers: Any) -> Tiles:
-    """Tiles of the kernel's type: native where there is a profile, else NumPy's."""
+    """Make the tiles of a kernel: native if it has a profile, else NumPy's."""
     sparse = sp.issparse(centers)
     form = linear_form(kernel) if sparse else None
     if form is not None and form[0] != 0:

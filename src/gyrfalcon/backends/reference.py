@@ -1,4 +1,4 @@
-"""The reference backend: NumPy, float64, the plainest route. It defines what is correct."""
+"""The reference backend: NumPy in float64, as plain as possible. It defines what is correct."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .base import Tiles
 
 
 class KernelTiles(Tiles):
-    """Tiles made by calling the kernel itself."""
+    """Tiles computed by calling the kernel itself."""
 
     def __init__(self, kernel: Kernel, centers: Any) -> None:
         super().__init__(centers.shape[0], centers.dtype, sp.issparse(centers))
@@ -35,4 +35,5 @@ class KernelTiles(Tiles):
 
 
 def prepare(kernel: Kernel, centers: Any) -> Tiles:
+    """Make the tiles of any kernel."""
     return KernelTiles(kernel, centers)

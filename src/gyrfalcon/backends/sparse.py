@@ -1,7 +1,7 @@
-"""The native backend of sparse rows: CSR blocks against CSR centers, dense in nothing larger than a tile of K.
+"""The native backend of sparse rows: CSR blocks against CSR centers, with nothing dense but tiles of K.
 
-The profiles are those of the dense tiles. The linear kernel, scaled and with an intercept if there is one, never makes
-K at all: its products go through the columns that occur in the centers.
+The profiles are those of the dense tiles. A linear kernel, also one that is scaled or has an intercept, never computes
+K: its products go through the columns that occur in the centers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Array = NDArray[Any]
 
 
 def common_scale(scale: Array) -> Array:
-    """The one number of a scaling that is a number broadcast to every feature, else the scaling."""
+    """Return a single number if the scaling is one broadcast to all features, else the scaling."""
     return scale[:1] if scale.strides == (0,) else scale
 
 
 class CsrCenters:
-    """Native centers whose verbs take a CSR matrix for rows, and sort one whose columns are not sorted."""
+    """Native centers whose verbs take CSR rows; rows with unsorted columns are sorted first."""
 
     def __init__(self, kernel: Kernel, profile: Profile, centers: Any, isa: str) -> None:
         centers.check_format(full_check=True)
@@ -66,12 +66,12 @@ def _arrays(X: Any) -> tuple[Array, Array, Array, int]:
 
 
 def _sorted(rows: Any) -> Any:
-    # a new matrix, which knows nothing of what the old one claimed to be
+    # a new matrix, because the old one may claim to be sorted
     return canonical(sp.csr_array((rows.data, rows.indices, rows.indptr), shape=rows.shape))
 
 
 class SparseTiles(FusedTiles):
-    """A named kernel's tiles of sparse rows, made in C++."""
+    """Tiles of a named kernel and sparse rows, computed in C++."""
 
     def __init__(self, kernel: Kernel, profile: Profile, centers: Any) -> None:
         isa = instruction_set()
@@ -79,7 +79,7 @@ class SparseTiles(FusedTiles):
 
 
 class LinearTiles(SparseTiles):
-    """``slope * Linear() + constant`` without K: K V = X (C'V) and K'U = C (X'U), each as cheap as reading the rows."""
+    """Tiles of ``slope * Linear() + constant``, without K: K V = X (C'V) and K'U = C (X'U), as cheap as reading X."""
 
     worth_keeping = False
 
@@ -123,7 +123,7 @@ class LinearTiles(SparseTiles):
         return self.slope**2 * out
 
     def _projection(self, V: Array) -> Array:
-        """C'V. All blocks of a pass ask for the same one."""
+        """Compute C'V, or return the last one: all blocks of a pass need the same."""
         known = self._projected
         if known is not None and np.array_equal(known[0], V):
             return known[1]
