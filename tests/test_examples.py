@@ -27,6 +27,7 @@ def environment():
     return os.environ | {"PYTHONPATH": path, "MPLBACKEND": "Agg"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example(example, tmp_path, environment):
     # -P: a script's folder must not come first on the path, or a name there could hide a module of Python's
@@ -67,7 +68,7 @@ def test_links_lead_somewhere(page):
 def test_readme_has_its_two_commands():
     text = (ROOT / "README.md").read_text()
     assert re.search(r"^python3 -m venv .*gyrfalcon demo$", text, re.MULTILINE)
-    assert re.search(r"^python3 -m venv .*-m pytest -n 2$", text, re.MULTILINE)
+    assert re.search(r'^python3 -m venv .*-m pytest -n 2 -m "not slow"$', text, re.MULTILINE)
 
 
 def test_no_example_hides_a_module_of_python():

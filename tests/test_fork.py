@@ -111,6 +111,7 @@ def run(script):
     return output
 
 
+@pytest.mark.slow
 def test_fits_in_children_of_a_process_that_fits():
     codes = run("""
         over = threading.Event()

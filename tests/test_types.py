@@ -55,6 +55,7 @@ def test_the_package_says_that_it_is_typed():
     assert Path(gyrfalcon.__file__).with_name("py.typed").is_file()
 
 
+@pytest.mark.slow
 def test_a_users_program(tmp_path):
     pytest.importorskip("mypy")
     if str(Path(gyrfalcon.__file__).parents[1]) not in sys.path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -19,10 +21,20 @@ def clusters(n, seed=0):
 
 
 def by_definition(X, kernel, penalty):
-    K = kernel(X, X)
-    values, vectors = np.linalg.eigh(K)
+    return of_eigensystem(np.linalg.eigh(kernel(X, X)), penalty)
+
+
+def of_eigensystem(eigensystem, penalty):
+    values, vectors = eigensystem
     values = np.maximum(values, 0.0)
-    return (vectors**2) @ (values / (values + penalty * len(X)))
+    return (vectors**2) @ (values / (values + penalty * len(values)))
+
+
+@cache
+def known(data):
+    """The eigensystem of a kernel matrix of `DATA`."""
+    X, kernel = DATA[data]
+    return np.linalg.eigh(kernel(X, X))
 
 
 def factor(scores, exact):
@@ -55,7 +67,7 @@ DATA = {
 @pytest.mark.parametrize("penalty", [1.0, 1e-2, 1e-4, 1e-7])
 def test_exact_scores_are_the_definition(data, penalty):
     X, kernel = DATA[data]
-    expected = by_definition(X, kernel, penalty)
+    expected = of_eigensystem(known(data), penalty)
     assert_allclose(leverage_scores(X, kernel, penalty), expected, rtol=1e-6, atol=1e-8)
     assert effective_dimension(X, kernel, penalty, method="exact") == pytest.approx(expected.sum())
 
@@ -63,11 +75,11 @@ def test_exact_scores_are_the_definition(data, penalty):
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize(
     ("method", "penalty"),
-    [*[("pilot", p) for p in (1e-1, 1e-2, 3e-3)], *[("bless", p) for p in (1e-1, 1e-2, 1e-3, 1e-5)]],
+    [*[("pilot", p) for p in (1e-1, 3e-3)], *[("bless", p) for p in (1e-1, 1e-3, 1e-5)]],
 )
 def test_approximate_scores_are_within_a_factor_of_two(data, penalty, method):
     X, kernel = DATA[data]
-    exact = by_definition(X, kernel, penalty)
+    exact = of_eigensystem(known(data), penalty)
     # a pilot promises nothing below 1 / penalty rows: with 400 of them and a penalty of 1e-3, q is above 2
     n_pilot = 400
     q = [

@@ -12,6 +12,7 @@ from . import run
 COUNTS = {"checkpoint": 120, "file": 300, "fit": 300, "model": 300}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", COUNTS)
 def test_nothing_is_found(kind):
     count, findings = run.search(kind, seed=0, count=COUNTS[kind])

@@ -510,21 +510,28 @@ print(describe(kernel), describe(lambda A, B: kernel(A, B)), describe(Mine(kerne
 
 
 def test_a_description_holds_for_other_processes():
-    def said(**parts):
-        program = PROGRAM.format(**{"gamma": "2.0", "body": "A @ B.T", "method": "function"} | parts)
+    changes = [{}, {"gamma": "3.0"}, {"body": "A @ B.T * 2"}, {"method": "other"}]
+    programs = [
+        PROGRAM.format(**{"gamma": "2.0", "body": "A @ B.T", "method": "function"} | change) for change in changes
+    ]
+
+    def said(order):
+        """What a process says that runs the programs one after the other, by their numbers."""
+        runs = f"for n in {order}: exec({programs!r}[n], {{'__name__': '__main__'}})"
         env = os.environ | {"PYTHONPATH": str(Path(gyrfalcon.__file__).parents[1])}
         run = subprocess.run(
-            [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=100, check=True
+            [sys.executable, "-c", runs], env=env, capture_output=True, text=True, timeout=100, check=True
         )
-        return run.stdout.strip().split("|")
+        return {n: line.split("|") for n, line in zip(order, run.stdout.splitlines(), strict=True)}
 
-    first = said()
+    found = said([0, 1, 2, 3])
+    first, gamma, body, method = found.values()
     assert [words.split()[0] for words in first] == ["__main__.kernel", "__main__.<lambda>"] + ["__main__.Mine"] * 2
-    assert said() == first  # whatever the hashes of strings in it are
-    for change in ({"gamma": "3.0"}, {"body": "A @ B.T * 2"}):
-        assert not set(said(**change)) & set(first)
-    assert said(method="other")[:2] == first[:2]
-    assert not set(said(method="other")[2:]) & set(first[2:])
+    assert said([3, 2, 1, 0]) == found  # whatever the hashes of strings in it are
+    assert not set(gamma) & set(first)
+    assert not set(body) & set(first)
+    assert method[:2] == first[:2]
+    assert not set(method[2:]) & set(first[2:])
 
 
 def test_what_cannot_be_described_is_refused(tmp_path):
