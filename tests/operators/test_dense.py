@@ -476,7 +476,7 @@ def megabytes_beyond_input(code):
         def peak():
             return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
 
-        X = np.random.default_rng(0).standard_normal((200_000, 5), dtype=np.float32)
+        X = np.random.default_rng(0).standard_normal((100_000, 5), dtype=np.float32)
         Z = X[:1000].copy()
         v = np.ones(1000, dtype=np.float32)
         KernelOperator(Gaussian(2.0), X[:200], Z[:5], n_jobs=2).matmat(np.ones((5, 2)))  # libraries warm up
@@ -493,7 +493,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 
 @needs_proc
 def test_memory_is_bounded_where_k_is_not_kept():
-    """K would take 800 MB."""
+    """K would take 400 MB."""
     assert (
         megabytes_beyond_input("""
         operator = KernelOperator(Gaussian(2.0), X, Z, n_jobs=2, memory_budget=0)
@@ -511,12 +511,12 @@ def test_memory_is_bounded_where_k_is_not_kept():
 
 @needs_proc
 def test_memory_is_bounded_where_k_is_kept():
-    """Filling a kept matrix of 320 MB takes 320 MB and little more, where NumPy makes its tiles too."""
+    """Filling a kept matrix of 160 MB takes 160 MB and little more, where NumPy makes its tiles too."""
     assert (
         megabytes_beyond_input("""
         KernelOperator(Gaussian(2.0), X, Z[:400], n_jobs=2, memory_budget="1GB", backend="reference").sandwich(v[:400])
     """)
-        < 320 + 60
+        < 160 + 60
     )
 
 
