@@ -1,4 +1,4 @@
-"""Backends, which run blocks: they prepare the centers once, and make `Tiles` that multiply blocks of rows with them."""
+"""Backends, which run blocks: they prepare centers once, and make `Tiles` that multiply blocks of rows with them."""
 
 from __future__ import annotations
 
