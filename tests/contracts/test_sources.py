@@ -27,37 +27,8 @@ def test_says_what_it_is(name, tmp_path):
 
 
 def test_keeps_the_contract(name, tmp_path):
+    """Blocks of every size, again and again, readers beside each other, and rows by their numbers."""
     check_rows(SOURCES[name](tmp_path), SOURCE_VALUES)
-
-
-@pytest.mark.parametrize("size", [1, 7, 102, 103, 104, 1000])
-def test_blocks_are_the_rows(name, size, tmp_path):
-    source = SOURCES[name](tmp_path)
-    for _ in range(2):
-        blocks = list(source.blocks(size))
-        assert [len(block) for block in blocks[:-1]] == [size] * (len(blocks) - 1)
-        for block in blocks:
-            assert block.dtype == source.dtype
-            assert block.flags.c_contiguous
-        np.testing.assert_array_equal(np.vstack(blocks), SOURCE_VALUES)
-
-
-def test_two_readers_do_not_disturb_each_other(name, tmp_path):
-    source = SOURCES[name](tmp_path)
-    first, second = source.blocks(50), source.blocks(30)
-    np.testing.assert_array_equal(next(first), SOURCE_VALUES[:50])
-    np.testing.assert_array_equal(next(second), SOURCE_VALUES[:30])
-    np.testing.assert_array_equal(next(first), SOURCE_VALUES[50:100])
-    np.testing.assert_array_equal(next(second), SOURCE_VALUES[30:60])
-
-
-def test_take(name, tmp_path):
-    source = SOURCES[name](tmp_path)
-    indices = np.array([102, 0, 5, 5, 1])
-    taken = source.take(indices)
-    assert taken.dtype == source.dtype
-    assert taken.flags.c_contiguous
-    np.testing.assert_array_equal(taken, SOURCE_VALUES[indices])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -66,7 +66,7 @@ def test_leverage_scores_have_the_same_bits_for_any_threads_of_blas(method):
 
 @pytest.mark.parametrize("name", DIRECT)
 def test_direct_methods_have_the_same_bits_for_the_same_threads_of_blas(name):
-    X, y = data(600)
+    X, y = data(300)
     model = getattr(gyrfalcon, name)(Gaussian(2.0), random_state=0)
     for n_threads in (1, 2):
         assert_array_equal(coefficients(model, X, y, n_threads), coefficients(model, X, y, n_threads))

@@ -28,6 +28,7 @@ from gyrfalcon.operators import Rowwise, make_operator  # noqa: E402
 from gyrfalcon.operators.dask import DaskOperator  # noqa: E402
 from gyrfalcon.sources import DaskRows, Rows, as_rows, as_source  # noqa: E402
 from gyrfalcon.sources.dask import compute  # noqa: E402
+from gyrfalcon.testing import check_rows  # noqa: E402
 
 VALUES = np.random.default_rng(3).integers(0, 100, (103, 4))
 PRECISION = {np.float32: 1e-6, np.float64: 1e-10}
@@ -117,20 +118,8 @@ def test_rows_say_what_they_are(rows):
     assert rows.lengths.all()
 
 
-@pytest.mark.parametrize("size", [1, 7, 102, 103, 1000])
-def test_blocks_are_the_rows(rows, size):
-    for _ in range(2):
-        blocks = list(rows.blocks(size))
-        assert [len(block) for block in blocks[:-1]] == [size] * (len(blocks) - 1)
-        assert all(block.dtype == rows.dtype and block.flags.c_contiguous for block in blocks)
-        np.testing.assert_array_equal(np.vstack(blocks), VALUES)
-
-
-def test_two_readers_do_not_disturb_each_other(rows):
-    first, second = rows.blocks(50), rows.blocks(30)
-    np.testing.assert_array_equal(next(first), VALUES[:50])
-    np.testing.assert_array_equal(next(second), VALUES[:30])
-    np.testing.assert_array_equal(next(first), VALUES[50:100])
+def test_rows_keep_the_contract(rows):
+    check_rows(rows, VALUES)
 
 
 def test_take_subset_and_map(rows):
