@@ -15,7 +15,7 @@ import textwrap
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")]
 
 COMMON = """
 import contextlib, os, signal, sys, threading, time, traceback, warnings
@@ -111,7 +111,6 @@ def run(script):
     return output
 
 
-@pytest.mark.slow
 def test_fits_in_children_of_a_process_that_fits():
     codes = run("""
         over = threading.Event()
