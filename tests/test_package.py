@@ -51,7 +51,7 @@ def test_importing_the_package_imports_no_numerical_library():
     code = (
         "import sys, gyrfalcon; print({'numpy', 'scipy', 'sklearn'} & sys.modules.keys(), gyrfalcon.kernels.Gaussian)"
     )
-    assert run(code) == "set() <class 'gyrfalcon.kernels.Gaussian'>"
+    assert run(code) == "set() <class 'gyrfalcon.kernels.stationary.Gaussian'>"
 
 
 def test_import_of_everything():
