@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from .._utils.warnings import warn
 from ..kernels import Kernel
 from .base import BlockWeight, Tiles, check_centers, weighted
 
@@ -31,11 +31,10 @@ def _best() -> Callable[[Kernel, Any], Tiles]:
     try:
         from . import native  # noqa: F401
     except ImportError as error:
-        warnings.warn(
+        warn(
             f"the native extension cannot be imported ({error}): the NumPy backend is used, several times slower. "
             "Reinstall gyrfalcon where a C++ compiler is present.",
             RuntimeWarning,
-            stacklevel=5,
         )
         return _reference
     return _native

@@ -68,17 +68,17 @@ class DivideAndConquerRegressor(KernelRegressor):
     coef_ : array of shape (n,) or (n, n_outputs)
         Their coefficients: those of the parts, divided by the number of parts.
     kernel_ : Kernel
-        The kernel, with what depends on the data worked out.
+        The kernel, with parameters that depend on the data resolved.
     n_iter_ : int
-        Parts solved; fewer than there are if a callback asked to stop, and then the average of those.
+        Number of parts solved; fewer than `n_partitions` if a callback stopped the fit, which then averages those.
     history_ : list of dict
         For each part: `iteration`, `rows`, `seconds`, and the `validation_error` of the average so far.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        What features were standardised with if `scale=True`.
+        Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
-        Their names, where X had names that are all strings.
+        Names of the features, if X has names that are all strings.
 
     See Also
     --------

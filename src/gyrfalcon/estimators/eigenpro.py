@@ -92,20 +92,20 @@ class EigenProRegressor(KernelRegressor):
     coef_ : array of shape (n,) or (n, n_outputs)
         Their coefficients.
     kernel_ : Kernel
-        The kernel, with what depends on the data worked out.
+        The kernel, with parameters that depend on the data resolved.
     n_components_, batch_size_, step_ : int, int, float
         The number of eigenvectors, the batch size and the step that were used.
     n_iter_ : int
-        Epochs done.
+        Number of epochs.
     history_ : list of dict
         For each epoch: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there is a
         validation set, and what callbacks added.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        What features were standardised with if `scale=True`.
+        Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
-        Their names, where X had names that are all strings.
+        Names of the features, if X has names that are all strings.
 
     See Also
     --------

@@ -96,20 +96,20 @@ class ExactRegressor(KernelRegressor):
     coef_ : array of shape (n,) or (n, n_outputs)
         Their coefficients.
     kernel_ : Kernel
-        The kernel, with what depends on the data worked out.
+        The kernel, with parameters that depend on the data resolved.
     penalty_ : float
         The penalty that was used or chosen; not with `method="early_stopping"`.
     n_iter_ : int
-        Iterations done, or penalties tried.
+        Number of iterations, or of penalties tried.
     history_ : list of dict
         For each penalty `penalty`, `df` (degrees of freedom; not for a single one), and `validation_error`, `gcv_error`
         or `loo_error`, all in the units of y; for each iteration of "early_stopping" what `FalkonRegressor` has.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        What features were standardised with if `scale=True`.
+        Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
-        Their names, where X had names that are all strings.
+        Names of the features, if X has names that are all strings.
 
     See Also
     --------

@@ -50,14 +50,14 @@ class FalkonRegressor(KernelRegressor):
         proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
         most 10,000.
     penalty : float, default=1e-06
-        The papers' lambda, not negative: on the mean squared error, or half of it on the mean of another loss (for
-        quantiles over a robust standard deviation of y, so that its unit does not matter). A penalty below an eighth of
-        the precision of the kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x)) cannot be told from
-        rounding, and is raised to that.
+        The papers' lambda, not negative: the factor of |f|^2 beside the mean squared error, and of |f|^2 / 2 beside the
+        mean of another loss (for quantiles relative to a robust standard deviation of y, so that its unit does not
+        matter). A penalty that cannot be told from rounding, below 1.5e-8 in float32 or 3e-17 in float64 times the mean
+        of k(x, x), is raised to that.
     loss : "squared", "huber", "quantile", "poisson" or Loss, default="squared"
-        What is minimised. "squared" is the fastest, one linear system, and learns the mean; "huber" as well, but
-        outliers cannot bend it; "quantile" learns `quantiles`; "poisson" the mean of counts, as exp(f). Or a loss of
-        `gyrfalcon.losses`, where their parameters can be chosen, or your own.
+        What is minimised. "squared" learns the mean, and is fastest: one linear system. "huber" learns it too, and is
+        robust to outliers; "quantile" learns `quantiles`; "poisson" learns the mean of counts, as exp(f). Also a loss
+        of `gyrfalcon.losses`, where its parameters can be chosen, or one of your own.
     quantiles : float, list of float, or None, default=None
         Levels for loss="quantile". A list gives a column of predictions for each, which never cross. None is the
         median.
@@ -69,26 +69,26 @@ class FalkonRegressor(KernelRegressor):
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
         zeros.
     preconditioner : "auto", "falkon" or "krill", default="auto"
-        What makes conjugate gradient fast. "falkon" is made from the centers alone, and presumes that they were drawn
-        from the rows with known probabilities; "krill" from a sketch of all rows, in one more pass and 2 M^2 more
-        numbers, for any centers. "auto" is "krill", if memory allows, for centers that were given or not drawn so, and
-        where four iterations show that "falkon" does not suit the rows.
+        What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
+        drawn from the rows with known probabilities; "krill" is computed from a sketch of all rows, for any centers, at
+        the cost of one more pass and 2 M^2 more numbers. "auto" uses "krill", if memory allows, for centers that were
+        given or not drawn in that way, and where four iterations show that "falkon" does not suit the rows.
     max_iter : int, default=20
-        Maximum number of iterations: of conjugate gradient for the squared loss, where ten to twenty are enough if the
-        preconditioner is good; Newton steps for other losses, of which most problems need ten to fifteen.
+        Maximum number of iterations: of conjugate gradient for the squared loss, where ten to twenty are enough with a
+        good preconditioner; of Newton steps for other losses, of which most problems need ten to fifteen.
     tol : float or None, default=None
-        Squared loss: stop when the preconditioned residual falls below `tol` times the right-hand side's norm. Other
-        losses: stop when a Newton step promises to lower the objective by at most `tol` times itself. A
-        `ConvergenceWarning` says if that was not reached. None stops where further iterations would not show in
-        predictions (1e-6 in float32 and 1e-10 in float64 for the squared loss; 5e-3 for others, which leaves some 0.1%
-        of the objective); 0 runs all `max_iter` iterations. Either warns only if predictions would still move by a
-        twentieth of y's standard deviation, or the objective of another loss by 5e-3 of itself.
+        For the squared loss, stop when the norm of the preconditioned residual falls below `tol` times that of the
+        right-hand side; for other losses, when a Newton step promises to lower the objective by at most `tol` times
+        itself. A `ConvergenceWarning` says if that was not reached. None stops where further iterations would not show
+        in predictions (1e-6 in float32 and 1e-10 in float64 for the squared loss; 5e-3 for others, which leaves some
+        0.1% of the objective); 0 runs all `max_iter` iterations. Both warn only if predictions would still change by a
+        twentieth of the standard deviation of y, or the objective of another loss by 5e-3 of itself.
     penalty_path : list of float, or None, default=None
-        Losses other than the squared one: penalties for the first Newton steps, one step each, before `penalty`. None
-        finds them: a tenth of the last, from a large one on, as soon as Newton's method is near enough.
+        For losses other than the squared one: penalties of the first Newton steps, one step each, before `penalty`.
+        None chooses them: from a large one on, each a tenth of the last, as soon as Newton's method is near enough.
     cg_steps : int, list of int, or None, default=None
-        Losses other than the squared one: steps of conjugate gradient in each Newton step; of a list the last number is
-        for all that follow. None stops each when its residual has halved.
+        For losses other than the squared one: number of conjugate gradient steps in each Newton step; the last number
+        of a list holds for all steps that follow. None stops each when its residual has halved.
     warm_start : bool, default=False
         Whether to start from the last fit's solution, with its centers unless `n_centers` or `centers` has changed
         since.
@@ -105,13 +105,13 @@ class FalkonRegressor(KernelRegressor):
         killed and is started again continues from there, to the same solution bit for bit. Each fit needs a folder of
         its own; delete it to start afresh.
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel; "auto" follows X, but float64 is used where float32 would lose the penalty beside the
-        kernel's values, or a term of the kernel beside another. The factors are in float64 up to 1,500 centers, beyond
-        that in the kernel's precision.
+        Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose the penalty
+        beside the values of the kernel, or one term of the kernel beside another. The factors are in float64 up to
+        1,500 centers, and beyond that in the precision of the kernel.
     memory_budget : "auto", int or str, default="auto"
-        Memory that the fit may use beside X and y, in bytes or as "4GB": the factors, the blocks at work, the buffers
-        of files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what
-        is available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+        Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
+        files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
+        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -128,23 +128,23 @@ class FalkonRegressor(KernelRegressor):
     coef_ : array of shape (M,) or (M, n_outputs)
         Coefficients of the centers.
     kernel_ : Kernel
-        The kernel, with what depends on the data worked out.
+        The kernel, with parameters that depend on the data resolved.
     n_iter_ : int
-        Iterations done.
+        Number of iterations.
     history_ : list of dict
         For each iteration: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there
         is a validation set, and what callbacks added. For losses other than the squared one an iteration is a Newton
         step, with `penalty`, `decrement` (Newton's), `cg_steps`, `step` (its length) and `objective` (after it).
     loss_ : Loss
-        The loss, with what depends on the data worked out.
+        The loss, with parameters that depend on the data resolved.
     offset_ : array of shape (n_outputs,)
-        What f is measured from; 0 for the squared loss.
+        Constants that f is measured from; 0 for the squared loss.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        What features were standardised with if `scale=True`.
+        Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
-        Their names, where X had names that are all strings.
+        Names of the features, if X has names that are all strings.
 
     See Also
     --------

@@ -88,9 +88,9 @@ class NystromRegressor(KernelRegressor):
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X. "direct" factors in float64.
     memory_budget : "auto", int or str, default="auto"
-        Memory that the fit may use beside X and y, in bytes or as "4GB": the factors, the blocks at work, the buffers
-        of files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what
-        is available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+        Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
+        files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
+        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -107,20 +107,20 @@ class NystromRegressor(KernelRegressor):
     coef_ : array of shape (M,) or (M, n_outputs)
         Coefficients of the centers.
     kernel_ : Kernel
-        The kernel, with what depends on the data worked out.
+        The kernel, with parameters that depend on the data resolved.
     penalty_ : float
         The penalty that was used or chosen.
     n_iter_ : int
-        Iterations done, or penalties tried.
+        Number of iterations, or of penalties tried.
     history_ : list of dict
         With "direct", for each penalty: `penalty`, `df` (degrees of freedom), and `validation_error`, `gcv_error` or
         `loo_error`, all in the units of y. Otherwise, for each iteration, what `FalkonRegressor` has.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        What features were standardised with if `scale=True`.
+        Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
-        Their names, where X had names that are all strings.
+        Names of the features, if X has names that are all strings.
 
     See Also
     --------

@@ -70,13 +70,13 @@ class NytroRegressor(KernelRegressor):
     min_decrease : float, default=0.0001
         Stop at the first iteration at which the validation error falls by less than this, relative to what it was.
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel; "auto" follows X, but float64 is used where float32 would lose the penalty beside the
-        kernel's values, or a term of the kernel beside another. The factors are in float64 up to 1,500 centers, beyond
-        that in the kernel's precision.
+        Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose the penalty
+        beside the values of the kernel, or one term of the kernel beside another. The factors are in float64 up to
+        1,500 centers, and beyond that in the precision of the kernel.
     memory_budget : "auto", int or str, default="auto"
-        Memory that the fit may use beside X and y, in bytes or as "4GB": the factors, the blocks at work, the buffers
-        of files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what
-        is available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+        Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
+        files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
+        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -93,18 +93,18 @@ class NytroRegressor(KernelRegressor):
     coef_ : array of shape (M,) or (M, n_outputs)
         Coefficients of the centers.
     kernel_ : Kernel
-        The kernel, with what depends on the data worked out.
+        The kernel, with parameters that depend on the data resolved.
     n_iter_ : int
-        Iterations done.
+        Number of iterations.
     history_ : list of dict
         For each iteration: `iteration`, `residual`, `passes`, `seconds`, `converged`, and `validation_error` where
         there are validation rows.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        What features were standardised with if `scale=True`.
+        Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
-        Their names, where X had names that are all strings.
+        Names of the features, if X has names that are all strings.
 
     See Also
     --------

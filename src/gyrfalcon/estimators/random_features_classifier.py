@@ -89,17 +89,17 @@ class RandomFeaturesClassifier(KernelClassifier):
     feature_map_ : FeatureMap
         The weights of the features.
     kernel_ : Kernel
-        The kernel, with what depends on the data worked out.
+        The kernel, with parameters that depend on the data resolved.
     n_iter_ : int
-        Epochs done; 1 for "direct".
+        Number of epochs; 1 for "direct".
     history_ : list of dict
         As for `RandomFeaturesRegressor`; the validation error is the share of wrong classes.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        What features were standardised with if `scale=True`.
+        Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
         Number of features of X.
     feature_names_in_ : array of str
-        Their names, where X had names that are all strings.
+        Names of the features, if X has names that are all strings.
 
     See Also
     --------

@@ -86,18 +86,18 @@ class RandomFeaturesRegressor(KernelRegressor):
     feature_map_ : FeatureMap
         The weights of the features.
     kernel_ : Kernel
-        The kernel, with what depends on the data worked out.
+        The kernel, with parameters that depend on the data resolved.
     n_iter_ : int
-        Epochs done; 1 for "direct".
+        Number of epochs; 1 for "direct".
     history_ : list of dict
         For each epoch: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there is a
         validation set, and what callbacks added.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        What features were standardised with if `scale=True`.
+        Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
         Number of features of X.
     feature_names_in_ : array of str
-        Their names, where X had names that are all strings.
+        Names of the features, if X has names that are all strings.
 
     See Also
     --------

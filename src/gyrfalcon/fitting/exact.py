@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.memory import format_bytes, limit_of, require
+from .._utils.memory import format_bytes, require
 from .._utils.ranges import check_kernel_scale
 from ..operators import Operator
 from ..solvers import exact_path, exact_ridge
@@ -39,11 +39,10 @@ def ridge(operator: Operator, y: Array, penalty: float, weight: Array | None, re
 def check_gram_memory(n: int, matrices: int, remedy: str) -> None:
     """Raise MemoryError if so many n x n matrices in float64 do not fit."""
     size = matrices * 8 * n * n
-    fits = math.isqrt(limit_of("auto") // (8 * matrices))
     what = "a matrix" if matrices == 1 else f"{matrices} matrices"
     require(
         "auto",
         size,
         f"{what} of {n} x {n} numbers: {format_bytes(size)}",
-        f"{fits} rows would fit; use {remedy} or fewer rows",
+        lambda limit: f"{math.isqrt(limit // (8 * matrices))} rows would fit; use {remedy} or fewer rows",
     )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.checks import integer, one_of, optional
-from .._utils.memory import format_bytes, limit_of, parse_memory, require
+from .._utils.memory import format_bytes, parse_memory, require
 from .._utils.ranges import power_of_two
 from .._utils.sampling import sample_rows
 from ..kernels import Kernel, KernelFunction
@@ -124,8 +124,12 @@ def _direct(model: HasFeatures, features: FeatureMap, data: FitData, targets: Ar
     n, M, k = data.rows.shape[0], len(features), targets.shape[1]
     size = 8 * M * M
     what = f"the {M} x {M} normal equations take {format_bytes(size)}"
-    fits = math.isqrt(limit_of(model.memory_budget) // 8)
-    require(model.memory_budget, size, what, f'n_components={fits} would fit, or solver="sgd"')
+    require(
+        model.memory_budget,
+        size,
+        what,
+        lambda limit: f'n_components={math.isqrt(limit // 8)} would fit, or solver="sgd"',
+    )
     operator = feature_operator(features, data.rows, n_jobs=model.n_jobs)
     G, c = normal_equations(operator, targets, data.weight, n_jobs=model.n_jobs)
     coef = solve_ridge(G, c, model.penalty * n)

@@ -70,15 +70,17 @@ class Plan:
         """Raise MemoryError if it does not fit, and say what would."""
         needs = self.needs(M)
         total = sum(needs.values())
-        if total <= self.limit:
-            return
-        low, high = 0, M  # how many centers fit
+        parts = ", ".join(f"{format_bytes(size)} for {what}" for what, size in needs.items() if size > total // 50)
+        what = f"{M} centers take {format_bytes(total)} ({parts})"
+        require(self.budget, total, what, lambda limit: self._remedy(M), limit=self.limit)
+
+    def _remedy(self, M: int) -> str:
+        """Say how many centers would fit."""
+        low, high = 0, M
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if sum(self.needs(middle).values()) <= self.limit else (low, middle)
-        parts = ", ".join(f"{format_bytes(size)} for {what}" for what, size in needs.items() if size > total // 50)
-        remedy = f"n_centers={low} would fit" if low else "no number of centers fits, so raise memory_budget"
-        require(self.budget, total, f"{M} centers take {format_bytes(total)} ({parts})", remedy)
+        return f"n_centers={low} would fit" if low else "no number of centers fits, so raise memory_budget"
 
     def spare(self, M: int) -> int:
         """Bytes that the fit leaves."""

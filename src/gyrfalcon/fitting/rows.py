@@ -143,7 +143,7 @@ def _accepted(estimator: Reader) -> str | bool:
 def _as_source(X: Any) -> Rows | None:
     """Return `X` as a source, or None if scikit-learn's checks are made for it."""
     if scipy.sparse.issparse(X):
-        warn_of_conversion(X, stacklevel=5)
+        warn_of_conversion(X)
         return None
     return as_source(X)
 

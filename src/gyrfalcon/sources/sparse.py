@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
 from .._utils.sparse import canonical
+from .._utils.warnings import warn
 from .base import Rows
 from .blocks import Indices
 
@@ -87,21 +87,20 @@ class SparseRows(Rows):
         return block
 
 
-def warn_of_conversion(X: Any, stacklevel: int) -> None:
+def warn_of_conversion(X: Any) -> None:
     """Warn if a large matrix is about to be converted to CSR."""
     if X.format != "csr" and X.nnz > _LARGE:
-        warnings.warn(
+        warn(
             f"sparse rows in {X.format.upper()} format are converted to CSR, a second copy of {X.nnz:,} numbers: give "
             "X.tocsr() and delete X to save that memory",
             UserWarning,
-            stacklevel=stacklevel,
         )
 
 
 def _csr(X: Any) -> Any:
     """Convert to a valid CSR array with sorted and unique column indices, which shares the arrays of `X` if it can."""
     if X.format != "csr":
-        warn_of_conversion(X, stacklevel=5)
+        warn_of_conversion(X)
         return _csr(X.tocsr())
     csr = sp.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
     csr.check_format(full_check=True)  # SciPy's C code would read outside its arrays

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.warnings import warn
 from .arrow_files import ArrowReader, ParquetReader
 from .csv_files import CsvReader
 from .stored import ContentsError, DataFiles, StoredRows, open_checked
@@ -104,15 +104,14 @@ class TableFiles(DataFiles):
         path = self._first.path
         index = [name for name in names if name in _INDEX_NAMES]
         if index:
-            warnings.warn(
+            warn(
                 f"{path}: the column {index[0]!r} looks like row numbers as pandas writes them, and is taken for a "
                 "feature: write the file with index=False, or choose the columns with features=[...]",
                 UserWarning,
-                stacklevel=4,
             )
         # not of whole numbers, which pandas gives to the columns of an array
         if self.format == "CSV" and lacks_names(names) and not all(name.isdecimal() for name in names):
-            warnings.warn(f"{path}: the columns are named {shortened(names)}{NAMES_WANTED}", UserWarning, stacklevel=4)
+            warn(f"{path}: the columns are named {shortened(names)}{NAMES_WANTED}", UserWarning)
 
     def check(self, names: Sequence[str], role: str) -> None:
         """Raise ValueError if a file lacks one of these columns or has another type for it."""
