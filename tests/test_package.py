@@ -84,6 +84,7 @@ def test_pickles_are_read_by_a_fresh_process(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["gyrfalcon", "gyrfalcon.storage", "gyrfalcon.storage.models"])
+@pytest.mark.slow
 def test_model_files_are_read_by_a_fresh_process(where, tmp_path):
     """The file names classes of modules that nobody has imported yet."""
     X = np.random.default_rng(0).standard_normal((50, 2))

@@ -84,10 +84,10 @@ def test_approximate_scores_are_within_a_factor_of_two(data, penalty, method):
     n_pilot = 400
     q = [
         factor(leverage_scores(X, kernel, penalty, method=method, n_pilot=n_pilot, random_state=seed), exact)
-        for seed in range(6)
+        for seed in range(4)
     ]
     assert np.median(q) <= 2
-    assert np.mean(np.array(q) <= 2) >= 0.8
+    assert np.mean(np.array(q) <= 2) >= 0.75
 
 
 def test_bless_stays_good_where_a_pilot_would_have_to_be_large():

@@ -561,6 +561,7 @@ def test_ctrl_c_leaves_no_file():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.slow
 def test_a_killed_fit_goes_on_from_its_checkpoint(capsys):
     make(20_000).to_parquet("many.parquet")
     command = ["fit", "many.parquet", *LONG, "-o", "model.gyr", "--checkpoint", "state", "--checkpoint-every", "0"]

@@ -228,6 +228,7 @@ def test_an_interrupt_is_130(capsys):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle_of_the_demo():
     process = module("demo", "--rows", "2000000", "--no-compare", "--memory-budget", "0")
     assert process.stderr is not None

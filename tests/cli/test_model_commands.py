@@ -209,6 +209,7 @@ def test_a_bar_counts_rows_as_they_are_read(new):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell")
+@pytest.mark.slow
 def test_head_is_enough(new):
     fitted("y")
     pd.concat([new] * 400).to_parquet("new.parquet")

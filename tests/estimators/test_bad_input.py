@@ -605,6 +605,7 @@ def test_a_kernel_function_that_raises():
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.slow
 def test_ctrl_c(n_jobs):
     """A real signal in the middle of a fit of minutes: it ends at once, cleanly, and the process goes on."""
     script = textwrap.dedent(

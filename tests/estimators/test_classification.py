@@ -245,6 +245,7 @@ def test_not_fitted(moons):
             getattr(FalkonClassifier(), method)(moons[0])
 
 
+@pytest.mark.slow
 def test_grid_search_pipeline_and_processes(moons):
     X, y = moons
     pipeline = make_pipeline(StandardScaler(), FalkonClassifier(Gaussian(), n_centers=50, random_state=0))

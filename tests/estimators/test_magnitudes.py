@@ -55,8 +55,8 @@ ON_CENTERS = {
     "logistic": partial(FalkonClassifier, n_centers=5, loss="logistic", random_state=0),
     "nystrom": partial(NystromRegressor, n_centers=5, random_state=0),
     "nystrom cg": partial(NystromRegressor, n_centers=5, solver="cg", random_state=0),
-    "nystrom gd": partial(NystromRegressor, n_centers=5, solver="gd", random_state=0),
-    "nytro": partial(NytroRegressor, n_centers=5, random_state=0),
+    "nystrom gd": partial(NystromRegressor, n_centers=5, solver="gd", max_iter=60, random_state=0),
+    "nytro": partial(NytroRegressor, n_centers=5, max_iter=60, random_state=0),
     "nytro cg": partial(NytroRegressor, n_centers=5, solver="cg", random_state=0),
 }
 # the smallest normal numbers are 1e-38 and 2e-308
@@ -130,7 +130,7 @@ def test_weights_for_which_the_preconditioner_is_not_finite():
 OTHERS = {
     "exact": ExactRegressor,
     "exact, least squares": partial(ExactRegressor, method="least_squares"),
-    "exact, early stopping": partial(ExactRegressor, method="early_stopping"),
+    "exact, early stopping": partial(ExactRegressor, method="early_stopping", max_iter=60),
     "divide and conquer": partial(DivideAndConquerRegressor, n_partitions=2, random_state=0),
     "eigenpro": partial(EigenProRegressor, random_state=0),
     "random features": partial(RandomFeaturesRegressor, n_components=20, random_state=0),

@@ -20,6 +20,7 @@ def test_nothing_is_found(kind):
     assert not findings, "\n- ".join(["", *findings])
 
 
+@pytest.mark.slow
 def test_crashes_and_hangs_are_told_from_each_other(monkeypatch, tmp_path):
     """The watchdog itself: a child that dies in its second case, one that hangs in its third, and one that goes on."""
     (tmp_path / "tests" / "fuzz").mkdir(parents=True)

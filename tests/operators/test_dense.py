@@ -138,10 +138,10 @@ def test_vectors_of_any_layout(backend):
 @pytest.mark.parametrize("budget", [0, "1GB"])
 def test_bits_do_not_depend_on_threads(backend, dtype, columns, budget):
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((5000, 6)).astype(dtype)
+    X = rng.standard_normal((3000, 6)).astype(dtype)  # 32 blocks
     V = rng.standard_normal((77, columns))
-    U = rng.standard_normal((5000, columns))
-    w = rng.random(5000)
+    U = rng.standard_normal((3000, columns))
+    w = rng.random(3000)
     results = []
     for n_jobs in (1, 2, 3, 7, 2):
         operator = KernelOperator(Gaussian(2.0), X, X[:77], backend=backend, n_jobs=n_jobs, memory_budget=budget)
@@ -492,6 +492,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 
 
 @needs_proc
+@pytest.mark.slow
 def test_memory_is_bounded_where_k_is_not_kept():
     """K would take 400 MB."""
     assert (
@@ -510,6 +511,7 @@ def test_memory_is_bounded_where_k_is_not_kept():
 
 
 @needs_proc
+@pytest.mark.slow
 def test_memory_is_bounded_where_k_is_kept():
     """Filling a kept matrix of 160 MB takes 160 MB and little more, where NumPy makes its tiles too."""
     assert (

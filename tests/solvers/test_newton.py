@@ -79,7 +79,7 @@ def sums(n=500, M=40, d=3, seed=0):
 
 def run(X, y, loss, rows, penalty, kernel=None, *, dtype=np.float64, max_iter=60, tol=1e-14, **options):
     kernel = Matern(2.0, nu=1.5) if kernel is None else kernel
-    K = KernelOperator(kernel, X.astype(dtype), X[rows].astype(dtype))
+    K = KernelOperator(kernel, X.astype(dtype), X[rows].astype(dtype), n_jobs=1)
     B = Preconditioner(K.centers_gram(np.float64), penalty, len(X), tile_dtype=dtype)
     return list(newton(K, y.astype(dtype), loss, B, penalty, max_iter=max_iter, tol=tol, center_rows=rows, **options))
 

@@ -347,6 +347,7 @@ def test_whole_numbers_that_text_cannot_tell_apart(tmp_path):
     assert len(set(gyrfalcon.open(tmp_path / "ids.parquet", target="id").y.tolist())) == 2
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_however_large_the_file(tmp_path):
     """Each 96 MB; of Parquet in one group of rows, of HDF5 in one piece."""
     names = []
@@ -414,6 +415,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_thread(tmp_path):
     write(tmp_path, *[table()] * 40)
     process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(tmp_path)], stdout=subprocess.PIPE, text=True)

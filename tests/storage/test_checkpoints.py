@@ -509,6 +509,7 @@ print(describe(kernel), describe(lambda A, B: kernel(A, B)), describe(Mine(kerne
 """
 
 
+@pytest.mark.slow
 def test_a_description_holds_for_other_processes():
     changes = [{}, {"gamma": "3.0"}, {"body": "A @ B.T * 2"}, {"method": "other"}]
     programs = [

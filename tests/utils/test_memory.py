@@ -114,6 +114,7 @@ def test_available_memory_is_limited_by_the_control_group(monkeypatch):
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="limits of a process are enforced on Linux")
 @pytest.mark.parametrize(("limit", "counts"), [("RLIMIT_AS", "VmSize"), ("RLIMIT_DATA", "VmData")])
+@pytest.mark.slow
 def test_available_memory_is_limited_by_the_limits_of_the_process(limit, counts):
     """In a process that really has the limit: half of what is said to be there can be had, and twice of it cannot."""
     script = textwrap.dedent(

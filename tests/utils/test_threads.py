@@ -257,6 +257,7 @@ ENDLESS = textwrap.dedent("""
 
 
 @pytest.mark.parametrize("case", ["1 1", "3 2"])
+@pytest.mark.slow
 def test_ctrl_c_stops_a_long_pass(case):
     with subprocess.Popen(
         [sys.executable, "-c", ENDLESS, *case.split()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
