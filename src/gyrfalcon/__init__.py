@@ -100,6 +100,7 @@ _PACKAGES = (
     "solvers",
     "sources",
     "storage",
+    "testing",
 )
 
 

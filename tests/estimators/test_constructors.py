@@ -32,9 +32,10 @@ FEATURES = {"RandomFeaturesRegressor", "RandomFeaturesClassifier"}
 FALKON = {"FalkonRegressor", "FalkonClassifier"}
 OWN_WORDS = {
     "kernel": [FEATURES],
-    "penalty": [FALKON, {"NystromRegressor", "ExactRegressor"}, FEATURES],
+    "penalty": [{"FalkonRegressor"}, {"FalkonClassifier"}, {"NystromRegressor", "ExactRegressor"}, FEATURES],
+    "scale": [{"ExactRegressor", "DivideAndConquerRegressor", "EigenProRegressor", *FEATURES}],
     "loss": [{"FalkonClassifier"}],
-    "early_stopping": [STOPPING, FEATURES],
+    "early_stopping": [STOPPING, FEATURES, {"EigenProRegressor"}],
     "n_iter_no_change": [STOPPING],
     "max_iter": [FALKON, {"ExactRegressor"}, {"EigenProRegressor"}, FEATURES],
     "tol": [FALKON, {"EigenProRegressor"}],
@@ -42,9 +43,22 @@ OWN_WORDS = {
     "step": [{"NystromRegressor"}, {"EigenProRegressor"}, FEATURES],
     "batch_size": [{"EigenProRegressor"}, FEATURES],
     "n_components": [{"EigenProRegressor"}],
-    "dtype": [{"NystromRegressor"}, {"ExactRegressor"}, {"DivideAndConquerRegressor"}, {"EigenProRegressor"}, FEATURES],
+    "dtype": [
+        {"NytroRegressor"},
+        {"NystromRegressor"},
+        {"ExactRegressor"},
+        {"DivideAndConquerRegressor"},
+        {"EigenProRegressor"},
+        FEATURES,
+    ],
     "memory_budget": [{"ExactRegressor"}, {"DivideAndConquerRegressor"}, {"EigenProRegressor"}, FEATURES],
-    "random_state": [FEATURES],
+    "random_state": [
+        FALKON,
+        {"ExactRegressor"},
+        {"DivideAndConquerRegressor"},
+        {"EigenProRegressor"},
+        FEATURES,
+    ],
 }
 ORDER = [
     "kernel",
@@ -127,6 +141,12 @@ def test_parameters_stand_in_the_order_users_need(cls):
     known = [name for name in names if name in order]
     assert known == sorted(known, key=order.index)
     assert set(names) - set(order) <= {"n_components"}
+
+
+@pytest.mark.parametrize("cls", LEARNERS)
+def test_sparse_rows_are_promised_where_they_are_taken(cls):
+    promised = "sparse" in inspect.getdoc(cls.fit) or "parse rows" in described(cls)["scale"][1]
+    assert promised == cls.takes_sparse
 
 
 def groups(name, by):

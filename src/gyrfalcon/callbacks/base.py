@@ -34,7 +34,7 @@ class Callback:
     """
 
     def on_fit_start(self, estimator: Any, info: Mapping[str, Any]) -> None:
-        """Prepare for a fit; called once, before the first pass over the rows.
+        """Prepare for a fit; called once, when data and centers are ready and before the solver's first pass.
 
         Parameters
         ----------
@@ -65,7 +65,7 @@ class Callback:
         Parameters
         ----------
         estimator : estimator
-            The estimator, which has its fitted attributes only if the fit succeeded.
+            The estimator. It has the attributes of this fit only if the fit succeeded.
         """
 
 

@@ -59,7 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="where to write the picture of the convergence",
     )
-    parser.add_argument("--no-compare", dest="compare", action="store_false", help="leave the other models out")
+    parser.add_argument(
+        "--no-compare",
+        dest="compare",
+        action="store_false",
+        default=argparse.SUPPRESS,
+        help="leave the other models out",
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
     parser.set_defaults(compare=True)
 

@@ -227,7 +227,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
             raise ValueError(f"coef_ of shape {self.coef_.shape} does not fit classes_ of shape {self.classes_.shape}")
 
 
-class HasWarmStart(Protocol):
+class FittedOnCenters(Protocol):
     """A fitted estimator that a warm start begins from."""
 
     n_centers: int | None
@@ -237,7 +237,7 @@ class HasWarmStart(Protocol):
     _chosen: ChosenCenters | None
 
 
-def warm_start_of(model: HasWarmStart) -> WarmStart:
+def warm_start_of(model: FittedOnCenters) -> WarmStart:
     """Return the centers and coefficients of the last fit; of a model from a file, how they were drawn is not known."""
     chosen = model._chosen or ChosenCenters(Selection(model.centers_), None, model.n_centers, model.centers)
     return WarmStart(chosen, model.coef_)

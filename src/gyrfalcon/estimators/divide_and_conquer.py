@@ -46,8 +46,7 @@ class DivideAndConquerRegressor(KernelRegressor):
         raised to that.
     scale : bool, default=False
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros.
+        It costs one pass over the rows and no memory.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of predictions; "auto" follows X. Systems are solved in float64.
     memory_budget : "auto", int or str, default="auto"
@@ -55,7 +54,7 @@ class DivideAndConquerRegressor(KernelRegressor):
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
-        Seed of everything random: the centers, the validation split, the order of mini-batches.
+        Seed of the parts.
     callbacks : callable, Callback, list of them, or None, default=None
         Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
     verbose : int, default=0
@@ -142,7 +141,7 @@ class DivideAndConquerRegressor(KernelRegressor):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        X : array, table, source or Dask collection of shape (n, n_features)
             float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
             ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
         y : array of shape (n,) or (n, n_outputs)

@@ -44,8 +44,7 @@ class EigenProRegressor(KernelRegressor):
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     scale : bool, default=False
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros.
+        It costs one pass over the rows and no memory.
     n_subsamples : int or None, default=None
         Rows from which the eigenvectors are estimated, at most n. None is 1,000, and 2,000 beyond 100,000 rows.
     n_components : int or None, default=None
@@ -64,9 +63,8 @@ class EigenProRegressor(KernelRegressor):
     batch_size : int or None, default=None
         Rows of a mini-batch. None takes the largest with which an epoch achieves about as much as with single rows.
     early_stopping : bool, default=False
-        Whether to stop when the validation error has not fallen for `n_iter_no_change` iterations, and keep the best
-        solution. The validation set is the one given to `fit`, or a random part of the rows, whose weights then count
-        there too.
+        Whether to stop when the validation error has not fallen for `n_iter_no_change` epochs, and keep the best
+        solution. The validation set is the one given to `fit`, or a random part of the rows.
     validation_fraction : float, default=0.1
         Share of the rows that is held out where a validation set is needed and `fit` is given none.
     n_iter_no_change : int, default=5
@@ -74,12 +72,13 @@ class EigenProRegressor(KernelRegressor):
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X. The eigenvectors are in float64.
     memory_budget : "auto", int or str, default="auto"
-        If the kernel matrix of the validation rows fits it is kept. Bytes, a string such as "4GB", or "auto" for half
-        of what is available. That of the training rows is never kept.
+        Memory for the eigenvectors, which must fit, for X if it comes from a file, and for the kernel matrix of the
+        validation rows, which is kept if it fits. Bytes, a string such as "4GB", or "auto" for what is available, half
+        of it for the kernel matrix. The kernel matrix of the training rows is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
-        Seed of everything random: the centers, the validation split, the order of mini-batches.
+        Seed of the subsample, of the validation split and of the order of mini-batches.
     callbacks : callable, Callback, list of them, or None, default=None
         Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
     verbose : int, default=0

@@ -59,8 +59,7 @@ class ExactRegressor(KernelRegressor):
         or gradient descent on the squared error, whose stopping time takes the place of a penalty.
     scale : bool, default=False
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros.
+        It costs one pass over the rows and no memory.
     max_iter : int, default=500
         Maximum number of iterations of `method="early_stopping"`.
     step : float, "auto" or None, default=None
@@ -72,7 +71,8 @@ class ExactRegressor(KernelRegressor):
     validation_fraction : float, default=0.2
         Share of the rows that is held out where a validation set is needed and `fit` is given none.
     n_iter_no_change : int, default=1
-        Stop only after this many such iterations in a row; the papers' rule has 1. The best solution is kept.
+        Stop only after so many iterations in a row in which the validation error falls by less than `min_decrease`; the
+        papers' rule has 1. The best solution is kept.
     min_decrease : float, default=0.0001
         Stop at the first iteration at which the validation error falls by less than this, relative to what it was.
     dtype : "auto", "float32" or "float64", default="auto"
@@ -83,7 +83,7 @@ class ExactRegressor(KernelRegressor):
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
-        Seed of everything random: the centers, the validation split, the order of mini-batches.
+        Seed of the validation split.
     callbacks : callable, Callback, list of them, or None, default=None
         Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
     verbose : int, default=0
@@ -119,8 +119,8 @@ class ExactRegressor(KernelRegressor):
     Notes
     -----
     One penalty takes n^3 / 3 multiplications and n^2 numbers, by Cholesky's factorisation; a list of any length about
-    9 n^3 and 3 n^2, by an eigendecomposition. Gradient descent takes n^2 for each iteration, and no memory
-    that it does not find.
+    9 n^3 and 3 n^2, by an eigendecomposition. Gradient descent takes n^2 for each iteration, and
+    keeps the n x n matrix only if it fits.
 
     References
     ----------
@@ -194,7 +194,7 @@ class ExactRegressor(KernelRegressor):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        X : array, table, source or Dask collection of shape (n, n_features)
             float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
             ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
         y : array of shape (n,) or (n, n_outputs)
@@ -232,17 +232,20 @@ class ExactRegressor(KernelRegressor):
                 n_jobs=self.n_jobs,
                 memory_budget=parse_memory(self.memory_budget) if descends else 0,
             )
-            vars(self).pop("penalty_", None)  # of an earlier fit by another method
             scale = power_of_two(data.targets, axis=0)
             y = data.targets / scale
             if descends:
-                coef = self._descend(data, operator, y, scale, session)
+                coef, penalty = self._descend(data, operator, y, scale, session), None
             elif self.method == "ridge" and self.penalties is None:
-                coef = self._solve_one(data, operator, y, scale, session)
+                coef, penalty = self._solve_one(data, operator, y, scale, session), float(self.penalty)
             else:
-                coef = self._solve_path(data, operator, y, scale, session)
+                coef, penalty = self._solve_path(data, operator, y, scale, session)
             self._set_solution(data, session, coef)
             self._set_expansion(operator)
+            if penalty is None:
+                vars(self).pop("penalty_", None)  # of an earlier fit by another method
+            else:
+                self.penalty_ = penalty
         return self
 
     @property
@@ -277,10 +280,11 @@ class ExactRegressor(KernelRegressor):
         if data.validation is not None:
             record["validation_error"] = validation_errors(data, operator, alpha[:, :, None], self.n_jobs)[0]
         session.record(record)
-        self.penalty_ = float(self.penalty)
         return finite(alpha, data.rows.dtype)
 
-    def _solve_path(self, data: FitData, operator: KernelOperator, y: Array, scale: Array, session: Session) -> Array:
+    def _solve_path(
+        self, data: FitData, operator: KernelOperator, y: Array, scale: Array, session: Session
+    ) -> tuple[Array, float]:
         n = operator.shape[0]
         check_gram_memory(n, 3, _FALKON)
         has_penalty, least = self.method == "ridge", least_penalty(operator)
@@ -288,7 +292,7 @@ class ExactRegressor(KernelRegressor):
         session.start(data, n_centers=n)
         # without a penalty, what it could not be told from is left out
         floor = 0.0 if has_penalty else n * least
-        coef, self.penalty_ = choose_penalty(
+        return choose_penalty(
             exact_path(operator.centers_gram(np.float64), y, data.weight, floor=floor),
             data,
             operator,
@@ -299,4 +303,3 @@ class ExactRegressor(KernelRegressor):
             scale=scale,
             n_jobs=self.n_jobs,
         )
-        return coef

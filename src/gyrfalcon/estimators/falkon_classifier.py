@@ -54,9 +54,8 @@ class FalkonClassifier(KernelClassifier):
         most 10,000.
     penalty : float, default=1e-06
         The papers' lambda, not negative: the factor of |f|^2 beside the mean squared error, and of |f|^2 / 2 beside the
-        mean of another loss (for quantiles relative to a robust standard deviation of y, so that its unit does not
-        matter). A penalty that cannot be told from rounding, below 1.5e-8 in float32 or 3e-17 in float64 times the mean
-        of k(x, x), is raised to that.
+        mean of another loss. A penalty that cannot be told from rounding, below 1.5e-8 in float32 or 3e-17 in float64
+        times the mean of k(x, x), is raised to that.
     loss : "squared", "logistic" or Loss, default="squared"
         What is minimised. "squared" is fastest: one linear system. "logistic" is the negative log-likelihood, which
         gives probabilities and takes several times longer. Also a loss of `gyrfalcon.losses`, which is given targets +1
@@ -77,8 +76,8 @@ class FalkonClassifier(KernelClassifier):
     preconditioner : "auto", "falkon" or "krill", default="auto"
         What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
         drawn from the rows with known probabilities; "krill" is computed from a sketch of all rows, for any centers, at
-        the cost of one more pass and 2 M^2 more numbers. "auto" uses "krill", if memory allows, for centers that were
-        given or not drawn in that way, and where four iterations show that "falkon" does not suit the rows.
+        the cost of one more pass and three more M x M matrices. "auto" uses "krill", if memory allows, for centers that
+        were given or not drawn in that way, and where four iterations show that "falkon" does not suit the rows.
     max_iter : int, default=20
         Maximum number of iterations: of conjugate gradient for the squared loss, where ten to twenty are enough with a
         good preconditioner; of Newton steps for other losses, of which most problems need ten to fifteen.
@@ -121,7 +120,7 @@ class FalkonClassifier(KernelClassifier):
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
-        Seed of everything random: the centers, the validation split, the order of mini-batches.
+        Seed of the centers and of the validation split.
     callbacks : callable, Callback, list of them, or None, default=None
         Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
     verbose : int, default=0
@@ -278,7 +277,8 @@ class FalkonClassifier(KernelClassifier):
             warm = warm and type(self.loss_) is type(data.loss)
             with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
                 space, solution = falkon.solve(self, data, session, warm_start_of(self) if warm else None)
-            self._set_solution(space.data, session, solution.coef)
+            data = space.data
+            self._set_solution(data, session, solution.coef)
             self._set_expansion(space.operator)
             self._chosen = space.remembered
             self.classes_, self.loss_ = classes, data.loss

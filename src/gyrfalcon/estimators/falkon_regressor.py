@@ -71,8 +71,8 @@ class FalkonRegressor(KernelRegressor):
     preconditioner : "auto", "falkon" or "krill", default="auto"
         What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
         drawn from the rows with known probabilities; "krill" is computed from a sketch of all rows, for any centers, at
-        the cost of one more pass and 2 M^2 more numbers. "auto" uses "krill", if memory allows, for centers that were
-        given or not drawn in that way, and where four iterations show that "falkon" does not suit the rows.
+        the cost of one more pass and three more M x M matrices. "auto" uses "krill", if memory allows, for centers that
+        were given or not drawn in that way, and where four iterations show that "falkon" does not suit the rows.
     max_iter : int, default=20
         Maximum number of iterations: of conjugate gradient for the squared loss, where ten to twenty are enough with a
         good preconditioner; of Newton steps for other losses, of which most problems need ten to fifteen.
@@ -115,7 +115,7 @@ class FalkonRegressor(KernelRegressor):
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
-        Seed of everything random: the centers, the validation split, the order of mini-batches.
+        Seed of the centers and of the validation split.
     callbacks : callable, Callback, list of them, or None, default=None
         Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
     verbose : int, default=0
@@ -271,13 +271,14 @@ class FalkonRegressor(KernelRegressor):
                 random_state=session.random_state,
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 loss=self._loss(),
-                copies=None if self.quantiles is None or np.ndim(self.quantiles) == 0 else np.size(self.quantiles),
+                copies=self._n_levels(),
             )
             # coefficients mean something else to another loss
             warm = self.warm_start and self._is_fitted and type(self.loss_) is type(data.loss)
             with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
                 space, solution = falkon.solve(self, data, session, warm_start_of(self) if warm else None)
-            self._set_solution(space.data, session, solution.coef)
+            data = space.data
+            self._set_solution(data, session, solution.coef)
             self._set_expansion(space.operator)
             self._chosen = space.remembered
             self.loss_ = data.loss
@@ -292,6 +293,10 @@ class FalkonRegressor(KernelRegressor):
         if isinstance(self.loss, str) and self.loss == "logistic":
             raise ValueError('loss="logistic" is for labels: use FalkonClassifier')
         return loss if self.quantiles is None else Quantile(self.quantiles, ordered=True)
+
+    def _n_levels(self) -> int | None:
+        """Return the number of quantiles if they are a list, each of which gets a column."""
+        return None if self.quantiles is None or np.ndim(self.quantiles) == 0 else np.size(self.quantiles)
 
     def _values(self, X: Any) -> Array:
         f = super()._values(X)

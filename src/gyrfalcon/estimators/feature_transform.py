@@ -11,10 +11,12 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._utils.checks import float_dtype, integer, optional
+from .._utils.checks import integer
 from .._utils.registry import register
 from .._utils.sampling import sample_rows
+from ..fitting.parameters import check_parameters
 from ..fitting.rows import follows_rows
+from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, as_kernel
 from ..kernels.features import FeatureMap
 from ..operators import feature_operator
@@ -115,14 +117,15 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         -------
         self
         """
-        integer(1)("n_components", self.n_components)
-        optional(float_dtype, "auto")("dtype", self.dtype)
-        rows = self._rows(validate_data(self, X, dtype=[np.float64, np.float32]))
-        random_state = check_random_state(self.random_state)
-        kernel = as_kernel(self.kernel).resolve(rows.take(sample_rows(rows.shape[0], random_state)))
-        kernel.check_precision(rows.dtype)
-        self.feature_map_ = kernel.random_features(int(self.n_components), rows.shape[1], random_state, self.orthogonal)
-        self.kernel_ = kernel
+        check_parameters(self, n_components=integer(1))
+        with unchanged_on_failure(self):
+            rows = self._rows(validate_data(self, X, dtype=[np.float64, np.float32]))
+            random_state = check_random_state(self.random_state)
+            kernel = as_kernel(self.kernel).resolve(rows.take(sample_rows(rows.shape[0], random_state)))
+            kernel.check_precision(rows.dtype)
+            M = int(self.n_components)
+            self.feature_map_ = kernel.random_features(M, rows.shape[1], random_state, self.orthogonal)
+            self.kernel_ = kernel
         return self
 
     def transform(self, X: Any) -> Array:
@@ -171,5 +174,5 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _check_loaded(self) -> None:
         if not isinstance(self.kernel_, Kernel) or not isinstance(self.feature_map_, FeatureMap):
-            raise ValueError("kernel_ is not a kernel, or feature_map_ is no FeatureMap")
+            raise ValueError("kernel_ is not a kernel, or feature_map_ is not a FeatureMap")
         self.feature_map_.check(self.n_features_in_)

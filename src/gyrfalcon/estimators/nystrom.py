@@ -22,7 +22,7 @@ from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty
 from ..fitting.session import Session, fit_session
-from ..fitting.subspace import choose_subspace
+from ..fitting.subspace import Subspace, choose_subspace
 from ..kernels import Kernel, KernelFunction
 from ..preconditioners import Identity, Whitening
 from ..solvers import Iterate, nystrom_path
@@ -94,7 +94,7 @@ class NystromRegressor(KernelRegressor):
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
-        Seed of everything random: the centers, the validation split, the order of mini-batches.
+        Seed of the centers, of the validation split and of the order of mini-batches.
     callbacks : callable, Callback, list of them, or None, default=None
         Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
     verbose : int, default=0
@@ -130,8 +130,8 @@ class NystromRegressor(KernelRegressor):
     Notes
     -----
     Where validation rows are held out of X to choose a penalty, the fit is to the others. Leave-one-out keeps centers
-    and kernel as they are, and takes a second pass; generalised cross-validation takes none. Memory is some 5 M^2
-    numbers, beside what `memory_budget` allows.
+    and kernel as they are, and takes a second pass; generalised cross-validation takes none. "direct" takes some
+    5 M^2 numbers of memory.
 
     References
     ----------
@@ -247,20 +247,21 @@ class NystromRegressor(KernelRegressor):
                 hold_out=self.validation_fraction if validates else None,
                 random_access=self.solver == "sgd",
             )
-            if direct:
-                self._solve_directly(data, session)
-            else:
-                self._iterate(data, session)
+            solve = self._solve_directly if direct else self._iterate
+            space, coef, penalty = solve(data, session)
+            self._set_solution(space.data, session, coef)
+            self._set_expansion(space.operator)
+            self.penalty_ = penalty
         return self
 
-    def _solve_directly(self, data: FitData, session: Session) -> None:
+    def _solve_directly(self, data: FitData, session: Session) -> tuple[Subspace, Array, float]:
         # the factor of K_MM, F'F, its eigenvectors and room to make them, all in float64
         buffers = 5 * 8 // data.rows.dtype.itemsize
         space = choose_subspace(self, data, session, penalty=self.penalty, buffers=buffers)
         operator, (n, M) = space.operator, space.operator.shape
         whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)
         session.start(space.data, n_centers=M)
-        coef, self.penalty_ = choose_penalty(
+        coef, penalty = choose_penalty(
             nystrom_path(operator, space.targets, whitening, space.data.weight),
             space.data,
             operator,
@@ -271,10 +272,9 @@ class NystromRegressor(KernelRegressor):
             scale=space.scale,
             n_jobs=self.n_jobs,
         )
-        self._set_solution(space.data, session, coef)
-        self._set_expansion(operator)
+        return space, coef, penalty
 
-    def _iterate(self, data: FitData, session: Session) -> None:
+    def _iterate(self, data: FitData, session: Session) -> tuple[Subspace, Array, float]:
         space = choose_subspace(self, data, session, penalty=self.penalty)
         operator, (n, M) = space.operator, space.operator.shape
         tol = tolerance(self.tol, space.data.rows.dtype)
@@ -299,9 +299,6 @@ class NystromRegressor(KernelRegressor):
             max_passes=self.max_iter + (self.solver == "cg"),
             n_centers=M,
         )
-        self._set_solution(space.data, session, solution.coef)
-        self._set_expansion(operator)
-        self.penalty_ = float(self.penalty)
         if self.solver != "sgd" and not solution.stopped:
             warn_if_unsettled(
                 solution.last,
@@ -312,3 +309,4 @@ class NystromRegressor(KernelRegressor):
                 steps="iterations",
                 remedy=f'raise max_iter={self.max_iter}, the penalty or tol, or use solver="direct" or FalkonRegressor',
             )
+        return space, solution.coef, float(self.penalty)

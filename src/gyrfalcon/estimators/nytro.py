@@ -66,13 +66,14 @@ class NytroRegressor(KernelRegressor):
     validation_fraction : float, default=0.2
         Share of the rows that is held out where a validation set is needed and `fit` is given none.
     n_iter_no_change : int, default=1
-        Stop only after this many such iterations in a row; the papers' rule has 1. The best solution is kept.
+        Stop only after so many iterations in a row in which the validation error falls by less than `min_decrease`; the
+        papers' rule has 1. The best solution is kept.
     min_decrease : float, default=0.0001
         Stop at the first iteration at which the validation error falls by less than this, relative to what it was.
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose the penalty
-        beside the values of the kernel, or one term of the kernel beside another. The factors are in float64 up to
-        1,500 centers, and beyond that in the precision of the kernel.
+        Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose one term of the
+        kernel beside another. The factors are in float64 up to 1,500 centers, and beyond that in the precision of the
+        kernel.
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
@@ -80,7 +81,7 @@ class NytroRegressor(KernelRegressor):
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
-        Seed of everything random: the centers, the validation split, the order of mini-batches.
+        Seed of the centers, of the validation split and of the order of mini-batches.
     callbacks : callable, Callback, list of them, or None, default=None
         Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
     verbose : int, default=0
@@ -113,8 +114,8 @@ class NytroRegressor(KernelRegressor):
 
     Notes
     -----
-    Rows held out for validation are not used otherwise. n M t + M^3 time for t iterations; M^2 numbers of
-    memory, beside what `memory_budget` allows for K.
+    Rows held out for validation are not used otherwise. t iterations take time n M t + M^3 and M^2
+    numbers of memory, and those of K if it is kept.
 
     References
     ----------

@@ -47,8 +47,7 @@ class RandomFeaturesClassifier(KernelClassifier):
         frequencies. Multiplied with `sample_weight`.
     scale : bool, default=False
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros.
+        It costs one pass over the rows and no memory.
     solver : "direct" or "sgd", default="direct"
         "direct" adds up the normal equations in one pass over the rows and factorises them. "sgd" passes over the rows
         in mini-batches, in O(M) memory.
@@ -70,7 +69,9 @@ class RandomFeaturesClassifier(KernelClassifier):
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the features; "auto" follows X. The normal equations are in float64.
     memory_budget : "auto", int or str, default="auto"
-        If the features of the validation rows fit they are kept. Those of the training rows never are.
+        Memory for the M x M normal equations of "direct", which must fit, for X if it comes from a file and "sgd" is
+        used, and for the features of the validation rows, which are kept if they fit. Bytes, a string such as "4GB", or
+        "auto" for what is available, half of it for features. Features of the training rows are never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -172,7 +173,7 @@ class RandomFeaturesClassifier(KernelClassifier):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        X : array, table, source or Dask collection of shape (n, n_features)
             float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
             ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
         y : array of shape (n,)

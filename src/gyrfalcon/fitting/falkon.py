@@ -20,7 +20,7 @@ from .convergence import NEWTON_TOLERANCE, deviation, tolerance, warn_if_newton_
 from .data import FitData
 from .kernel import validation_watch
 from .session import Session, Solution
-from .subspace import HasCenters, Subspace, WarmStart, choose_subspace
+from .subspace import CenterParameters, Subspace, WarmStart, choose_subspace
 
 Array = NDArray[Any]
 
@@ -39,7 +39,7 @@ _UNEVEN = 10.0
 _RESUMED = {"done": integer(0), "passes_done": integer(0), "sketched": boolean}
 
 
-class HasFalkon(HasCenters, Protocol):
+class FalkonParameters(CenterParameters, Protocol):
     """An estimator with FALKON's parameters."""
 
     @property
@@ -73,7 +73,9 @@ class HasFalkon(HasCenters, Protocol):
         ...
 
 
-def solve(model: HasFalkon, data: FitData, session: Session, warm: WarmStart | None) -> tuple[Subspace, Solution[Any]]:
+def solve(
+    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None
+) -> tuple[Subspace, Solution[Any]]:
     """Learn from `data`: one linear system for the squared loss, Newton's method for others."""
     if data.is_least_squares:
         return _solve_least_squares(model, data, session, warm)
@@ -84,7 +86,7 @@ def solve(model: HasFalkon, data: FitData, session: Session, warm: WarmStart | N
 
 
 def _solve_least_squares(
-    model: HasFalkon, data: FitData, session: Session, warm: WarmStart | None
+    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None
 ) -> tuple[Subspace, Solution[Iterate]]:
     space = choose_subspace(
         model,
@@ -119,7 +121,7 @@ def _solve_least_squares(
     return space, solution
 
 
-def _iterates(model: HasFalkon, space: Subspace, tol: float, resume: dict[str, Any] | None) -> Iterator[Iterate]:
+def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict[str, Any] | None) -> Iterator[Iterate]:
     """Iterate with FALKON's preconditioner, or with KRILL's where that is asked for or the first turns out weak."""
     weight = space.data.weight
     poor = not space.selection.sampled or _are_uneven(weight)
@@ -129,7 +131,7 @@ def _iterates(model: HasFalkon, space: Subspace, tol: float, resume: dict[str, A
     spread = deviation(space.targets, weight)
     if resume is not None:
         done, passes, sketched = recall(resume, _RESUMED)
-        if sketched:
+        if sketched and model.preconditioner == "auto":
             _may_sketch(model, space)  # an error if there is no longer room for it
         if done or not sketched:  # else the sketch fills K, as it did
             space.operator.fill()
@@ -151,13 +153,13 @@ def _iterates(model: HasFalkon, space: Subspace, tol: float, resume: dict[str, A
         yield _after(iterate, done, passes, sketched=True)
 
 
-def _may_sketch(model: HasFalkon, space: Subspace) -> bool:
+def _may_sketch(model: FalkonParameters, space: Subspace) -> bool:
     """Whether KRILL may take the place of FALKON's preconditioner."""
     more = 3 * space.operator.shape[1] ** 2 * space.factors.itemsize  # factors beside the one that is planned
     return model.preconditioner == "auto" and space.has_room(more, model.memory_budget)
 
 
-def _preconditioner(model: HasFalkon, space: Subspace, center_weight: Array | None) -> Preconditioner:
+def _preconditioner(model: FalkonParameters, space: Subspace, center_weight: Array | None) -> Preconditioner:
     return Preconditioner(
         space.operator.centers_gram(space.factors),
         model.penalty,
@@ -198,7 +200,7 @@ def _is_weak(iterate: Iterate, spread: Array) -> bool:
 
 
 def _solve_newton(
-    model: HasFalkon, data: FitData, session: Session, warm: WarmStart | None
+    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None
 ) -> tuple[Subspace, Solution[NewtonIterate]]:
     if model.penalty_path is not None and len(model.penalty_path) >= model.max_iter:
         raise ValueError(
@@ -234,7 +236,7 @@ def _solve_newton(
 
 
 def _newton_steps(
-    model: HasFalkon, space: Subspace, unit: float, tol: float, resume: dict[str, Any] | None
+    model: FalkonParameters, space: Subspace, unit: float, tol: float, resume: dict[str, Any] | None
 ) -> Iterator[NewtonIterate]:
     data, loss = space.data, space.data.loss
     preconditioner = _preconditioner(model, space, None)

@@ -37,7 +37,7 @@ RULES = {
 }
 
 
-class HasFeatures(Protocol):
+class FeatureParameters(Protocol):
     """An estimator on random features."""
 
     @property
@@ -91,7 +91,7 @@ class HasFeatures(Protocol):
         ...
 
 
-def solve(model: HasFeatures, data: FitData, session: Session) -> tuple[Kernel, FeatureMap, Solution[Iterate]]:
+def solve(model: FeatureParameters, data: FitData, session: Session) -> tuple[Kernel, FeatureMap, Solution[Iterate]]:
     """Draw features, and learn their coefficients."""
     rows, weight = data.rows, data.weight
     sample = sample_rows(rows.shape[0], session.random_state, weight)
@@ -118,7 +118,7 @@ def solve(model: HasFeatures, data: FitData, session: Session) -> tuple[Kernel, 
     return kernel, features, solution
 
 
-def _direct(model: HasFeatures, features: FeatureMap, data: FitData, targets: Array) -> Iterator[Iterate]:
+def _direct(model: FeatureParameters, features: FeatureMap, data: FitData, targets: Array) -> Iterator[Iterate]:
     """Add up the normal equations in one pass, and solve them."""
     began = time.perf_counter()
     n, M, k = data.rows.shape[0], len(features), targets.shape[1]
@@ -147,7 +147,7 @@ def _direct(model: HasFeatures, features: FeatureMap, data: FitData, targets: Ar
 
 
 def _sgd(
-    model: HasFeatures, features: FeatureMap, data: FitData, targets: Array, random_state: np.random.RandomState
+    model: FeatureParameters, features: FeatureMap, data: FitData, targets: Array, random_state: np.random.RandomState
 ) -> Iterator[Iterate]:
     """Pass over the rows in mini-batches."""
     n, M = data.rows.shape[0], len(features)
@@ -168,7 +168,7 @@ def _sgd(
     )
 
 
-def _validation_watch(model: HasFeatures, features: FeatureMap, data: FitData) -> Callable[[Array], float] | None:
+def _validation_watch(model: FeatureParameters, features: FeatureMap, data: FitData) -> Callable[[Array], float] | None:
     """Return the function that gives the validation error of coefficients, or None without validation rows."""
     if data.validation is None:
         return None

@@ -7,10 +7,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .._utils.checks import Rule, float_dtype, integer, not_negative, number, numbers, one_of, optional, positive
+from .._utils.checks import (
+    Rule,
+    boolean,
+    float_dtype,
+    integer,
+    not_negative,
+    number,
+    numbers,
+    one_of,
+    optional,
+    positive,
+)
+from .._utils.memory import parse_memory
+from .._utils.threads import effective_n_jobs
 
 
-class HasParameters(Protocol):
+class Parametrized(Protocol):
     """An estimator."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -27,6 +40,16 @@ def _step_counts(name: str, value: Any) -> None:
     else:
         for count in value:
             integer(1)(name, count)
+
+
+def _memory(name: str, value: Any) -> None:
+    """Require a number of bytes."""
+    parse_memory(value)
+
+
+def _threads(name: str, value: Any) -> None:
+    """Require a number of threads."""
+    effective_n_jobs(value)
 
 
 STEP = optional(positive('"auto" or a finite number greater than 0'), "auto")
@@ -56,10 +79,14 @@ _SHARED: Mapping[str, Rule] = {
     "n_iter_no_change": integer(1),
     "min_decrease": number(lambda x: 0 <= x < 1, "a number of at least 0 and less than 1"),
     "dtype": optional(float_dtype, "auto"),
+    "memory_budget": _memory,
+    "n_jobs": _threads,
+    "verbose": integer(0),
+    **dict.fromkeys(("early_stopping", "orthogonal", "scale", "warm_start"), boolean),
 }
 
 
-def check_parameters(estimator: HasParameters, **own: Rule) -> None:
+def check_parameters(estimator: Parametrized, **own: Rule) -> None:
     """Raise ValueError for the first parameter whose value is not allowed.
 
     Parameters

@@ -84,8 +84,9 @@ class Session:
         self._patience = patience
         self._journal = journal
         self._end = end
-        self._callbacks = CallbackList()
-        self._began = time.perf_counter()
+        progress = filter(None, [progress_callback(estimator.verbose)])
+        self._callbacks = CallbackList([*progress, *CallbackList(estimator.callbacks).callbacks])
+        self._began: float | None = None
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -134,13 +135,12 @@ class Session:
     def start(self, data: FitData, **info: Any) -> None:
         """Tell the callbacks that the fit starts, and `info` beside the sizes; at its end they are told that too."""
         n, k = data.targets.shape
-        progress = filter(None, [progress_callback(self._estimator.verbose)])
-        self._callbacks = CallbackList([*progress, *CallbackList(self._estimator.callbacks).callbacks])
         self._began = time.perf_counter() - (self.history[-1]["seconds"] if self.history else 0.0)
         self._end.enter_context(self._callbacks.fitting(self._estimator, {"n_rows": n, "n_targets": k, **info}))
 
     def record(self, record: dict[str, Any]) -> bool:
         """Add a record to the history, show it to the callbacks, and return whether one of them asks to stop."""
+        assert self._began is not None, "start() has not been called"
         record["seconds"] = time.perf_counter() - self._began
         self.history.append(record)
         return self._callbacks.on_iteration(record)
@@ -162,7 +162,7 @@ class Session:
         ----------
         iterates : the solver's iterates, made as they are asked for
         data : FitData
-        kind : class of the iterates
+        kind : class of the iterates, by which the last one of a fit that is over is read from its checkpoint
         max_iter : most iterations, of this fit and of the one that it resumes together
         watch : the validation error of coefficients, or None
         scale : what coefficients are to be multiplied with
@@ -225,7 +225,7 @@ class Session:
 def fit_session(
     estimator: Watched, *, patience: NoImprovement | None = None, checkpoint: Any = None
 ) -> Iterator[Session]:
-    """Around a fit: its session. The estimator is left as it was if the fit fails or is interrupted.
+    """Open the session of a fit. The estimator is left as it was if the fit fails or is interrupted.
 
     Parameters
     ----------
@@ -235,13 +235,21 @@ def fit_session(
     checkpoint : str, path-like, Checkpoint or None
         Where the state of the fit is kept.
     """
+    with unchanged_on_failure(estimator), journal(checkpoint) as opened, ExitStack() as end:
+        yield Session(estimator, patience, opened, end)
+
+
+@contextmanager
+def unchanged_on_failure(estimator: Any) -> Iterator[None]:
+    """Leave the estimator as it was if what is inside fails or is interrupted."""
     before = vars(estimator).copy()
     try:
-        with journal(checkpoint) as opened, ExitStack() as end:
-            yield Session(estimator, patience, opened, end)
+        yield
     except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
+        now = vars(estimator)
+        now.update(before)
+        for name in now.keys() - before.keys():
+            del now[name]
         raise
 
 

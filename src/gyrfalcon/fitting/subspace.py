@@ -36,7 +36,7 @@ _BLURRED = 1000.0
 _EPS = float(np.finfo(np.float32).eps)
 
 
-class HasCenters(Protocol):
+class CenterParameters(Protocol):
     """An estimator, as far as it says which centers it wants and what they may cost."""
 
     @property
@@ -86,7 +86,7 @@ class ChosenCenters:
     n_centers: int | None
     centers: Any
 
-    def suit(self, model: HasCenters, n_features: int) -> bool:
+    def suit(self, model: CenterParameters, n_features: int) -> bool:
         """Whether `model` asks for the same centers."""
         same = self.centers is model.centers or (isinstance(self.centers, str) and self.centers == model.centers)
         known = self.selection.points.shape[1]
@@ -155,7 +155,7 @@ class Subspace:
 
 
 def choose_subspace(
-    model: HasCenters,
+    model: CenterParameters,
     data: FitData,
     session: Session,
     *,
@@ -261,7 +261,7 @@ def _points_of(warm: WarmStart) -> Any:
 
 
 def _choose_centers(
-    model: HasCenters, data: FitData, random_state: np.random.RandomState, penalty: float, warm: WarmStart | None
+    model: CenterParameters, data: FitData, random_state: np.random.RandomState, penalty: float, warm: WarmStart | None
 ) -> tuple[Selection, Array | None]:
     """Return the centers, and the sample weights there."""
     rows, weight = data.rows, data.weight
@@ -291,7 +291,7 @@ def _choose_centers(
     return selection, center_weight
 
 
-def _wanted(model: HasCenters, n: int) -> int:
+def _wanted(model: CenterParameters, n: int) -> int:
     """Return how many centers are asked for."""
     selector: Centers = as_centers(model.centers)
     if isinstance(selector, Given):
@@ -314,7 +314,7 @@ def _scaled(given: Given, data: FitData) -> Given:
 
 
 def _operator(
-    model: HasCenters,
+    model: CenterParameters,
     kernel: Kernel,
     rows: Rows,
     centers: Any,
