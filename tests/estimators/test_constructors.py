@@ -6,10 +6,12 @@ import inspect
 import re
 from typing import get_type_hints
 
+import numpy as np
 import pytest
 
 import gyrfalcon
 from gyrfalcon import estimators
+from gyrfalcon.sources import Rows
 
 ESTIMATORS = [getattr(estimators, name) for name in estimators.__all__]
 LEARNERS = [cls for cls in ESTIMATORS if cls is not gyrfalcon.RandomFeatures]
@@ -147,6 +149,31 @@ def test_parameters_stand_in_the_order_users_need(cls):
 def test_sparse_rows_are_promised_where_they_are_taken(cls):
     promised = "sparse" in inspect.getdoc(cls.fit) or "parse rows" in described(cls)["scale"][1]
     assert promised == cls.takes_sparse
+
+
+class Unread(Rows):
+    """Rows that nobody may read."""
+
+    shape, dtype = (50, 2), np.dtype(np.float64)
+
+    def blocks(self, size):
+        raise AssertionError("rows were read")
+
+    def take(self, indices):
+        assert not len(indices), "rows were read"
+        return np.empty((0, 2))
+
+
+@pytest.mark.parametrize("cls", LEARNERS)
+@pytest.mark.parametrize(
+    "wrong",
+    [{"memory_budget": "x"}, {"memory_budget": -5}, {"n_jobs": 0}, {"verbose": -1}, {"scale": "yes"}, {"callbacks": 3}],
+    ids=repr,
+)
+def test_shared_parameters_are_checked_before_rows_are_read(cls, wrong):
+    (name,) = wrong
+    with pytest.raises((ValueError, TypeError), match=name):
+        cls(**wrong).fit(Unread(), np.arange(50) % 2)
 
 
 def groups(name, by):

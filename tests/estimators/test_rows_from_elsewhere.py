@@ -196,3 +196,19 @@ def test_an_array_is_not_read_as_a_source():
     X, y = data()
     model = FalkonRegressor(n_centers=30, random_state=0)
     assert_array_equal(model.fit(ArrayRows(X), y).coef_, model.fit(X, y).coef_)
+
+
+def test_a_warm_start_does_not_take_centers_in_other_units():
+    X = 5 * np.random.default_rng(0).standard_normal((200, 2)) + 3
+    y = np.sin(X[:, 0])
+    cold = FalkonRegressor(n_centers=10, scale=True, random_state=0).fit(X, y)
+    warm = FalkonRegressor(n_centers=10, warm_start=True, random_state=0).fit(X, y)
+    assert_array_equal(warm.set_params(scale=True).fit(X, y).centers_, cold.centers_)
+
+
+def test_a_table_whose_columns_are_named_like_the_members_of_a_source():
+    pandas = pytest.importorskip("pandas")
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    table = pandas.DataFrame(X, columns=["blocks", "take", "dtype"])
+    expected = FalkonRegressor(n_centers=10, random_state=0).fit(X, X[:, 0])
+    assert_array_equal(FalkonRegressor(n_centers=10, random_state=0).fit(table, X[:, 0]).coef_, expected.coef_)

@@ -13,9 +13,9 @@ from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..fitting.data import regression_data
-from ..fitting.exact import ridge
 from ..fitting.kernel import resolved_kernel
 from ..fitting.parameters import check_parameters
+from ..fitting.ridge import ridge
 from ..fitting.session import finite, fit_session
 from ..kernels import Kernel, KernelFunction
 from ..operators import KernelOperator

@@ -132,6 +132,10 @@ class EigenProRegressor(KernelRegressor):
     True
     """
 
+    n_components_: int
+    batch_size_: int
+    step_: float
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
@@ -170,10 +174,6 @@ class EigenProRegressor(KernelRegressor):
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
-
-    n_components_: int
-    batch_size_: int
-    step_: float
 
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> Self:
         """Learn from rows.

@@ -17,10 +17,10 @@ from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..fitting.data import FitData, regression_data
-from ..fitting.exact import check_gram_memory, least_penalty, ridge
 from ..fitting.kernel import resolved_kernel, validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty, validation_errors
+from ..fitting.ridge import check_gram_memory, least_penalty, ridge
 from ..fitting.session import Session, finite, fit_session
 from ..fitting.steps import stable_step
 from ..kernels import Kernel, KernelFunction
@@ -139,6 +139,8 @@ class ExactRegressor(KernelRegressor):
     True
     """
 
+    penalty_: float
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
@@ -179,8 +181,6 @@ class ExactRegressor(KernelRegressor):
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
-
-    penalty_: float
 
     def fit(
         self,

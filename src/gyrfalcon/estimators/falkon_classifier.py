@@ -172,6 +172,11 @@ class FalkonClassifier(KernelClassifier):
     array([[0., 1.]])
     """
 
+    takes_sparse = True
+
+    loss_: Loss
+    _chosen: ChosenCenters | None = None
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
@@ -225,11 +230,6 @@ class FalkonClassifier(KernelClassifier):
         self.callbacks = callbacks
         self.verbose = verbose
 
-    takes_sparse = True
-
-    loss_: Loss
-    _chosen: ChosenCenters | None = None
-
     def fit(
         self,
         X: Any,
@@ -272,9 +272,9 @@ class FalkonClassifier(KernelClassifier):
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 make_loss=self._make_loss,
             )
-            # coefficients mean something else to other classes or another loss
-            warm = self.warm_start and self._is_fitted and np.array_equal(self.classes_, classes)
-            warm = warm and type(self.loss_) is type(data.loss)
+            # coefficients mean something else to other classes or another loss, and centers to features in other units
+            warm = self.warm_start and self._is_fitted and self.scale == (self.scale_ is not None)
+            warm = warm and np.array_equal(self.classes_, classes) and type(self.loss_) is type(data.loss)
             with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
                 space, solution = falkon.solve(self, data, session, warm_start_of(self) if warm else None)
             data = space.data

@@ -174,6 +174,12 @@ class FalkonRegressor(KernelRegressor):
     True
     """
 
+    takes_sparse = True
+
+    loss_: Loss
+    offset_: Array
+    _chosen: ChosenCenters | None = None
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
@@ -225,12 +231,6 @@ class FalkonRegressor(KernelRegressor):
         self.callbacks = callbacks
         self.verbose = verbose
 
-    takes_sparse = True
-
-    loss_: Loss
-    offset_: Array
-    _chosen: ChosenCenters | None = None
-
     def fit(
         self,
         X: Any,
@@ -273,8 +273,9 @@ class FalkonRegressor(KernelRegressor):
                 loss=self._loss(),
                 copies=self._n_levels(),
             )
-            # coefficients mean something else to another loss
-            warm = self.warm_start and self._is_fitted and type(self.loss_) is type(data.loss)
+            # coefficients mean something else to another loss, and centers to features in other units
+            warm = self.warm_start and self._is_fitted and self.scale == (self.scale_ is not None)
+            warm = warm and type(self.loss_) is type(data.loss)
             with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
                 space, solution = falkon.solve(self, data, session, warm_start_of(self) if warm else None)
             data = space.data

@@ -151,6 +151,10 @@ class NystromRegressor(KernelRegressor):
     11
     """
 
+    takes_sparse = True
+
+    penalty_: float
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
@@ -197,10 +201,6 @@ class NystromRegressor(KernelRegressor):
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
-
-    takes_sparse = True
-
-    penalty_: float
 
     def fit(
         self,

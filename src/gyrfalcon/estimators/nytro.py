@@ -133,6 +133,8 @@ class NytroRegressor(KernelRegressor):
     True
     """
 
+    takes_sparse = True
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
@@ -173,8 +175,6 @@ class NytroRegressor(KernelRegressor):
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
-
-    takes_sparse = True
 
     def fit(
         self,

@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
-from ..fitting import features
+from ..fitting import random_features
 from ..fitting.data import classification_data
-from ..fitting.features import check_loaded_features
 from ..fitting.parameters import check_parameters
+from ..fitting.random_features import check_loaded_features
 from ..fitting.session import fit_session
 from ..kernels import Kernel, KernelFunction
 from ..kernels.features import FeatureMap
@@ -116,6 +116,8 @@ class RandomFeaturesClassifier(KernelClassifier):
     True
     """
 
+    feature_map_: FeatureMap
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
@@ -159,8 +161,6 @@ class RandomFeaturesClassifier(KernelClassifier):
         self.callbacks = callbacks
         self.verbose = verbose
 
-    feature_map_: FeatureMap
-
     def fit(
         self,
         X: Any,
@@ -188,7 +188,7 @@ class RandomFeaturesClassifier(KernelClassifier):
         -------
         self
         """
-        check_parameters(self, **features.RULES)
+        check_parameters(self, **random_features.RULES)
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with fit_session(self, patience=patience) as session:
             data, classes = classification_data(
@@ -203,7 +203,7 @@ class RandomFeaturesClassifier(KernelClassifier):
                 hold_out=self.validation_fraction if self.early_stopping and self.solver == "sgd" else None,
                 random_access=self.solver == "sgd",
             )
-            self.kernel_, self.feature_map_, solution = features.solve(self, data, session)
+            self.kernel_, self.feature_map_, solution = random_features.solve(self, data, session)
             self._set_solution(data, session, solution.coef)
             self.classes_ = classes
         return self

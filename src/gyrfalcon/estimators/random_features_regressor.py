@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
-from ..fitting import features
+from ..fitting import random_features
 from ..fitting.data import regression_data
-from ..fitting.features import check_loaded_features
 from ..fitting.parameters import check_parameters
+from ..fitting.random_features import check_loaded_features
 from ..fitting.session import fit_session
 from ..kernels import Kernel, KernelFunction
 from ..kernels.features import FeatureMap
@@ -121,6 +121,8 @@ class RandomFeaturesRegressor(KernelRegressor):
     True
     """
 
+    feature_map_: FeatureMap
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
@@ -162,8 +164,6 @@ class RandomFeaturesRegressor(KernelRegressor):
         self.callbacks = callbacks
         self.verbose = verbose
 
-    feature_map_: FeatureMap
-
     def fit(
         self,
         X: Any,
@@ -191,7 +191,7 @@ class RandomFeaturesRegressor(KernelRegressor):
         -------
         self
         """
-        check_parameters(self, **features.RULES)
+        check_parameters(self, **random_features.RULES)
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with fit_session(self, patience=patience) as session:
             data = regression_data(
@@ -205,7 +205,7 @@ class RandomFeaturesRegressor(KernelRegressor):
                 hold_out=self.validation_fraction if self.early_stopping and self.solver == "sgd" else None,
                 random_access=self.solver == "sgd",
             )
-            self.kernel_, self.feature_map_, solution = features.solve(self, data, session)
+            self.kernel_, self.feature_map_, solution = random_features.solve(self, data, session)
             self._set_solution(data, session, solution.coef)
         return self
 

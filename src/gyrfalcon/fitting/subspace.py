@@ -139,6 +139,17 @@ class Subspace:
         """The centers for a later warm start, whose rows may be others."""
         return replace(self.chosen, selection=replace(self.selection, points=self.operator.centers, indices=None))
 
+    def beginning(self, random_state: dict[str, Any]) -> Beginning:
+        """Return what a checkpoint keeps of the start of a fit; `random_state` is that before anything was drawn."""
+        return Beginning(
+            random_state,
+            encode_selection(self.selection, self.chosen.weight),
+            self.budget,
+            self.spare,
+            self.operator.arithmetic,
+            self.factors.name,
+        )
+
     def has_room(self, needed: int, memory_budget: int | float | str) -> bool:
         """Whether there are so many bytes beside what is planned; for a resumed fit, whether the first start had them.
 
@@ -188,12 +199,37 @@ def choose_subspace(
     max_iter : int
         Most iterations of the solver.
     """
-    session.identify(
+    start = {WARM: None if warm is None else warm.coef, "their centers": None if warm is None else _points_of(warm)}
+    session.identify(data, start, max_iter)
+    space = _subspace(
+        model,
         data,
-        {WARM: None if warm is None else warm.coef, "their centers": None if warm is None else _points_of(warm)},
-        max_iter,
+        session.random_state,
+        session.beginning,
+        penalty=penalty,
+        least_penalty=least_penalty,
+        buffers=buffers,
+        row_vectors=row_vectors,
+        warm=warm,
     )
-    rows, k, begun = data.rows, data.targets.shape[1], session.beginning
+    session.begin(space.beginning)
+    return space
+
+
+def _subspace(
+    model: CenterParameters,
+    data: FitData,
+    random_state: np.random.RandomState,
+    begun: Beginning | None,
+    *,
+    penalty: float,
+    least_penalty: float,
+    buffers: int,
+    row_vectors: int,
+    warm: WarmStart | None,
+) -> Subspace:
+    """Choose the subspace, or the one that a fit which is resumed had `begun` with."""
+    rows, k = data.rows, data.targets.shape[1]
     elsewhere = rows.runs_elsewhere  # where the budget is each worker's
     plan = Plan(
         n=rows.shape[0],
@@ -210,7 +246,7 @@ def choose_subspace(
     if begun is not None:
         selection, center_weight = decode_selection(begun.selection, rows)
     else:
-        selection, center_weight = _choose_centers(model, data, session.random_state, penalty, warm)
+        selection, center_weight = _choose_centers(model, data, random_state, penalty, warm)
     points = selection.points
     M = points.shape[0]
     kernel = resolved_kernel(model.kernel, points, center_weight)
@@ -231,7 +267,7 @@ def choose_subspace(
     start = None
     if warm is not None and same_points(points, _points_of(warm)) and warm.coef.size == M * k:
         start = warm.coef.reshape(M, k) / scale
-    space = Subspace(
+    return Subspace(
         data=data,
         operator=operator,
         chosen=ChosenCenters(selection, center_weight, model.n_centers, model.centers),
@@ -243,17 +279,6 @@ def choose_subspace(
         scale=scale,
         start=start,
     )
-    session.begin(
-        lambda random_state: Beginning(
-            random_state,
-            encode_selection(selection, center_weight),
-            budget,
-            spare,
-            operator.arithmetic,
-            space.factors.name,
-        )
-    )
-    return space
 
 
 def _points_of(warm: WarmStart) -> Any:

@@ -43,4 +43,6 @@ def as_source(X: Any) -> Rows | None:
         from .arrays import OpenArray, OpenArrayRows
 
         return OpenArrayRows(X) if isinstance(X, OpenArray) else None
-    return wrap(X) if isinstance(X, RowsLike) else None
+    if isinstance(X, RowsLike) and callable(X.blocks) and callable(X.take):  # not columns of a table of these names
+        return wrap(X)
+    return None
