@@ -59,15 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="where to write the picture of the convergence",
     )
-    parser.add_argument(
-        "--no-compare",
-        dest="compare",
-        action="store_false",
-        default=argparse.SUPPRESS,
-        help="leave the other models out",
-    )
+    parser.add_argument("--no-compare", action="store_true", help="leave the other models out")
     parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
-    parser.set_defaults(compare=True)
 
 
 def _count(text: str) -> int:
@@ -174,7 +167,7 @@ def run(arguments: argparse.Namespace) -> int:
     ours = _falkon(train, validation, test, centers, arguments.seed, arguments.n_jobs, budget)
     outcomes = [ours]
     notes = []
-    if arguments.compare:
+    if not arguments.no_compare:
         with threadpool_limits(n_threads):
             _say(f"Test error {ours.error:.4f} after {_seconds(ours.fit_seconds)}. Now Ridge, a linear model ...")
             outcomes.insert(0, _ridge(train, test))

@@ -15,6 +15,7 @@ from .._utils.checks import integer
 from .._utils.registry import register
 from .._utils.sampling import sample_rows
 from ..fitting.parameters import check_parameters
+from ..fitting.random_features import check_loaded_map
 from ..fitting.rows import follows_rows
 from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, as_kernel
@@ -173,6 +174,4 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return tags
 
     def _check_loaded(self) -> None:
-        if not isinstance(self.kernel_, Kernel) or not isinstance(self.feature_map_, FeatureMap):
-            raise ValueError("kernel_ is not a kernel, or feature_map_ is not a FeatureMap")
-        self.feature_map_.check(self.n_features_in_)
+        check_loaded_map(self.kernel_, self.feature_map_, self.n_features_in_)

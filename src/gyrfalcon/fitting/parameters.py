@@ -79,7 +79,7 @@ _SHARED: Mapping[str, Rule] = {
     "n_iter_no_change": integer(1),
     "min_decrease": number(lambda x: 0 <= x < 1, "a number of at least 0 and less than 1"),
     "dtype": optional(float_dtype, "auto"),
-    "memory_budget": _memory,
+    "memory_budget": optional(_memory, "auto"),
     "n_jobs": _threads,
     "verbose": integer(0),
     **dict.fromkeys(("early_stopping", "orthogonal", "scale", "warm_start"), boolean),

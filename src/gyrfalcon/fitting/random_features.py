@@ -177,11 +177,16 @@ def _validation_watch(model: FeatureParameters, features: FeatureMap, data: FitD
     return lambda coef: data.validation_error(operator.matmat(coef))
 
 
-def check_loaded_features(kernel: Any, features: Any, coef: Array, n_features: int) -> None:
-    """Raise ValueError if what comes from a model file does not fit together."""
+def check_loaded_map(kernel: Any, features: Any, n_features: int) -> None:
+    """Raise ValueError if a kernel and its features that come from a model file do not fit together."""
     if not isinstance(kernel, Kernel) or not isinstance(features, FeatureMap):
         raise ValueError("kernel_ is not a kernel, or feature_map_ is not a FeatureMap")
     features.check(n_features)
+
+
+def check_loaded_features(kernel: Any, features: Any, coef: Array, n_features: int) -> None:
+    """Raise ValueError if features and their coefficients that come from a model file do not fit together."""
+    check_loaded_map(kernel, features, n_features)
     if coef.ndim not in (1, 2) or len(coef) != len(features) or coef.dtype.kind != "f":
         raise ValueError(f"coef_ of shape {coef.shape} does not fit {features!r}")
     if not np.isfinite(coef).all():
