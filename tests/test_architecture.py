@@ -22,6 +22,7 @@ ROOMS = [
     "__init__",
     "cli",
     "testing",
+    "tables",
     "estimators",
     "fitting",
     "storage",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .storage.checkpoints import Checkpoint, CheckpointError
     from .storage.models import ModelFileError, load, save
     from .storage.predictions import write_predictions
+    from .tables import TableEncoder
 
     __version__: str
 
@@ -48,6 +49,7 @@ __all__ = [
     "RandomFeatures",
     "RandomFeaturesClassifier",
     "RandomFeaturesRegressor",
+    "TableEncoder",
     "callbacks",
     "centers",
     "effective_dimension",
@@ -78,6 +80,7 @@ _MODULES = {
     "RandomFeatures": "estimators",
     "RandomFeaturesClassifier": "estimators",
     "RandomFeaturesRegressor": "estimators",
+    "TableEncoder": "tables",
     "effective_dimension": "centers.leverage",
     "leverage_scores": "centers.leverage",
     "load": "storage.models",
@@ -100,6 +103,7 @@ _PACKAGES = (
     "solvers",
     "sources",
     "storage",
+    "tables",
     "testing",
 )
 

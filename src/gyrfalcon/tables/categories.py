@@ -1,0 +1,209 @@
+"""Columns of categories: one column for each level, or where there are many what the target is like in each.
+
+Either way a fitted column is a table with a row of outputs for each level, one for missing values and one for levels
+that training had not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import KFold
+from sklearn.preprocessing import TargetEncoder
+
+from .._utils.registry import register
+from .columns import Column
+from .numbers import smoothly_clipped
+
+Array = NDArray[Any]
+
+_FOLDS = 5
+_FEW = 50  # a level of less than one row in so many is never kept from being rare
+
+
+@register
+class CategoryColumn(BaseEstimator):  # type: ignore[misc]
+    """Outputs of each level of a column.
+
+    Parameters
+    ----------
+    max_onehot : int
+        Most levels with a column each.
+    min_frequency : int
+        Rows that a level needs for a column of its own.
+    random_state : int
+        Seed of the folds.
+
+    Attributes
+    ----------
+    levels_ : list of str
+    values_ : array of shape (len(levels_) + 2, n_outputs)
+        Outputs of each level, of missing values and of unknown levels.
+    names_ : list of str
+        Names of the outputs, without that of the column.
+    """
+
+    levels_: list[str]
+    values_: Array
+    names_: list[str]
+
+    def __init__(self, max_onehot: int = 30, min_frequency: int = 5, random_state: int = 0) -> None:
+        self.max_onehot = max_onehot
+        self.min_frequency = min_frequency
+        self.random_state = random_state
+
+    def fit(
+        self, column: Column, targets: Array | None = None, target_names: list[str] | None = None
+    ) -> CategoryColumn:
+        """Learn the outputs of levels.
+
+        Parameters
+        ----------
+        column : Column
+            Of text.
+        targets : array of shape (n, n_targets), optional
+        target_names : list of str, optional
+        """
+        self._fit(column, targets, target_names, cross_fit=False)
+        return self
+
+    def fit_transform(
+        self, column: Column, targets: Array | None = None, target_names: list[str] | None = None
+    ) -> Array:
+        """Learn the outputs of levels, and return those of the rows without use of their own targets."""
+        own = self._fit(column, targets, target_names, cross_fit=True)
+        values = self.transform(column)
+        values[:, : own.shape[1]] = own
+        return values
+
+    def transform(self, column: Column) -> Array:
+        """Return the outputs of each row."""
+        index = {level: at for at, level in enumerate(self.levels_)}
+        n = len(self.levels_)
+        lookup = np.array([*(index.get(level, n + 1) for level in column.levels), n])
+        return self.values_[lookup[column.values]]
+
+    def _fit(self, column: Column, targets: Array | None, target_names: list[str] | None, cross_fit: bool) -> Array:
+        """Learn, and return outputs of the training rows that are to replace the first ones of the levels."""
+        counts = np.bincount(column.values + 1, minlength=len(column.levels) + 1)
+        missing, counts = int(counts[0]), counts[1:]
+        order = sorted(np.flatnonzero(counts), key=lambda at: column.levels[at])
+        levels, counts = [column.levels[at] for at in order], counts[order]
+        nothing = np.empty((len(column.values), 0))
+        if len(levels) + (missing > 0) < 2:
+            self.levels_, self.values_, self.names_ = [], np.empty((2, 0)), []
+            return nothing
+        if len(levels) + (missing > 0) <= self.max_onehot:
+            self._one_hot(levels, counts, missing)
+            return nothing
+        if targets is None:
+            self._frequent(levels, counts, missing)
+            return nothing
+        return self._by_target(column, levels, counts, missing, targets, target_names or [""], cross_fit)
+
+    def _one_hot(self, levels: list[str], counts: Array, missing: int) -> None:
+        """Give a column to each level, and one to all that are rare; two levels share one column."""
+        few = min(self.min_frequency, -(-int(counts.sum() + missing) // _FEW))
+        rare = counts < few
+        rare &= rare.sum() > 1
+        groups = np.where(rare, (~rare).sum(), np.cumsum(~rare) - 1)
+        names = [f"={level}" for level, alone in zip(levels, ~rare, strict=True) if alone]
+        names += [" (rare)"] * bool(rare.any()) + [" missing"] * bool(missing)
+        if len(names) < 2:
+            self.levels_, self.values_, self.names_ = [], np.empty((2, 0)), []
+            return
+        values = np.zeros((len(levels) + 2, len(names)))
+        values[np.arange(len(levels)), groups] = 1 / np.sqrt(2)
+        if missing:
+            values[len(levels), -1] = 1 / np.sqrt(2)
+        if len(names) == 2:  # the same distance, 1, and that of unknown levels to both is the same
+            values, names = values[:, 1:] * np.sqrt(2), names[1:]
+            values[:-2] -= 0.5
+            values[-2] -= 0.5 * bool(missing)
+        self.levels_, self.values_, self.names_ = levels, values, names
+
+    def _frequent(self, levels: list[str], counts: Array, missing: int) -> None:
+        """Give a column to each of the most frequent levels, and one to the frequency of any."""
+        first = np.argsort(-counts, kind="stable")[: self.max_onehot]
+        first = np.sort(first[counts[first] > 1])
+        one_hot = np.zeros((len(levels) + 2, len(first)))
+        one_hot[first, np.arange(len(first))] = 1 / np.sqrt(2)
+        names = [f"={levels[at]}" for at in first]
+        kept = counts > 1
+        self._set_levels(levels, kept, one_hot, names, _log_frequencies(counts, missing), _rows(counts, missing))
+
+    def _by_target(
+        self,
+        column: Column,
+        levels: list[str],
+        counts: Array,
+        missing: int,
+        targets: Array,
+        target_names: list[str],
+        cross_fit: bool,
+    ) -> Array:
+        """Give a column to the mean of each target in a level, shrunk to that of all rows, and one to the frequency.
+
+        A level of a single row has the mean of all: so it has in training, where its own row does not count.
+        """
+        place = {level: at for at, level in enumerate(levels)}
+        lookup = np.array([*(place.get(level, -1) for level in column.levels), len(levels)])
+        codes = lookup[column.values].reshape(-1, 1)
+        weight = _rows(counts, missing)
+        kept = np.append(counts > 1, missing > 1)
+        means, own, names = [], [], []
+        for target, name in zip(targets.T, target_names, strict=True):
+            encoder = TargetEncoder(target_type="continuous").fit(codes, target)
+            mean = np.full(len(weight), float(encoder.target_mean_))
+            seen = encoder.categories_[0]
+            mean[seen] = np.where(kept[seen], encoder.encodings_[0], encoder.target_mean_)
+            center, spread = _moments(mean, weight)
+            if spread > 0:
+                means.append(smoothly_clipped((mean - center) / spread))
+                if cross_fit:
+                    own.append(smoothly_clipped((self._held_out(codes, target) - center) / spread))
+                names.append(f" (target{name})")
+        values = np.stack(means, axis=1) if means else np.empty((len(weight), 0))
+        frequency = _log_frequencies(counts, missing)
+        self._set_levels(levels, kept[:-1], values, names, frequency, weight)
+        return np.stack(own, axis=1) if own else np.empty((len(codes), 0))
+
+    def _held_out(self, codes: Array, target: Array) -> Array:
+        """Encode each row by the rows of other folds."""
+        encoded = np.empty(len(codes))
+        folds = KFold(min(_FOLDS, len(codes)), shuffle=True, random_state=self.random_state)
+        for others, own in folds.split(codes):
+            encoder = TargetEncoder(target_type="continuous").fit(codes[others], target[others])
+            encoded[own] = encoder.transform(codes[own])[:, 0]
+        return encoded
+
+    def _set_levels(
+        self, levels: list[str], kept: Array, values: Array, names: list[str], frequency: Array, weight: Array
+    ) -> None:
+        """Set the outputs of levels of two rows or more; what others have is that of unknown levels."""
+        center, spread = _moments(frequency, weight)
+        if spread > 0:
+            values = np.column_stack([values, smoothly_clipped((frequency - center) / spread)])
+            names = [*names, " (frequency)"]
+        self.levels_ = [level for level, keep in zip(levels, kept, strict=True) if keep]
+        self.values_ = values[np.append(kept, [True, True])]
+        self.names_ = names
+
+
+def _rows(counts: Array, missing: int) -> Array:
+    """Return how many rows have each level, are missing, and are unknown."""
+    return np.append(counts, [missing, 0]).astype(np.float64)
+
+
+def _log_frequencies(counts: Array, missing: int) -> Array:
+    return np.log(np.maximum(_rows(counts, missing), 1.0))
+
+
+def _moments(values: Array, weight: Array) -> tuple[float, float]:
+    """Return the mean and the standard deviation, which is 0 if it is but an error of rounding."""
+    center = float(np.average(values, weights=weight))
+    spread = float(np.sqrt(np.average((values - center) ** 2, weights=weight)))
+    return center, spread if spread > 1e-12 * max(1.0, abs(center)) else 0.0

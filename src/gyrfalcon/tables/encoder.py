@@ -1,0 +1,391 @@
+"""A transformer that makes columns a kernel understands of a table as it is."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_feature_names_in, _num_samples, check_is_fitted
+
+from .._utils.checks import float_dtype, integer, one_of
+from .._utils.registry import register
+from .._utils.warnings import warn
+from ..fitting.parameters import check_parameters
+from ..fitting.session import unchanged_on_failure
+from ..storage.models import save
+from .categories import CategoryColumn
+from .columns import Column, as_booleans, as_dates, as_numbers, as_text, parsed
+from .dates import DateParts
+from .numbers import NumberColumns
+from .reading import Table, read_table
+from .targets import target_columns
+
+Array = NDArray[Any]
+
+_PARSEABLE = 0.95  # the share of strings that have to be numbers for a column of numbers
+
+
+@register
+class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Columns that a kernel understands, from a table as it is.
+
+    It takes tables of pandas, polars and pyarrow, arrays, lists of rows, and sparse matrices that are small. What a
+    column is taken for is decided by its type and its training values:
+
+    - numbers are scaled (see `numbers`). A missing one becomes the median, and a 0/1 column tells where values are
+      missing if training rows missed some. Infinity stands for the largest number of training, minus infinity for the
+      least. Strings are numbers if 95% of them can be read as such; durations are seconds.
+    - categories, strings and booleans have a column for each level, divided by sqrt(2), so that different levels have
+      distance 1; two levels share a column. Above `max_onehot` levels there is one with the mean of the target in the
+      level [1]_ and one with the logarithm of its frequency, both standardised and smoothly clipped; without y one for
+      each of the most frequent levels and the frequency. Missing is a level of its own. A level that training had not
+      is all zeros, or has the mean of the target and the least frequency.
+    - dates are elapsed time, scaled like a number, and time of day, day of week and day of year, each as sine and
+      cosine, unless that part is the same in all training rows. Time zones are left out: 9 o'clock is 9 o'clock.
+    - columns in which all values are the same, or missing, are dropped.
+
+    Columns with names are found by their names, in any order.
+
+    Parameters
+    ----------
+    numbers : {"robust", "standard", "quantile"}, default="robust"
+        How numbers are scaled: by median and range between quartiles, followed by the smooth clip
+        x / sqrt(1 + (x / 3)^2); by mean and standard deviation; or to normal quantiles, clipped at 3.
+    integers : {"numbers", "both"}, default="numbers"
+        Whether whole numbers with three to `max_onehot` values are numbers, or numbers and categories.
+    max_onehot : int, default=30
+        Most levels of a category with a column each.
+    min_frequency : int, default=5
+        Levels of fewer rows share a column; in a table of n rows never those of n / 50 or more.
+    target_type : {"auto", "continuous", "binary", "multiclass"}, default="auto"
+        What y is. With "auto" strings, booleans and two values are classes, and so are integers of at most 100 values
+        that are each there ten times on average; the rest is numbers. Classes have a column each, two share one.
+    dtype : {"float64", "float32"}, default="float64"
+        Precision of the columns.
+    random_state : int, RandomState or None, default=None
+        Seed of the folds in which `fit_transform` encodes categories by the target.
+
+    Attributes
+    ----------
+    kinds_ : array of str of shape (n_features_in_,)
+        What each column was taken for: "number", "category", "date", "boolean" or "dropped".
+    feature_origin_ : array of int of shape (n_features_out,)
+        For each output the index of the column that it comes from.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : array of str
+        Names of the columns, if X has names that are all strings.
+
+    See Also
+    --------
+    FalkonRegressor : Kernel ridge regression, to be put after this in a pipeline.
+
+    Notes
+    -----
+    ``fit_transform(X, y)`` differs from ``fit(X, y).transform(X)`` for categories of many levels: there the target of
+    a row has no part in its own encoding, by folds, as in scikit-learn's `TargetEncoder`. Pipelines call it in
+    training.
+
+    References
+    ----------
+    .. [1] Micci-Barreca, "A Preprocessing Scheme for High-Cardinality Categorical Attributes in Classification and
+       Prediction Problems", SIGKDD Explorations 2001.
+
+    Examples
+    --------
+    >>> from gyrfalcon import TableEncoder
+    >>> rows = [[31, "Genova", True], [45, "Roma", False], [None, "Torino", True], [58, "Roma", True]]
+    >>> encoder = TableEncoder().fit(rows)
+    >>> list(encoder.get_feature_names_out(["age", "city", "member"]))
+    ['age', 'age missing', 'city=Genova', 'city=Roma', 'city=Torino', 'member=True']
+    >>> encoder.transform([[45, "Milano", None]]).round(2).tolist()
+    [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+    """
+
+    kinds_: Array
+    feature_origin_: Array
+    n_features_in_: int
+    feature_names_in_: Array
+    # the columns of each part, and the part
+    number_columns_: list[int]
+    lenient_: list[bool]
+    numbers_: NumberColumns
+    date_columns_: list[int]
+    dates_: DateParts
+    category_columns_: list[int]
+    categories_: list[CategoryColumn]
+    endings_: list[str]
+    places_: Array
+
+    def __init__(
+        self,
+        numbers: str = "robust",
+        *,
+        integers: str = "numbers",
+        max_onehot: int = 30,
+        min_frequency: int = 5,
+        target_type: str = "auto",
+        dtype: Any = "float64",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.numbers = numbers
+        self.integers = integers
+        self.max_onehot = max_onehot
+        self.min_frequency = min_frequency
+        self.target_type = target_type
+        self.dtype = dtype
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> TableEncoder:
+        """Learn kinds, scales and levels of the columns.
+
+        Parameters
+        ----------
+        X : table, array or sparse matrix of shape (n, n_features)
+        y : array-like of shape (n,) or (n, n_targets), optional
+            Target, by which categories of many levels are encoded.
+
+        Returns
+        -------
+        self
+        """
+        with unchanged_on_failure(self):
+            self._fit(X, y, cross_fit=False)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> Array:
+        """Learn from the table, and return its columns; a row's own target has no part in them.
+
+        Parameters
+        ----------
+        X : table, array or sparse matrix of shape (n, n_features)
+        y : array-like of shape (n,) or (n, n_targets), optional
+            Target, by which categories of many levels are encoded.
+
+        Returns
+        -------
+        array of shape (n, n_features_out)
+        """
+        with unchanged_on_failure(self):
+            return self._fit(X, y, cross_fit=True)
+
+    def transform(self, X: Any) -> Array:
+        """Return the columns of a table.
+
+        Parameters
+        ----------
+        X : table, array or sparse matrix of shape (n, n_features)
+            Named columns in any order.
+
+        Returns
+        -------
+        array of shape (n, n_features_out)
+        """
+        check_is_fitted(self)
+        columns = self._in_order(read_table(X, type(self).__name__))
+        n, names = len(columns[0].values), self._input_names()
+        numbers = [
+            as_numbers(columns[at], names[at], lenient)
+            for at, lenient in zip(self.number_columns_, self.lenient_, strict=True)
+        ]
+        dates = _stacked([as_dates(columns[at], names[at]) for at in self.date_columns_], n)
+        parts = [self.numbers_.transform(np.hstack([_stacked(numbers, n), dates])), self.dates_.transform(dates)]
+        values = dict(zip(self.number_columns_, numbers, strict=True))
+        for at, category in zip(self.category_columns_, self.categories_, strict=True):
+            column = Column("number", values[at]) if at in values else columns[at]
+            parts.append(category.transform(as_booleans(column) if self.kinds_[at] == "boolean" else as_text(column)))
+        return self._joined(parts)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Name the output columns.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the columns, if they had none in training.
+
+        Returns
+        -------
+        array of str
+        """
+        check_is_fitted(self)
+        names = _check_feature_names_in(self, input_features)
+        pairs = zip(self.feature_origin_, self.endings_, strict=True)
+        return np.array([f"{names[at]}{ending}" for at, ending in pairs], dtype=object)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted transformer to a file that `gyrfalcon.load` reads back; see `gyrfalcon.save`.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to write.
+        """
+        save(self, path)
+
+    # ---- learning ----------------------------------------------------------------------------------------------------
+
+    def _fit(self, X: Any, y: Any, cross_fit: bool) -> Array:
+        """Learn from a table, and return its columns."""
+        check_parameters(
+            self,
+            numbers=one_of("robust", "standard", "quantile"),
+            integers=one_of("numbers", "both"),
+            max_onehot=integer(2),
+            min_frequency=integer(1),
+            target_type=one_of("auto", "continuous", "binary", "multiclass"),
+            dtype=float_dtype,
+        )
+        table = read_table(X, type(self).__name__)
+        if y is not None and _num_samples(y) != table.n_rows:
+            raise ValueError(
+                f"Found input variables with inconsistent numbers of samples: {[table.n_rows, _num_samples(y)]}"
+            )
+        self._set_names(table)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        kinds, columns = [_kind_of(column) for column in table.columns], table.columns
+        names, n = self._input_names(), table.n_rows
+
+        self.number_columns_ = [at for at, kind in enumerate(kinds) if kind == "number"]
+        self.lenient_ = [columns[at].is_text and bool(parsed(columns[at])[1].any()) for at in self.number_columns_]
+        numbers = _stacked([as_numbers(columns[at], names[at], lenient=True) for at in self.number_columns_], n)
+        self.date_columns_ = [at for at, kind in enumerate(kinds) if kind == "date"]
+        dates = _stacked([columns[at].values for at in self.date_columns_], n)
+        together = np.hstack([numbers, dates])
+        self.numbers_ = NumberColumns(self.numbers, seed).fit(together)
+        self.dates_ = DateParts().fit(dates)
+        parts = [self.numbers_.transform(together), self.dates_.transform(dates)]
+
+        texts = {at: as_text(columns[at]) for at, kind in enumerate(kinds) if kind in ("category", "boolean")}
+        crowded = any(len(text.levels) + text.missing.any() > self.max_onehot for text in texts.values())
+        targets, labels = target_columns(y, self.target_type) if crowded and y is not None else (None, [])
+        self.category_columns_, self.categories_ = [], []
+        for at, text in texts.items():
+            category = CategoryColumn(self.max_onehot, self.min_frequency, seed)
+            if cross_fit:
+                parts.append(category.fit_transform(text, targets, labels))
+            else:
+                parts.append(category.fit(text, targets, labels).transform(text))
+            self.category_columns_.append(at)
+            self.categories_.append(category)
+        if self.integers == "both":
+            for at, values in zip(self.number_columns_, numbers.T, strict=True):
+                known = values[~np.isnan(values)]
+                if _has_few_integers(known, self.max_onehot):
+                    category = CategoryColumn(self.max_onehot, self.min_frequency, seed)
+                    category.fit(as_text(Column("number", known)))  # the numbers tell already what is missing
+                    parts.append(category.transform(as_text(Column("number", values))))
+                    self.category_columns_.append(at)
+                    self.categories_.append(category)
+        self._set_outputs(kinds)
+        return self._joined(parts)
+
+    def _set_names(self, table: Table) -> None:
+        self.n_features_in_ = len(table.columns)
+        if table.names is None:
+            if "feature_names_in_" in vars(self):  # of an earlier fit
+                del self.feature_names_in_
+            return
+        twice = [name for name, count in Counter(table.names).items() if count > 1]
+        if twice:
+            raise ValueError(f"X has {table.names.count(twice[0])} columns named {twice[0]!r}: rename all but one")
+        self.feature_names_in_ = np.array(table.names, dtype=object)
+
+    def _set_outputs(self, kinds: list[str]) -> None:
+        """Sort the outputs of all parts by the columns that they come from, and name them."""
+        sources = np.array([*self.number_columns_, *self.date_columns_], dtype=np.int64)
+        numbers, indicators = sources[self.numbers_.varies_], sources[self.numbers_.indicates_]
+        origin, endings = [*numbers, *indicators], [""] * len(numbers) + [" missing"] * len(indicators)
+        for column, at in enumerate(self.date_columns_):
+            parts = self.dates_.names(column)
+            origin += [at] * len(parts)
+            endings += [f" {part}" for part in parts]
+        for at, category in zip(self.category_columns_, self.categories_, strict=True):
+            origin += [at] * len(category.names_)
+            endings += category.names_
+        order = np.argsort(np.array(origin, dtype=np.int64), kind="stable")
+        self.feature_origin_ = np.array(origin, dtype=np.int64)[order]
+        self.endings_ = [endings[at] for at in order]
+        self.places_ = np.argsort(order)
+        used = set(origin)
+        self.kinds_ = np.array([kind if at in used else "dropped" for at, kind in enumerate(kinds)])
+
+    # ---- what fit and transform share --------------------------------------------------------------------------------
+
+    def _joined(self, parts: list[Array]) -> Array:
+        """Put the outputs of the parts where they belong."""
+        out = np.empty((len(parts[0]), len(self.places_)), dtype=self.dtype)
+        start = 0
+        for part in parts:
+            out[:, self.places_[start : start + part.shape[1]]] = part
+            start += part.shape[1]
+        return out
+
+    def _input_names(self) -> list[str]:
+        return [str(name) for name in _check_feature_names_in(self, None)]
+
+    def _in_order(self, table: Table) -> list[Column]:
+        """Return the columns in the order of training, by their names if there are names."""
+        owner = type(self).__name__
+        fitted = list(self.feature_names_in_) if "feature_names_in_" in vars(self) else None
+        if fitted is not None and table.names is not None:
+            new = [name for name in table.names if name not in set(fitted)]
+            absent = [name for name in fitted if name not in set(table.names)]
+            if new or absent:
+                unseen = f"\nFeature names unseen at fit time: {_listed(new)}" * bool(new)
+                gone = f"\nFeature names seen at fit time, yet now missing: {_listed(absent)}" * bool(absent)
+                raise ValueError(f"The feature names should match those that were passed during fit.{unseen}{gone}")
+            if len(table.names) > len(fitted):
+                raise ValueError(f"X has columns of the same name: {_listed(table.names)}")
+            place = {name: at for at, name in enumerate(table.names)}
+            return [table.columns[place[name]] for name in fitted]
+        if len(table.columns) != self.n_features_in_:
+            raise ValueError(
+                f"X has {len(table.columns)} features, but {owner} is expecting {self.n_features_in_} features as input"
+            )
+        if fitted is not None:
+            warn(f"X does not have valid feature names, but {owner} was fitted with feature names", UserWarning)
+        elif table.names is not None:
+            warn(f"X has feature names, but {owner} was fitted without feature names", UserWarning)
+        return table.columns
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "feature_origin_" in vars(self)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        tags.input_tags.sparse = True
+        tags.target_tags.required = False
+        return tags
+
+
+def _kind_of(column: Column) -> str:
+    """Decide what a column of training is: text is numbers if nearly all of it can be read as such."""
+    if column.kind == "text":
+        numbers, wrong = parsed(column)
+        known = np.isfinite(numbers) | wrong
+        if known.any() and wrong.sum() <= (1 - _PARSEABLE) * known.sum():
+            return "number"
+    return "category" if column.is_text else column.kind
+
+
+def _has_few_integers(values: Array, most: int) -> bool:
+    if not len(values) or not np.isfinite(values).all() or (values != np.round(values)).any():
+        return False
+    return 2 < len(np.unique(values)) <= most
+
+
+def _stacked(columns: list[Array], n: int) -> Array:
+    return np.stack(columns, axis=1) if columns else np.empty((n, 0))
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + f" and {len(names) - 5} more" * (len(names) > 5)

@@ -1,0 +1,148 @@
+"""Columns of numbers: missing values, infinities, wild scales and outliers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.preprocessing import QuantileTransformer
+
+from .._utils.registry import register
+
+Array = NDArray[Any]
+
+_LARGEST = 1e280  # sums and differences of such numbers are finite
+_CLIP = 3.0
+_FAR = 1e30  # the largest output, which float32 has too
+# Ranges between quantiles in units of that between quartiles, for normal numbers
+_RANGES = ((0.25, 0.75, 1.0), (0.05, 0.95, 2.4387), (0.01, 0.99, 3.4490))
+_DEVIATION = 1.3490  # the range between quartiles in standard deviations
+
+
+@register
+class NumberColumns(BaseEstimator):  # type: ignore[misc]
+    """Numbers of about unit size, with 0/1 columns that say where values were missing.
+
+    Parameters
+    ----------
+    method : {"robust", "standard", "quantile"}
+        See `numbers` of `TableEncoder`.
+    random_state : int
+        For the rows that quantiles are computed from, where there are very many.
+
+    Attributes
+    ----------
+    low_, high_ : array of shape (n_columns,)
+        Least and largest finite number, which stand for infinities.
+    median_ : array of shape (n_columns,)
+        What stands for missing values.
+    center_, scale_ : array of shape (n_columns,)
+        What is subtracted, and what is divided by.
+    varies_ : array of bool of shape (n_columns,)
+        Whether the column has two numbers; else only its missing values can tell anything.
+    indicates_ : array of bool of shape (n_columns,)
+        Whether some values were missing and others not.
+    quantiles_ : array of shape (n_quantiles, n_varying)
+        Of the method "quantile".
+    """
+
+    low_: Array
+    high_: Array
+    median_: Array
+    center_: Array
+    scale_: Array
+    varies_: Array
+    indicates_: Array
+    quantiles_: Array
+
+    def __init__(self, method: str = "robust", random_state: int = 0) -> None:
+        self.method = method
+        self.random_state = random_state
+
+    def fit(self, values: Array) -> NumberColumns:
+        """Learn scales.
+
+        Parameters
+        ----------
+        values : array of shape (n, n_columns)
+            NaN is missing.
+        """
+        finite = np.isfinite(values)
+        self.low_ = np.where(finite, values, np.inf).min(axis=0, initial=np.inf)
+        self.high_ = np.where(finite, values, -np.inf).max(axis=0, initial=-np.inf)
+        empty = ~finite.any(axis=0)
+        self.low_ = np.clip(np.where(empty, 0.0, self.low_), -_LARGEST, _LARGEST)
+        self.high_ = np.clip(np.where(empty, 0.0, self.high_), -_LARGEST, _LARGEST)
+        missing: Array = np.isnan(values)
+        self.varies_ = self.high_ > self.low_
+        self.indicates_ = np.any(missing, axis=0) & ~np.all(missing, axis=0)
+
+        d = values.shape[1]
+        self.median_, self.center_, self.scale_ = self.low_.copy(), self.low_.copy(), np.ones(d)
+        self.quantiles_ = np.empty((0, 0))
+        varying = np.clip(values[:, self.varies_], self.low_[self.varies_], self.high_[self.varies_])
+        if varying.shape[1]:
+            self._fit_scales(varying)
+        return self
+
+    def _fit_scales(self, varying: Array) -> None:
+        levels = sorted({0.5, *(level for low, high, _ in _RANGES for level in (low, high))})
+        found = dict(zip(levels, _quantiles(varying, levels), strict=True))
+        low, high = self.low_[self.varies_], self.high_[self.varies_]
+        span = high - low
+        unit = (varying - low) / span  # squares of which are finite
+        self.median_[self.varies_] = found[0.5]
+        if self.method == "standard":
+            self.center_[self.varies_] = low + span * np.nanmean(unit, axis=0)
+            self.scale_[self.varies_] = span * np.nanstd(unit, axis=0)
+        else:
+            scale = _DEVIATION * span * np.nanstd(unit, axis=0)
+            for first, last, width in reversed(_RANGES):
+                distance = found[last] - found[first]
+                scale = np.where(distance > 0, distance / width, scale)
+            self.center_[self.varies_] = found[0.5]
+            self.scale_[self.varies_] = scale
+        self.scale_ = np.where(self.scale_ > 0, self.scale_, 1.0)  # the deviation of denormal numbers may be 0
+        if self.method == "quantile":
+            transformer = QuantileTransformer(
+                n_quantiles=min(1000, len(varying)), subsample=200_000, random_state=self.random_state
+            )
+            self.quantiles_ = transformer.fit(varying).quantiles_
+
+    def transform(self, values: Array) -> Array:
+        """Return the columns that vary, and then those that say where values are missing."""
+        bounded = np.where(np.isposinf(values), self.high_, np.where(np.isneginf(values), self.low_, values))
+        missing = np.isnan(bounded)
+        filled = np.clip(np.where(missing, self.median_, bounded), -_LARGEST, _LARGEST)[:, self.varies_]
+        if self.method == "quantile" and filled.shape[1]:
+            # scikit-learn's transformer again, of what it learnt
+            transformer = QuantileTransformer(output_distribution="normal")
+            transformer.quantiles_ = self.quantiles_
+            transformer.references_ = np.linspace(0, 1, len(self.quantiles_))
+            transformer.n_quantiles_, transformer.n_features_in_ = self.quantiles_.shape
+            scaled = np.clip(transformer.transform(filled), -_CLIP, _CLIP)
+        else:
+            with np.errstate(over="ignore"):
+                scaled = (filled - self.center_[self.varies_]) / self.scale_[self.varies_]
+            scaled = np.clip(scaled, -_FAR, _FAR)
+            if self.method == "robust":
+                scaled = smoothly_clipped(scaled)
+        return np.hstack([scaled, missing[:, self.indicates_]])
+
+
+def smoothly_clipped(values: Array) -> Array:
+    """Return x / sqrt(1 + (x / 3)^2), which is near x for small x and never beyond 3."""
+    return values / np.hypot(1.0, values / _CLIP)
+
+
+def _quantiles(values: Array, levels: list[float]) -> Array:
+    """Compute quantiles of columns with missing values, those without any all at once."""
+    result = np.empty((len(levels), values.shape[1]))
+    missing = np.isnan(values).any(axis=0)
+    result[:, ~missing] = np.quantile(values[:, ~missing], levels, axis=0)
+    for column in np.flatnonzero(missing):
+        known = values[:, column]
+        result[:, column] = np.quantile(known[~np.isnan(known)], levels)
+    return result

@@ -1,0 +1,224 @@
+"""Tables of pandas, polars and pyarrow, arrays, lists and sparse matrices, read into columns.
+
+None of these libraries is needed: what is given says which one it comes from, and that one is imported already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_array
+
+from .columns import Column, from_codes, from_numbers, from_objects
+
+Array = NDArray[Any]
+
+_LARGEST_DENSE = 2**30  # bytes of a sparse matrix in full
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns with their names, or None if they have no names that are strings."""
+
+    columns: list[Column]
+    names: list[str] | None
+    n_rows: int
+
+
+@runtime_checkable
+class _ArrowStream(Protocol):
+    """A table of any library that can be handed to pyarrow."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
+def read_table(X: Any, owner: str) -> Table:
+    """Read a table of any kind.
+
+    Parameters
+    ----------
+    X : table of pandas, polars or pyarrow, array, list of lists, or sparse matrix
+    owner : str
+        Name of the estimator, for errors.
+    """
+    libraries = {one.__module__.partition(".")[0] for one in type(X).__mro__}
+    for library, read in _READERS.items():
+        if library in libraries:
+            return _checked(read(X), owner)
+    if isinstance(X, _ArrowStream):
+        import pyarrow
+
+        return _checked(_from_pyarrow(pyarrow.table(X)), owner)
+    return _from_array(X, owner)
+
+
+def _checked(table: Table, owner: str) -> Table:
+    """Refuse what scikit-learn refuses of an array, in its words."""
+    shape = (table.n_rows, len(table.columns))
+    if not table.columns:
+        raise ValueError(f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required by {owner}.")
+    if not table.n_rows:
+        raise ValueError(f"Found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required by {owner}.")
+    return table
+
+
+def _names(names: list[Any]) -> list[str] | None:
+    """The names, if all are strings; scikit-learn refuses a mixture."""
+    strings = [isinstance(name, str) for name in names]
+    if any(strings) and not all(strings):
+        kinds = sorted({type(name).__name__ for name in names})
+        raise TypeError(
+            "Feature names are only supported if all input features have string names, but your input has "
+            f"{kinds} as feature name / column name types: make them strings"
+        )
+    return [str(name) for name in names] if all(strings) and names else None
+
+
+# ---- arrays ----------------------------------------------------------------------------------------------------------
+
+
+def _from_array(X: Any, owner: str) -> Table:
+    if scipy.sparse.issparse(X):
+        full = X.shape[0] * X.shape[1] * 8
+        if full > _LARGEST_DENSE:
+            raise ValueError(
+                f"X is a sparse matrix of shape {X.shape}, which takes {full / 2**30:.1f} GiB in full, more than the 1 "
+                f"GiB that {owner} makes of one: the estimators take sparse rows without an encoder"
+            )
+        X = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, estimator=owner).toarray()
+    elif isinstance(X, list | tuple):
+        X = _from_lists(X)
+    X = check_array(X, dtype=None, ensure_all_finite=False, estimator=owner)
+    kind = X.dtype.kind
+    if kind not in "biufMmOUSV" or kind == "V":
+        raise ValueError(f"{owner} cannot read an array of {X.dtype}: use numbers, strings, dates or objects")
+    read: Callable[[Array], Column] = from_objects if kind in "OUS" else from_numbers
+    return Table([read(X[:, j]) for j in range(X.shape[1])], None, X.shape[0])
+
+
+def _from_lists(X: Any) -> Any:
+    """Keep numbers beside strings numbers: NumPy would make all of them strings."""
+    try:
+        array = np.asarray(X)
+    except ValueError:  # rows of several lengths, which scikit-learn's check refuses
+        return X
+    return np.asarray(X, dtype=object) if array.dtype.kind in "OUS" and array.ndim == 2 else array
+
+
+# ---- pandas ----------------------------------------------------------------------------------------------------------
+
+
+def _from_pandas(X: Any) -> Table:
+    if X.ndim != 2:
+        raise ValueError(f"Expected 2D array, got 1D array instead: a {type(X).__name__}. Use X.to_frame()")
+    columns = [_pandas_column(X.iloc[:, j]) for j in range(X.shape[1])]
+    return Table(columns, _names(list(X.columns)), len(X))
+
+
+def _pandas_column(series: Any) -> Column:
+    import pandas as pd
+
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return from_codes(series.cat.codes.to_numpy(), list(dtype.categories))
+    if isinstance(dtype, pd.ArrowDtype):
+        import pyarrow
+
+        return _arrow_column(pyarrow.array(series))
+    if isinstance(dtype, pd.PeriodDtype):
+        series = series.dt.to_timestamp()
+        dtype = series.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "biufcMm":
+        return from_numbers(series.to_numpy())
+    missing = series.isna().to_numpy()
+    if pd.api.types.is_bool_dtype(dtype):
+        return from_numbers(series.to_numpy(dtype=np.bool_, na_value=False), missing)
+    if pd.api.types.is_numeric_dtype(dtype):
+        return from_numbers(series.to_numpy(dtype=np.float64, na_value=np.nan), missing)
+    if dtype.kind == "M":
+        return from_numbers(series.dt.tz_localize(None).to_numpy(dtype="datetime64[us]", na_value=np.datetime64("NaT")))
+    if dtype.kind == "m":
+        return from_numbers(series.to_numpy(dtype="timedelta64[us]", na_value=np.timedelta64("NaT")))
+    return from_objects(series.to_numpy(dtype=object))
+
+
+# ---- polars ----------------------------------------------------------------------------------------------------------
+
+
+def _from_polars(X: Any) -> Table:
+    import polars as pl
+
+    if isinstance(X, pl.LazyFrame):
+        raise TypeError("X is a polars LazyFrame, whose rows are not there yet: use X.collect()")
+    if isinstance(X, pl.Series):
+        raise ValueError("Expected 2D array, got 1D array instead: a Series. Use X.to_frame()")
+    return Table([_polars_column(series) for series in X.get_columns()], _names(X.columns), X.height)
+
+
+def _polars_column(series: Any) -> Column:
+    import polars as pl
+
+    dtype = series.dtype
+    missing = series.is_null().to_numpy()
+    if isinstance(dtype, pl.Categorical | pl.Enum):
+        return from_objects(series.cast(pl.String).to_list(), "category")
+    if dtype == pl.Boolean:
+        return from_numbers(series.fill_null(False).to_numpy(), missing)
+    if dtype.is_numeric() or dtype == pl.Null:
+        return from_numbers(series.cast(pl.Float64).fill_null(float("nan")).to_numpy(), missing)
+    if dtype in (pl.Date, pl.Datetime):
+        moments = series.dt.replace_time_zone(None) if dtype == pl.Datetime else series
+        return from_numbers(moments.cast(pl.Datetime("us")).to_numpy())
+    if dtype == pl.Duration:
+        return from_numbers(series.cast(pl.Duration("us")).to_numpy())
+    return from_objects(series.to_list())
+
+
+# ---- pyarrow ---------------------------------------------------------------------------------------------------------
+
+
+def _from_pyarrow(X: Any) -> Table:
+    import pyarrow as pa
+
+    if not isinstance(X, pa.Table | pa.RecordBatch):
+        raise TypeError(f"X is a {type(X).__name__} of pyarrow: use a Table or a RecordBatch")
+    return Table([_arrow_column(column) for column in X.columns], _names(X.column_names), X.num_rows)
+
+
+def _arrow_column(column: Any) -> Column:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):  # too long for one chunk, or none
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    kind = column.type
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_dictionary(kind):
+        codes = pc.fill_null(column.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+        return from_codes(codes, column.dictionary.to_pylist())
+    if pa.types.is_boolean(kind):
+        return from_numbers(pc.fill_null(column, False).to_numpy(zero_copy_only=False), missing)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        return from_numbers(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), missing)
+    if pa.types.is_timestamp(kind):
+        column = pc.local_timestamp(column) if kind.tz else column
+        return from_numbers(column.cast(pa.timestamp("us"), safe=False).to_numpy(zero_copy_only=False))
+    if pa.types.is_date(kind):
+        return from_numbers(column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False))
+    if pa.types.is_duration(kind):
+        return from_numbers(column.cast(pa.duration("us"), safe=False).to_numpy(zero_copy_only=False))
+    return from_objects(column.to_pylist())
+
+
+_READERS: dict[str, Callable[[Any], Table]] = {
+    "pandas": _from_pandas,
+    "polars": _from_polars,
+    "pyarrow": _from_pyarrow,
+}
