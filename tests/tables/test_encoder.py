@@ -9,6 +9,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm, rankdata
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import TargetEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
@@ -150,3 +157,432 @@ def test_model_files(tmp_path, method, table):
     np.testing.assert_array_equal(loaded.transform(X), encoder.transform(X))
     assert names(loaded) == names(encoder)
     assert loaded.kinds_.tolist() == encoder.kinds_.tolist()
+
+
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def test_robust_scaling_is_the_formula():
+    x = RNG.normal(size=500) ** 3
+    x[:20] = np.nan
+    values = TableEncoder().fit_transform(column(x))
+    quarters = np.nanquantile(x, [0.25, 0.5, 0.75])
+    z = clipped((np.where(np.isnan(x), quarters[1], x) - quarters[1]) / (quarters[2] - quarters[0]))
+    np.testing.assert_allclose(values, np.column_stack([z, np.isnan(x)]), rtol=1e-12, atol=1e-12)
+    assert np.abs(values).max() <= 3
+
+
+def test_standard_scaling_is_the_formula():
+    x = RNG.normal(size=500) ** 3
+    np.testing.assert_allclose(TableEncoder("standard").fit_transform(column(x))[:, 0], (x - x.mean()) / x.std())
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+def test_quantiles_are_normal_whatever_the_unit(scale):
+    x = RNG.permutation(np.exp(2 * norm.ppf(np.arange(1, 501) / 501)))
+    values = TableEncoder("quantile").fit_transform(column(scale * x))[:, 0]
+    assert np.abs(values).max() == 3
+    inside = np.abs(values) < 2.5
+    np.testing.assert_allclose(values[inside], norm.ppf((rankdata(x) - 1) / 499)[inside], atol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_scales_do_not_matter(method):
+    x = RNG.normal(size=200)
+    once = TableEncoder(method).fit_transform(column(x))
+    np.testing.assert_allclose(TableEncoder(method).fit_transform(column(1e12 * x + 3)), once, atol=1e-9)
+
+
+def test_a_column_that_is_mostly_one_number_keeps_its_others():
+    x = np.zeros(1000)
+    x[:3] = [5, 6, 7]
+    values = TableEncoder().fit_transform(column(x))[:, 0]
+    assert len(np.unique(values)) == 4
+    x[:200] = RNG.normal(size=200)
+    np.testing.assert_allclose(
+        np.diff(np.quantile(TableEncoder().fit_transform(column(x))[:, 0], [0.05, 0.95])), 2.44, rtol=0.2
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_numbers_at_the_ends_of_the_range(method):
+    for x in ([1e308, -1e308, np.inf, 5e-324, np.nan, -np.inf], [5e-324, 1e-323, 0, 0, 0], [1e300, 1, 2, 3, 4]):
+        values = TableEncoder(method, dtype="float32").fit_transform(column(x))
+        assert values.dtype == np.float32
+        assert np.isfinite(values).all()
+
+
+def test_infinities_are_the_ends_of_training():
+    encoder = TableEncoder().fit(column([1.0, 2, 3, 8, -np.inf]))
+    values = encoder.transform(column([np.inf, 8, -np.inf, 1]))[:, 0]
+    assert values[0] == values[1]
+    assert values[2] == values[3]
+
+
+def test_a_missing_number_that_training_had_not_is_the_median():
+    encoder = TableEncoder().fit(column([1.0, 2, 9]))
+    assert names(encoder) == ["a"]
+    np.testing.assert_array_equal(encoder.transform(column([np.nan, 2.0]))[:, 0], [0, 0])
+
+
+def test_constants_are_dropped_but_not_what_their_gaps_tell():
+    encoder = TableEncoder().fit(pd.DataFrame({"a": [1, 1, None], "b": [2, 2, 2], "c": [None] * 3, "d": [1, 2, 3]}))
+    assert names(encoder) == ["a missing", "d"]
+    assert encoder.kinds_.tolist() == ["number", "dropped", "dropped", "number"]
+    assert encoder.feature_origin_.tolist() == [0, 3]
+    with pytest.raises(ValueError, match="now missing: 'b'"):
+        encoder.transform(pd.DataFrame({"a": [1], "c": [None], "d": [1]}))
+
+
+def test_whole_numbers_can_be_categories_too():
+    X = pd.DataFrame({"month": [1.0, 2, 3, None] * 10, "two": [0, 1] * 20, "many": np.arange(40)})
+    encoder = TableEncoder(integers="both")
+    values = encoder.fit_transform(X)
+    assert names(encoder) == ["month", "month missing", "month=1", "month=2", "month=3", "two", "many"]
+    np.testing.assert_allclose(values[:4, 2:5], np.vstack([np.eye(3), np.zeros(3)]) / np.sqrt(2))
+    np.testing.assert_array_equal(encoder.transform(X.assign(month=7.0))[:, 2:5], 0)
+
+
+# ---- strings ---------------------------------------------------------------------------------------------------------
+
+
+def test_strings_that_are_numbers():
+    text = [f"{at}.5" for at in range(98)] + ["?", ""]
+    encoder = TableEncoder().fit(column(text))
+    assert names(encoder) == ["a", "a missing"]
+    np.testing.assert_array_equal(encoder.transform(column(["what", " ", None]))[:, 1], 1)  # as training had "?"
+    same = TableEncoder().fit_transform(column([float(x) for x in text[:98]] + [np.nan] * 2))
+    np.testing.assert_array_equal(encoder.transform(column(text)), same)
+    assert TableEncoder().fit(column(text[:90] + ["?"] * 10)).kinds_ == ["category"]
+    assert TableEncoder().fit(column(pd.Categorical(["1", "2", "3"]))).kinds_ == ["category"]
+
+
+def test_a_string_where_training_had_numbers_is_named():
+    for training in ([1.0, 2.0, 3.0], ["1", "2", "3"]):
+        encoder = TableEncoder().fit(column(training))
+        np.testing.assert_array_equal(
+            encoder.transform(column(["2", "", "1.0"])), encoder.transform(column([2, None, 1]))
+        )
+        with pytest.raises(ValueError, match="row 1 of column 'a' holds 'oops', which is not a number"):
+            encoder.transform(column(["1", "oops", "3"]))
+    with pytest.raises(ValueError, match="row 0 of column 'x0' holds '2020-01-01', which is a date"):
+        TableEncoder().fit([[1], [2]]).transform([[datetime.date(2020, 1, 1)]])
+
+
+# ---- categories ------------------------------------------------------------------------------------------------------
+
+
+def test_levels_have_distance_one():
+    X = column(["a", "b", "c", None] * 5)
+    encoder = TableEncoder()
+    values = encoder.fit_transform(X)
+    assert names(encoder) == ["a=a", "a=b", "a=c", "a missing"]
+    np.testing.assert_allclose(values[:4], np.eye(4) / np.sqrt(2))
+    np.testing.assert_array_equal(encoder.transform(column(["unseen"])), np.zeros((1, 4)))
+
+
+@pytest.mark.parametrize(
+    ("levels", "name"), [(["x", "y"], "a=y"), ([False, True], "a=True"), ([None, "y"], "a missing")]
+)
+def test_two_levels_share_a_column(levels, name):
+    encoder = TableEncoder()
+    values = encoder.fit_transform(column(levels * 5))
+    assert names(encoder) == [name]
+    assert sorted(set(values[:, 0])) == [-0.5, 0.5]
+    np.testing.assert_array_equal(encoder.transform(column(["unseen"])), [[0]])
+
+
+def test_booleans_may_come_as_numbers():
+    encoder = TableEncoder().fit(column([True, False]))
+    np.testing.assert_array_equal(encoder.transform(column([1, 0]))[:, 0], [0.5, -0.5])
+    assert names(TableEncoder().fit(column([True, False, None]))) == ["a=False", "a=True", "a missing"]
+
+
+def test_rare_levels_share_a_column():
+    X = column(["a"] * 300 + ["b"] * 200 + ["c", "d", "d", "e"])
+    encoder = TableEncoder().fit(X)
+    assert names(encoder) == ["a=a", "a=b", "a (rare)"]
+    np.testing.assert_array_equal(encoder.transform(column(["c"])), encoder.transform(column(["e"])))
+    assert names(TableEncoder(min_frequency=1).fit(X)) == ["a=a", "a=b", "a=c", "a=d", "a=e"]
+    assert names(TableEncoder().fit(column(["a"] * 300 + ["b"] * 200 + ["c"]))) == ["a=a", "a=b", "a=c"]
+
+
+def many_levels(n=600, seed=0):
+    rng = np.random.default_rng(seed)
+    codes = np.minimum(rng.geometric(0.03, size=n), 60)
+    return codes, column([f"level {code}" for code in codes])
+
+
+def standardised(values):
+    return (values - values.mean()) / values.std()
+
+
+def test_many_levels_are_encoded_by_the_target_and_the_frequency():
+    codes, X = many_levels()
+    counts = np.bincount(codes)
+    y = np.sin(codes) + RNG.normal(size=len(codes))
+    encoder = TableEncoder(random_state=0).fit(X, y)
+    assert names(encoder) == ["a (target)", "a (frequency)"]
+    slow = TargetEncoder(target_type="continuous").fit(codes.reshape(-1, 1), standardised(y))
+    means = np.where(counts[codes] > 1, slow.transform(codes.reshape(-1, 1))[:, 0], 0.0)
+    expected = np.column_stack([standardised(means), standardised(np.log(counts[codes]))])
+    np.testing.assert_allclose(encoder.transform(X), clipped(expected), atol=1e-10)
+    unseen = encoder.transform(column(["unseen", None]))
+    np.testing.assert_allclose(unseen[:, 0], clipped(-means.mean() / means.std()), atol=1e-10)
+    assert (unseen[:, 1] <= encoder.transform(X)[:, 1].min()).all()
+
+
+def test_the_own_target_has_no_part_in_training():
+    codes, X = many_levels()
+    y = np.sin(codes) + RNG.normal(size=len(codes))
+    encoder = TableEncoder(random_state=0)
+    held_out = encoder.fit_transform(X, y)
+    slow = np.empty(len(y))
+    folds = KFold(5, shuffle=True, random_state=encoder.categories_[0].random_state)
+    for others, own in folds.split(codes):
+        part = TargetEncoder(target_type="continuous").fit(codes[others, None], standardised(y)[others])
+        slow[own] = part.transform(codes[own, None])[:, 0]
+    assert np.corrcoef(held_out[:, 0], slow)[0, 1] > 0.99  # up to the clip
+    np.testing.assert_array_equal(held_out[:, 1], encoder.transform(X)[:, 1])
+    noise = RNG.normal(size=len(y))
+    leaky = TableEncoder(random_state=0).fit(X, noise).transform(X)[:, 0]
+    held_out = TableEncoder(random_state=0).fit_transform(X, noise)[:, 0]
+    assert np.corrcoef(leaky, noise)[0, 1] > 0.15
+    assert np.corrcoef(held_out, noise)[0, 1] < 0.15
+    np.testing.assert_array_equal(held_out, TableEncoder(random_state=0).fit_transform(X, noise)[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("y", "target_type", "outputs"),
+    [
+        (lambda codes: codes % 2 == 0, "auto", ["(target)"]),
+        (lambda codes: np.where(codes % 2, "no", "yes"), "auto", ["(target)"]),
+        (lambda codes: codes % 3, "auto", ["(target, 0)", "(target, 1)", "(target, 2)"]),
+        (lambda codes: codes % 3, "continuous", ["(target)"]),
+        (lambda codes: codes % 2, "binary", ["(target)"]),
+        (lambda codes: codes % 3 / 2, "multiclass", ["(target, 0.0)", "(target, 0.5)", "(target, 1.0)"]),
+        (lambda codes: codes * 1.5, "auto", ["(target)"]),
+        (lambda codes: np.column_stack([codes, codes**2]), "auto", ["(target, 0)", "(target, 1)"]),
+        (lambda codes: np.ones(len(codes)), "auto", []),
+    ],
+)
+def test_kinds_of_targets(y, target_type, outputs):
+    codes, X = many_levels()
+    encoder = TableEncoder(target_type=target_type, random_state=0)
+    values = encoder.fit_transform(X, y(codes))
+    assert names(encoder) == [f"a {output}" for output in [*outputs, "(frequency)"]]
+    assert np.isfinite(values).all()
+
+
+def test_a_class_of_one_row():
+    codes, X = many_levels()
+    y = np.where(np.arange(len(codes)) == 7, "once", np.where(codes % 2, "a", "b"))
+    assert np.isfinite(TableEncoder(random_state=0).fit_transform(X, y)).all()
+
+
+@pytest.mark.parametrize(
+    ("y", "target_type", "words"),
+    [
+        (lambda y: np.where(np.arange(len(y)) == 7, np.nan, y), "auto", "y holds nan in row 7"),
+        (lambda y: np.where(np.arange(len(y)) == 7, None, y.astype(str)), "auto", "y holds None in row 7"),
+        (lambda y: y[:-1], "auto", "inconsistent numbers of samples"),
+        (lambda y: y % 3, "binary", "3 classes"),
+    ],
+)
+def test_targets_that_are_refused(y, target_type, words):
+    codes, X = many_levels()
+    with pytest.raises(ValueError, match=words):
+        TableEncoder(target_type=target_type).fit(X, y(codes.astype(float)))
+
+
+def test_without_a_target_the_most_frequent_levels_have_columns():
+    codes, X = many_levels()
+    encoder = TableEncoder(max_onehot=5).fit(X)
+    common = np.argsort(-np.bincount(codes), kind="stable")[:5]
+    assert set(names(encoder)) == {*(f"a=level {code}" for code in common), "a (frequency)"}
+    np.testing.assert_array_equal(encoder.transform(column(["unseen"]))[0, :5], 0)
+
+
+def test_ten_thousand_levels_and_five_thousand_columns():
+    levels = column([f"{at % 10_000} and a word" for at in range(20_000)])
+    assert TableEncoder().fit_transform(levels, np.arange(20_000) % 10_000 / 1.0).shape == (20_000, 1)
+    assert TableEncoder().fit_transform(RNG.normal(size=(50, 5000))).shape == (50, 5000)
+    assert TableEncoder().fit_transform(column([f"row {at}" for at in range(99)]), np.arange(99.0)).shape == (99, 0)
+
+
+# ---- dates -----------------------------------------------------------------------------------------------------------
+
+
+def test_dates_are_elapsed_time_and_circles():
+    when = pd.date_range("2021-01-01 00:00", periods=500, freq="31h")
+    encoder = TableEncoder()
+    values = encoder.fit_transform(column(when))
+    angles = [
+        (when - when.normalize()) / pd.Timedelta(days=1),
+        when.day_of_week / 7,
+        (when.day_of_year - 1) / 366,
+    ]
+    circles = [wave(2 * np.pi * np.asarray(angle)) for angle in angles for wave in (np.sin, np.cos)]
+    np.testing.assert_allclose(values[:, 1:], np.column_stack(circles), atol=1e-9)
+    hours = np.arange(500.0) * 31
+    np.testing.assert_allclose(values[:, 0], TableEncoder().fit_transform(column(hours))[:, 0], atol=1e-9)
+    np.testing.assert_array_equal(encoder.transform(column([pd.NaT])), np.zeros((1, 7)))
+
+
+def test_parts_that_are_the_same_in_all_rows_are_dropped():
+    years = column([datetime.date(year, 1, 1) for year in range(1990, 2020)])
+    encoder = TableEncoder().fit(years)
+    assert names(encoder) == ["a", "a (day of week, sin)", "a (day of week, cos)"]
+
+
+def test_time_zones_are_left_out():
+    naive = pd.date_range("2021-03-01 09:00", periods=90, freq="25h")
+    expected = TableEncoder().fit_transform(column(naive))
+    zoned = naive.tz_localize("Europe/Rome", nonexistent="shift_forward", ambiguous=True)
+    utc = naive.tz_localize("UTC").to_pydatetime().tolist()
+    expected_zoned = TableEncoder().fit_transform(column(zoned.tz_localize(None)))
+    for table in (column(zoned), pl.DataFrame(column(zoned)), pa.Table.from_pandas(column(zoned))):
+        np.testing.assert_allclose(TableEncoder().fit_transform(table), expected_zoned, atol=1e-12)
+    for table in (
+        column(utc),
+        column(pd.Series(utc, dtype=object)),
+        [[one] for one in utc],
+        column(naive.to_period("h")),
+    ):
+        np.testing.assert_allclose(TableEncoder().fit_transform(table), expected, atol=1e-12)
+
+
+def test_strings_that_are_dates():
+    days = pd.date_range("2021-01-01", periods=50)
+    encoder = TableEncoder()
+    values = encoder.fit_transform(column(days.strftime("%Y-%m-%d")))
+    assert encoder.kinds_ == ["date"]
+    np.testing.assert_array_equal(values, TableEncoder().fit_transform(column(days)))
+    with pytest.raises(ValueError, match="row 1 of column 'a' holds 'yesterday', which is not a date"):
+        encoder.transform(column(["2021-01-01", "yesterday"]))
+    with pytest.raises(ValueError, match="row 0 of column 'a' holds '5', which is not a date"):
+        encoder.transform(column([5]))
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_found_by_name():
+    X = TABLES["pandas"]()
+    encoder = TableEncoder(random_state=0).fit(X, Y)
+    np.testing.assert_array_equal(encoder.transform(X[X.columns[::-1]]), encoder.transform(X))
+    with pytest.raises(ValueError, match="now missing: 'city'"):
+        encoder.transform(X.drop(columns="city"))
+    with pytest.raises(ValueError, match="unseen at fit time: 'more'"):
+        encoder.transform(X.assign(more=1))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        np.testing.assert_array_equal(encoder.transform(objects()), encoder.transform(X))
+    with pytest.raises(ValueError, match="X has 3 features, but TableEncoder is expecting 12"):
+        encoder.transform(objects()[:, :3])
+    with pytest.raises(ValueError, match="2 columns named 'a'"):
+        TableEncoder().fit(pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"]))
+
+
+def test_sparse_matrices():
+    dense = RNG.poisson(0.5, size=(50, 4)).astype(float)
+    np.testing.assert_array_equal(
+        TableEncoder().fit_transform(scipy.sparse.csr_array(dense)), TableEncoder().fit_transform(dense)
+    )
+    with pytest.raises(ValueError, match=r"takes 7\.5 GiB in full"):
+        TableEncoder().fit(scipy.sparse.csr_array((10_000, 100_000)))
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "words"),
+    [
+        (pl.LazyFrame({"a": [1]}), TypeError, "collect"),
+        (pd.Series([1, 2]), ValueError, "to_frame"),
+        (pd.DataFrame({"a": [1j]}), ValueError, "Complex"),
+        (pd.DataFrame({"a": []}), ValueError, "0 sample"),
+        (pa.table({}), ValueError, "0 feature"),
+        (pd.DataFrame({"a": [1], 2: [2]}), TypeError, "string names"),
+        ([[1, 2], [3]], ValueError, "inhomogeneous"),
+    ],
+)
+def test_tables_that_are_refused(X, error, words):
+    with pytest.raises(error, match=words):
+        TableEncoder().fit(X)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"numbers": "x"}, {"integers": 1}, {"max_onehot": 1}, {"min_frequency": 0}, {"target_type": "x"}, {"dtype": int}],
+    ids=repr,
+)
+def test_parameters_are_checked(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=name):
+        TableEncoder(**wrong).fit([[1], [2]])
+
+
+def test_a_failed_fit_leaves_the_encoder_as_it_was():
+    encoder = TableEncoder().fit(TABLES["pandas"](), Y)
+    with pytest.raises(ValueError, match="Complex"):
+        encoder.fit(pd.DataFrame({"a": [1j]}))
+    assert encoder.transform(TABLES["pandas"]()).shape[0] == N
+    assert "feature_names_in_" not in vars(encoder.fit([[1], [2]]))
+
+
+def test_in_a_pipeline():
+    model = make_pipeline(TableEncoder(random_state=0), gyrfalcon.FalkonRegressor(penalty=1e-4, random_state=0))
+    X = TABLES["polars"]()
+    assert model.fit(X, Y - Y.mean()).score(X, Y - Y.mean()) > 0.9
+    assert list(TableEncoder().set_output(transform="pandas").fit_transform(X, Y).columns)[:2] == ["age", "age missing"]
+
+
+def test_a_changed_model_file_is_refused(tmp_path, expected):
+    encoder = TableEncoder().fit(TABLES["pandas"](), Y)
+    encoder.places_ = encoder.places_ + 1
+    encoder.save(tmp_path / "encoder.gyr")
+    with pytest.raises(gyrfalcon.ModelFileError, match="do not fit"):
+        gyrfalcon.load(tmp_path / "encoder.gyr")
+
+
+CELLS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.dates(),
+    st.datetimes(),
+    st.timedeltas(),
+    st.binary(max_size=3),
+    st.just(pd.NA),
+    st.just(pd.NaT),
+    st.decimals(),
+)
+
+
+def odd_table(data, kinds):
+    n = data.draw(st.integers(1, 12))
+    table = np.empty((n, len(kinds)), dtype=object)
+    for at in range(n):
+        table[at] = [data.draw(kind) for kind in kinds]
+    return table
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_odd_tables(data):
+    """Any objects in any mixture give finite numbers; those that training had not may be refused with their place."""
+    some = st.sampled_from([CELLS, st.floats(), st.text(max_size=2), st.datetimes()])
+    kinds = data.draw(st.lists(some, min_size=1, max_size=3))
+    table, other = odd_table(data, kinds), odd_table(data, [CELLS] * len(kinds))
+    encoder = TableEncoder(data.draw(st.sampled_from(METHODS)), max_onehot=data.draw(st.integers(2, 5)), random_state=0)
+    values = encoder.fit_transform(table, np.arange(len(table)) * 1.0)
+    assert values.shape == (len(table), len(encoder.get_feature_names_out()))
+    assert np.isfinite(values).all()
+    assert np.isfinite(encoder.transform(table[::-1])).all()
+    message = ""
+    try:
+        values = encoder.transform(other)
+    except ValueError as error:
+        message = str(error)
+    assert np.isfinite(values).all()
+    assert not message or ("row" in message and "column" in message)

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import KFold
 from sklearn.preprocessing import TargetEncoder
 
+from .._utils.checks import array
 from .._utils.registry import register
 from .columns import Column
 from .numbers import smoothly_clipped
@@ -85,6 +86,11 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         n = len(self.levels_)
         lookup = np.array([*(index.get(level, n + 1) for level in column.levels), n])
         return self.values_[lookup[column.values]]
+
+    def _check_loaded(self) -> None:
+        array((len(self.levels_) + 2, len(self.names_)))("values_", self.values_)
+        if not all(isinstance(text, str) for text in (*self.levels_, *self.names_)):
+            raise ValueError("levels_ and names_ must be strings")
 
     def _fit(self, column: Column, targets: Array | None, target_names: list[str] | None, cross_fit: bool) -> Array:
         """Learn, and return outputs of the training rows that are to replace the first ones of the levels."""

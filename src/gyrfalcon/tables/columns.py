@@ -22,7 +22,7 @@ Array = NDArray[Any]
 Kind: TypeAlias = Literal["number", "boolean", "date", "text", "category"]
 
 _SECOND = 1_000_000  # in microseconds
-_NULLS = {"NoneType", "NAType", "NaTType", "Null", "NullScalar"}  # None, pandas.NA, pandas.NaT
+_NULLS = {"NoneType", "NAType", "NaTType"}  # None, pandas.NA, pandas.NaT
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,11 @@ def from_codes(codes: Array, levels: Sequence[Any]) -> Column:
 
 def from_objects(values: Iterable[Any], kind: Kind | None = None) -> Column:
     """Make a column of Python objects; what they are is decided by all of them, and what is mixed becomes text."""
-    items = [None if type(value).__name__ in _NULLS else value for value in values]
-    items = [None if isinstance(item, Real | Decimal) and item != item else item for item in items]
-    types = {type(item) for item in items} - {type(None)}
-    if kind == "category" or (str in types and types <= {str, np.str_}):
-        return from_text((None if item is None else _text(item) for item in items), kind or "text")
+    items, types = _without_nulls(list(values))
+    if str in types and types <= {str, np.str_}:
+        return from_text(items, kind or "text")
+    if kind == "category":
+        return from_text((None if item is None else _text(item) for item in items), kind)
     missing = np.array([item is None for item in items], dtype=np.bool_)
     if _all(types, bool, np.bool_) and types:
         return from_numbers(np.array([bool(item) for item in items]), missing)
@@ -137,10 +137,20 @@ def as_numbers(column: Column, name: str, lenient: bool = False) -> Array:
 
 def as_dates(column: Column, name: str) -> Array:
     """Convert a column to seconds since 1970, for one that had dates in training; text is read by ISO 8601."""
-    if column.kind == "date" or column.missing.all():
-        return np.full(len(column.values), np.nan) if column.is_text else column.values
+    if column.missing.all():
+        return np.full(len(column.values), np.nan)
+    if column.kind == "date":
+        return column.values
     if not column.is_text:
         _refuse(column, ~column.missing, name, "is not a date", "dates")
+    seconds, wrong = parsed_dates(column)
+    if wrong.any():
+        _refuse(column, wrong, name, "is not a date by ISO 8601", "dates")
+    return seconds
+
+
+def parsed_dates(column: Column) -> tuple[Array, NDArray[np.bool_]]:
+    """Read text as dates by ISO 8601: seconds since 1970, and where there is text that is no date."""
     moments = np.full(len(column.levels) + 1, np.datetime64("NaT"), dtype="datetime64[us]")
     wrong = np.zeros(len(moments), dtype=np.bool_)
     for at, level in enumerate(column.levels):
@@ -148,9 +158,7 @@ def as_dates(column: Column, name: str) -> Array:
             moments[at] = datetime.datetime.fromisoformat(level).replace(tzinfo=None) if level.strip() else None
         except ValueError:
             wrong[at] = True
-    if wrong[column.values].any():
-        _refuse(column, wrong[column.values], name, "is not a date by ISO 8601", "dates")
-    return _seconds(moments[column.values])
+    return _seconds(moments)[column.values], wrong[column.values]
 
 
 def as_booleans(column: Column) -> Column:
@@ -181,6 +189,23 @@ def parsed(column: Column) -> tuple[Array, NDArray[np.bool_]]:
         except ValueError:
             wrong[at] = True
     return numbers[column.values], wrong[column.values]
+
+
+def _without_nulls(items: list[Any]) -> tuple[list[Any], set[type]]:
+    """Put None in place of all that means missing, and return what types the others have."""
+    types = set(map(type, items))
+    nulls = {one for one in types if one.__name__ in _NULLS}
+    if nulls - {type(None)}:
+        items = [None if type(item) in nulls else item for item in items]
+    numbers = {one for one in types - nulls if issubclass(one, Real | Decimal)}
+    if numbers:
+        items = [None if type(item) in numbers and _is_nan(item) else item for item in items]
+        types = set(map(type, items))
+    return items, types - nulls - {type(None)}
+
+
+def _is_nan(item: Any) -> bool:
+    return item.is_nan() if isinstance(item, Decimal) else bool(item != item)
 
 
 def _seconds(values: Array) -> Array:

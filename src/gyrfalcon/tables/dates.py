@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from .._utils.checks import array
 from .._utils.registry import register
 
 Array = NDArray[Any]
@@ -50,6 +51,9 @@ class DateParts(BaseEstimator):  # type: ignore[misc]
         angle = 2 * np.pi * kept
         pairs = np.stack([np.sin(angle), np.cos(angle)], axis=2)
         return np.nan_to_num(pairs.reshape(len(seconds), -1), copy=False)
+
+    def _check_loaded(self) -> None:
+        array((None, len(PARTS)), np.bool_)("parts_", self.parts_)
 
     def names(self, column: int) -> list[str]:
         """Name the outputs of a column."""

@@ -19,7 +19,7 @@ from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
 from ..storage.models import save
 from .categories import CategoryColumn
-from .columns import Column, as_booleans, as_dates, as_numbers, as_text, parsed
+from .columns import Column, as_booleans, as_dates, as_numbers, as_text, parsed, parsed_dates
 from .dates import DateParts
 from .numbers import NumberColumns
 from .reading import Table, read_table
@@ -46,7 +46,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
       each of the most frequent levels and the frequency. Missing is a level of its own. A level that training had not
       is all zeros, or has the mean of the target and the least frequency.
     - dates are elapsed time, scaled like a number, and time of day, day of week and day of year, each as sine and
-      cosine, unless that part is the same in all training rows. Time zones are left out: 9 o'clock is 9 o'clock.
+      cosine, unless that part is the same in all training rows. Strings are dates if all of them are, by ISO 8601.
+      Time zones are left out: 9 o'clock is 9 o'clock.
     - columns in which all values are the same, or missing, are dropped.
 
     Columns with names are found by their names, in any order.
@@ -68,7 +69,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     dtype : {"float64", "float32"}, default="float64"
         Precision of the columns.
     random_state : int, RandomState or None, default=None
-        Seed of the folds in which `fit_transform` encodes categories by the target.
+        Seed of the folds in which `fit_transform` encodes categories by the target, and of the 100,000 rows that
+        quantiles of numbers are computed from where there are more.
 
     Attributes
     ----------
@@ -255,7 +257,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.lenient_ = [columns[at].is_text and bool(parsed(columns[at])[1].any()) for at in self.number_columns_]
         numbers = _stacked([as_numbers(columns[at], names[at], lenient=True) for at in self.number_columns_], n)
         self.date_columns_ = [at for at, kind in enumerate(kinds) if kind == "date"]
-        dates = _stacked([columns[at].values for at in self.date_columns_], n)
+        dates = _stacked([as_dates(columns[at], names[at]) for at in self.date_columns_], n)
         together = np.hstack([numbers, dates])
         self.numbers_ = NumberColumns(self.numbers, seed).fit(together)
         self.dates_ = DateParts().fit(dates)
@@ -366,14 +368,37 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.target_tags.required = False
         return tags
 
+    def _check_loaded(self) -> None:
+        d = self.n_features_in_
+        columns = [*self.number_columns_, *self.date_columns_, *self.category_columns_]
+        outputs = [*self.numbers_.varies_, *self.numbers_.indicates_, *self.dates_.parts_.repeat(2)]
+        n_outputs = sum(outputs) + sum(len(category.names_) for category in self.categories_)
+        fits = [
+            len(self.numbers_.low_) == len(self.number_columns_) + len(self.date_columns_),
+            len(self.lenient_) == len(self.number_columns_),
+            len(self.dates_.parts_) == len(self.date_columns_),
+            len(self.categories_) == len(self.category_columns_),
+            all(isinstance(category, CategoryColumn) for category in self.categories_),
+            all(type(at) is int and 0 <= at < d for at in columns),
+            len(self.kinds_) == d == len(self._input_names()),
+            len(self.endings_) == len(self.feature_origin_) == len(self.places_) == n_outputs,
+            np.array_equal(np.sort(self.places_), np.arange(n_outputs)),
+            n_outputs == 0 or 0 <= self.feature_origin_.min() <= self.feature_origin_.max() < d,
+        ]
+        if not all(fits):
+            raise ValueError("its columns do not fit each other")
+
 
 def _kind_of(column: Column) -> str:
-    """Decide what a column of training is: text is numbers if nearly all of it can be read as such."""
+    """Decide what a column of training is: text is numbers if nearly all of it are, and dates if all of it are."""
     if column.kind == "text":
         numbers, wrong = parsed(column)
         known = np.isfinite(numbers) | wrong
         if known.any() and wrong.sum() <= (1 - _PARSEABLE) * known.sum():
             return "number"
+        seconds, wrong = parsed_dates(column)
+        if np.isfinite(seconds).any() and not wrong.any():
+            return "date"
     return "category" if column.is_text else column.kind
 
 

@@ -135,6 +135,9 @@ def _pandas_column(series: Any) -> Column:
         dtype = series.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "biufcMm":
         return from_numbers(series.to_numpy())
+    if isinstance(dtype, pd.StringDtype):
+        codes, levels = series.factorize()
+        return Column("text", codes.astype(np.int64), [str(level) for level in levels])
     missing = series.isna().to_numpy()
     if pd.api.types.is_bool_dtype(dtype):
         return from_numbers(series.to_numpy(dtype=np.bool_, na_value=False), missing)
@@ -203,6 +206,10 @@ def _arrow_column(column: Any) -> Column:
     if pa.types.is_dictionary(kind):
         codes = pc.fill_null(column.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
         return from_codes(codes, column.dictionary.to_pylist())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        column = column.dictionary_encode()
+        codes = pc.fill_null(column.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+        return Column("text", codes, column.dictionary.to_pylist())
     if pa.types.is_boolean(kind):
         return from_numbers(pc.fill_null(column, False).to_numpy(zero_copy_only=False), missing)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
