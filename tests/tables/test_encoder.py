@@ -181,9 +181,18 @@ def test_standard_scaling_is_the_formula():
 def test_quantiles_are_normal_whatever_the_unit(scale):
     x = RNG.permutation(np.exp(2 * norm.ppf(np.arange(1, 501) / 501)))
     values = TableEncoder("quantile").fit_transform(column(scale * x))[:, 0]
-    assert np.abs(values).max() == 3
+    np.testing.assert_allclose(np.abs(values).max(), 3)
     inside = np.abs(values) < 2.5
     np.testing.assert_allclose(values[inside], norm.ppf((rankdata(x) - 1) / 499)[inside], atol=1e-6)
+
+
+def test_quantiles_of_ties_are_their_average_ranks():
+    x = np.round(3 * RNG.normal(size=(700, 2)))
+    values = TableEncoder("quantile").fit_transform(x)
+    with np.errstate(divide="ignore"):
+        expected = np.clip(norm.ppf((rankdata(x, axis=0) - 1) / 699), -3, 3)
+    inside = (x > x.min(axis=0)) & (x < x.max(axis=0))
+    np.testing.assert_allclose(values[inside], expected[inside], atol=1e-9)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -481,6 +490,19 @@ def test_columns_are_found_by_name():
         encoder.transform(objects()[:, :3])
     with pytest.raises(ValueError, match="2 columns named 'a'"):
         TableEncoder().fit(pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"]))
+
+
+def test_masked_values_are_missing():
+    x = np.ma.masked_array([[1.0], [2], [1e9], [4]], mask=[[0], [0], [1], [0]])
+    np.testing.assert_array_equal(
+        TableEncoder().fit_transform(x), TableEncoder().fit_transform([[1], [2], [None], [4]])
+    )
+
+
+def test_times_are_seconds():
+    times = column([datetime.time(at) for at in range(24)])
+    for table in (times, pl.DataFrame(times), pa.Table.from_pandas(times)):
+        np.testing.assert_allclose(TableEncoder().fit_transform(table), TableEncoder().fit_transform(column(range(24))))
 
 
 def test_sparse_matrices():

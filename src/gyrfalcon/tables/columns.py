@@ -99,6 +99,8 @@ def from_objects(values: Iterable[Any], kind: Kind | None = None) -> Column:
         return from_numbers(np.array([_wall_clock(item) for item in items], dtype="datetime64[us]"))
     if _all(types, datetime.timedelta, np.timedelta64):
         return from_numbers(np.array(items, dtype="timedelta64[us]"))
+    if _all(types, datetime.time):
+        return from_numbers(np.array([math.nan if item is None else _seconds_of_day(item) for item in items]))
     if _all(types, complex, np.complexfloating):
         raise ValueError("Complex data not supported: a column holds complex numbers")
     return from_text(None if item is None else _text(item) for item in items)
@@ -221,6 +223,10 @@ def _float(item: Any) -> float:
         return float(item)
     except OverflowError:  # an integer or a fraction beyond float64
         return math.inf if item > 0 else -math.inf
+
+
+def _seconds_of_day(item: datetime.time) -> float:
+    return item.hour * 3600 + item.minute * 60 + item.second + item.microsecond / _SECOND
 
 
 def _wall_clock(item: Any) -> Any:

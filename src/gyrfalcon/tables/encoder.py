@@ -241,7 +241,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             max_onehot=integer(2),
             min_frequency=integer(1),
             target_type=one_of("auto", "continuous", "binary", "multiclass"),
-            dtype=float_dtype,
+            dtype=_precision,
         )
         table = read_table(X, type(self).__name__)
         if y is not None and _num_samples(y) != table.n_rows:
@@ -387,6 +387,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ]
         if not all(fits):
             raise ValueError("its columns do not fit each other")
+
+
+def _precision(name: str, value: Any) -> None:
+    """Require float32 or float64, and no "auto": a table has no precision to follow."""
+    try:
+        float_dtype(name, value)
+    except ValueError:
+        raise ValueError(f'{name}={value!r} must be "float64" or "float32"') from None
 
 
 def _kind_of(column: Column) -> str:

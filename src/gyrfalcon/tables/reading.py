@@ -91,6 +91,9 @@ def _from_array(X: Any, owner: str) -> Table:
                 f"GiB that {owner} makes of one: the estimators take sparse rows without an encoder"
             )
         X = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, estimator=owner).toarray()
+    elif isinstance(X, np.ma.MaskedArray):
+        mask, X = np.ma.getmaskarray(X), X.data.astype(object)
+        X[mask] = None
     elif isinstance(X, list | tuple):
         X = _from_lists(X)
     X = check_array(X, dtype=None, ensure_all_finite=False, estimator=owner)

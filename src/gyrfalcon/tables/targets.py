@@ -20,7 +20,7 @@ def target_columns(y: Any, target_type: str) -> tuple[Array, list[str]]:
         Several columns are several numbers to predict.
     target_type : {"auto", "continuous", "binary", "multiclass"}
     """
-    given = np.asarray(y)
+    given = _numbers_if_they_are(np.asarray(y))
     given = given.reshape(-1) if given.ndim == 2 and given.shape[1] == 1 else given
     if given.ndim == 1 and (target_type in ("binary", "multiclass") or (target_type == "auto" and _is_classes(given))):
         missing = np.array([value is None or value != value for value in given.tolist()], dtype=np.bool_)
@@ -35,6 +35,18 @@ def target_columns(y: Any, target_type: str) -> tuple[Array, list[str]]:
     deviation = numbers.std(axis=0)
     standard = (numbers - numbers.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
     return standard, [""] if given.ndim == 1 else [f", {at}" for at in range(numbers.shape[1])]
+
+
+def _numbers_if_they_are(y: Array) -> Array:
+    """Return objects as integers or floats if all of them are."""
+    if y.dtype.kind != "O" or any(isinstance(value, str) for value in y.reshape(-1).tolist()):
+        return y
+    try:
+        numbers = y.astype(np.float64)
+    except (TypeError, ValueError):
+        return y
+    is_whole = bool(np.isfinite(numbers).all()) and bool((np.abs(numbers) < 2**53).all())
+    return numbers.astype(np.int64) if is_whole and (numbers == np.round(numbers)).all() else numbers
 
 
 def _is_classes(y: Array) -> bool:
