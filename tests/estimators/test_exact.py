@@ -223,10 +223,11 @@ EACH = pytest.mark.parametrize(
     [
         ExactRegressor(KERNEL, penalty=1e-3),
         ExactRegressor(KERNEL, penalties=[1e-3, 1e-2]),
+        ExactRegressor(KERNEL, method="pcg", penalty=1e-3, tol=1e-6, random_state=0),
         ExactRegressor(Gaussian(0.05), method="least_squares"),
         ExactRegressor(KERNEL, method="early_stopping", random_state=0, max_iter=50),
     ],
-    ids=["ridge", "penalties", "least squares", "early stopping"],
+    ids=["ridge", "penalties", "pcg", "least squares", "early stopping"],
 )
 
 
@@ -310,7 +311,7 @@ def test_a_penalty_of_zero_and_rows_that_are_there_twice():
 def test_too_little_memory(monkeypatch):
     X, y = data()
     monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 10_000)
-    message = "51.2 kB, and 10 kB are available: 35 rows would fit; use FalkonRegressor"
+    message = '51.2 kB, and 10 kB are available: 35 rows would fit; use method="pcg" or FalkonRegressor'
     with pytest.raises(MemoryError, match=message):
         ExactRegressor().fit(X, y)
     with pytest.raises(MemoryError, match="154 kB"):
@@ -331,13 +332,18 @@ def test_a_step_that_diverges(early_stopping):
 @pytest.mark.parametrize(
     ("parameters", "match"),
     [
-        ({"method": "lasso"}, "method='lasso' must be one of 'ridge', 'least_squares', 'early_stopping'"),
+        ({"method": "lasso"}, "method='lasso' must be one of 'ridge', 'pcg', 'least_squares'"),
         ({"penalties": []}, r"penalties=\[\] must be None or a list of at least one"),
         ({"penalties": [1e-3, -1e-3]}, "none negative"),
         ({"penalties": [np.nan]}, "finite"),
         ({"penalties": 1e-3}, "list"),
         ({"penalties": "many"}, "list"),
-        ({"choose_by": "aic"}, "choose_by='aic' must be one of None, 'validation', 'gcv', 'loo'"),
+        ({"choose_by": "aic"}, "choose_by='aic' must be one of None, 'validation', 'cv', 'gcv', 'loo'"),
+        ({"choose_by": "cv"}, 'choose_by="cv" is for method="pcg", not for method=\'ridge\''),
+        ({"method": "pcg", "choose_by": "loo"}, "choose_by='loo' needs the n x n matrix"),
+        ({"method": "pcg", "cv": 1}, "cv=1 must be an integer of at least 2"),
+        ({"method": "pcg", "tol": -1.0}, "tol=-1.0"),
+        ({"method": "pcg", "n_centers": 0}, "n_centers=0"),
         ({"penalty": -1.0}, "penalty=-1.0"),
         ({"max_iter": 0}, "max_iter=0"),
         ({"step": -1.0}, 'step=-1.0 must be None, "auto" or'),

@@ -129,6 +129,7 @@ def test_weights_for_which_the_preconditioner_is_not_finite():
 
 OTHERS = {
     "exact": ExactRegressor,
+    "exact, pcg": partial(ExactRegressor, method="pcg", random_state=0),
     "exact, least squares": partial(ExactRegressor, method="least_squares"),
     "exact, early stopping": partial(ExactRegressor, method="early_stopping", max_iter=60),
     "divide and conquer": partial(DivideAndConquerRegressor, n_partitions=2, random_state=0),

@@ -8,11 +8,24 @@
 
 A solver takes any of them in the same place, by the contract `Coordinates`. T is made by `Whitening`; the last two have
 one, as ``whitening``, and beside it their `A`.
+
+`NystromPreconditioner` is no change of variables: it approximates the inverse of K_nn + mu I, where every row is a
+center.
 """
 
 from .coordinates import Coordinates, FeatureCoordinates, Halfway, Identity
 from .falkon import Preconditioner
 from .krill import Krill
+from .nystrom import NystromPreconditioner
 from .whitening import Whitening
 
-__all__ = ["Coordinates", "FeatureCoordinates", "Halfway", "Identity", "Krill", "Preconditioner", "Whitening"]
+__all__ = [
+    "Coordinates",
+    "FeatureCoordinates",
+    "Halfway",
+    "Identity",
+    "Krill",
+    "NystromPreconditioner",
+    "Preconditioner",
+    "Whitening",
+]

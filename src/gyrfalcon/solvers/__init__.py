@@ -1,6 +1,7 @@
 """Solvers: plain functions of an operator, targets and a few numbers. Iterative ones yield a record for each iteration.
 
 cg            conjugate gradient: FALKON, and Nyström with any coordinates
+kernel_cg     conjugate gradient with every row as a center, for many systems at once
 newton        Newton's method for other losses than the squared one
 gradient      gradient descent and mini-batches: NYTRO and its comparisons
 eigenpro      preconditioned mini-batches for exact interpolation
@@ -15,16 +16,20 @@ from .cg import conjugate_gradient
 from .exact import exact_ridge
 from .features import normal_equations, solve_ridge
 from .gradient import gradient_descent, kernel_descent, largest_eigenvalue, stochastic_gradient
+from .kernel_cg import KernelIterate, KernelSystems, kernel_cg
 from .ridge_path import RidgePath, exact_path, nystrom_path
 
 __all__ = [
     "Iterate",
+    "KernelIterate",
+    "KernelSystems",
     "RidgePath",
     "StateError",
     "conjugate_gradient",
     "exact_path",
     "exact_ridge",
     "gradient_descent",
+    "kernel_cg",
     "kernel_descent",
     "largest_eigenvalue",
     "normal_equations",

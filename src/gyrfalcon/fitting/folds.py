@@ -1,0 +1,85 @@
+"""Folds of the rows, for cross-validation within one fit."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def check_cv(name: str, value: Any) -> None:
+    """Require a number of folds of at least 2, or what `fold_numbers` finds out about."""
+    if isinstance(value, bool | str) or value is None or (isinstance(value, Integral) and value < 2):
+        raise ValueError(
+            f"{name}={value!r} must be an integer of at least 2, a splitter of scikit-learn, or an array with the "
+            "number of each row's fold"
+        )
+
+
+def fold_numbers(cv: Any, y: Array, random_state: np.random.RandomState) -> NDArray[np.intp]:
+    """Return the number of each row's fold, from 0.
+
+    Parameters
+    ----------
+    cv : int, splitter or array of shape (n,)
+        Number of folds, to which rows belong at random; a splitter of scikit-learn, or an iterable of its splits; or
+        numbers of folds, each of which may be any integer.
+    y : array of shape (n,) or (n, k)
+        The targets, by which a splitter may stratify.
+    random_state : RandomState
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.fitting.folds import fold_numbers
+    >>> fold_numbers([7, 3, 7, 5], np.zeros(4), np.random.RandomState(0))
+    array([2, 0, 2, 1])
+    """
+    n = len(y)
+    if isinstance(cv, Integral):
+        if int(cv) > n:
+            raise ValueError(f"cv={cv} folds are more than there are rows, n_samples={n}: choose fewer")
+        return np.asarray(random_state.permutation(n) % int(cv), dtype=np.intp)
+    given = _integers(cv)
+    if given is None:
+        return _of_splits(cv, y)
+    if given.shape != (n,):
+        raise ValueError(f"cv has shape {given.shape}, but numbers of folds are one for each row, {n}")
+    names, numbers = np.unique(given, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError("cv has one fold only, which leaves no rows to learn from: at least two are needed")
+    return numbers.astype(np.intp)
+
+
+def _integers(cv: Any) -> Array | None:
+    """Return an array of integers if `cv` is one."""
+    try:
+        given = np.asarray(cv)
+    except ValueError:  # splits of different lengths
+        return None
+    return given if given.dtype.kind in "iu" and given.ndim == 1 else None
+
+
+def _of_splits(cv: Any, y: Array) -> NDArray[np.intp]:
+    from sklearn.model_selection import check_cv as as_splitter
+
+    n = len(y)
+    fold, times = np.zeros(n, dtype=np.intp), np.zeros(n, dtype=np.intp)
+    for number, (train, test) in enumerate(as_splitter(cv).split(np.zeros((n, 1)), y)):
+        fold[test] = number
+        np.add.at(times, test, 1)
+        if len(train) + len(test) != n or len(np.union1d(train, test)) != n:
+            raise ValueError(
+                f"cv={cv!r} gives a split of {len(train)} and {len(test)} of {n} rows: every fold must be "
+                "predicted from all other rows, as with KFold"
+            )
+    if not (times == 1).all():
+        row = int(np.flatnonzero(times != 1)[0])
+        raise ValueError(
+            f"cv={cv!r} holds out row {row} {times[row]} times: every row must be in one fold, as with KFold"
+        )
+    return fold
