@@ -34,14 +34,11 @@ PENALTIES = [1e-4, 1e-2, 1.0]
 
 @parametrize_with_variant_checks(
     [
-        ExactRegressor(method="pcg", tol=1e-10),
-        ExactRegressor(method="pcg", tol=1e-10, penalties=[1e-3, 1e-1], cv=2),
+        ExactRegressor(method="pcg", tol=1e-10, dtype="float64"),
+        ExactRegressor(method="pcg", tol=1e-10, dtype="float64", penalties=[1e-3, 1e-1], cv=2),
     ],
     expected_failed_checks=lambda estimator: (
-        {
-            "check_sample_weight_equivalence_on_dense_data": "repeated rows may land in several folds, weighted ones not",
-            "check_fit2d_1sample": "one row cannot be split into folds",
-        }
+        {"check_sample_weight_equivalence_on_dense_data": "a repeated row may land in several folds"}
         if estimator.penalties is not None
         else {}
     ),
@@ -252,8 +249,10 @@ def test_too_few_iterations_are_told():
     X, y = data()
     with pytest.warns(ConvergenceWarning, match="standard deviations of y after 2 iterations: raise max_iter=2"):
         pcg(penalty=1e-6, max_iter=2, tol=None, n_centers=2).fit(X, y)
-    with pytest.warns(ConvergenceWarning, match="above tol=1e-12"):
+    with pytest.warns(ConvergenceWarning, match="above tol=1e-12: raise max_iter=12"):
         pcg(penalty=1e-4, max_iter=12, tol=1e-12).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match='above tol=1e-12: rounding allows no less.*dtype="float64"'):
+        pcg(penalty=1e-4, tol=1e-12).fit(X.astype(np.float32), y)
 
 
 def test_a_callback_stops_it():

@@ -86,7 +86,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "FalkonRegressor": {**FALKON, "loss": ["squared"] * 3 + ["huber", "quantile", "poisson"]},
     "FalkonClassifier": {**FALKON, "loss": ["squared", "logistic"], "class_weight": [None, "balanced"]},
     "NystromRegressor": {**CENTERS, **PENALTY, **STEPS, "solver": ["direct", "gd", "sgd", "cg"]},
-    "ExactRegressor": {**PENALTY, **ENDING, "max_iter": [1, 20], "method": ["ridge", "gd", "landweber", "nu"]},
+    "ExactRegressor": {**PENALTY, **ENDING, "max_iter": [1, 20], "method": ["ridge", "pcg", "gd", "landweber", "nu"]},
     "NytroRegressor": {**CENTERS, **ENDING, **STEPS, "solver": ["gd", "sgd"]},
     "DivideAndConquerRegressor": {**PENALTY, "n_partitions": [None, 1, 2, 7]},
     "EigenProRegressor": {

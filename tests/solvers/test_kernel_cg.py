@@ -76,7 +76,7 @@ def test_residuals_are_true_and_bound_what_is_missing():
     X, systems = problem()
     kernel = Laplacian(2.0)
     operator = KernelOperator(kernel, X, X)
-    alpha, values = dense(kernel, X, systems)
+    _, values = dense(kernel, X, systems)
     K = kernel(X, X)
     for iterate in kernel_cg(operator, systems, None, max_iter=30, tol=1e-6):
         T = systems.fold[:, None] != systems.left_out

@@ -151,6 +151,7 @@ def solve(
             errors = validated if criterion == "validation" else errors
     # of equally good ones the one with the largest penalty
     best = max(np.flatnonzero(errors == errors.min()).tolist(), key=lambda i: penalties[i])
+    single = operator.dtype == np.float32
     if not solution.stopped:
         warn_if_unsettled(
             replace(last, error=last.error.reshape(-1, k).max(axis=0)),
@@ -159,7 +160,10 @@ def solve(
             tol=model.tol,
             reached=tol,
             steps="iterations",
-            remedy=f"raise max_iter={max_iter}, the penalty or n_centers={M}",
+            remedy=f"raise max_iter={max_iter}, the penalty or n_centers={M}"
+            if last.iteration == max_iter
+            else "rounding allows no less, so raise the penalty or tol"
+            + (', or use dtype="float64"' if single else ""),
         )
     predictions = None
     if fold is not None:
