@@ -1,6 +1,6 @@
 """Kernels: a few parameters and a profile, which is a function of the distance or the dot product of rows."""
 
-from .base import Kernel, KernelFunction
+from .base import Kernel, KernelFunction, Slope
 from .callable import CallableKernel
 from .composite import Constant, Product, Sum, linear_form
 from .dot_product import ArcCosine, Linear, Polynomial, Sigmoid
@@ -24,6 +24,7 @@ __all__ = [
     "Product",
     "RationalQuadratic",
     "Sigmoid",
+    "Slope",
     "Stationary",
     "Sum",
     "as_kernel",

@@ -15,7 +15,7 @@ angle      s = 1 - cos(angle between x and z), times (|x||z|)^norm_power    ArcC
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -35,6 +35,22 @@ Geometry = Literal["distance", "manhattan", "dot", "angle"]
 
 # A term smaller than this many times the rounding of a larger one is lost: at 2, R2 of Linear() + 1.0 was -24.
 _LOST = 10.0
+
+
+class Slope(NamedTuple):
+    """A part of the gradient of a kernel with respect to x: -factor_j psi(x, z) d_j, for each feature j.
+
+    Attributes
+    ----------
+    psi : Kernel
+    factor : array of shape (n_features,)
+    signs : bool
+        Whether d_j is the sign of x_j - z_j, as for kernels of the 1-norm, or that difference itself.
+    """
+
+    psi: Kernel
+    factor: Array
+    signs: bool = False
 
 
 class Kernel(BaseEstimator):  # type: ignore[misc]
@@ -152,6 +168,22 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
         raise ValueError(
             f"{type(self).__name__} has no random features: use Gaussian, Laplacian, Matern, RationalQuadratic, "
             "ArcCosine, Linear, sums of these, and their products with a constant"
+        )
+
+    def slopes(self, n_features: int) -> list[Slope]:
+        """Return the parts of the gradient with respect to x of the resolved kernel, which are kernels times x - z.
+
+        `gyrfalcon.operators.gradients` makes gradients of sums of kernels of them.
+
+        Examples
+        --------
+        >>> from gyrfalcon.kernels import Gaussian
+        >>> Gaussian(0.5).slopes(2)
+        [Slope(psi=Gaussian(length_scale=0.5), factor=array([4., 4.]), signs=False)]
+        """
+        raise ValueError(
+            f"{type(self).__name__} has no slopes, of which gradients are made: use Gaussian, Laplacian, Matern, "
+            "RationalQuadratic, or sums and products of these and of constants"
         )
 
     def diag(self, X: Array) -> Array:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from .._utils.checks import not_negative
 from .._utils.registry import register
-from .base import Array, Kernel
+from .base import Array, Kernel, Slope
 from .callable import CallableKernel
 from .dot_product import Linear
 from .features import FeatureMap
@@ -54,6 +54,9 @@ class Constant(Kernel):
     @property
     def factor(self) -> float:
         return float(self.value)
+
+    def slopes(self, n_features: int) -> list[Slope]:
+        return []
 
     def random_features(
         self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
@@ -132,6 +135,9 @@ class Sum(Pair):
         present = [size for size in (least, other_least) if size > 0]  # a term of zeros cannot be lost
         return min(present, default=0.0), max(most, other_most)
 
+    def slopes(self, n_features: int) -> list[Slope]:
+        return self.k1.slopes(n_features) + self.k2.slopes(n_features)
+
     def random_features(
         self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
     ) -> FeatureMap:
@@ -165,6 +171,13 @@ class Product(Pair):
     def term_sizes(self, X: Array) -> tuple[float, float]:
         first, second = self.k1.term_sizes(X), self.k2.term_sizes(X)
         return first[0] * second[0], first[1] * second[1]
+
+    def slopes(self, n_features: int) -> list[Slope]:
+        return [
+            part._replace(psi=Product(part.psi, other))
+            for one, other in ((self.k1, self.k2), (self.k2, self.k1))
+            for part in one.slopes(n_features)
+        ]
 
     def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
         return {"factor": self.factor}

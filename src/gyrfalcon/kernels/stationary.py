@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.spatial.distance import cdist
 from sklearn.base import clone
 
 from .._utils.checks import integer, number, numbers, positive
 from .._utils.registry import register
-from .base import Array, Geometry, Kernel
+from .base import Array, Geometry, Kernel, Slope
 from .features import FeatureMap, directions
 from .spread import mean_absolute_difference, total_variance
 
@@ -53,6 +54,18 @@ class Stationary(Kernel):
 
     def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
         return {"length_scale": self.scaling(np.size(self.length_scale))}
+
+    def derivative(self) -> Kernel:
+        """Return the kernel psi = -2 phi' of the derivative of the profile phi, which is then a function of distances.
+
+        A subclass with another `profile` has another derivative.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no gradients: it does not define derivative")
+
+    def slopes(self, n_features: int) -> list[Slope]:
+        # s = |w (x - z)|^2, so that the gradient is phi'(s) 2 w^2 (x - z)
+        scaling = self.scaling(n_features)
+        return [Slope(self.derivative(), np.square(scaling))]
 
     def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
         """Draw `n` values of 1 / sigma from the law that makes the kernel a mixture of exp(-s / (2 sigma^2))."""
@@ -101,6 +114,9 @@ class Gaussian(Stationary):
     def profile(self, s: Array) -> Array:
         return np.exp(-0.5 * s)
 
+    def derivative(self) -> Kernel:
+        return self
+
     def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
         return np.ones(n)
 
@@ -146,6 +162,14 @@ class Laplacian(Stationary):
     def profile(self, s: Array) -> Array:
         return np.exp(-s) if self.norm == 1 else np.exp(-np.sqrt(s))
 
+    def derivative(self) -> Kernel:
+        return LaplacianSlope(self.length_scale)
+
+    def slopes(self, n_features: int) -> list[Slope]:
+        if self.norm == 2:
+            return super().slopes(n_features)
+        return [Slope(self, self.scaling(n_features), signs=True)]
+
     def _half_distance(self, X: Array) -> float:
         return 0.5 * mean_absolute_difference(X) if self.norm == 1 else super()._half_distance(X)
 
@@ -161,6 +185,44 @@ class Laplacian(Stationary):
                 "in all directions: use orthogonal=False, or norm=2"
             )
         return random_state.standard_cauchy((n, n_features))  # one for each factor of the product
+
+
+class LaplacianSlope(Stationary):
+    """exp(-r) / r with r = |x - z| / length_scale: the slope of the Laplacian, which has none where x = z.
+
+    It is 0 where r^2 is below 8 eps (|x|^2 + |z|^2), in units of the length scale and with the precision eps of the
+    rows. The gradient is made of two sums, of psi and of psi z, whose difference has a rounding error of eps |x| / r:
+    below sqrt(eps / 8), then, for rows that are not at a center.
+
+    Parameters
+    ----------
+    length_scale : float, or array of one per feature
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels.stationary import LaplacianSlope
+    >>> LaplacianSlope(1.0)([[0.0]], [[2.0], [0.0]]).round(4)
+    array([[0.0677, 0.    ]])
+    """
+
+    smooth = False
+
+    def __init__(self, length_scale: float | ArrayLike) -> None:
+        self.length_scale = length_scale
+
+    def profile(self, s: Array) -> Array:
+        r = np.sqrt(s)
+        return np.divide(np.exp(-r), r, out=np.zeros_like(r), where=r > 0)
+
+    def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
+        A, B = np.asarray(A), np.asarray(B)
+        eps = np.finfo(np.result_type(A, np.float32)).eps
+        scale = self.scaling(A.shape[1])
+        A, B = A * scale, B * scale
+        s = cdist(A, B, "sqeuclidean")
+        near = s < 8 * eps * (np.square(A).sum(axis=1)[:, None] + np.square(B).sum(axis=1))
+        s[near] = 0.0
+        return self.profile(s)
 
 
 @register
@@ -203,6 +265,14 @@ class Matern(Stationary):
             return (1 + a) * np.exp(-a)
         return (1 + a + a * a / 3) * np.exp(-a)
 
+    def derivative(self) -> Kernel:
+        if self.nu == 0.5:
+            return LaplacianSlope(self.length_scale)
+        # 3 exp(-a), and (5 / 3) (1 + a) exp(-a): the next rougher one, as a function of the same a
+        lower = self.nu - 1
+        rougher = Matern(np.multiply(self.length_scale, np.sqrt(lower / self.nu)), lower)
+        return rougher * (3.0 if self.nu == 1.5 else 5 / 3)
+
     def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
         degrees = 2 * self.nu  # frequencies are multivariate t
         return np.sqrt(degrees / random_state.chisquare(degrees, n))
@@ -237,6 +307,11 @@ class RationalQuadratic(Stationary):
     def profile(self, s: Array) -> Array:
         # computed as a power, it would lose eps * alpha for large alpha
         return np.exp(-self.alpha * np.log1p(s / (2 * self.alpha)))
+
+    def derivative(self) -> Kernel:
+        # (1 + s / (2 alpha))^-(alpha + 1)
+        shrink = np.sqrt(self.alpha / (self.alpha + 1))
+        return RationalQuadratic(np.multiply(self.length_scale, shrink), self.alpha + 1)
 
     def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
         return np.sqrt(random_state.gamma(self.alpha, 1 / self.alpha, n))
