@@ -4,6 +4,17 @@ from .base import Operator, Rowwise, Weight
 from .blocking import block_rows
 from .choose import make_operator
 from .dense import KernelOperator
+from .derivatives import gradients, mean_square_gradient
 from .features import feature_operator
 
-__all__ = ["KernelOperator", "Operator", "Rowwise", "Weight", "block_rows", "feature_operator", "make_operator"]
+__all__ = [
+    "KernelOperator",
+    "Operator",
+    "Rowwise",
+    "Weight",
+    "block_rows",
+    "feature_operator",
+    "gradients",
+    "make_operator",
+    "mean_square_gradient",
+]
