@@ -27,6 +27,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from gyrfalcon._utils import registry
 from gyrfalcon.kernels import Linear, Sum
@@ -274,6 +275,13 @@ def test_estimators_nest(path):
     loaded = round_trip(ToyModel(extra=[inner]).fit(models_=(inner, inner)), path)
     same(inner.coef_, loaded.models_[1].coef_)
     assert loaded.extra[0].kernel.length_scale == 3.0
+
+
+def test_an_estimator_given_as_a_parameter_is_not_fitted(path):
+    loaded = round_trip(ToyModel(extra=ToyModel(kernel=ToyGaussian(2.0))).fit(), path)
+    assert loaded.extra.kernel.length_scale == 2.0
+    with pytest.raises(NotFittedError):
+        check_is_fitted(loaded.extra)
 
 
 def test_other_tools_can_read_the_file(path):

@@ -201,6 +201,8 @@ class Decoder:
             if not _is_fitted_name(name) or _is_descriptor(inspect.getattr_static(cls, name, None)):
                 raise ModelFileError(f"{cls.__name__} has no attribute {name!r} that can be set")
             setattr(estimator, name, self.value(value, depth + 1))
+        if depth and not node["attributes"]:
+            return estimator  # a parameter of another one, to be cloned and fitted
         try:
             check_is_fitted(estimator)
             getattr(estimator, "_check_loaded", lambda: None)()  # optional for users' own classes, see `register`
