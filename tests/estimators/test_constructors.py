@@ -14,7 +14,8 @@ from gyrfalcon import estimators
 from gyrfalcon.sources import Rows
 
 ESTIMATORS = [getattr(estimators, name) for name in estimators.__all__]
-LEARNERS = [cls for cls in ESTIMATORS if cls is not gyrfalcon.RandomFeatures]
+TRANSFORMERS = [gyrfalcon.LearnedMetric, gyrfalcon.RandomFeatures]
+LEARNERS = [cls for cls in ESTIMATORS if cls not in TRANSFORMERS]
 
 # Parameters with another default in some estimators: the methods that regularise by stopping validate by default.
 STOPPING = {"NytroRegressor", "ExactRegressor"}

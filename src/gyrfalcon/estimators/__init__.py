@@ -6,6 +6,7 @@ from .exact import ExactRegressor
 from .falkon_classifier import FalkonClassifier
 from .falkon_regressor import FalkonRegressor
 from .feature_transform import RandomFeatures
+from .learned_metric import LearnedMetric
 from .nystrom import NystromRegressor
 from .nytro import NytroRegressor
 from .random_features_classifier import RandomFeaturesClassifier
@@ -17,6 +18,7 @@ __all__ = [
     "ExactRegressor",
     "FalkonClassifier",
     "FalkonRegressor",
+    "LearnedMetric",
     "NystromRegressor",
     "NytroRegressor",
     "RandomFeatures",

@@ -1,0 +1,358 @@
+"""A metric learnt from the gradient of the fit, as a transformer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from numbers import Number
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.checks import integer, number, one_of
+from .._utils.registry import register
+from ..callbacks import CallbackLike
+from ..centers import Centers
+from ..fitting.data import classification_data, regression_data
+from ..fitting.lazy import lazily
+from ..fitting.parameters import check_parameters
+from ..fitting.rows import computed, more_rows, scaled
+from ..fitting.session import fit_session
+from ..storage.models import save
+from ._base import KernelRegressor
+from ._metric_rounds import Rounds, drawn, root_metric, under
+from .divide_and_conquer import DivideAndConquerRegressor
+from .exact import ExactRegressor
+from .falkon_classifier import FalkonClassifier
+from .falkon_regressor import FalkonRegressor
+from .nystrom import NystromRegressor
+from .nytro import NytroRegressor
+
+Array = NDArray[Any]
+
+_READ_ROWS = 16_384
+_WITH_CENTERS = (
+    FalkonRegressor,
+    FalkonClassifier,
+    NystromRegressor,
+    NytroRegressor,
+    ExactRegressor,
+    DivideAndConquerRegressor,
+)
+_WORSE = 1.05  # a round whose error is larger than the best by this factor ends the fit
+
+
+@register
+class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Scales of the features, or a matrix, under which a kernel method learns y better; a step before any of them.
+
+    A kernel with one length scale treats all features alike, and those that do not matter drown the others. Here a
+    FALKON fit tells which matter: feature j is multiplied by the root of the mean squared derivative of the fit with
+    respect to it, and the next round fits the features so scaled (recursive feature machines [1]_, on Nyström centers).
+    The round with the least validation error is kept; the first has no metric, so that a metric that does not help is
+    not used.
+
+    Parameters
+    ----------
+    estimator : estimator or None, default=None
+        Fitted in each round: `FalkonRegressor`, `FalkonClassifier`, or another estimator of this library with centers
+        and `scale=False`. None is a `FalkonRegressor` if y is numbers, and a `FalkonClassifier` otherwise. Its kernel
+        should be that of the method that follows, its length scale "scale", which follows the metric.
+    kind : {"diagonal", "full"}, default="diagonal"
+        "diagonal" multiplies each feature by a number; "full" all of them by a symmetric matrix, for y that depends on
+        few directions that are not those of the features. The latter takes time and memory for n_features^2 numbers.
+    scale : bool, default=True
+        Whether to bring every feature to mean 0 and standard deviation 1 first, so that their units do not matter.
+    n_rounds : int, default=5
+        Maximum number of rounds with a metric. A round that is 5% worse than the best is the last.
+    n_gradients : int, default=4000
+        Number of rows over which squared derivatives are averaged. Rows that are centers are left out.
+    n_rows : int, default=20000
+        Number of rows that are fitted at most, drawn at random: more change a metric little. As many for validation.
+    floor : float, default=0.001
+        Smallest scale; the largest is 1.
+    validation_fraction : float, default=0.2
+        Share of the rows that is held out where a validation set is needed and `fit` is given none.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of the rows that are used and held out, and of the centers.
+    callbacks : callable, Callback, list of them, or None, default=None
+        Called with the record of each round; one that returns True stops the fit. See `gyrfalcon.callbacks`.
+    verbose : int, default=0
+        1 shows a progress bar, 2 also logs a line for each round.
+
+    Attributes
+    ----------
+    scales_ : array of shape (n_features_in_,), or None
+        What features are multiplied with, for kind="diagonal".
+    matrix_ : array of shape (n_features_in_, n_features_in_), or None
+        What rows are multiplied with, for kind="full".
+    feature_importances_ : array of shape (n_features_in_,)
+        Mean squared derivatives of the best round's fit, each as a share of their sum; of standardised features if
+        `scale=True`.
+    history_ : list of dict
+        For each round: `iteration`, its number (0 has no metric), `validation_error` and `seconds`. The error is the
+        root of the mean squared one, for regression in standard deviations of y and for classes that of codes +1 and
+        -1; for a classifier with another loss, the mean loss.
+    n_rounds_ : int
+        Number of rounds with a metric.
+    best_round_ : int
+        The round whose metric was kept; 0 is none.
+    mean_, scale_ : array of shape (n_features_in_,), or None
+        Means and standard deviations by which features are scaled, if `scale=True`.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array of str
+        Names of the features, if X has names that are all strings.
+
+    See Also
+    --------
+    gyrfalcon.operators.mean_square_gradient : The step it repeats.
+
+    Notes
+    -----
+    A diagonal metric can also be given to a kernel, as length scales in the units of the features:
+    ``Gaussian(length_scale=L * metric.scale_ / metric.scales_)``. Rows that do not fit memory are then read as they
+    are.
+
+    References
+    ----------
+    .. [1] Radhakrishnan, Beaglehole, Pandit, Belkin, "Mechanism for feature learning in neural networks and
+       backpropagation-free machine learning models", Science 383, 2024.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_friedman1
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from gyrfalcon import FalkonRegressor, LearnedMetric
+    >>> X, y = make_friedman1(2000, n_features=15, random_state=0)  # of which 5 matter
+    >>> y -= y.mean()
+    >>> model = make_pipeline(LearnedMetric(random_state=0), FalkonRegressor(random_state=0)).fit(X[:1000], y[:1000])
+    >>> bool(model.score(X[1000:], y[1000:]) > 0.97)
+    True
+    >>> sorted(model[0].feature_importances_.argsort()[-5:].tolist())
+    [0, 1, 2, 3, 4]
+    """
+
+    takes_sparse: ClassVar[bool] = False
+    dtype: ClassVar[str] = "auto"
+    memory_budget: ClassVar[str] = "auto"
+
+    scales_: Array | None
+    matrix_: Array | None
+    feature_importances_: Array
+    history_: list[dict[str, Any]]
+    n_rounds_: int
+    best_round_: int
+    mean_: Array | None
+    scale_: Array | None
+    n_features_in_: int
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        kind: str = "diagonal",
+        scale: bool = True,
+        n_rounds: int = 5,
+        n_gradients: int = 4000,
+        n_rows: int = 20000,
+        floor: float = 0.001,
+        validation_fraction: float = 0.2,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.kind = kind
+        self.scale = scale
+        self.n_rounds = n_rounds
+        self.n_gradients = n_gradients
+        self.n_rows = n_rows
+        self.floor = floor
+        self.validation_fraction = validation_fraction
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array, table, source or Dask collection of shape (n, n_features)
+        y : array of shape (n,) or (n, n_outputs)
+            Targets, or labels for a classifier.
+        sample_weight : array of shape (n,), optional
+            Not negative. Only ratios matter.
+        X_val, y_val : optional
+            Rows on which the validation error is measured, in the place of some that are held out.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(
+            self,
+            kind=one_of("diagonal", "full"),
+            n_rounds=integer(0),
+            n_gradients=integer(1),
+            n_rows=integer(2),
+            floor=number(lambda x: 0 < x < 1, "between 0 and 1, both excluded"),
+        )
+        with fit_session(self) as session:
+            rounds = self._rounds(X, y, sample_weight, X_val, y_val, session.random_state)
+            session.start(rounds.data, max_iter=self.n_rounds)
+            metric = best = np.ones(self.n_features_in_) if self.kind == "diagonal" else np.eye(self.n_features_in_)
+            least, importances, self.best_round_ = np.inf, np.ones(self.n_features_in_), 0
+            for iteration in range(self.n_rounds + 1):
+                error, squares = rounds.run(metric)
+                flat = not squares.any()
+                if error < least:
+                    least, best, self.best_round_ = error, metric, iteration
+                    importances = np.diag(squares) if squares.ndim == 2 else squares
+                    importances = np.ones_like(importances) if flat else importances
+                stop = session.record({"iteration": iteration, "validation_error": error})
+                if stop or error > _WORSE * least or flat:
+                    break
+                metric = root_metric(squares, self.floor)
+            self.n_rounds_, self.history_ = iteration, session.history
+            self.scales_, self.matrix_ = (best, None) if self.kind == "diagonal" else (None, best)
+            self.feature_importances_ = importances / importances.sum()
+            self.mean_, self.scale_ = rounds.data.mean, rounds.data.scale
+        return self
+
+    @lazily
+    def transform(self, X: Any) -> Array:
+        """Bring rows to the metric.
+
+        Parameters
+        ----------
+        X : array, table, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n, n_features); a Dask array for a Dask collection
+        """
+        check_is_fitted(self)
+        given = more_rows(self, X)
+        metric = self.scales_ if self.matrix_ is None else self.matrix_
+        assert metric is not None
+        rows = scaled(given, self.mean_, self.scale_, given.dtype)
+        out, start = np.empty(rows.shape, dtype=rows.dtype), 0
+        for block in rows.blocks(_READ_ROWS):
+            out[start : start + len(block)] = under(metric, block)
+            start += len(block)
+        return out
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Return the names of the columns that `transform` gives: those of X, or numbered ones for kind="full".
+
+        Parameters
+        ----------
+        input_features : list of str or None
+            Names of the features, if X had none.
+
+        Returns
+        -------
+        array of str
+        """
+        names: Array = super().get_feature_names_out(input_features)
+        if self.matrix_ is None:
+            return names
+        return np.asarray([f"learnedmetric{i}" for i in range(len(names))], dtype=object)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted transformer to a file that `gyrfalcon.load` reads back; see `gyrfalcon.save`.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to write.
+        """
+        save(self, path)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "feature_importances_" in vars(self)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.target_tags.required = True
+        return tags
+
+    def _check_loaded(self) -> None:
+        d = self.n_features_in_
+        shapes = {"feature_importances_": (d,), "mean_": (d,), "scale_": (d,), "scales_": (d,), "matrix_": (d, d)}
+        for name, shape in shapes.items():
+            value = vars(self)[name]
+            if value is not None and (np.shape(value) != shape or not np.isfinite(value).all()):
+                raise ValueError(f"{name} is not an array of {shape} finite numbers")
+        if (self.scales_ is None) == (self.matrix_ is None):
+            raise ValueError("one of scales_ and matrix_ is needed")
+
+    # ---- the beginning of a fit --------------------------------------------------------------------------------------
+
+    def _rounds(
+        self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, random_state: np.random.RandomState
+    ) -> Rounds:
+        """Check what `fit` is given, hold out rows, standardise them, and draw those that are used."""
+        base = self._base(y, random_state.randint(np.iinfo(np.int32).max))
+        given, hold_out = (X, y, sample_weight, X_val, y_val), self.validation_fraction
+        if isinstance(base, KernelRegressor):
+            data = regression_data(self, *given, random_state=random_state, hold_out=hold_out)
+        else:
+            data, _ = classification_data(self, *given, random_state=random_state, hold_out=hold_out, class_weight=None)
+        assert data.validation is not None
+        held = data.validation
+        return Rounds(
+            base,
+            data,
+            drawn(data.rows, data.targets, data.weight, self.n_rows, random_state),
+            drawn(held.rows, held.targets, held.weight, self.n_rows, random_state),
+            random_state,
+            self.n_gradients,
+            self.n_jobs,
+        )
+
+    def _base(self, y: Any, seed: int) -> Any:
+        """Return the estimator that is fitted in each round, by the same centers."""
+        if self.estimator is None:
+            kind = FalkonClassifier if _are_labels(y) else FalkonRegressor
+            return kind(n_jobs=self.n_jobs, random_state=seed)
+        if not isinstance(self.estimator, _WITH_CENTERS):
+            names = ", ".join(kind.__name__ for kind in _WITH_CENTERS)
+            raise TypeError(f"estimator={self.estimator!r} must be None or one of {names}")
+        if self.estimator.scale:
+            raise ValueError(
+                "estimator has scale=True, which would undo the metric: let LearnedMetric scale features, and give an "
+                "estimator with scale=False"
+            )
+        given = self.estimator.get_params(deep=False)
+        if not isinstance(given.get("centers", "uniform"), str | Centers):
+            raise ValueError("estimator has centers given as an array, which do not follow the metric: name a method")
+        if given.get("checkpoint") is not None:
+            raise ValueError("estimator has a checkpoint, which is for one fit and not for rounds of them: use None")
+        base = clone(self.estimator)
+        return base if base.random_state is not None else base.set_params(random_state=seed)
+
+
+def _are_labels(y: Any) -> bool:
+    """Whether y is no column of numbers, and so for a classifier."""
+    values = np.asarray(computed(y))
+    if values.dtype == object:
+        return values.ndim > 0 and not all(isinstance(value, Number) for value in values.flat)
+    return values.dtype.kind not in "fiu"
