@@ -2,9 +2,10 @@
 
     python docs/make_figures.py how_it_works      the diagram
     python docs/make_figures.py parameters        the effect of length_scale and n_centers, on data in one dimension
+    python docs/make_figures.py learned_metric    errors and scales of features, round by round
     python docs/make_figures.py demo              the demo's picture: a million rows, best on an idle machine
 
-Without a name the first two are drawn.
+Without a name the first three are drawn.
 """
 
 from __future__ import annotations
@@ -149,15 +150,49 @@ def parameters() -> None:
     save(figure, "parameters.png")
 
 
+def learned_metric() -> None:
+    """Friedman's first function with ten features of noise: errors and scales, round by round."""
+    from sklearn.datasets import make_friedman1
+
+    from gyrfalcon import FalkonRegressor, LearnedMetric
+    from gyrfalcon.kernels import Gaussian, Laplacian, Matern
+
+    X, y = make_friedman1(4_000, n_features=15, noise=0.5, random_state=0)
+    y -= y.mean()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained", width_ratios=(1, 1.25))
+    named = {"Gaussian": Gaussian(), "Matern 3/2": Matern(), "Laplacian, 1-norm": Laplacian(norm=1)}
+    for (name, kernel), color in zip(named.items(), (TILE, CENTERS, MUTED), strict=True):
+        metric = LearnedMetric(FalkonRegressor(kernel, penalty=1e-5), random_state=0).fit(X, y)
+        left.plot([record["validation_error"] for record in metric.history_], "o-", color=color, label=name)
+    left.axhline(0.5 / y.std(), color=INK, linewidth=1, linestyle=":")
+    left.text(5.1, 0.5 / y.std() - 0.004, "noise", ha="right", va="top", color=INK)
+    left.set(xlabel="round (0: no metric)", ylabel="validation error, in deviations of y", ylim=(0, None))
+    left.legend(frameon=False)
+
+    estimator = FalkonRegressor(penalty=1e-5)
+    at = np.arange(X.shape[1])
+    for i, (n_rounds, color) in enumerate(zip((1, 2, 4), (ROWS, CENTERS, TILE), strict=True)):
+        metric = LearnedMetric(estimator, n_rounds=n_rounds, random_state=0).fit(X, y)
+        right.bar(at + 0.27 * (i - 1), metric.scales_, 0.27, color=color, label=f"round {n_rounds}")
+    right.set(xlabel="feature", ylabel="scale", xticks=at, ylim=(0, 1.15))
+    right.axvline(4.5, color=INK, linewidth=1, linestyle=":")
+    right.text(4.4, 1.07, "y depends on these", ha="right", color=INK)
+    right.text(4.6, 1.07, "and not on these", ha="left", color=INK)
+    right.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.93))
+    for ax in (left, right):
+        ax.spines[["top", "right"]].set_visible(False)
+    save(figure, "learned_metric.png")
+
+
 def demo() -> None:
     from gyrfalcon.cli.main import main
 
     main(["demo", "--output", str(IMAGES / "demo.png")])
 
 
-FIGURES = {"how_it_works": how_it_works, "parameters": parameters, "demo": demo}
+FIGURES = {"how_it_works": how_it_works, "parameters": parameters, "learned_metric": learned_metric, "demo": demo}
 
 if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
-    for name in sys.argv[1:] or ["how_it_works", "parameters"]:
+    for name in sys.argv[1:] or ["how_it_works", "parameters", "learned_metric"]:
         FIGURES[name]()
