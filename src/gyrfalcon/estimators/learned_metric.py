@@ -138,7 +138,9 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
     [0, 1, 2, 3, 4]
     """
 
+    # how rows and y are read; the estimator of a round has an intercept of its own
     takes_sparse: ClassVar[bool] = False
+    fit_intercept: ClassVar[bool] = False
     dtype: ClassVar[str] = "auto"
     memory_budget: ClassVar[str] = "auto"
 
