@@ -230,6 +230,13 @@ def test_rows_from_elsewhere(friedman):
     assert list(source.get_feature_names_out()) == [f"x{i}" for i in range(15)]
 
 
+def test_values_from_elsewhere_that_are_not_finite(fitted, friedman):
+    X = friedman[0][:50].copy()
+    X[30, 2] = np.nan
+    with pytest.raises(ValueError, match="row 30 of X has NaN or infinity"):
+        fitted.transform(Elsewhere(X))
+
+
 def test_dask(friedman):
     da = pytest.importorskip("dask.array")
     X, y = friedman[0][:600], friedman[1][:600]

@@ -21,6 +21,7 @@ from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
 from ..fitting.rows import computed, more_rows, scaled
 from ..fitting.session import fit_session
+from ..sources.dask import first_not_finite
 from ..storage.models import save
 from ._base import KernelRegressor
 from ._metric_rounds import Rounds, drawn, root_metric, under
@@ -256,6 +257,9 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         rows = scaled(given, self.mean_, self.scale_, given.dtype)
         out, start = np.empty(rows.shape, dtype=rows.dtype), 0
         for block in rows.blocks(_READ_ROWS):
+            bad = first_not_finite(block)
+            if bad is not None:
+                raise ValueError(f"row {start + bad} of X has NaN or infinity: remove or impute those values")
             out[start : start + len(block)] = under(metric, block)
             start += len(block)
         return out

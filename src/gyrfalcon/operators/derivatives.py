@@ -193,8 +193,7 @@ def _from_signs(slope: Slope, centers: Array, coef: Array, n_jobs: int | None) -
             for j in range(d):
                 # clipping vectorizes, which np.sign does not
                 np.subtract(X[at, j, None], Z[j], out=signs)
-                np.minimum(signs, 1.0, out=signs)
-                np.maximum(signs, -1.0, out=signs)
+                np.clip(signs, -1.0, 1.0, out=signs)
                 signs *= K
                 out[at, j] = (signs @ coef) * -factor[j]
 
