@@ -267,7 +267,7 @@ def prediction(quick: bool) -> None:
     X, y = regression(n)
     model = FalkonRegressor(Gaussian(WIDTH), n_centers=2_000, max_iter=2, random_state=0).fit(X[:20_000], y[:20_000])
     K = KernelOperator(model.kernel_, X, model.centers_, memory_budget=0)
-    seconds = best_of({"predict": lambda: model.predict(X), "matmat": lambda: K.matmat(model.coef_)}, 5)
+    seconds = best_of({"predict": lambda: model.predict(X), "matmat": lambda: K.matmat(model.dual_coef_)}, 5)
     table(
         f"prediction of {n:,} rows, M = 2,000",
         ["", "seconds", "rows/s", "time / matmat's", "bar", "met"],

@@ -271,6 +271,11 @@ def checkpointed(make: Any, options: Options, training: tuple[Any, Any], interru
         return make(**options).fit(*training)
 
 
+def coefficients(model: Any) -> Any:
+    """Return the coefficients of the centers or of the random features."""
+    return vars(model).get("dual_coef_", vars(model).get("feature_coef_"))
+
+
 def write(name: str) -> int:
     """Do all fits and write what they found."""
     start, found, failed = time.perf_counter(), {}, 0
@@ -280,19 +285,19 @@ def write(name: str) -> int:
         data = Data(Path(folder))
         for fit, run in fits(data):
             count += 1
-            if fit + ": coef_" in found:
+            if fit + ": coefficients" in found:
                 raise RuntimeError(f"two fits are named {fit!r}")
             try:
                 model = run()
             except Exception as error:
                 failed += 1
-                found[fit + ": coef_"] = np.array("failed")
+                found[fit + ": coefficients"] = np.array("failed")
                 print(f"{fit}: {type(error).__name__}: {error}")
                 continue
             X_new = data.X_new.astype(np.float32) if ", float32" in fit else data.X_new
             if ", csr" in fit:
                 X_new = scipy.sparse.csr_matrix(X_new)
-            found[fit + ": coef_"] = np.asarray(model.coef_)
+            found[fit + ": coefficients"] = np.asarray(coefficients(model))
             for verb in ("predict", "predict_proba", "decision_function"):
                 if hasattr(model, verb):
                     found[fit + ": " + verb] = np.asarray(getattr(model, verb)(X_new))

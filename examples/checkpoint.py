@@ -40,5 +40,5 @@ if __name__ == "__main__":
         model = fit(folder, callbacks=lambda record: done.append(record["iteration"]))
         print(f"the second did the iterations {done[0]} to {done[-1]}")
 
-    same = np.array_equal(model.coef_, fit(None).coef_)
+    same = np.array_equal(model.dual_coef_, fit(None).dual_coef_)
     print(f"the same coefficients as without interruption: {same}")

@@ -51,7 +51,7 @@ model = gyrfalcon.FalkonRegressor(
 ).fit(X, y)
 whole = time.perf_counter() - began
 first, last = model.history_[0], model.history_[-1]
-np.save(out, model.coef_)
+np.save(out, model.dual_coef_)
 print(json.dumps({
     "whole": whole, "peak": peak(), "passes": last["passes"],
     "pass": (last["seconds"] - first["seconds"]) / (last["passes"] - first["passes"]),

@@ -121,7 +121,7 @@ def measure(method: str, n: int) -> dict[str, float]:
     make(method, n).fit(X, y)
     seconds = min(seconds, time.perf_counter() - start)
     # features are not kernel values: as many as a pass over the rows makes
-    evaluations = float(n * len(model.coef_) if method == "features" else Counting.total)
+    evaluations = float(n * len(model.feature_coef_) if method == "features" else Counting.total)
     return {"seconds": seconds, "evaluations": evaluations, "memory": memory, "error": error, "predict": predict}
 
 

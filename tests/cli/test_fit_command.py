@@ -70,7 +70,7 @@ def fit(capsys, *arguments: str):
 def same(model, expected) -> None:
     assert type(model) is type(expected)
     np.testing.assert_array_equal(model.centers_, expected.centers_)
-    np.testing.assert_array_equal(model.coef_, expected.coef_)
+    np.testing.assert_array_equal(model.dual_coef_, expected.dual_coef_)
 
 
 def X_of(frame):

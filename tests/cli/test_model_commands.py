@@ -383,7 +383,7 @@ def test_what_inspect_prints_of_a_kernel_can_be_typed(capsys):
     options = ["--target", "y", "--features", "a,b", "--centers", "40", "--kernel", text.removeprefix("kernel").strip()]
     code, _, err = run(capsys, "fit", "train.parquet", *options, "-o", "again.gyr")
     assert code == 0, err
-    np.testing.assert_array_equal(gyrfalcon.load("again.gyr").coef_, gyrfalcon.load("model.gyr").coef_)
+    np.testing.assert_array_equal(gyrfalcon.load("again.gyr").dual_coef_, gyrfalcon.load("model.gyr").dual_coef_)
 
 
 def test_inspect_labels_and_losses(capsys):

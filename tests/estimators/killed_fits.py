@@ -92,7 +92,7 @@ def fit(case, folder, out):
         model.set_params(checkpoint=Checkpoint(folder, every=0))
     model.fit(*data)
     history = [{name: value for name, value in record.items() if name != "seconds"} for record in model.history_]
-    result = {"coef": model.coef_.tobytes().hex(), "history": history, "n_iter": model.n_iter_}
+    result = {"coef": model.dual_coef_.tobytes().hex(), "history": history, "n_iter": model.n_iter_}
     Path(out).write_text(json.dumps(result))
 
 

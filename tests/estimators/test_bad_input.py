@@ -48,7 +48,7 @@ def refused(estimator, X, y, match, error=ValueError, **fit):
     with pytest.raises(error, match=match) as caught:
         estimator.fit(X, y, **fit)
     assert vars(estimator).keys() == before.keys()
-    if "coef_" not in before:
+    if "kernel_" not in before:
         with pytest.raises(NotFittedError):
             estimator.predict(X)
     return caught.value
@@ -177,7 +177,7 @@ def test_constant_targets(value, dtype):
     model = FalkonRegressor(Linear() + 1.0, penalty=0, n_centers=20).fit(X.astype(dtype), np.full(60, value))
     assert_allclose(model.predict(X.astype(dtype)), value, rtol=1e-4 if dtype == np.float32 else 1e-7)
     if value == 0:
-        assert (model.coef_ == 0).all()
+        assert (model.dual_coef_ == 0).all()
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e300])
@@ -210,7 +210,7 @@ def test_targets_too_large_for_float32():
 def test_identical_rows(Estimator, dtype):
     X, y = np.full((40, 3), 2.5, dtype=dtype), np.arange(40) % 2
     model = Estimator().fit(X, y)
-    assert np.isfinite(model.coef_).all()
+    assert np.isfinite(model.dual_coef_).all()
     if Estimator is FalkonRegressor:
         assert_allclose(model.predict(X), 0.5, rtol=1e-4)
 
@@ -233,7 +233,7 @@ def test_constant_features(Estimator, dtype, kernel):
     X, y = good()
     padded = np.hstack([X, np.full((60, 2), 3.0)]).astype(dtype)
     model = Estimator(kernel).fit(padded, y)
-    assert np.isfinite(model.coef_).all()
+    assert np.isfinite(model.dual_coef_).all()
     assert model.score(padded, y) > 0.3
 
 
@@ -259,7 +259,7 @@ def test_huge_offsets_do_not_matter(Estimator, dtype, offset, kernel):
 def test_scale_of_the_features_does_not_matter(Estimator, dtype, scale):
     X, y = good()
     model = Estimator("laplacian", penalty=1e-3).fit((X * scale).astype(dtype), y)
-    assert np.isfinite(model.coef_).all()
+    assert np.isfinite(model.dual_coef_).all()
     assert model.score((X * scale).astype(dtype), y) == pytest.approx(
         Estimator("laplacian", penalty=1e-3).fit(X.astype(dtype), y).score(X.astype(dtype), y), abs=1e-3
     )
@@ -466,7 +466,7 @@ def test_rows_of_weight_zero_do_not_exist(Estimator):
     model = Estimator("laplacian", random_state=0).fit(noisy, y, weight)
     expected = Estimator("laplacian", random_state=0).fit(X[weight > 0], y[weight > 0])
     assert_array_equal(model.centers_, expected.centers_)
-    assert_allclose(model.coef_, expected.coef_, rtol=1e-6, atol=1e-8)
+    assert_allclose(model.dual_coef_, expected.dual_coef_, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -533,7 +533,7 @@ class Witness(Callback):
 
     def on_fit_end(self, estimator):
         self.events.append("end")
-        self.fitted = hasattr(estimator, "coef_")
+        self.fitted = hasattr(estimator, "kernel_")
 
 
 @BOTH
@@ -569,7 +569,7 @@ def test_a_callback_that_stops(Estimator):
     assert model.n_iter_ == len(model.history_) == 3
     assert witness.fitted
     three = Estimator(**params, max_iter=3, tol=0.0).fit(X, y)
-    assert_array_equal(model.coef_, three.coef_)
+    assert_array_equal(model.dual_coef_, three.dual_coef_)
 
 
 def test_at_the_end_a_callback_can_use_the_model():

@@ -37,7 +37,8 @@ def data(n=800):
 
 def coefficients(model, X, y, n_threads):
     with threadpoolctl.threadpool_limits(n_threads, user_api="blas"):
-        return model.fit(X, y).coef_
+        model.fit(X, y)
+    return model.feature_coef_ if isinstance(model, gyrfalcon.RandomFeaturesRegressor) else model.dual_coef_
 
 
 @pytest.mark.parametrize("tiled", [False, True])

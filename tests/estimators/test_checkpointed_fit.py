@@ -57,7 +57,7 @@ def without_seconds(model):
 
 
 def assert_same(model, other):
-    assert_array_equal(model.coef_, other.coef_, strict=True)
+    assert_array_equal(model.dual_coef_, other.dual_coef_, strict=True)
     assert model.n_iter_ == other.n_iter_
     assert repr(without_seconds(model)) == repr(without_seconds(other))
     seconds = [record["seconds"] for record in model.history_]
@@ -202,10 +202,10 @@ def test_warm_start(tmp_path):
 
     whole = begun().set_params(max_iter=8).fit(X, y + 0.1)
     model = begun().set_params(max_iter=8, checkpoint=Checkpoint(tmp_path, 0), callbacks=stop_at(4))
-    before = model.coef_
+    before = model.dual_coef_
     with pytest.raises(InterruptError):
         model.fit(X, y + 0.1)
-    assert model.coef_ is before
+    assert model.dual_coef_ is before
     assert_same(model.set_params(callbacks=None).fit(X, y + 0.1), whole)
     cold = FalkonRegressor(n_centers=60, max_iter=8, random_state=0, warm_start=True, checkpoint=tmp_path)
     with pytest.raises(CheckpointError, match=r"the coefficients to start from was float64 \(60,\) \w+ and is None"):
@@ -217,9 +217,9 @@ def test_a_second_warm_fit_is_another_one(tmp_path):
     model.fit(X, y)
     with pytest.raises(CheckpointError, match=r"start from was None and is .*With warm_start=True .* another folder"):
         model.fit(X, y)
-    first = model.coef_
+    first = model.dual_coef_
     model.set_params(checkpoint=tmp_path / "b").fit(X, y)
-    assert not np.array_equal(model.coef_, first)
+    assert not np.array_equal(model.dual_coef_, first)
 
 
 def test_fits_must_not_share_a_folder(tmp_path):
@@ -274,7 +274,7 @@ def test_callbacks_may_add_what_is_not_data(tmp_path):
     with pytest.raises(InterruptError):
         clone(SQUARED).set_params(checkpoint=checkpoint, callbacks=[add, stop_at(5)]).fit(X, y)
     model = clone(SQUARED).set_params(checkpoint=checkpoint).fit(X, y)
-    assert_array_equal(model.coef_, resumed.coef_)
+    assert_array_equal(model.dual_coef_, resumed.dual_coef_)
     assert [record.get("note") for record in model.history_[:5]] == ["a word"] * 4 + [None]
     assert not any("function" in record for record in model.history_)
 
@@ -384,7 +384,7 @@ def test_other_memory_does_not_change_sparse_products(first, tmp_path):
     targets = np.sin(np.arange(2000))
     model = FalkonRegressor(Linear(), n_centers=12, penalty=1e-6, random_state=0, tol=0)
     whole = {budget: clone(model).set_params(memory_budget=budget).fit(WIDE, targets) for budget in (0, first, "100MB")}
-    assert not np.array_equal(whole[0].coef_, whole["100MB"].coef_)
+    assert not np.array_equal(whole[0].dual_coef_, whole["100MB"].dual_coef_)
     checkpoint = Checkpoint(tmp_path, 0)
     with pytest.raises(InterruptError):
         model.set_params(memory_budget=first, checkpoint=checkpoint, callbacks=stop_at(3)).fit(WIDE, targets)

@@ -63,7 +63,7 @@ def test_agrees_with_a_dense_solve(blobs, class_weight, weighted):
     model = classifier(class_weight=class_weight, max_iter=200, tol=1e-12).fit(X, y, sample if weighted else None)
     targets = np.where(y[:, None] == [0, 1, 2], 1.0, -1.0)
     alpha, K = dense_solve(model, X, targets, sample * each[y])
-    assert np.abs(model.coef_ - alpha).max() < 1e-7 * np.abs(alpha).max()
+    assert np.abs(model.dual_coef_ - alpha).max() < 1e-7 * np.abs(alpha).max()
     assert np.abs(model.decision_function(X) - K @ alpha).max() < 1e-7
     assert_array_equal(model.predict(X), (K @ alpha).argmax(axis=1))
 
@@ -72,7 +72,7 @@ def test_two_classes_are_one_regression(moons):
     X, y = moons
     model = classifier().fit(X, y)
     regressor = FalkonRegressor(Laplacian(1.0), penalty=1e-3, n_centers=60, random_state=0).fit(X, 2.0 * y - 1)
-    assert_array_equal(model.coef_, regressor.coef_)
+    assert_array_equal(model.dual_coef_, regressor.dual_coef_)
     assert_array_equal(model.decision_function(X), regressor.predict(X))
 
 
@@ -82,7 +82,7 @@ def test_balanced_is_what_it_says(moons):
     counts = np.bincount(y)
     explicit = {c: len(y) / 2 / counts[c] for c in (0, 1)}
     balanced = classifier(class_weight="balanced").fit(X, y)
-    assert_allclose(balanced.coef_, classifier(class_weight=explicit).fit(X, y).coef_, rtol=1e-9)
+    assert_allclose(balanced.dual_coef_, classifier(class_weight=explicit).fit(X, y).dual_coef_, rtol=1e-9)
 
 
 def test_class_weights_move_the_boundary(moons):
@@ -135,11 +135,11 @@ def test_labels_of_any_kind(blobs, names, n_classes):
     values = model.decision_function(X)
     if n_classes == 2:
         assert values.shape == (len(X),)
-        assert model.coef_.shape == (60,)
+        assert model.dual_coef_.shape == (60,)
         assert_array_equal(predictions, np.where(values > 0, model.classes_[1], model.classes_[0]))
     else:
         assert values.shape == (len(X), 3)
-        assert model.coef_.shape == (60, 3)
+        assert model.dual_coef_.shape == (60, 3)
         assert_array_equal(predictions, model.classes_[values.argmax(axis=1)])
 
 
@@ -168,7 +168,7 @@ def test_ten_classes():
     model = FalkonClassifier(n_centers=200, random_state=0).fit(X[:900], y[:900] * 11)
     assert_array_equal(model.classes_, np.arange(10) * 11)
     assert model.decision_function(X[900:]).shape == (897, 10)
-    assert model.coef_.shape == (200, 10)
+    assert model.dual_coef_.shape == (200, 10)
     assert model.score(X[900:], y[900:] * 11) > 0.93
 
 
@@ -195,7 +195,7 @@ def test_labels_from_tables(moons, column, names):
     model = classifier().fit(
         pd.DataFrame(X, columns=["u", "v"]), column(y), X_val=pd.DataFrame(X, columns=["u", "v"]), y_val=column(y)
     )
-    assert_array_equal(model.coef_, expected.coef_)
+    assert_array_equal(model.dual_coef_, expected.dual_coef_)
     assert model.classes_.tolist() == sorted(names)
     assert model.predict(pd.DataFrame(X, columns=["u", "v"])).tolist() == expected.predict(X).tolist()
     assert model.history_[-1]["validation_error"] == pytest.approx(1 - expected.score(X, y))
@@ -233,7 +233,7 @@ def test_warm_start_with_other_classes_starts_again(moons, blobs):
     model = classifier(warm_start=True).fit(*moons)
     model.fit(*blobs)
     assert model.decision_function(blobs[0]).shape == (300, 3)
-    assert_array_equal(model.coef_, classifier().fit(*blobs).coef_)
+    assert_array_equal(model.dual_coef_, classifier().fit(*blobs).dual_coef_)
     X, y = moons
     swapped = classifier(warm_start=True).fit(X, y).fit(X, np.array(["z", "a"])[y])
     assert_array_equal(swapped.predict(X), np.array(["z", "a"])[classifier().fit(X, y).predict(X)])

@@ -103,7 +103,7 @@ def test_the_split_has_a_seed(noisy, splits):
     models = [regressor(early_stopping=True, random_state=seed).fit(X, y) for seed in (3, 3, 4)]
     assert_array_equal(splits[0][1], splits[1][1])
     assert not np.array_equal(splits[0][1], splits[2][1])
-    assert_array_equal(models[0].coef_, models[1].coef_)
+    assert_array_equal(models[0].dual_coef_, models[1].dual_coef_)
 
 
 def test_held_out_rows_are_no_centers(noisy, splits):
@@ -131,7 +131,7 @@ def test_a_validation_set_without_early_stopping_is_only_watched(noisy, outputs,
     assert errors(model)[-1] == pytest.approx(root_mean_square(model, X[400:], y[400:]), rel=1e-9)
     assert errors(model)[-1] > min(errors(model)) or outputs > 1
     plain = regressor(**params).fit(X[:400], y[:400])
-    assert_array_equal(model.coef_, plain.coef_)
+    assert_array_equal(model.dual_coef_, plain.dual_coef_)
     assert "validation_error" not in plain.history_[0]
     # watching costs no pass over the training rows
     assert [record["passes"] for record in model.history_] == list(range(2, 14))

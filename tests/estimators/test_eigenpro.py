@@ -39,7 +39,7 @@ def test_is_the_solver(data):
     operator = KernelOperator(Laplacian(1.5), X, X)
     system = top_eigensystem(operator, n_subsamples=100, random_state=rng)
     *_, last = eigenpro(operator, y, system, max_iter=4, random_state=rng)
-    assert_allclose(model.coef_, last.coef(), rtol=1e-12)
+    assert_allclose(model.dual_coef_, last.coef(), rtol=1e-12)
     assert_array_equal(model.centers_, X)
     assert_allclose(model.predict(X_test), Laplacian(1.5)(X_test, X) @ last.coef(), rtol=1e-9)
     assert (model.n_components_, model.batch_size_) == (system.n_components, system.batch_size)
@@ -55,14 +55,14 @@ def test_interpolates(data, scale):
     assert model.n_iter_ < 500  # tol=None: where more would not be seen
     assert_allclose(model.predict(X), scale * y, atol=1e-8 * scale)
     exact = np.linalg.solve(Laplacian(0.3)(X, X), scale * y)
-    assert_allclose(model.coef_, exact, atol=1e-7 * np.abs(exact).max())
+    assert_allclose(model.dual_coef_, exact, atol=1e-7 * np.abs(exact).max())
 
 
 def test_many_outputs_are_fitted_as_if_alone(data):
     X, y, X_test, _ = data
     both = EigenProRegressor("laplacian", random_state=0, max_iter=5).fit(X, np.column_stack([y, -3 * y]))
     alone = EigenProRegressor("laplacian", random_state=0, max_iter=5).fit(X, y)
-    assert both.coef_.shape == (300, 2)
+    assert both.dual_coef_.shape == (300, 2)
     assert_allclose(both.predict(X_test), np.column_stack([1, -3]) * alone.predict(X_test)[:, None], rtol=1e-9)
 
 
@@ -113,7 +113,7 @@ def test_model_files(data, tmp_path, dtype):
     assert_array_equal(loaded.predict(X_test), model.predict(X_test))
     assert (loaded.n_components_, loaded.batch_size_, loaded.step_) == (5, model.batch_size_, model.step_)
     assert loaded.history_ == model.history_
-    assert_array_equal(clone(loaded).fit(X.astype(dtype), y).coef_, model.coef_)
+    assert_array_equal(clone(loaded).fit(X.astype(dtype), y).dual_coef_, model.dual_coef_)
     assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X_test), model.predict(X_test))
 
 
@@ -156,7 +156,7 @@ def test_divergence_leaves_no_half_fitted_model(data):
     model = EigenProRegressor(step=1e6, random_state=0)
     with pytest.raises(FloatingPointError, match=r"diverges with step=1e\+06 .* choose a shorter one"):
         model.fit(X, y)
-    assert not hasattr(model, "coef_")
+    assert not hasattr(model, "dual_coef_")
 
 
 def test_says_when_it_has_not_converged(data):

@@ -67,8 +67,8 @@ def test_ridge_is_the_dense_solution(penalty, k):
     X, y = data(k=k)
     n = len(X)
     model = ExactRegressor(KERNEL, penalty=penalty).fit(X, y)
-    assert_allclose(model.coef_, solve(KERNEL(X, X) + penalty * n * np.eye(n), y), rtol=1e-6, atol=1e-9)
-    assert model.coef_.shape == y.shape
+    assert_allclose(model.dual_coef_, solve(KERNEL(X, X) + penalty * n * np.eye(n), y), rtol=1e-6, atol=1e-9)
+    assert model.dual_coef_.shape == y.shape
     assert model.penalty_ == penalty
     assert_array_equal(model.centers_, X)
     peer = KernelRidge(kernel="rbf", gamma=1 / (2 * 1.2**2), alpha=penalty * n).fit(X, y)
@@ -162,7 +162,7 @@ def test_least_squares_is_the_pseudo_inverse():
     y = np.vstack([y, y[:10] + 1])
     kernel = Gaussian(0.3)
     model = ExactRegressor(kernel, method="least_squares").fit(X, y)
-    assert_allclose(model.coef_, np.linalg.pinv(kernel(X, X), hermitian=True) @ y, rtol=1e-7, atol=1e-7)
+    assert_allclose(model.dual_coef_, np.linalg.pinv(kernel(X, X), hermitian=True) @ y, rtol=1e-7, atol=1e-7)
     # rows that are there twice have the mean of their targets, all others their own
     assert_allclose(model.predict(X[:10]), y[:10] + 0.5, rtol=1e-6)
     assert_allclose(model.predict(X[10:30]), y[10:30], rtol=1e-6)
@@ -191,7 +191,7 @@ def test_early_stopping_follows_the_textbook(step):
         alpha = alpha - gamma / n * (w[:, None] * (K @ alpha - y))
     kept = w > 0
     # the weights' mean is over rows that count, and so is n
-    assert_allclose(model.coef_, alpha[kept], rtol=1e-8)
+    assert_allclose(model.dual_coef_, alpha[kept], rtol=1e-8)
     assert model.n_iter_ == 25
 
 
@@ -213,7 +213,7 @@ def test_early_stopping_needs_no_memory(monkeypatch):
     model = ExactRegressor(KERNEL, method="early_stopping", max_iter=5, early_stopping=False)
     kept = clone(model).fit(X, y)
     monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 1000)
-    assert_allclose(clone(model).set_params(memory_budget=0).fit(X, y).coef_, kept.coef_, rtol=1e-12)
+    assert_allclose(clone(model).set_params(memory_budget=0).fit(X, y).dual_coef_, kept.dual_coef_, rtol=1e-12)
 
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def test_kernel_that_is_not_positive(model):
     model = clone(model).set_params(kernel=not_positive, early_stopping=False, max_iter=5000)
     with pytest.raises((ValueError, FloatingPointError), match="not positive"):
         model.fit(X, y)
-    assert not hasattr(model, "coef_")
+    assert not hasattr(model, "dual_coef_")
 
 
 def test_a_penalty_of_zero_and_rows_that_are_there_twice():

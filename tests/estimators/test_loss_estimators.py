@@ -92,7 +92,7 @@ def test_probabilities(request, data, multi_class, dtype):
     assert log_loss(y, p) < 0.75 * log_loss(
         y, np.tile(np.bincount(np.unique(y, return_inverse=True)[1]) / len(y), (len(X), 1))
     )
-    assert model.coef_.shape == ((60,) if data == "two" else (60, 3))
+    assert model.dual_coef_.shape == ((60,) if data == "two" else (60, 3))
 
 
 @pytest.mark.parametrize("data", ["two", "three"])
@@ -298,7 +298,7 @@ def test_given_path_and_steps(three):
 def test_same_bits_for_any_number_of_threads(three):
     X, y = three
     one, two = (classifier(n_jobs=n).fit(X, y) for n in (1, 2))
-    np.testing.assert_array_equal(one.coef_, two.coef_)
+    np.testing.assert_array_equal(one.dual_coef_, two.dual_coef_)
 
 
 @pytest.mark.parametrize("centers", ["leverage", "rpcholesky", "given"])
@@ -453,7 +453,7 @@ def test_validation_error_is_the_loss(waves):
 
 def test_squared_loss_as_an_object_is_falkon(waves):
     X, y, _ = waves
-    np.testing.assert_array_equal(regressor(loss=Squared()).fit(X, y).coef_, regressor().fit(X, y).coef_)
+    np.testing.assert_array_equal(regressor(loss=Squared()).fit(X, y).dual_coef_, regressor().fit(X, y).dual_coef_)
 
 
 class Asymmetric(Loss):

@@ -150,7 +150,7 @@ def test_a_loaded_model_can_go_on(data, path):
 def test_files_and_pickles_hold_neither_factors_nor_rows(path):
     X = np.random.default_rng(0).standard_normal((2000, 4))
     model = FalkonRegressor("laplacian", n_centers=400, max_iter=5).fit(X, X[:, 0], np.ones(2000))
-    needed = model.centers_.nbytes + model.coef_.nbytes
+    needed = model.centers_.nbytes + model.dual_coef_.nbytes
     model.save(path)
     assert path.stat().st_size < needed + 8_000
     assert len(pickle.dumps(model)) < needed + 8 * 400 + 8_000  # and the weights at the centers
@@ -261,13 +261,13 @@ def _without(name):
 @pytest.mark.parametrize(
     "edit",
     [
-        _set("coef_", lambda a: a[:-1]),
-        _set("coef_", lambda a: a[:, :2]),
-        _set("coef_", lambda a: a[:, 0]),
-        _set("coef_", lambda a: a[None]),
-        _set("coef_", lambda a: a.astype(np.int64)),
-        _set("coef_", lambda a: a[:0]),
-        _set("coef_", lambda a: a * np.nan),
+        _set("dual_coef_", lambda a: a[:-1]),
+        _set("dual_coef_", lambda a: a[:, :2]),
+        _set("dual_coef_", lambda a: a[:, 0]),
+        _set("dual_coef_", lambda a: a[None]),
+        _set("dual_coef_", lambda a: a.astype(np.int64)),
+        _set("dual_coef_", lambda a: a[:0]),
+        _set("dual_coef_", lambda a: a * np.nan),
         _set("centers_", lambda a: a[:, :2]),
         _set("centers_", lambda a: a[:-1]),
         _set("centers_", lambda a: a.ravel()),
@@ -284,7 +284,7 @@ def _without(name):
         _attribute("classes_", {"__array__": "str", "shape": [4], "values": ["a", "b", "c", "d"]}),
         _attribute("classes_", 3),
         lambda model, tensors: model["params"].update(dtype={"a": 1}),
-        _without("coef_"),
+        _without("dual_coef_"),
         _without("centers_"),
         _without("kernel_"),
         _without("classes_"),

@@ -72,7 +72,7 @@ def test_direct_is_the_dense_solution(penalty, k, weighted):
     X, y = data(k=k)
     w = np.random.default_rng(2).integers(0, 4, size=150) if weighted else None
     model = NystromRegressor(KERNEL, n_centers=30, penalty=penalty, random_state=0).fit(X, y, sample_weight=w)
-    assert model.coef_.shape == (30, *y.shape[1:])
+    assert model.dual_coef_.shape == (30, *y.shape[1:])
     assert model.penalty_ == penalty
     assert_allclose(model.predict(X), dense(X, model.centers_, y, penalty, w), rtol=1e-5, atol=1e-6)
 
@@ -103,7 +103,7 @@ def test_gradient_descent_follows_the_textbook():
     alpha = np.zeros(10)
     for _ in range(7):
         alpha -= 0.1 * (K.T @ (K @ alpha - y) / 150 + 1e-3 * K_MM @ alpha)
-    assert_allclose(model.coef_, alpha, rtol=1e-9)
+    assert_allclose(model.dual_coef_, alpha, rtol=1e-9)
 
 
 def test_falkon_needs_fewer_iterations():
@@ -242,7 +242,7 @@ def test_saved_and_loaded(model, tmp_path):
 @EACH
 def test_seeds(model):
     X, y = data()
-    assert_array_equal(clone(model).fit(X, y).coef_, clone(model).fit(X, y).coef_)
+    assert_array_equal(clone(model).fit(X, y).dual_coef_, clone(model).fit(X, y).dual_coef_)
 
 
 @EACH
@@ -321,7 +321,7 @@ def test_a_step_that_diverges(solver):
     model = NystromRegressor(KERNEL, n_centers=20, solver=solver, step=1000.0, max_iter=50)
     with pytest.raises(FloatingPointError, match="diverges with step=1000"):
         model.fit(X, y)
-    assert not hasattr(model, "coef_")
+    assert not hasattr(model, "dual_coef_")
 
 
 def test_a_tolerance_that_is_not_met():

@@ -60,7 +60,7 @@ def test_direct_is_ridge_regression_on_the_features(data, kernel, orthogonal):
     model = RandomFeaturesRegressor(kernel, n_components=60, penalty=1e-4, orthogonal=orthogonal, random_state=0)
     model.fit(X, y)
     coef, predictions = dense(model, X, y)
-    assert_allclose(model.coef_, coef, rtol=1e-6, atol=1e-8 * np.abs(coef).max())
+    assert_allclose(model.feature_coef_, coef, rtol=1e-6, atol=1e-8 * np.abs(coef).max())
     assert_allclose(model.predict(X), predictions, rtol=1e-8, atol=1e-8)
     assert model.n_iter_ == 1
     assert model.history_[0]["passes"] == 1
@@ -79,7 +79,7 @@ def test_several_outputs(data):
     X, y = data
     Y = np.column_stack([y, 1e6 * y, np.zeros_like(y)])
     model = RandomFeaturesRegressor(n_components=50, penalty=1e-4, random_state=0).fit(X, Y)
-    assert model.coef_.shape == (50, 3)
+    assert model.feature_coef_.shape == (50, 3)
     assert_allclose(model.predict(X), dense(model, X, Y)[1], rtol=1e-7, atol=1e-7)
     assert_allclose(clone(model).fit(X, y).predict(X), model.predict(X)[:, 0], rtol=1e-9, atol=1e-9)
 
@@ -116,7 +116,7 @@ def test_no_penalty_with_more_features_than_rows_interpolates(data, penalty):
     model = RandomFeaturesRegressor(n_components=120, penalty=penalty, random_state=0).fit(X, y)
     assert_allclose(model.predict(X), y, atol=1e-6)
     F = model.feature_map_(X)
-    assert_allclose(model.coef_, np.linalg.pinv(F) @ y, atol=1e-6 * np.abs(model.coef_).max())
+    assert_allclose(model.feature_coef_, np.linalg.pinv(F) @ y, atol=1e-6 * np.abs(model.feature_coef_).max())
 
 
 @pytest.mark.parametrize("solver", ["direct", "sgd"])
@@ -133,7 +133,7 @@ def test_any_number_of_threads_gives_the_same_bits(data):
             RandomFeaturesRegressor(n_components=80, solver=solver, max_iter=3, n_jobs=n_jobs, random_state=0).fit(X, y)
             for n_jobs in (1, 3)
         ]
-        assert_array_equal(models[0].coef_, models[1].coef_)
+        assert_array_equal(models[0].feature_coef_, models[1].feature_coef_)
         assert_array_equal(models[0].predict(X), models[1].predict(X))
 
 
@@ -161,7 +161,7 @@ def test_sgd_on_one_batch_converges_to_the_direct_solution(data):
     common = {"n_components": 30, "penalty": 1e-2, "random_state": 0}
     direct = RandomFeaturesRegressor(Gaussian(1.0), **common).fit(X, y)
     descent = RandomFeaturesRegressor(Gaussian(1.0), solver="sgd", batch_size=len(X), max_iter=400, **common).fit(X, y)
-    assert_allclose(descent.coef_, direct.coef_, atol=1e-4 * np.abs(direct.coef_).max())
+    assert_allclose(descent.feature_coef_, direct.feature_coef_, atol=1e-4 * np.abs(direct.feature_coef_).max())
 
 
 def test_sgd_on_batches_comes_close_and_its_steps_are_the_textbooks(data):
@@ -184,7 +184,7 @@ def test_sgd_on_batches_comes_close_and_its_steps_are_the_textbooks(data):
     coef = np.zeros(30)
     for batch in random_state.permutation(400).reshape(8, 50):
         coef = coef + 0.1 * (F[batch].T @ (y[batch] - F[batch] @ coef) / 50 - 1e-2 * coef)
-    assert_allclose(once.coef_, coef, rtol=1e-10)
+    assert_allclose(once.feature_coef_, coef, rtol=1e-10)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -201,7 +201,7 @@ def test_a_step_that_diverges_is_told(data):
     model = RandomFeaturesRegressor(n_components=50, solver="sgd", step=100.0, max_iter=200, random_state=0)
     with pytest.raises(FloatingPointError, match=r"diverges with step=100.*largest stable step"):
         model.fit(X, y)
-    assert not hasattr(model, "coef_")
+    assert not hasattr(model, "feature_coef_")
 
 
 def test_early_stopping_and_callbacks(data):
@@ -221,7 +221,7 @@ def test_direct_holds_nothing_out_and_records_the_validation_error(data):
     X, y = data
     model = RandomFeaturesRegressor(n_components=50, early_stopping=True, random_state=0).fit(X, y)
     plain = RandomFeaturesRegressor(n_components=50, random_state=0).fit(X, y, X_val=X[:50], y_val=y[:50])
-    assert_array_equal(model.coef_, plain.coef_)
+    assert_array_equal(model.feature_coef_, plain.feature_coef_)
     expected = np.sqrt(np.mean(np.square(plain.predict(X[:50]) - y[:50])))
     assert plain.history_[0]["validation_error"] == pytest.approx(expected)
 
@@ -330,15 +330,15 @@ def test_saved_and_loaded(data, kernel, dtype, tmp_path):
         fitted.save(tmp_path / "model")
         loaded = gyrfalcon.load(tmp_path / "model")
         assert_array_equal(loaded.predict(X), fitted.predict(X))
-        assert_array_equal(clone(loaded).fit(X, target).coef_, fitted.coef_)
+        assert_array_equal(clone(loaded).fit(X, target).feature_coef_, fitted.feature_coef_)
 
 
 @pytest.mark.parametrize(
     "edit",
     [
-        lambda model: setattr(model, "coef_", model.coef_[:-1]),
-        lambda model: setattr(model, "coef_", model.coef_ * np.nan),
-        lambda model: setattr(model, "coef_", model.coef_.astype(int)),
+        lambda model: setattr(model, "feature_coef_", model.feature_coef_[:-1]),
+        lambda model: setattr(model, "feature_coef_", model.feature_coef_ * np.nan),
+        lambda model: setattr(model, "feature_coef_", model.feature_coef_.astype(int)),
         lambda model: setattr(model, "n_features_in_", 2),
         lambda model: setattr(model, "feature_map_", Gaussian()),
         lambda model: setattr(model, "kernel_", "gaussian"),

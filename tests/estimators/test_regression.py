@@ -78,10 +78,10 @@ def test_float64_agrees_with_a_dense_solve(data, kernel, penalty, outputs, weigh
     weight = np.random.default_rng(1).uniform(0.1, 3.0, len(X)) if weighted else None
     model = regressor(kernel=kernel, penalty=penalty, max_iter=200, tol=1e-12).fit(X, y, weight)
     alpha, K = dense_solve(model, X, y, weight)
-    assert model.coef_.shape == alpha.shape == ((60,) if outputs == 1 else (60, 4))
+    assert model.dual_coef_.shape == alpha.shape == ((60,) if outputs == 1 else (60, 4))
     for j in range(outputs):
         one = (slice(None), j) if outputs > 1 else slice(None)
-        assert relative(model.coef_[one], alpha[one]) < 1e-7
+        assert relative(model.dual_coef_[one], alpha[one]) < 1e-7
         assert relative(model.predict(X)[one], (K @ alpha)[one]) < 1e-7
 
 
@@ -122,9 +122,9 @@ def test_given_centers_are_the_centers(data):
     expected = regressor(centers=Z, max_iter=100).fit(X, y)
     assert_array_equal(expected.centers_, Z)
     alpha, _ = dense_solve(expected, X, y)
-    assert relative(expected.coef_, alpha) < 1e-7
+    assert relative(expected.dual_coef_, alpha) < 1e-7
     for given in (Z.tolist(), pd.DataFrame(Z), pl.DataFrame(Z), np.asfortranarray(Z)):
-        assert_array_equal(regressor(centers=given, max_iter=100).fit(X, y).coef_, expected.coef_)
+        assert_array_equal(regressor(centers=given, max_iter=100).fit(X, y).dual_coef_, expected.dual_coef_)
 
 
 @pytest.mark.parametrize("kernel", ["laplacian", Gaussian(0.5)])
@@ -197,7 +197,7 @@ def test_any_memory_layout_gives_the_same_bits(data, dtype, form, tmp_path):
     X, y = data[0].astype(dtype), data[1]
     expected = regressor().fit(X, y)
     model = regressor().fit(form(X, tmp_path), y)
-    assert_array_equal(model.coef_, expected.coef_)
+    assert_array_equal(model.dual_coef_, expected.dual_coef_)
     assert_array_equal(model.predict(form(X, tmp_path)), expected.predict(X))
 
 
@@ -246,7 +246,7 @@ def test_tables(data, table, column):
     model = regressor()
     make, make_y = TABLES[table], COLUMNS[column]
     model.fit(make(X), make_y(y), make_y(weight), X_val=make(X[:50]), y_val=make_y(np.tile(y[:50], 3))[:50])
-    assert_array_equal(model.coef_, expected.coef_)
+    assert_array_equal(model.dual_coef_, expected.dual_coef_)
     assert_array_equal(model.feature_names_in_, ["a", "b", "c"])
     assert_array_equal(model.predict(make(X)), expected.predict(X))
     assert model.history_[-1]["validation_error"] == expected.history_[-1]["validation_error"]
@@ -256,7 +256,7 @@ def test_tables(data, table, column):
 def test_y_may_be_a_table(data, table):
     X, y = data
     Y = np.column_stack([y, X[:, 0], X[:, 1]])
-    assert_array_equal(regressor().fit(X, TABLES[table](Y)).coef_, regressor().fit(X, Y).coef_)
+    assert_array_equal(regressor().fit(X, TABLES[table](Y)).dual_coef_, regressor().fit(X, Y).dual_coef_)
 
 
 def test_lists(data):
@@ -268,7 +268,7 @@ def test_lists(data):
 def test_a_column_of_y_stays_a_column(data):
     X, y = data
     model = regressor().fit(X, y[:, None])
-    assert model.coef_.shape == (60, 1)
+    assert model.dual_coef_.shape == (60, 1)
     assert model.predict(X).shape == (400, 1)
     assert_array_equal(model.predict(X)[:, 0], regressor().fit(X, y).predict(X))
 
@@ -490,7 +490,7 @@ def test_pickle_and_joblib(data, tmp_path):
     model = regressor(n_centers=300).fit(X, y)
     data_bytes = pickle.dumps(model)
     # the centers, the coefficients and the history: not the M x M factors (720 kB), nor K (960 kB), nor X
-    assert len(data_bytes) < model.centers_.nbytes + model.coef_.nbytes + 8_000
+    assert len(data_bytes) < model.centers_.nbytes + model.dual_coef_.nbytes + 8_000
     assert_array_equal(pickle.loads(data_bytes).predict(X), model.predict(X))
     joblib.dump(model, tmp_path / "model.joblib")
     assert_array_equal(joblib.load(tmp_path / "model.joblib").predict(X), model.predict(X))
@@ -527,7 +527,7 @@ def test_any_number_of_threads_gives_the_same_bits(dtype):
     for y in (Y, Y[:, 1]):
         models = [regressor(n_jobs=n_jobs, max_iter=5).fit(X, y, X_val=X, y_val=y) for n_jobs in (1, 2, 3, -1, None)]
         for model in models[1:]:
-            assert_array_equal(model.coef_, models[0].coef_)
+            assert_array_equal(model.dual_coef_, models[0].dual_coef_)
             assert_array_equal(model.predict(X), models[0].predict(X))
             assert model.history_[-1]["validation_error"] == models[0].history_[-1]["validation_error"]
 
@@ -537,7 +537,7 @@ def test_seeds(data):
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     first, same = regressor(random_state=7).fit(X, y), regressor(random_state=7).fit(X, y)
     assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
-    assert_array_equal(first.coef_, same.coef_)
+    assert_array_equal(first.dual_coef_, same.dual_coef_)
     assert_array_equal(first.centers_, same.centers_)
     other = regressor(random_state=8).fit(X, y)
     assert not np.array_equal(first.centers_, other.centers_)

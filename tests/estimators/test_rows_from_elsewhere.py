@@ -72,10 +72,11 @@ def test_same_model_as_from_an_array(model, scale):
     model = model.set_params(scale=scale)
     names = ["a", "b", "c"]
     expected = model.fit(X, y).predict(X)
-    coef = model.coef_
+    name = "feature_coef_" if isinstance(model, RandomFeaturesRegressor | RandomFeaturesClassifier) else "dual_coef_"
+    coef = vars(model)[name]
     rows = Stream(X, names)
     model.fit(rows, y)
-    assert_array_equal(model.coef_, coef)
+    assert_array_equal(vars(model)[name], coef)
     assert model.n_features_in_ == 3
     assert_array_equal(model.feature_names_in_, names)
     assert_array_equal(model.predict(rows), expected)
@@ -133,7 +134,7 @@ def test_rows_in_another_precision():
     model = FalkonRegressor(n_centers=30, random_state=0, dtype="float64").fit(Stream(X), y)
     assert model.centers_.dtype == np.float64
     expected = FalkonRegressor(n_centers=30, random_state=0).fit(X.astype(np.float64), y)
-    assert_array_equal(model.coef_, expected.coef_)
+    assert_array_equal(model.dual_coef_, expected.dual_coef_)
     assert FalkonRegressor(n_centers=30).fit(Stream(X), y).centers_.dtype == np.float32
 
 
@@ -195,7 +196,7 @@ def test_rows_that_must_be_in_memory_but_do_not_fit():
 def test_an_array_is_not_read_as_a_source():
     X, y = data()
     model = FalkonRegressor(n_centers=30, random_state=0)
-    assert_array_equal(model.fit(ArrayRows(X), y).coef_, model.fit(X, y).coef_)
+    assert_array_equal(model.fit(ArrayRows(X), y).dual_coef_, model.fit(X, y).dual_coef_)
 
 
 def test_a_warm_start_does_not_take_centers_in_other_units():
@@ -211,4 +212,6 @@ def test_a_table_whose_columns_are_named_like_the_members_of_a_source():
     X = np.random.default_rng(0).standard_normal((60, 3))
     table = pandas.DataFrame(X, columns=["blocks", "take", "dtype"])
     expected = FalkonRegressor(n_centers=10, random_state=0).fit(X, X[:, 0])
-    assert_array_equal(FalkonRegressor(n_centers=10, random_state=0).fit(table, X[:, 0]).coef_, expected.coef_)
+    assert_array_equal(
+        FalkonRegressor(n_centers=10, random_state=0).fit(table, X[:, 0]).dual_coef_, expected.dual_coef_
+    )

@@ -14,6 +14,7 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import make_blobs, make_moons
 from sklearn.ensemble import StackingClassifier, StackingRegressor
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.feature_selection import RFE, SelectFromModel
 from sklearn.inspection import DecisionBoundaryDisplay, PartialDependenceDisplay, permutation_importance
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import (
@@ -46,7 +47,7 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gyrfalcon import FalkonClassifier, FalkonRegressor, RandomFeaturesClassifier
+from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, RandomFeaturesClassifier
 from gyrfalcon.losses import Logistic
 
 OPTIONS = {"n_centers": 40, "penalty": 1e-3, "random_state": 0}
@@ -328,3 +329,15 @@ def test_halving_search(numbers):
     assert search.best_params_ == {"penalty": 1e-6}
     assert search.n_resources_[0] == 30
     assert_array_equal(search.predict(X), regressor().set_params(penalty=1e-6).fit(X, y).predict(X))
+
+
+@pytest.mark.parametrize(
+    "model", [FalkonRegressor(**OPTIONS), ExactRegressor(), RandomFeaturesClassifier(n_components=20, random_state=0)]
+)
+@pytest.mark.parametrize("Selector", [RFE, SelectFromModel])
+def test_coefficients_are_not_taken_for_importances_of_features(Selector, model, numbers):
+    X, y = numbers
+    y = y > np.median(y) if isinstance(model, RandomFeaturesClassifier) else y
+    selector = Selector(model)
+    with pytest.raises((ValueError, AttributeError), match=r"`coef_` or `feature_importances_`"):
+        selector.fit(X, y).get_support()

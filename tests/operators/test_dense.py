@@ -172,7 +172,7 @@ def test_a_fit_gives_the_same_bits_twice():
         for n_jobs in (2, 2, 1, 3)
     ]
     for fit in fits[1:]:
-        assert fit.coef_.tobytes() == fits[0].coef_.tobytes()
+        assert fit.dual_coef_.tobytes() == fits[0].dual_coef_.tobytes()
         assert fit.predict(X).tobytes() == fits[0].predict(X).tobytes()
 
 

@@ -525,8 +525,8 @@ def test_a_worker_is_killed_during_a_fit(client):
     model = falkon(max_iter=8, tol=0, callbacks=[at_the_third]).fit(rows, y, sample_weight=w)
     assert killed
     assert model.n_iter_ == 8
-    scale = np.abs(expected.coef_).max()
-    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=0, atol=1e-8 * scale)
+    scale = np.abs(expected.dual_coef_).max()
+    np.testing.assert_allclose(model.dual_coef_, expected.dual_coef_, rtol=0, atol=1e-8 * scale)
     assert_same_predictions(model, expected, X, 1e-10)
 
 

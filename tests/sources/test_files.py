@@ -300,7 +300,7 @@ def test_fits_are_those_of_arrays(tmp_path):
     data = gyrfalcon.open(tmp_path, target="y")
     model = FalkonRegressor(n_centers=40, random_state=0).fit(data.X, data.y)
     same = FalkonRegressor(n_centers=40, random_state=0).fit(X, y)
-    np.testing.assert_array_equal(model.coef_, same.coef_)
+    np.testing.assert_array_equal(model.dual_coef_, same.dual_coef_)
     np.testing.assert_array_equal(model.predict(data.X), same.predict(X))
     assert list(model.feature_names_in_) == ["a", "b", "c"]
     labels = np.where(y > 0, "up", "down")
@@ -576,7 +576,7 @@ def test_a_file_that_changes_during_a_fit(tmp_path):
     model.kernel = Gaussian(0.3)
     with pytest.raises(OSError, match=r"part0\.parquet has changed since it was opened"):
         model.fit(data.X, data.y)
-    assert not hasattr(model, "coef_")
+    assert not hasattr(model, "dual_coef_")
 
 
 def test_files_that_do_not_fit_together(tmp_path):

@@ -329,7 +329,7 @@ def test_no_room_for_a_checkpoint(tmp_path):
     seen = []
     resumed = model(tmp_path, callbacks=lambda record: seen.append(record["iteration"])).fit(X, y)
     assert seen[0] == 3
-    assert_array_equal(resumed.coef_, model(tmp_path, checkpoint=None).fit(X, y).coef_)
+    assert_array_equal(resumed.dual_coef_, model(tmp_path, checkpoint=None).fit(X, y).dual_coef_)
 
 
 @pytest.fixture
@@ -364,7 +364,7 @@ def test_a_full_disk(small_disk):
     assert (small_disk / NAME).read_bytes() == before
     (small_disk / "other").unlink()
     resumed = model(small_disk).fit(X, y)
-    assert_array_equal(resumed.coef_, model(small_disk, checkpoint=None).fit(X, y).coef_)
+    assert_array_equal(resumed.dual_coef_, model(small_disk, checkpoint=None).fit(X, y).dual_coef_)
 
 
 # ---- when to write ---------------------------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ def test_available_memory_is_limited_by_the_limits_of_the_process(limit, counts)
         # 20,000 x 2,000 numbers take 320 MB, which would be kept if the machine's memory were all that is asked
         X = np.random.default_rng(0).standard_normal((20_000, 2))
         model = FalkonRegressor(n_centers=2_000, max_iter=1, n_jobs=1, random_state=0).fit(X, X[:, 0])
-        assert np.isfinite(model.coef_).all()
+        assert np.isfinite(model.dual_coef_).all()
 
         resource.setrlimit(resource.{limit}, (max(used() // 2, 1), hard))
         assert available_memory() == 0

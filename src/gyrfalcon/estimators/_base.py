@@ -39,7 +39,7 @@ class KernelEstimator(BaseEstimator):
     memory_budget: int | float | str
     n_jobs: int | None
 
-    coef_: Array
+    dual_coef_: Array
     centers_: Any
     kernel_: Kernel
     mean_: Array | None
@@ -74,22 +74,21 @@ class KernelEstimator(BaseEstimator):
 
     # ---- the end of a fit --------------------------------------------------------------------------------------------
 
-    def _set_solution(self, data: FitData, session: Session, coef: Array) -> None:
-        """Set the attributes that every fitted estimator has."""
-        self.coef_ = coef[:, 0] if data.flat else coef
+    def _set_solution(self, data: FitData, session: Session) -> None:
+        """Set the attributes that every fitted estimator has, whatever its function is made of."""
         self.n_iter_ = session.history[-1]["iteration"]
         self.history_ = session.history
         self.mean_, self.scale_ = data.mean, data.scale
 
-    def _set_expansion(self, operator: Operator) -> None:
-        """Set the kernel and the centers."""
-        self.kernel_, self.centers_ = operator.kernel, operator.centers
+    def _set_expansion(self, operator: Operator, coef: Array, data: FitData) -> None:
+        """Set the kernel, the centers and their coefficients, given as columns."""
+        self.kernel_, self.centers_, self.dual_coef_ = operator.kernel, operator.centers, data.shaped(coef)
 
     # ---- predictions -------------------------------------------------------------------------------------------------
 
     @property
     def _is_fitted(self) -> bool:
-        return "coef_" in vars(self)
+        return "kernel_" in vars(self)
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._is_fitted
@@ -105,7 +104,7 @@ class KernelEstimator(BaseEstimator):
         if scipy.sparse.issparse(self.centers_) and not rows.is_sparse:
             rows = rows.map(scipy.sparse.csr_array, rows.dtype)
         operator = make_operator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs, memory_budget=0)
-        return operator.matmat(self.coef_)
+        return operator.matmat(self.dual_coef_)
 
     def _check_loaded(self) -> None:
         """Raise ValueError if attributes that come from a model file do not fit together."""
@@ -116,16 +115,16 @@ class KernelEstimator(BaseEstimator):
         if self.centers_.ndim != 2 or self.centers_.dtype not in (np.float32, np.float64):
             raise ValueError("centers_ is not a matrix of floats")
         M = self.centers_.shape[0]
-        if self.coef_.ndim not in (1, 2) or len(self.coef_) != M or self.coef_.dtype.kind != "f":
-            raise ValueError(f"coef_ of shape {self.coef_.shape} does not fit centers_ of shape {self.centers_.shape}")
+        if self.dual_coef_.ndim not in (1, 2) or len(self.dual_coef_) != M or self.dual_coef_.dtype.kind != "f":
+            raise ValueError(f"dual_coef_ has shape {self.dual_coef_.shape}, and centers_ {self.centers_.shape}")
         if self.n_features_in_ != self.centers_.shape[1]:
             raise ValueError(f"n_features_in_={self.n_features_in_}, but centers_ has shape {self.centers_.shape}")
         for name, value in (("mean_", self.mean_), ("scale_", self.scale_)):
             if value is not None and np.shape(value) != (self.n_features_in_,):
                 raise ValueError(f"{name} has shape {np.shape(value)}, and there are {self.n_features_in_} features")
         numbers = self.centers_.data if scipy.sparse.issparse(self.centers_) else self.centers_
-        if not (np.isfinite(numbers).all() and np.isfinite(self.coef_).all()):
-            raise ValueError("centers_ or coef_ holds NaN or infinity")
+        if not (np.isfinite(numbers).all() and np.isfinite(self.dual_coef_).all()):
+            raise ValueError("centers_ or dual_coef_ holds NaN or infinity")
         self.kernel_.resolve(self.centers_)
 
     def __sklearn_tags__(self) -> Any:
@@ -219,12 +218,12 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
     def _check_loaded(self) -> None:
         super()._check_loaded()
-        self._check_classes()
+        self._check_classes(self.dual_coef_)
 
-    def _check_classes(self) -> None:
-        columns = 1 if self.coef_.ndim == 1 else self.coef_.shape[1]
+    def _check_classes(self, coef: Array) -> None:
+        columns = 1 if coef.ndim == 1 else coef.shape[1]
         if self.classes_.ndim != 1 or columns != (1 if len(self.classes_) == 2 else len(self.classes_)):
-            raise ValueError(f"coef_ of shape {self.coef_.shape} does not fit classes_ of shape {self.classes_.shape}")
+            raise ValueError(f"coefficients of shape {coef.shape} do not fit classes_ of shape {self.classes_.shape}")
 
 
 class FittedOnCenters(Protocol):
@@ -232,7 +231,7 @@ class FittedOnCenters(Protocol):
 
     n_centers: int | None
     centers: Any
-    coef_: Array
+    dual_coef_: Array
     centers_: Any
     _chosen: ChosenCenters | None
 
@@ -240,4 +239,4 @@ class FittedOnCenters(Protocol):
 def warm_start_of(model: FittedOnCenters) -> WarmStart:
     """Return the centers and coefficients of the last fit; of a model from a file, how they were drawn is not known."""
     chosen = model._chosen or ChosenCenters(Selection(model.centers_), None, model.n_centers, model.centers)
-    return WarmStart(chosen, model.coef_)
+    return WarmStart(chosen, model.dual_coef_)

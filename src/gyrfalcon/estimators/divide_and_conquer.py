@@ -64,7 +64,7 @@ class DivideAndConquerRegressor(KernelRegressor):
     ----------
     centers_ : array of shape (n, n_features_in_)
         The training rows, part after part, without those of weight 0.
-    coef_ : array of shape (n,) or (n, n_outputs)
+    dual_coef_ : array of shape (n,) or (n, n_outputs)
         Their coefficients: those of the parts, divided by the number of parts.
     kernel_ : Kernel
         The kernel, with parameters that depend on the data resolved.
@@ -186,6 +186,7 @@ class DivideAndConquerRegressor(KernelRegressor):
                     record["validation_error"] = data.validation_error(np.asarray(predictions) / done)
                 if session.record(record):
                     break
-            self._set_solution(data, session, finite(alpha[:end] / done * scale, data.rows.dtype))
+            self._set_solution(data, session)
             self.kernel_, self.centers_ = kernel, points[:end]
+            self.dual_coef_ = data.shaped(finite(alpha[:end] / done * scale, data.rows.dtype))
         return self

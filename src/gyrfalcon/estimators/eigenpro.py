@@ -88,7 +88,7 @@ class EigenProRegressor(KernelRegressor):
     ----------
     centers_ : array of shape (n, n_features_in_)
         The rows trained on.
-    coef_ : array of shape (n,) or (n, n_outputs)
+    dual_coef_ : array of shape (n,) or (n, n_outputs)
         Their coefficients.
     kernel_ : Kernel
         The kernel, with parameters that depend on the data resolved.
@@ -254,8 +254,8 @@ class EigenProRegressor(KernelRegressor):
             scale=scale,
             n_centers=n,
         )
-        self._set_solution(data, session, solution.coef)
-        self._set_expansion(operator)
+        self._set_solution(data, session)
+        self._set_expansion(operator, solution.coef, data)
         self.n_components_, self.batch_size_, self.step_ = system.n_components, batch_size, step
         if not solution.stopped:
             warn_if_unsettled(

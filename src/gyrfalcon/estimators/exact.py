@@ -111,7 +111,7 @@ class ExactRegressor(KernelRegressor):
     ----------
     centers_ : array of shape (n, n_features_in_)
         The training rows: all but those held out for validation and those of weight 0.
-    coef_ : array of shape (n,) or (n, n_outputs)
+    dual_coef_ : array of shape (n,) or (n, n_outputs)
         Their coefficients.
     kernel_ : Kernel
         The kernel, with parameters that depend on the data resolved.
@@ -291,8 +291,8 @@ class ExactRegressor(KernelRegressor):
                 coef, penalty = self._solve_one(data, operator, y, scale, session), float(self.penalty)
             else:
                 coef, penalty = self._solve_path(data, operator, y, scale, session)
-            self._set_solution(data, session, coef)
-            self._set_expansion(operator)
+            self._set_solution(data, session)
+            self._set_expansion(operator, coef, data)
             if penalty is None:
                 vars(self).pop("penalty_", None)  # of an earlier fit by another method
             else:

@@ -132,7 +132,7 @@ class FalkonClassifier(KernelClassifier):
         The classes, sorted.
     centers_ : array of shape (M, n_features_in_)
         The centers.
-    coef_ : array of shape (M,) for two classes, else (M, n_classes)
+    dual_coef_ : array of shape (M,) for two classes, else (M, n_classes)
         Coefficients of the centers.
     kernel_ : Kernel
         The kernel, with parameters that depend on the data resolved.
@@ -278,8 +278,8 @@ class FalkonClassifier(KernelClassifier):
             with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
                 space, solution = falkon.solve(self, data, session, warm_start_of(self) if warm else None)
             data = space.data
-            self._set_solution(data, session, solution.coef)
-            self._set_expansion(space.operator)
+            self._set_solution(data, session)
+            self._set_expansion(space.operator, solution.coef, data)
             self._chosen = space.remembered
             self.classes_, self.loss_ = classes, data.loss
         return self

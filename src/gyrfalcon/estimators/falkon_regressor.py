@@ -125,7 +125,7 @@ class FalkonRegressor(KernelRegressor):
     ----------
     centers_ : array of shape (M, n_features_in_)
         The centers.
-    coef_ : array of shape (M,) or (M, n_outputs)
+    dual_coef_ : array of shape (M,) or (M, n_outputs)
         Coefficients of the centers.
     kernel_ : Kernel
         The kernel, with parameters that depend on the data resolved.
@@ -279,8 +279,8 @@ class FalkonRegressor(KernelRegressor):
             with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
                 space, solution = falkon.solve(self, data, session, warm_start_of(self) if warm else None)
             data = space.data
-            self._set_solution(data, session, solution.coef)
-            self._set_expansion(space.operator)
+            self._set_solution(data, session)
+            self._set_expansion(space.operator, solution.coef, data)
             self._chosen = space.remembered
             self.loss_ = data.loss
             self.offset_ = np.zeros(data.targets.shape[1]) if data.offset is None else data.offset
@@ -347,9 +347,9 @@ class FalkonRegressor(KernelRegressor):
         super()._check_loaded()
         if not isinstance(self.loss_, Loss):
             raise ValueError("loss_ is not a loss")
-        columns = 1 if self.coef_.ndim == 1 else self.coef_.shape[1]
+        columns = 1 if self.dual_coef_.ndim == 1 else self.dual_coef_.shape[1]
         if self.offset_.shape != (columns,) or not np.isfinite(self.offset_).all():
-            raise ValueError(f"offset_ of shape {self.offset_.shape} does not fit coef_ of shape {self.coef_.shape}")
+            raise ValueError(f"offset_ has shape {self.offset_.shape}, and dual_coef_ {self.dual_coef_.shape}")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

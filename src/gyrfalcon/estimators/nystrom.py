@@ -104,7 +104,7 @@ class NystromRegressor(KernelRegressor):
     ----------
     centers_ : array of shape (M, n_features_in_)
         The centers.
-    coef_ : array of shape (M,) or (M, n_outputs)
+    dual_coef_ : array of shape (M,) or (M, n_outputs)
         Coefficients of the centers.
     kernel_ : Kernel
         The kernel, with parameters that depend on the data resolved.
@@ -249,8 +249,8 @@ class NystromRegressor(KernelRegressor):
             )
             solve = self._solve_directly if direct else self._iterate
             space, coef, penalty = solve(data, session)
-            self._set_solution(space.data, session, coef)
-            self._set_expansion(space.operator)
+            self._set_solution(space.data, session)
+            self._set_expansion(space.operator, coef, space.data)
             self.penalty_ = penalty
         return self
 

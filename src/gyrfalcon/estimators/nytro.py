@@ -91,7 +91,7 @@ class NytroRegressor(KernelRegressor):
     ----------
     centers_ : array of shape (M, n_features_in_)
         The centers.
-    coef_ : array of shape (M,) or (M, n_outputs)
+    dual_coef_ : array of shape (M,) or (M, n_outputs)
         Coefficients of the centers.
     kernel_ : Kernel
         The kernel, with parameters that depend on the data resolved.
@@ -256,5 +256,5 @@ class NytroRegressor(KernelRegressor):
             max_passes=self.max_iter + (self.solver == "cg"),
             n_centers=M,
         )
-        self._set_solution(data, session, solution.coef)
-        self._set_expansion(operator)
+        self._set_solution(data, session)
+        self._set_expansion(operator, solution.coef, data)

@@ -85,7 +85,7 @@ class RandomFeaturesClassifier(KernelClassifier):
     ----------
     classes_ : array of shape (n_classes,)
         The classes, sorted.
-    coef_ : array of shape (M,) for two classes, else (M, n_classes)
+    feature_coef_ : array of shape (M,) for two classes, else (M, n_classes)
         Coefficients of the features.
     feature_map_ : FeatureMap
         The weights of the features.
@@ -117,6 +117,7 @@ class RandomFeaturesClassifier(KernelClassifier):
     """
 
     feature_map_: FeatureMap
+    feature_coef_: Array
 
     def __init__(
         self,
@@ -204,15 +205,16 @@ class RandomFeaturesClassifier(KernelClassifier):
                 random_access=self.solver == "sgd",
             )
             self.kernel_, self.feature_map_, solution = random_features.solve(self, data, session)
-            self._set_solution(data, session, solution.coef)
+            self.feature_coef_ = data.shaped(solution.coef)
+            self._set_solution(data, session)
             self.classes_ = classes
         return self
 
     def _values(self, X: Any) -> Array:
         check_is_fitted(self)
         rows = self._scaled_rows(X, self.feature_map_.weights.dtype)
-        return feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs).matmat(self.coef_)
+        return feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs).matmat(self.feature_coef_)
 
     def _check_loaded(self) -> None:
-        self._check_classes()
-        check_loaded_features(self.kernel_, self.feature_map_, self.coef_, self.n_features_in_)
+        self._check_classes(self.feature_coef_)
+        check_loaded_features(self.kernel_, self.feature_map_, self.feature_coef_, self.n_features_in_)

@@ -82,7 +82,7 @@ class RandomFeaturesRegressor(KernelRegressor):
 
     Attributes
     ----------
-    coef_ : array of shape (M,) or (M, n_outputs)
+    feature_coef_ : array of shape (M,) or (M, n_outputs)
         Coefficients of the features.
     feature_map_ : FeatureMap
         The weights of the features.
@@ -122,6 +122,7 @@ class RandomFeaturesRegressor(KernelRegressor):
     """
 
     feature_map_: FeatureMap
+    feature_coef_: Array
 
     def __init__(
         self,
@@ -206,13 +207,14 @@ class RandomFeaturesRegressor(KernelRegressor):
                 random_access=self.solver == "sgd",
             )
             self.kernel_, self.feature_map_, solution = random_features.solve(self, data, session)
-            self._set_solution(data, session, solution.coef)
+            self.feature_coef_ = data.shaped(solution.coef)
+            self._set_solution(data, session)
         return self
 
     def _values(self, X: Any) -> Array:
         check_is_fitted(self)
         rows = self._scaled_rows(X, self.feature_map_.weights.dtype)
-        return feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs).matmat(self.coef_)
+        return feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs).matmat(self.feature_coef_)
 
     def _check_loaded(self) -> None:
-        check_loaded_features(self.kernel_, self.feature_map_, self.coef_, self.n_features_in_)
+        check_loaded_features(self.kernel_, self.feature_map_, self.feature_coef_, self.n_features_in_)

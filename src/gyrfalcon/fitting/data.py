@@ -76,6 +76,10 @@ class FitData:
         """Whether the solution is that of one linear system."""
         return type(self.loss) is Squared
 
+    def shaped(self, coef: Array) -> Array:
+        """Return coefficients of shape (M, k) in the shape that an estimator shows: (M,) if y has no second axis."""
+        return coef[:, 0] if self.flat else coef
+
     def in_precision(self, dtype: Any) -> FitData:
         """Return the same data with rows of another precision."""
         validation = self.validation

@@ -188,6 +188,6 @@ def check_loaded_features(kernel: Any, features: Any, coef: Array, n_features: i
     """Raise ValueError if features and their coefficients that come from a model file do not fit together."""
     check_loaded_map(kernel, features, n_features)
     if coef.ndim not in (1, 2) or len(coef) != len(features) or coef.dtype.kind != "f":
-        raise ValueError(f"coef_ of shape {coef.shape} does not fit {features!r}")
+        raise ValueError(f"feature_coef_ of shape {coef.shape} does not fit {features!r}")
     if not np.isfinite(coef).all():
-        raise ValueError("coef_ holds NaN or infinity")
+        raise ValueError("feature_coef_ holds NaN or infinity")

@@ -39,7 +39,7 @@ class Checkpoint:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model = FalkonRegressor(n_centers=50, checkpoint=Checkpoint(folder, every=5)).fit(X, np.sin(X[:, 0]))
     ...     again = FalkonRegressor(n_centers=50, checkpoint=folder).fit(X, np.sin(X[:, 0]))
-    >>> bool((again.coef_ == model.coef_).all())
+    >>> bool((again.dual_coef_ == model.dual_coef_).all())
     True
     """
 
