@@ -30,13 +30,11 @@ from sklearn.base import BaseEstimator, clone
 from ._utils.checks import numbers
 from ._utils.ranges import power_of_two
 from ._utils.registry import register
+from ._utils.statistics import means, quantiles, robust_deviation, shares
 
 __all__ = ["Huber", "Logistic", "Loss", "Poisson", "Quantile", "Softmax", "Squared", "as_loss"]
 
 Array = NDArray[Any]
-
-# The 75% quantile of the normal distribution: its median absolute deviation divided by this is its standard deviation.
-_QUARTILE = 0.6744897501960817
 
 _POSITIVE = numbers(
     lambda x: 0 < x < np.inf, 'positive and finite: a number, one for each column, or "scale"', scalar=True
@@ -146,6 +144,9 @@ class Squared(Loss):
     def hessian(self, y: Array, f: Array) -> Array:
         return np.ones_like(f)
 
+    def offset(self, y: Array, weight: Array | None = None) -> Array:
+        return means(y, weight)
+
 
 @register
 class Logistic(Loss):
@@ -165,6 +166,10 @@ class Logistic(Loss):
     def inverse_link(self, f: Array) -> Array:
         p: Array = expit(f)
         return p
+
+    def offset(self, y: Array, weight: Array | None = None) -> Array:
+        share = shares((y + 1) / 2, weight)
+        return np.log(share) - np.log1p(-share)
 
     def check(self, y: Array, name: str = "y") -> None:
         wrong = np.abs(y) != 1
@@ -207,6 +212,9 @@ class Softmax(Loss):
         p: Array = softmax(f, axis=1)
         return p
 
+    def offset(self, y: Array, weight: Array | None = None) -> Array:
+        return np.log(shares(y, weight))
+
     def check(self, y: Array, name: str = "y") -> None:
         if y.shape[1] < 2:
             raise ValueError(f"{name} has shape {y.shape}: the softmax loss needs a column for each class")
@@ -232,12 +240,12 @@ class Huber(Loss):
 
     def resolve(self, y: Array, weight: Array | None = None) -> Huber:
         if isinstance(self.delta, str) and self.delta == "scale":
-            return Huber(1.35 * _robust_deviation(y, weight))
+            return Huber(1.35 * robust_deviation(y, weight))
         _POSITIVE("delta", self.delta)
         return Huber(_floats(self.delta))
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
-        return _quantiles(y, 0.5, weight)
+        return quantiles(y, 0.5, weight)
 
     def value(self, y: Array, f: Array) -> Array:
         size = np.abs(f - y)
@@ -296,7 +304,7 @@ class Quantile(Loss):
             raise ValueError(f"there are {len(level)} levels for {y.shape[1]} columns: give one, or one for each")
         given = level if level.ndim else float(level)
         if isinstance(self.smoothing, str) and self.smoothing == "scale":
-            return Quantile(given, 0.03 * _robust_deviation(y, weight), self.ordered)
+            return Quantile(given, 0.03 * robust_deviation(y, weight), self.ordered)
         _POSITIVE("smoothing", self.smoothing)
         return Quantile(given, _floats(self.smoothing), self.ordered)
 
@@ -307,16 +315,16 @@ class Quantile(Loss):
 
     def penalty_unit(self, y: Array, weight: Array | None = None) -> float:
         # the loss is of degree 1 in y and the penalty of degree 2
-        return 1 / float(np.mean(_robust_deviation(y, weight)))
+        return 1 / float(np.mean(robust_deviation(y, weight)))
 
     def unit(self, y: Array, weight: Array | None = None) -> float:
-        return power_of_two(np.asarray(_robust_deviation(y, weight)).mean())
+        return power_of_two(np.asarray(robust_deviation(y, weight)).mean())
 
     def in_units(self, unit: float) -> Quantile:
         return Quantile(self.level, np.asarray(self.smoothing) / unit, self.ordered)
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
-        return _quantiles(y, self.level, weight)
+        return quantiles(y, self.level, weight)
 
     def value(self, y: Array, f: Array) -> Array:
         r = y - f
@@ -402,30 +410,3 @@ def as_loss(loss: Loss | str) -> Loss:
 def _floats(value: Any) -> Any:
     given = np.asarray(value)
     return given.astype(np.float64) if given.ndim else float(given)
-
-
-def _quantiles(y: Array, level: ArrayLike, weight: Array | None) -> Array:
-    """Compute a weighted quantile of each column of y, for one level or one for each column."""
-    out = np.empty(y.shape[1])
-    for j, tau in enumerate(np.broadcast_to(np.asarray(level, dtype=np.float64), out.shape)):
-        order = np.argsort(y[:, j], kind="stable")
-        share = np.cumsum(np.ones(len(y)) if weight is None else weight[order])
-        at = np.searchsorted(share, tau * share[-1] * (1 - 1e-9))  # rounding must not lead to the next entry
-        out[j] = y[order[min(at, len(order) - 1)], j]
-    return out
-
-
-def _robust_deviation(y: Array, weight: Array | None) -> Any:
-    """Compute a robust standard deviation of each column: an array of shape (k,), or a number if all are equal.
-
-    If most entries of a column are equal it is the ordinary one; if all are, a thousandth of their size.
-    """
-    y = y.astype(np.float64)
-    distance = np.abs(y - _quantiles(y, 0.5, weight))
-    deviation = _quantiles(distance, 0.5, weight) / _QUARTILE
-    with np.errstate(over="ignore"):  # callers refuse y of that size
-        plain = np.sqrt(np.average(np.square(distance), axis=0, weights=weight))
-    for otherwise in (plain, 1e-3 * np.abs(y).max(axis=0)):
-        deviation = np.where(deviation > 0, deviation, otherwise)
-    deviation = np.where(deviation > 0, deviation, 1e-3)
-    return float(deviation[0]) if (deviation == deviation[0]).all() else deviation

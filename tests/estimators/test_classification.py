@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import scipy.linalg
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import plain
 from sklearn.datasets import load_breast_cancer, load_digits, make_blobs, make_moons
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
@@ -37,7 +38,9 @@ def blobs():
 
 
 def classifier(**params):
-    return FalkonClassifier(**{"kernel": Laplacian(1.0), "penalty": 1e-3, "n_centers": 60, "random_state": 0, **params})
+    return plain(
+        FalkonClassifier, **{"kernel": Laplacian(1.0), "penalty": 1e-3, "n_centers": 60, "random_state": 0, **params}
+    )
 
 
 # ---- the solution ----------------------------------------------------------------------------------------------------
@@ -71,7 +74,7 @@ def test_agrees_with_a_dense_solve(blobs, class_weight, weighted):
 def test_two_classes_are_one_regression(moons):
     X, y = moons
     model = classifier().fit(X, y)
-    regressor = FalkonRegressor(Laplacian(1.0), penalty=1e-3, n_centers=60, random_state=0).fit(X, 2.0 * y - 1)
+    regressor = plain(FalkonRegressor, Laplacian(1.0), penalty=1e-3, n_centers=60, random_state=0).fit(X, 2.0 * y - 1)
     assert_array_equal(model.dual_coef_, regressor.dual_coef_)
     assert_array_equal(model.decision_function(X), regressor.predict(X))
 
@@ -98,8 +101,8 @@ def test_weights_are_repetitions(moons, class_weight):
     X, y = moons[0][:80], moons[1][:80]
     times = np.random.default_rng(4).integers(0, 4, 80)
     params = {"kernel": "laplacian", "penalty": 1e-3, "max_iter": 200, "class_weight": class_weight}
-    weighted = FalkonClassifier(**params).fit(X, y, times)
-    repeated = FalkonClassifier(**params).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    weighted = plain(FalkonClassifier, **params).fit(X, y, times)
+    repeated = plain(FalkonClassifier, **params).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
     assert_allclose(weighted.decision_function(X), repeated.decision_function(X), rtol=0, atol=1e-7)
 
 
@@ -165,7 +168,7 @@ def test_columns_are_in_sorted_order_not_in_first_seen_order(blobs, order):
 
 def test_ten_classes():
     X, y = load_digits(return_X_y=True)
-    model = FalkonClassifier(n_centers=200, random_state=0).fit(X[:900], y[:900] * 11)
+    model = plain(FalkonClassifier, n_centers=200, random_state=0).fit(X[:900], y[:900] * 11)
     assert_array_equal(model.classes_, np.arange(10) * 11)
     assert model.decision_function(X[900:]).shape == (897, 10)
     assert model.dual_coef_.shape == (200, 10)
@@ -242,13 +245,13 @@ def test_warm_start_with_other_classes_starts_again(moons, blobs):
 def test_not_fitted(moons):
     for method in ("predict", "decision_function"):
         with pytest.raises(NotFittedError):
-            getattr(FalkonClassifier(), method)(moons[0])
+            getattr(plain(FalkonClassifier), method)(moons[0])
 
 
 @pytest.mark.slow
 def test_grid_search_pipeline_and_processes(moons):
     X, y = moons
-    pipeline = make_pipeline(StandardScaler(), FalkonClassifier(Gaussian(), n_centers=50, random_state=0))
+    pipeline = make_pipeline(StandardScaler(), plain(FalkonClassifier, Gaussian(), n_centers=50, random_state=0))
     grid = {
         "falkonclassifier__kernel__length_scale": [0.001, 0.5],
         "falkonclassifier__class_weight": [None, "balanced"],
@@ -266,7 +269,7 @@ def test_grid_search_pipeline_and_processes(moons):
 def test_defaults_on_digits():
     X, y = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, random_state=0, stratify=y)
-    score = FalkonClassifier(random_state=0).fit(X, y).score(X_test, y_test)
+    score = plain(FalkonClassifier, random_state=0).fit(X, y).score(X_test, y_test)
     assert score >= 0.98
     assert score >= SVC().fit(X, y).score(X_test, y_test) - 0.01
 
@@ -274,6 +277,6 @@ def test_defaults_on_digits():
 def test_defaults_on_breast_cancer():
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     X, X_test, y, y_test = train_test_split(X, y, random_state=0, stratify=y)
-    score = make_pipeline(StandardScaler(), FalkonClassifier(random_state=0)).fit(X, y).score(X_test, y_test)
+    score = make_pipeline(StandardScaler(), plain(FalkonClassifier, random_state=0)).fit(X, y).score(X_test, y_test)
     assert score >= 0.95
     assert score >= make_pipeline(StandardScaler(), SVC()).fit(X, y).score(X_test, y_test) - 0.02

@@ -82,6 +82,7 @@ ORDER = [
     "class_weight",
     "method",
     "centers",
+    "fit_intercept",
     "scale",
     "solver",
     "n_subsamples",

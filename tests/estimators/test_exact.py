@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import plain
 from scipy.linalg import solve
 from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
@@ -66,7 +67,7 @@ def weights(n=80):
 def test_ridge_is_the_dense_solution(penalty, k):
     X, y = data(k=k)
     n = len(X)
-    model = ExactRegressor(KERNEL, penalty=penalty).fit(X, y)
+    model = plain(ExactRegressor, KERNEL, penalty=penalty).fit(X, y)
     assert_allclose(model.dual_coef_, solve(KERNEL(X, X) + penalty * n * np.eye(n), y), rtol=1e-6, atol=1e-9)
     assert model.dual_coef_.shape == y.shape
     assert model.penalty_ == penalty
@@ -79,7 +80,7 @@ def test_ridge_is_the_dense_solution(penalty, k):
 def test_weighted_rows_are_repeated_rows(method):
     X, y = data()
     w = weights()
-    model = ExactRegressor(Linear() + Gaussian(), method=method, penalty=1e-2, early_stopping=False, max_iter=30)
+    model = plain(ExactRegressor, Linear() + Gaussian(), method=method, penalty=1e-2, early_stopping=False, max_iter=30)
     weighted = clone(model).fit(X, y, sample_weight=w)
     repeated = clone(model).fit(X.repeat(w, axis=0), y.repeat(w))
     assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-4, atol=1e-4)
@@ -92,15 +93,17 @@ def test_penalties_give_what_each_alone_gives(choose_by):
     X_val, y_val = data(k=2, seed=1)
     penalties = np.logspace(-8, 0, 5)
     w = weights()
-    model = ExactRegressor(KERNEL, penalties=penalties, choose_by=choose_by)
+    model = plain(ExactRegressor, KERNEL, penalties=penalties, choose_by=choose_by)
     model.fit(X, y, sample_weight=w, X_val=X_val, y_val=y_val)
     assert [record["penalty"] for record in model.history_] == list(penalties)
     for record in model.history_:
-        alone = ExactRegressor(KERNEL, penalty=record["penalty"]).fit(X, y, sample_weight=w, X_val=X_val, y_val=y_val)
+        alone = plain(ExactRegressor, KERNEL, penalty=record["penalty"]).fit(
+            X, y, sample_weight=w, X_val=X_val, y_val=y_val
+        )
         assert_allclose(record["validation_error"], alone.history_[0]["validation_error"], rtol=1e-6)
     errors = [record[f"{choose_by}_error"] for record in model.history_]
     assert model.penalty_ == penalties[np.argmin(errors)]
-    best = ExactRegressor(KERNEL, penalty=model.penalty_).fit(X, y, sample_weight=w)
+    best = plain(ExactRegressor, KERNEL, penalty=model.penalty_).fit(X, y, sample_weight=w)
     assert_allclose(model.predict(X_val), best.predict(X_val), rtol=1e-6, atol=1e-8)
 
 
@@ -110,8 +113,8 @@ def test_errors_of_the_path_are_what_they_say():
     K = KERNEL(X, X)
     for penalty in (1e-5, 1e-2):
         H = K @ np.linalg.inv(K + penalty * n * np.eye(n))
-        loo = ExactRegressor(KERNEL, penalties=[penalty]).fit(X, y).history_[0]
-        gcv = ExactRegressor(KERNEL, penalties=[penalty], choose_by="gcv").fit(X, y).history_[0]
+        loo = plain(ExactRegressor, KERNEL, penalties=[penalty]).fit(X, y).history_[0]
+        gcv = plain(ExactRegressor, KERNEL, penalties=[penalty], choose_by="gcv").fit(X, y).history_[0]
         assert_allclose([loo["df"], gcv["df"]], np.trace(H), rtol=1e-8)
         assert_allclose(gcv["gcv_error"], np.sqrt(np.mean((y - H @ y) ** 2)) / (1 - np.trace(H) / n), rtol=1e-6)
         # n - 1 rows with the same mu: mu = lambda n stays as it is when a row is left out
@@ -130,16 +133,16 @@ def test_weighted_leave_one_out():
         j = np.arange(30) != i
         alpha = np.linalg.solve(K[j][:, j] + mu * np.diag(1 / w[j]), y[j])
         errors.append(y[i] - K[i, j] @ alpha)
-    model = ExactRegressor(KERNEL, penalties=[1e-2]).fit(X, y, sample_weight=w)
+    model = plain(ExactRegressor, KERNEL, penalties=[1e-2]).fit(X, y, sample_weight=w)
     assert_allclose(model.history_[0]["loo_error"], np.sqrt(np.mean(w * np.square(errors))), rtol=1e-8)
 
 
 def test_validation_holds_rows_out():
     X, y = data()
-    model = ExactRegressor(KERNEL, penalties=[1e-4, 1e-2], choose_by="validation", random_state=0).fit(X, y)
+    model = plain(ExactRegressor, KERNEL, penalties=[1e-4, 1e-2], choose_by="validation", random_state=0).fit(X, y)
     assert len(model.centers_) == 64
     # given rows are what None chooses by
-    given = ExactRegressor(KERNEL, penalties=[1e-4, 1e-2]).fit(X, y, X_val=X[:9], y_val=y[:9])
+    given = plain(ExactRegressor, KERNEL, penalties=[1e-4, 1e-2]).fit(X, y, X_val=X[:9], y_val=y[:9])
     assert "loo_error" not in given.history_[0]
     assert len(given.centers_) == 80
 
@@ -148,8 +151,8 @@ def test_the_noisier_the_larger_the_penalty():
     X, y = data(n=200)
     noise = 3 * np.random.default_rng(3).standard_normal(200)
     penalties = np.logspace(-8, 0, 17)
-    clean = ExactRegressor(KERNEL, penalties=penalties).fit(X, np.sin(2 * X[:, 0]))
-    noisy = ExactRegressor(KERNEL, penalties=penalties).fit(X, y + noise)
+    clean = plain(ExactRegressor, KERNEL, penalties=penalties).fit(X, np.sin(2 * X[:, 0]))
+    noisy = plain(ExactRegressor, KERNEL, penalties=penalties).fit(X, y + noise)
     assert clean.penalty_ < 1e-4 < noisy.penalty_
 
 
@@ -161,7 +164,7 @@ def test_least_squares_is_the_pseudo_inverse():
     X = np.vstack([X, X[:10]])  # singular
     y = np.vstack([y, y[:10] + 1])
     kernel = Gaussian(0.3)
-    model = ExactRegressor(kernel, method="least_squares").fit(X, y)
+    model = plain(ExactRegressor, kernel, method="least_squares").fit(X, y)
     assert_allclose(model.dual_coef_, np.linalg.pinv(kernel(X, X), hermitian=True) @ y, rtol=1e-7, atol=1e-7)
     # rows that are there twice have the mean of their targets, all others their own
     assert_allclose(model.predict(X[:10]), y[:10] + 0.5, rtol=1e-6)
@@ -171,7 +174,7 @@ def test_least_squares_is_the_pseudo_inverse():
 
 def test_least_squares_of_a_low_rank_kernel_is_ordinary_least_squares():
     X, y = data(n=60, d=3)
-    model = ExactRegressor(Linear(), method="least_squares").fit(X, y)
+    model = plain(ExactRegressor, Linear(), method="least_squares").fit(X, y)
     assert_allclose(model.predict(X), X @ np.linalg.lstsq(X, y, rcond=None)[0], rtol=1e-7, atol=1e-9)
 
 
@@ -184,7 +187,7 @@ def test_early_stopping_follows_the_textbook(step):
     n, K = len(X), KERNEL(X, X)
     w = weights() / weights().mean()
     gamma = 1.0 if step is None else step  # the largest k(x, x) is 1
-    model = ExactRegressor(KERNEL, method="early_stopping", step=step, max_iter=25, early_stopping=False)
+    model = plain(ExactRegressor, KERNEL, method="early_stopping", step=step, max_iter=25, early_stopping=False)
     model.fit(X, y, sample_weight=w)
     alpha = np.zeros_like(y)
     for _ in range(25):
@@ -198,7 +201,7 @@ def test_early_stopping_follows_the_textbook(step):
 def test_early_stopping_stops_by_the_papers_rule():
     X, y = data(n=150)
     X_val, y_val = data(n=100, seed=1)
-    model = ExactRegressor(KERNEL, method="early_stopping", max_iter=5000, min_decrease=1e-3)
+    model = plain(ExactRegressor, KERNEL, method="early_stopping", max_iter=5000, min_decrease=1e-3)
     model.fit(X, y, X_val=X_val, y_val=y_val)
     errors = [record["validation_error"] for record in model.history_]
     falls = [1 - after / before for before, after in pairwise(errors)]
@@ -210,7 +213,7 @@ def test_early_stopping_stops_by_the_papers_rule():
 
 def test_early_stopping_needs_no_memory(monkeypatch):
     X, y = data()
-    model = ExactRegressor(KERNEL, method="early_stopping", max_iter=5, early_stopping=False)
+    model = plain(ExactRegressor, KERNEL, method="early_stopping", max_iter=5, early_stopping=False)
     kept = clone(model).fit(X, y)
     monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 1000)
     assert_allclose(clone(model).set_params(memory_budget=0).fit(X, y).dual_coef_, kept.dual_coef_, rtol=1e-12)
@@ -221,11 +224,11 @@ def test_early_stopping_needs_no_memory(monkeypatch):
 EACH = pytest.mark.parametrize(
     "model",
     [
-        ExactRegressor(KERNEL, penalty=1e-3),
-        ExactRegressor(KERNEL, penalties=[1e-3, 1e-2]),
-        ExactRegressor(KERNEL, method="pcg", penalty=1e-3, random_state=0),
-        ExactRegressor(Gaussian(0.05), method="least_squares"),
-        ExactRegressor(KERNEL, method="early_stopping", random_state=0, max_iter=50),
+        plain(ExactRegressor, KERNEL, penalty=1e-3),
+        plain(ExactRegressor, KERNEL, penalties=[1e-3, 1e-2]),
+        plain(ExactRegressor, KERNEL, method="pcg", penalty=1e-3, random_state=0),
+        plain(ExactRegressor, Gaussian(0.05), method="least_squares"),
+        plain(ExactRegressor, KERNEL, method="early_stopping", random_state=0, max_iter=50),
     ],
     ids=["ridge", "penalties", "pcg", "least squares", "early stopping"],
 )
@@ -304,7 +307,7 @@ def test_kernel_that_is_not_positive(model):
 def test_a_penalty_of_zero_and_rows_that_are_there_twice():
     X, y = data(n=40)
     X, y = np.vstack([X, X]), np.concatenate([y, y + 1])
-    model = ExactRegressor(Gaussian(0.3), penalty=0.0).fit(X, y)
+    model = plain(ExactRegressor, Gaussian(0.3), penalty=0.0).fit(X, y)
     assert_allclose(model.predict(X), (np.concatenate([y[:40], y[:40]]) + 0.5), atol=1e-4)
 
 
@@ -313,20 +316,22 @@ def test_too_little_memory(monkeypatch):
     monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 10_000)
     message = '51.2 kB, and 10 kB are available: 35 rows would fit; use method="pcg" or FalkonRegressor'
     with pytest.raises(MemoryError, match=message):
-        ExactRegressor().fit(X, y)
+        plain(ExactRegressor).fit(X, y)
     with pytest.raises(MemoryError, match="154 kB"):
-        ExactRegressor(method="least_squares").fit(X, y)
+        plain(ExactRegressor, method="least_squares").fit(X, y)
     with pytest.raises(MemoryError, match="154 kB"):
-        ExactRegressor(penalties=[1.0]).fit(X, y)
+        plain(ExactRegressor, penalties=[1.0]).fit(X, y)
 
 
 @pytest.mark.parametrize("early_stopping", [False, True])
 def test_a_step_that_diverges(early_stopping):
     X, y = data()
-    model = ExactRegressor(KERNEL, method="early_stopping", step=100.0, early_stopping=early_stopping)
+    model = plain(ExactRegressor, KERNEL, method="early_stopping", step=100.0, early_stopping=early_stopping)
     with pytest.raises(FloatingPointError, match=r"diverges with step=100, where the largest stable step is about \d"):
         model.fit(X, y)
-    assert ExactRegressor(KERNEL, method="early_stopping", step="auto", random_state=0).fit(X, y).score(X, y) > 0.5
+    assert (
+        plain(ExactRegressor, KERNEL, method="early_stopping", step="auto", random_state=0).fit(X, y).score(X, y) > 0.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,12 +360,12 @@ def test_a_step_that_diverges(early_stopping):
 def test_parameters_that_make_no_sense(parameters, match):
     X, y = data()
     with pytest.raises(ValueError, match=match):
-        ExactRegressor(**parameters).fit(X, y)
+        plain(ExactRegressor, **parameters).fit(X, y)
 
 
 def test_nothing_of_an_earlier_fit_is_left():
     X, y = data()
-    model = ExactRegressor(KERNEL, penalty=1e-3).fit(X, y)
+    model = plain(ExactRegressor, KERNEL, penalty=1e-3).fit(X, y)
     assert model.penalty_ == 1e-3
     model.set_params(method="early_stopping", max_iter=3, random_state=0).fit(X, y)
     assert not hasattr(model, "penalty_")

@@ -98,7 +98,7 @@ def test_one_round_by_hand(friedman):
     centers = {center.tobytes() for center in model.centers_}
     points = np.array([row for row in np.concatenate([U, U_val]) if row.tobytes() not in centers])
     assert len(points) == 1200
-    G = mean_square_gradient(model.kernel_, points, model.centers_, model.coef_)
+    G = mean_square_gradient(model.kernel_, points, model.centers_, model.dual_coef_)
     scales = np.maximum(np.sqrt(G / G.max()), 1e-3)
     assert_allclose(metric.scales_, scales, rtol=1e-6)
     errors.append(np.sqrt(np.mean(np.square(falkon().fit(U * scales, y).predict(U_val * scales) - y_val))) / y.std())

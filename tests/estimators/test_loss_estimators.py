@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from plain import plain
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, make_classification
@@ -44,12 +45,19 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
+def measured(*arguments, **params):
+    """A regressor whose f is measured from the best constant."""
+    return plain(FalkonRegressor, *arguments, **{"fit_intercept": True, **params})
+
+
 def classifier(**params):
-    return FalkonClassifier(**{"loss": "logistic", "n_centers": 60, "random_state": 0, "penalty": 1e-4, **params})
+    return plain(
+        FalkonClassifier, **{"loss": "logistic", "n_centers": 60, "random_state": 0, "penalty": 1e-4, **params}
+    )
 
 
 def regressor(**params):
-    return FalkonRegressor(**{"n_centers": 60, "random_state": 0, "penalty": 1e-5, **params})
+    return measured(**{"n_centers": 60, "random_state": 0, "penalty": 1e-5, **params})
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +133,7 @@ def test_softmax_beats_least_squares_on_log_loss_of_digits():
 
 def test_squared_loss_points_to_calibration(two):
     X, y = two
-    model = FalkonClassifier(n_centers=50, random_state=0).fit(X, y)
+    model = plain(FalkonClassifier, n_centers=50, random_state=0).fit(X, y)
     assert not hasattr(model, "predict_proba")
     assert not hasattr(model, "predict_log_proba")
     with pytest.raises(AttributeError) as caught:
@@ -544,16 +552,16 @@ def wave(n=300):
 def test_a_warm_start_does_not_carry_coefficients_to_another_loss():
     X, s, rng = wave()
     y = rng.poisson(np.exp(4 + 2 * s)).astype(float)
-    model = FalkonRegressor(warm_start=True, n_centers=40, random_state=0).fit(X, y)
+    model = measured(warm_start=True, n_centers=40, random_state=0).fit(X, y)
     warm = model.set_params(loss="poisson").fit(X, y).predict(X)
-    cold = FalkonRegressor(loss="poisson", n_centers=40, random_state=0).fit(X, y).predict(X)
+    cold = measured(loss="poisson", n_centers=40, random_state=0).fit(X, y).predict(X)
     assert_allclose(warm, cold, rtol=1e-6)
 
 
 def test_levels_of_different_outputs_are_not_put_in_order():
     X, s, _ = wave()
     Y = np.column_stack([100 + s, s])
-    model = FalkonRegressor(loss=Quantile([0.1, 0.9]), n_centers=40, penalty=1e-8, random_state=0).fit(X, Y)
+    model = measured(loss=Quantile([0.1, 0.9]), n_centers=40, penalty=1e-8, random_state=0).fit(X, Y)
     assert_allclose(model.predict(X).mean(axis=0), Y.mean(axis=0), atol=1.0)
 
 
@@ -562,9 +570,9 @@ def test_outputs_of_different_units_are_learnt_as_if_alone(loss):
     X, s, rng = wave()
     Y = np.column_stack([1000 * rng.standard_normal(300), s + 0.1 * rng.standard_normal(300)])
     options = {"loss": loss, "n_centers": 40, "penalty": 1e-6, "random_state": 0, "tol": 1e-10, "max_iter": 60}
-    both = FalkonRegressor(**options).fit(X, Y)
+    both = measured(**options).fit(X, Y)
     assert np.ndim(getattr(both.loss_, "delta", getattr(both.loss_, "smoothing", 0))) == 1
-    alone = FalkonRegressor(**options).fit(X, Y[:, 1])
+    alone = measured(**options).fit(X, Y[:, 1])
     # the penalty is one for all outputs, so quantiles are not quite the same
     assert_allclose(both.predict(X)[:, 1], alone.predict(X), atol=0.15)
 
@@ -574,7 +582,7 @@ def test_the_unit_of_y_does_not_matter_to_quantiles(unit):
     X, s, rng = wave()
     y = s + 0.1 * rng.standard_normal(300)
     options = {"loss": "quantile", "quantiles": [0.1, 0.9], "n_centers": 40, "random_state": 0}
-    one, other = (FalkonRegressor(**options).fit(X, c * y).predict(X) / c for c in (1.0, unit))
+    one, other = (measured(**options).fit(X, c * y).predict(X) / c for c in (1.0, unit))
     assert_allclose(other, one, rtol=1e-6, atol=1e-6)
 
 
@@ -582,15 +590,13 @@ def test_the_unit_of_y_does_not_matter_to_quantiles(unit):
 def test_constant_targets_of_any_size(value):
     X, _, _ = wave()
     y = np.full(300, value)
-    predictions = (
-        FalkonRegressor(loss="quantile", quantiles=[0.1, 0.9], n_centers=40, random_state=0).fit(X, y).predict(X)
-    )
+    predictions = measured(loss="quantile", quantiles=[0.1, 0.9], n_centers=40, random_state=0).fit(X, y).predict(X)
     assert_allclose(predictions, value, atol=1e-3 * max(abs(value), 1.0 if value == 0 else 0.0))
 
 
 def test_probabilities_are_those_of_the_fitted_loss():
     X, s, _ = wave()
-    model = FalkonClassifier(n_centers=40, random_state=0).fit(X, s > 0)
+    model = plain(FalkonClassifier, n_centers=40, random_state=0).fit(X, s > 0)
     model.set_params(loss="logistic")
     assert not hasattr(model, "predict_proba")
     assert hasattr(model.fit(X, s > 0), "predict_proba")
@@ -610,27 +616,27 @@ def test_a_subclass_of_the_squared_loss_is_itself():
             return np.cosh(f - y)
 
     X, s, _ = wave()
-    assert "objective" in FalkonRegressor(loss=Cosh(), n_centers=40, random_state=0).fit(X, s).history_[0]
+    assert "objective" in measured(loss=Cosh(), n_centers=40, random_state=0).fit(X, s).history_[0]
 
 
 def test_numbers_of_steps_from_numpy():
     X, s, _ = wave()
-    model = FalkonRegressor(loss="huber", cg_steps=np.int64(3), n_centers=40, random_state=0).fit(X, s)
+    model = measured(loss="huber", cg_steps=np.int64(3), n_centers=40, random_state=0).fit(X, s)
     assert {record["cg_steps"] for record in model.history_} == {3}
 
 
 def test_a_path_that_leaves_no_step_for_the_penalty():
     X, s, _ = wave()
     with pytest.raises(ValueError, match="penalty_path has 20 penalties"):
-        FalkonRegressor(loss="huber", penalty_path=[1.0] * 20, n_centers=40).fit(X, s)
+        measured(loss="huber", penalty_path=[1.0] * 20, n_centers=40).fit(X, s)
     with pytest.warns(ConvergenceWarning, match="not enough to come from penalty"):
-        FalkonRegressor(loss="huber", max_iter=2, n_centers=40, random_state=0).fit(X, s)
+        measured(loss="huber", max_iter=2, n_centers=40, random_state=0).fit(X, s)
 
 
 def test_rows_that_are_held_out_do_not_decide_where_f_starts():
     X, _, _ = wave()
     y = np.arange(300.0)
-    model = FalkonRegressor(loss="poisson", early_stopping=True, n_centers=40, random_state=0, validation_fraction=0.5)
+    model = measured(loss="poisson", early_stopping=True, n_centers=40, random_state=0, validation_fraction=0.5)
     model.fit(X, y)
     assert model.offset_[0] != pytest.approx(np.log(y.mean()), rel=1e-12)
 
@@ -643,7 +649,7 @@ def test_quantiles_do_not_depend_on_the_unit_of_y(dtype, unit):
     X = rng.uniform(-3, 3, (500, 2)).astype(dtype)
     y = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(500)
     tight = {"tol": 1e-5, "max_iter": 60, "penalty": 1e-4}
-    model = FalkonRegressor(Gaussian(1.0), loss="quantile", quantiles=[0.1, 0.9], n_centers=50, random_state=0, **tight)
+    model = measured(Gaussian(1.0), loss="quantile", quantiles=[0.1, 0.9], n_centers=50, random_state=0, **tight)
     expected = model.fit(X, y).predict(X)
     history = model.history_
     again = model.fit(X, unit * y)

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import plain
 from scipy.linalg import cholesky, solve_triangular
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -55,7 +56,7 @@ def test_gradient_descent_follows_the_paper(step, weighted):
     X, y = data(k=2)
     n = len(X)
     w = np.random.default_rng(2).integers(0, 4, size=n) if weighted else np.ones(n)
-    model = NytroRegressor(KERNEL, n_centers=20, step=step, max_iter=12, early_stopping=False, random_state=0)
+    model = plain(NytroRegressor, KERNEL, n_centers=20, step=step, max_iter=12, early_stopping=False, random_state=0)
     model.fit(X, y, sample_weight=w if weighted else None)
     w = w / w.mean()
     A = features(X, model.centers_)
@@ -70,7 +71,7 @@ def test_gradient_descent_follows_the_paper(step, weighted):
 
 def test_conjugate_gradient_is_best_in_its_krylov_space():
     X, y = data()
-    model = NytroRegressor(KERNEL, n_centers=20, solver="cg", max_iter=4, early_stopping=False, random_state=0)
+    model = plain(NytroRegressor, KERNEL, n_centers=20, solver="cg", max_iter=4, early_stopping=False, random_state=0)
     model.fit(X, y)
     A = features(X, model.centers_)
     b, G = A.T @ y, A.T @ A
@@ -81,8 +82,15 @@ def test_conjugate_gradient_is_best_in_its_krylov_space():
 
 def test_mini_batches_follow_the_textbook():
     X, y = data(n=60)
-    model = NytroRegressor(
-        KERNEL, centers=X[:10], solver="sgd", batch_size=25, max_iter=3, early_stopping=False, random_state=0
+    model = plain(
+        NytroRegressor,
+        KERNEL,
+        centers=X[:10],
+        solver="sgd",
+        batch_size=25,
+        max_iter=3,
+        early_stopping=False,
+        random_state=0,
     ).fit(X, y)
     A = features(X, X[:10])
     rng = np.random.RandomState(0)
@@ -99,8 +107,15 @@ def test_mini_batches_follow_the_textbook():
 def test_comes_to_least_squares(solver):
     X, y = data()
     t = {"cg": 30, "gd": 600, "sgd": 300}[solver]
-    model = NytroRegressor(
-        KERNEL, n_centers=5, solver=solver, max_iter=t, batch_size=150, early_stopping=False, random_state=0
+    model = plain(
+        NytroRegressor,
+        KERNEL,
+        n_centers=5,
+        solver=solver,
+        max_iter=t,
+        batch_size=150,
+        early_stopping=False,
+        random_state=0,
     ).fit(X, y)
     A = features(X, model.centers_)
     assert_allclose(model.predict(X), A @ np.linalg.lstsq(A, y, rcond=None)[0], rtol=1e-3, atol=1e-3)
@@ -111,8 +126,8 @@ def test_iterations_are_a_penalty():
     X, y = data(n=400)
     truth = np.sin(2 * X[:, 0])
     for t in (20, 200):
-        nytro = NytroRegressor(KERNEL, n_centers=40, max_iter=t, early_stopping=False, random_state=0).fit(X, y)
-        ridge = NystromRegressor(KERNEL, n_centers=40, penalty=2 / t, random_state=0).fit(X, y)
+        nytro = plain(NytroRegressor, KERNEL, n_centers=40, max_iter=t, early_stopping=False, random_state=0).fit(X, y)
+        ridge = plain(NystromRegressor, KERNEL, n_centers=40, penalty=2 / t, random_state=0).fit(X, y)
         assert np.mean((nytro.predict(X) - truth) ** 2) < 1.5 * np.mean((ridge.predict(X) - truth) ** 2)
 
 
@@ -123,7 +138,7 @@ def test_iterations_are_a_penalty():
 def test_stops_by_the_papers_rule(threshold):
     X, y = data()
     X_val, y_val = data(seed=1)
-    model = NytroRegressor(KERNEL, n_centers=40, max_iter=5000, min_decrease=threshold, random_state=0)
+    model = plain(NytroRegressor, KERNEL, n_centers=40, max_iter=5000, min_decrease=threshold, random_state=0)
     model.fit(X, y, X_val=X_val, y_val=y_val)
     errors = [record["validation_error"] for record in model.history_]
     falls = [1 - after / before for before, after in pairwise(errors)]
@@ -135,13 +150,13 @@ def test_stops_by_the_papers_rule(threshold):
 def test_the_noisier_the_sooner():
     X, y = data(n=400)
     noise = 3 * np.random.default_rng(1).standard_normal(400)
-    model = NytroRegressor(KERNEL, n_centers=40, random_state=0)
+    model = plain(NytroRegressor, KERNEL, n_centers=40, random_state=0)
     assert clone(model).fit(X, y + noise).n_iter_ < clone(model).fit(X, y).n_iter_
 
 
 def test_patience_and_the_held_out_rows():
     X, y = data()
-    model = NytroRegressor(KERNEL, n_centers=1000, solver="cg", random_state=0).fit(X, y)
+    model = plain(NytroRegressor, KERNEL, n_centers=1000, solver="cg", random_state=0).fit(X, y)
     assert len(model.centers_) == 120  # a fifth is held out
     patient = clone(model).set_params(n_iter_no_change=4).fit(X, y)
     errors = [record["validation_error"] for record in patient.history_]
@@ -150,7 +165,7 @@ def test_patience_and_the_held_out_rows():
 
 def test_without_early_stopping_all_rows_are_used():
     X, y = data()
-    model = NytroRegressor(KERNEL, n_centers=1000, early_stopping=False, max_iter=9).fit(X, y)
+    model = plain(NytroRegressor, KERNEL, n_centers=1000, early_stopping=False, max_iter=9).fit(X, y)
     assert len(model.centers_) == 150
     assert model.n_iter_ == 9
     assert "validation_error" not in model.history_[0]
@@ -165,8 +180,10 @@ EACH = pytest.mark.parametrize("solver", ["gd", "cg", "sgd"])
 
 
 def nytro(solver, **parameters):
-    return NytroRegressor(
-        KERNEL, **{"n_centers": 20, "solver": solver, "batch_size": 40, "max_iter": 20, "random_state": 0} | parameters
+    return plain(
+        NytroRegressor,
+        KERNEL,
+        **{"n_centers": 20, "solver": solver, "batch_size": 40, "max_iter": 20, "random_state": 0} | parameters,
     )
 
 
@@ -271,4 +288,4 @@ def test_a_step_that_diverges_with_mini_batches():
 def test_parameters_that_make_no_sense(parameters, match):
     X, y = data()
     with pytest.raises(ValueError, match=match):
-        NytroRegressor(**parameters).fit(X, y)
+        plain(NytroRegressor, **parameters).fit(X, y)

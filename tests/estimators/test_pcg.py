@@ -76,7 +76,7 @@ def test_it_is_the_dense_solution(kernel, weighted):
     # the residual bounds fitted values, and mu times the coefficients
     assert_allclose(model.predict(X), exact.predict(X), rtol=1e-6, atol=1e-7)
     assert_allclose(model.predict(new), exact.predict(new), rtol=1e-5, atol=1e-6)
-    assert_allclose(model.coef_, exact.coef_, rtol=1e-5, atol=1e-6 * np.abs(exact.coef_).max())
+    assert_allclose(model.dual_coef_, exact.dual_coef_, rtol=1e-5, atol=1e-6 * np.abs(exact.dual_coef_).max())
     assert model.penalty_ == 1e-4
     assert model.history_[-1]["converged"]
     assert not hasattr(model, "cv_predictions_")
@@ -107,8 +107,8 @@ def test_rows_that_are_there_twice():
 def test_few_rows(n):
     X, y = data(n)
     exact = ExactRegressor(KERNEL, penalty=1e-2).fit(X, y)
-    assert_allclose(pcg(penalty=1e-2).fit(X, y).coef_, exact.coef_, rtol=1e-6)
-    assert_allclose(pcg(penalty=1e-2, n_centers=None).fit(X, y).coef_, exact.coef_, rtol=1e-6)
+    assert_allclose(pcg(penalty=1e-2).fit(X, y).dual_coef_, exact.dual_coef_, rtol=1e-6)
+    assert_allclose(pcg(penalty=1e-2, n_centers=None).fit(X, y).dual_coef_, exact.dual_coef_, rtol=1e-6)
 
 
 @pytest.mark.parametrize("value", [0.0, 3.0, -1e-8])
@@ -123,7 +123,7 @@ def test_the_same_bits_for_any_number_of_threads_and_no_matrix_of_all_rows():
     X, y = data(300)
     found = [clone(pcg(penalties=PENALTIES, memory_budget=0, n_jobs=n_jobs)).fit(X, y) for n_jobs in (1, 2, 3)]
     for other in found[1:]:
-        assert_array_equal(other.coef_, found[0].coef_)
+        assert_array_equal(other.dual_coef_, found[0].dual_coef_)
         assert_array_equal(other.cv_predictions_, found[0].cv_predictions_)
 
 
@@ -180,7 +180,7 @@ def test_one_penalty_can_be_cross_validated():
     X, y = data()
     model = pcg(penalty=1e-2, choose_by="cv", cv=4).fit(X, y)
     alone = pcg(penalty=1e-2).fit(X, y)
-    assert_allclose(model.coef_, alone.coef_, rtol=1e-6, atol=1e-8)
+    assert_allclose(model.dual_coef_, alone.dual_coef_, rtol=1e-6, atol=1e-8)
     error = np.sqrt(np.mean((model.cv_predictions_ - y) ** 2))
     assert_allclose(error, model.history_[-1]["cv_errors"][0])
     assert error > np.sqrt(np.mean((model.predict(X) - y) ** 2))

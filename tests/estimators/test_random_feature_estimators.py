@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import plain
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -57,7 +58,7 @@ def test_scikit_learn_checks_of_variants(estimator, check):
 @pytest.mark.parametrize("orthogonal", [False, True], ids=["plain", "orthogonal"])
 def test_direct_is_ridge_regression_on_the_features(data, kernel, orthogonal):
     X, y = data
-    model = RandomFeaturesRegressor(kernel, n_components=60, penalty=1e-4, orthogonal=orthogonal, random_state=0)
+    model = plain(RandomFeaturesRegressor, kernel, n_components=60, penalty=1e-4, orthogonal=orthogonal, random_state=0)
     model.fit(X, y)
     coef, predictions = dense(model, X, y)
     assert_allclose(model.feature_coef_, coef, rtol=1e-6, atol=1e-8 * np.abs(coef).max())
@@ -68,7 +69,7 @@ def test_direct_is_ridge_regression_on_the_features(data, kernel, orthogonal):
 
 def test_float32(data):
     X, y = data
-    model = RandomFeaturesRegressor(Gaussian(1.0), n_components=60, penalty=1e-4, random_state=0)
+    model = plain(RandomFeaturesRegressor, Gaussian(1.0), n_components=60, penalty=1e-4, random_state=0)
     model.fit(X.astype(np.float32), y)
     assert model.predict(X.astype(np.float32)).dtype == np.float32
     assert model.feature_map_.weights.dtype == np.float32
@@ -78,7 +79,7 @@ def test_float32(data):
 def test_several_outputs(data):
     X, y = data
     Y = np.column_stack([y, 1e6 * y, np.zeros_like(y)])
-    model = RandomFeaturesRegressor(n_components=50, penalty=1e-4, random_state=0).fit(X, Y)
+    model = plain(RandomFeaturesRegressor, n_components=50, penalty=1e-4, random_state=0).fit(X, Y)
     assert model.feature_coef_.shape == (50, 3)
     assert_allclose(model.predict(X), dense(model, X, Y)[1], rtol=1e-7, atol=1e-7)
     assert_allclose(clone(model).fit(X, y).predict(X), model.predict(X)[:, 0], rtol=1e-9, atol=1e-9)
@@ -89,8 +90,14 @@ def test_sample_weight(data, solver):
     X, y = data
     rng = np.random.default_rng(1)
     weight = rng.integers(0, 4, len(X)).astype(float)
-    model = RandomFeaturesRegressor(
-        n_components=20, penalty=1e-2, solver=solver, batch_size=400, max_iter=600, random_state=0
+    model = plain(
+        RandomFeaturesRegressor,
+        n_components=20,
+        penalty=1e-2,
+        solver=solver,
+        batch_size=400,
+        max_iter=600,
+        random_state=0,
     ).fit(X, y, weight)
     expected = dense(model, X, y, weight)[1]
     assert_allclose(model.predict(X), expected, atol=1e-8 if solver == "direct" else 1e-4)
@@ -106,14 +113,14 @@ def test_sample_weight(data, solver):
 @pytest.mark.parametrize("M", [1, 5, 700])
 def test_more_features_than_rows_and_few(data, M):
     X, y = data[0][:30], data[1][:30]
-    model = RandomFeaturesRegressor(n_components=M, penalty=1e-6, random_state=0).fit(X, y)
+    model = plain(RandomFeaturesRegressor, n_components=M, penalty=1e-6, random_state=0).fit(X, y)
     assert_allclose(model.predict(X), dense(model, X, y)[1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1e-300, 1e-18])
 def test_no_penalty_with_more_features_than_rows_interpolates(data, penalty):
     X, y = data[0][:30], data[1][:30]
-    model = RandomFeaturesRegressor(n_components=120, penalty=penalty, random_state=0).fit(X, y)
+    model = plain(RandomFeaturesRegressor, n_components=120, penalty=penalty, random_state=0).fit(X, y)
     assert_allclose(model.predict(X), y, atol=1e-6)
     F = model.feature_map_(X)
     assert_allclose(model.feature_coef_, np.linalg.pinv(F) @ y, atol=1e-6 * np.abs(model.feature_coef_).max())
@@ -121,7 +128,7 @@ def test_no_penalty_with_more_features_than_rows_interpolates(data, penalty):
 
 @pytest.mark.parametrize("solver", ["direct", "sgd"])
 def test_one_row(solver):
-    model = RandomFeaturesRegressor(n_components=40, penalty=1e-3, solver=solver, max_iter=200, random_state=0)
+    model = plain(RandomFeaturesRegressor, n_components=40, penalty=1e-3, solver=solver, max_iter=200, random_state=0)
     model.fit([[1.0, 2.0]], [3.0])
     assert_allclose(model.predict([[1.0, 2.0]]), dense(model, np.array([[1.0, 2.0]]), np.array([3.0]))[1], rtol=1e-6)
 
@@ -130,7 +137,9 @@ def test_any_number_of_threads_gives_the_same_bits(data):
     X, y = data
     for solver in ("direct", "sgd"):
         models = [
-            RandomFeaturesRegressor(n_components=80, solver=solver, max_iter=3, n_jobs=n_jobs, random_state=0).fit(X, y)
+            plain(
+                RandomFeaturesRegressor, n_components=80, solver=solver, max_iter=3, n_jobs=n_jobs, random_state=0
+            ).fit(X, y)
             for n_jobs in (1, 3)
         ]
         assert_array_equal(models[0].feature_coef_, models[1].feature_coef_)
@@ -145,7 +154,14 @@ def test_approaches_kernel_ridge_regression_like_the_root_of_the_number(data, or
 
     def distance(M):
         models = (
-            RandomFeaturesRegressor(Gaussian(1.0), n_components=M, penalty=1e-2, orthogonal=orthogonal, random_state=s)
+            plain(
+                RandomFeaturesRegressor,
+                Gaussian(1.0),
+                n_components=M,
+                penalty=1e-2,
+                orthogonal=orthogonal,
+                random_state=s,
+            )
             for s in range(8)
         )
         return np.sqrt(np.mean([np.square(model.fit(X, y).predict(X) - exact) for model in models]))
@@ -159,16 +175,18 @@ def test_approaches_kernel_ridge_regression_like_the_root_of_the_number(data, or
 def test_sgd_on_one_batch_converges_to_the_direct_solution(data):
     X, y = data
     common = {"n_components": 30, "penalty": 1e-2, "random_state": 0}
-    direct = RandomFeaturesRegressor(Gaussian(1.0), **common).fit(X, y)
-    descent = RandomFeaturesRegressor(Gaussian(1.0), solver="sgd", batch_size=len(X), max_iter=400, **common).fit(X, y)
+    direct = plain(RandomFeaturesRegressor, Gaussian(1.0), **common).fit(X, y)
+    descent = plain(
+        RandomFeaturesRegressor, Gaussian(1.0), solver="sgd", batch_size=len(X), max_iter=400, **common
+    ).fit(X, y)
     assert_allclose(descent.feature_coef_, direct.feature_coef_, atol=1e-4 * np.abs(direct.feature_coef_).max())
 
 
 def test_sgd_on_batches_comes_close_and_its_steps_are_the_textbooks(data):
     X, y = data
     common = {"n_components": 30, "penalty": 1e-2, "random_state": 0}
-    direct = RandomFeaturesRegressor(Gaussian(1.0), **common).fit(X, y).predict(X)
-    model = RandomFeaturesRegressor(Gaussian(1.0), solver="sgd", batch_size=50, step=0.1, **common)
+    direct = plain(RandomFeaturesRegressor, Gaussian(1.0), **common).fit(X, y).predict(X)
+    model = plain(RandomFeaturesRegressor, Gaussian(1.0), solver="sgd", batch_size=50, step=0.1, **common)
 
     def distance(epochs):
         model.set_params(max_iter=epochs).fit(X, y)
@@ -192,13 +210,13 @@ def test_sgd_learns_with_its_defaults(dtype):
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (4000, 2)).astype(dtype)
     y = np.sin(2 * X[:, 0]) * X[:, 1]
-    model = RandomFeaturesRegressor(n_components=200, solver="sgd", random_state=0).fit(X[:3000], y[:3000])
+    model = plain(RandomFeaturesRegressor, n_components=200, solver="sgd", random_state=0).fit(X[:3000], y[:3000])
     assert model.score(X[3000:], y[3000:]) > 0.9
 
 
 def test_a_step_that_diverges_is_told(data):
     X, y = data
-    model = RandomFeaturesRegressor(n_components=50, solver="sgd", step=100.0, max_iter=200, random_state=0)
+    model = plain(RandomFeaturesRegressor, n_components=50, solver="sgd", step=100.0, max_iter=200, random_state=0)
     with pytest.raises(FloatingPointError, match=r"diverges with step=100.*largest stable step"):
         model.fit(X, y)
     assert not hasattr(model, "feature_coef_")
@@ -206,7 +224,7 @@ def test_a_step_that_diverges_is_told(data):
 
 def test_early_stopping_and_callbacks(data):
     X, y = data
-    model = RandomFeaturesRegressor(n_components=50, solver="sgd", max_iter=50, random_state=0)
+    model = plain(RandomFeaturesRegressor, n_components=50, solver="sgd", max_iter=50, random_state=0)
     model.fit(X[:300], y[:300], X_val=X[300:], y_val=y[300:])
     errors = [record["validation_error"] for record in model.history_]
     assert errors[-1] == pytest.approx(np.sqrt(np.mean(np.square(model.predict(X[300:]) - y[300:]))))
@@ -219,11 +237,11 @@ def test_early_stopping_and_callbacks(data):
 
 def test_direct_holds_nothing_out_and_records_the_validation_error(data):
     X, y = data
-    model = RandomFeaturesRegressor(n_components=50, early_stopping=True, random_state=0).fit(X, y)
-    plain = RandomFeaturesRegressor(n_components=50, random_state=0).fit(X, y, X_val=X[:50], y_val=y[:50])
-    assert_array_equal(model.feature_coef_, plain.feature_coef_)
-    expected = np.sqrt(np.mean(np.square(plain.predict(X[:50]) - y[:50])))
-    assert plain.history_[0]["validation_error"] == pytest.approx(expected)
+    model = plain(RandomFeaturesRegressor, n_components=50, early_stopping=True, random_state=0).fit(X, y)
+    given = plain(RandomFeaturesRegressor, n_components=50, random_state=0).fit(X, y, X_val=X[:50], y_val=y[:50])
+    assert_array_equal(model.feature_coef_, given.feature_coef_)
+    expected = np.sqrt(np.mean(np.square(given.predict(X[:50]) - y[:50])))
+    assert given.history_[0]["validation_error"] == pytest.approx(expected)
 
 
 # ---- classes ---------------------------------------------------------------------------------------------------------
@@ -235,7 +253,7 @@ def test_classifier(data, labels, solver):
     X, y = data
     edges = [0.0] if len(labels) == 2 else [-0.5, 0.5]
     classes = np.array(labels)[np.digitize(y, edges)]
-    model = RandomFeaturesClassifier(n_components=100, penalty=1e-3, solver=solver, max_iter=100, random_state=0)
+    model = plain(RandomFeaturesClassifier, n_components=100, penalty=1e-3, solver=solver, max_iter=100, random_state=0)
     model.fit(X, classes)
     assert_array_equal(model.classes_, labels)
     direct = clone(model).set_params(solver="direct").fit(X, classes)
@@ -251,8 +269,8 @@ def test_class_weight(data):
     X, y = data
     classes = (y > 1).astype(int)
     weight = np.where(classes == 1, 5.0, 1.0)
-    one = RandomFeaturesClassifier(Gaussian(1.0), n_components=50, class_weight={0: 1, 1: 5}, random_state=0)
-    other = RandomFeaturesClassifier(Gaussian(1.0), n_components=50, random_state=0)
+    one = plain(RandomFeaturesClassifier, Gaussian(1.0), n_components=50, class_weight={0: 1, 1: 5}, random_state=0)
+    other = plain(RandomFeaturesClassifier, Gaussian(1.0), n_components=50, random_state=0)
     assert_allclose(
         one.fit(X, classes).decision_function(X), other.fit(X, classes, weight).decision_function(X), atol=1e-9
     )
@@ -286,7 +304,7 @@ def test_nan(data):
     X, y = data
     broken = X.copy()
     broken[7, 1] = np.nan
-    model = RandomFeaturesRegressor(n_components=20).fit(X, y)
+    model = plain(RandomFeaturesRegressor, n_components=20).fit(X, y)
     with pytest.raises(ValueError, match="NaN"):
         clone(model).fit(broken, y)
     with pytest.raises(ValueError, match="NaN"):
@@ -296,15 +314,15 @@ def test_nan(data):
 def test_too_little_memory_is_told(data, monkeypatch):
     X, y = data
     monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 8 * 50**2)
-    RandomFeaturesRegressor(n_components=50).fit(X, y)
+    plain(RandomFeaturesRegressor, n_components=50).fit(X, y)
     with pytest.raises(MemoryError, match='n_components=50 would fit, or solver="sgd"'):
-        RandomFeaturesRegressor(n_components=51).fit(X, y)
-    RandomFeaturesRegressor(n_components=51, solver="sgd").fit(X, y)
+        plain(RandomFeaturesRegressor, n_components=51).fit(X, y)
+    plain(RandomFeaturesRegressor, n_components=51, solver="sgd").fit(X, y)
 
 
 def test_a_fit_that_fails_leaves_the_last_one(data):
     X, y = data
-    model = RandomFeaturesRegressor(n_components=20, random_state=0).fit(X, y)
+    model = plain(RandomFeaturesRegressor, n_components=20, random_state=0).fit(X, y)
     before = model.predict(X)
     with pytest.raises(ValueError, match="has no random features"):
         model.set_params(kernel="sigmoid").fit(X, y)
@@ -314,7 +332,7 @@ def test_a_fit_that_fails_leaves_the_last_one(data):
 def test_parameters_can_be_searched(data):
     X, y = data
     search = GridSearchCV(
-        RandomFeaturesRegressor(Gaussian(1.0), n_components=60, random_state=0),
+        plain(RandomFeaturesRegressor, Gaussian(1.0), n_components=60, random_state=0),
         {"kernel__length_scale": [0.1, 1.0], "penalty": [1e-5, 10.0]},
         cv=3,
     ).fit(X, y)
@@ -347,7 +365,7 @@ def test_saved_and_loaded(data, kernel, dtype, tmp_path):
 )
 def test_parts_that_disagree_are_not_loaded(data, edit, tmp_path):
     X, y = data
-    model = RandomFeaturesRegressor(n_components=30, random_state=0).fit(X, y)
+    model = plain(RandomFeaturesRegressor, n_components=30, random_state=0).fit(X, y)
     edit(model)
     model.save(tmp_path / "model")
     with pytest.raises(ModelFileError, match="inconsistent RandomFeaturesRegressor"):

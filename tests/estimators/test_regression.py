@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 import scipy.linalg
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import plain
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_digits, make_friedman1, make_friedman2, make_friedman3
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -63,7 +64,9 @@ def relative(a, b):
 
 
 def regressor(**params):
-    return FalkonRegressor(**{"kernel": Laplacian(1.0), "penalty": 1e-3, "n_centers": 60, "random_state": 0, **params})
+    return plain(
+        FalkonRegressor, **{"kernel": Laplacian(1.0), "penalty": 1e-3, "n_centers": 60, "random_state": 0, **params}
+    )
 
 
 # ---- the solution ----------------------------------------------------------------------------------------------------
@@ -100,7 +103,7 @@ def test_float32_agrees_with_a_dense_solve(data, kernel, penalty, weighted):
 
 def test_defaults_reach_the_solution(data):
     X, y = data
-    model = FalkonRegressor("laplacian", random_state=0).fit(X, y)
+    model = plain(FalkonRegressor, "laplacian", random_state=0).fit(X, y)
     alpha, K = dense_solve(model, X, y)
     assert relative(model.predict(X), K @ alpha) < 1e-7
     assert model.n_iter_ <= 20
@@ -109,7 +112,7 @@ def test_defaults_reach_the_solution(data):
 @pytest.mark.parametrize("kernel", [Laplacian(1.0), Matern(1.5, nu=2.5), Gaussian(0.8)])
 def test_equals_kernel_ridge_when_every_row_is_a_center(data, kernel):
     X, y = data
-    model = FalkonRegressor(kernel, n_centers=len(X), penalty=1e-3, max_iter=300, tol=1e-12).fit(X, y)
+    model = plain(FalkonRegressor, kernel, n_centers=len(X), penalty=1e-3, max_iter=300, tol=1e-12).fit(X, y)
     ridge = KernelRidge(kernel="precomputed", alpha=1e-3 * len(X)).fit(kernel(X, X), y)
     assert_array_equal(model.centers_, X)
     new = np.random.default_rng(2).standard_normal((50, 3))
@@ -132,8 +135,8 @@ def test_weights_are_repetitions(data, kernel):
     X, y = data[0][:80], data[1][:80]
     times = np.random.default_rng(4).integers(0, 4, 80)
     params = {"kernel": kernel, "penalty": 1e-3, "max_iter": 200}
-    weighted = FalkonRegressor(**params).fit(X, y, 0.3 * times)
-    repeated = FalkonRegressor(**params).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    weighted = plain(FalkonRegressor, **params).fit(X, y, 0.3 * times)
+    repeated = plain(FalkonRegressor, **params).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
     assert_allclose(weighted.kernel_.length_scale, repeated.kernel_.length_scale, rtol=1e-12)
     assert relative(weighted.predict(X), repeated.predict(X)) < 1e-7
 
@@ -354,7 +357,7 @@ def far_from_zero(n=4000):
 def test_a_fit_of_targets_far_from_zero_converges_or_says_that_it_did_not(dtype):
     """After 20 iterations R2 was -12 and nothing said so; with KRILL from the fifth iteration on 40 are enough."""
     X, y = far_from_zero()
-    model = FalkonRegressor(Gaussian(2.0) + 1.0, n_centers=300, random_state=0, dtype=dtype)
+    model = plain(FalkonRegressor, Gaussian(2.0) + 1.0, n_centers=300, random_state=0, dtype=dtype)
     with pytest.warns(ConvergenceWarning, match=r"still off by .* raise max_iter=6 or .* subtract the mean of y"):
         assert model.set_params(max_iter=6).fit(X, y).score(X, y) < 0.5
     with warnings.catch_warnings():
@@ -399,7 +402,7 @@ def test_warm_start_keeps_its_centers(data):
 
 def test_warm_start_with_the_default_number_of_centers(data):
     X, y = data
-    model = FalkonRegressor("laplacian", warm_start=True, random_state=0).fit(X, y)
+    model = plain(FalkonRegressor, "laplacian", warm_start=True, random_state=0).fit(X, y)
     centers = model.centers_
     model.set_params(random_state=1).fit(X, y)
     assert_array_equal(model.centers_, centers)
@@ -454,7 +457,7 @@ def test_a_warm_start_at_the_solution_stays_there(data):
 
 def test_set_params_is_honoured(data):
     X, y = data
-    model = FalkonRegressor(n_centers=10, random_state=0).fit(X, y)
+    model = plain(FalkonRegressor, n_centers=10, random_state=0).fit(X, y)
     assert model.set_params(n_centers=25).fit(X, y).centers_.shape == (25, 3)
     model.set_params(kernel=Gaussian(1.0), kernel__length_scale=3.0).fit(X, y)
     assert model.kernel_.length_scale == 3.0
@@ -465,7 +468,7 @@ def test_set_params_is_honoured(data):
 def test_fit_does_not_touch_parameters(data):
     X, y = data
     kernel = Gaussian()
-    model = FalkonRegressor(kernel, n_centers=None, random_state=0).fit(X, y)
+    model = plain(FalkonRegressor, kernel, n_centers=None, random_state=0).fit(X, y)
     assert model.kernel is kernel
     assert kernel.length_scale == "scale"
     assert isinstance(model.kernel_.length_scale, float)
@@ -475,14 +478,14 @@ def test_fit_does_not_touch_parameters(data):
 
 def test_repr_and_clone_with_an_array_of_centers(data):
     X, _ = data
-    model = FalkonRegressor(centers=X[:5])
+    model = plain(FalkonRegressor, centers=X[:5])
     assert "FalkonRegressor" in repr(model)
     assert_array_equal(clone(model).centers, X[:5])
 
 
 def test_not_fitted(data):
     with pytest.raises(NotFittedError):
-        FalkonRegressor().predict(data[0])
+        plain(FalkonRegressor).predict(data[0])
 
 
 def test_pickle_and_joblib(data, tmp_path):
@@ -500,7 +503,7 @@ def test_pickle_and_joblib(data, tmp_path):
 
 def test_grid_search_and_pipeline(data):
     X, y = data
-    pipeline = make_pipeline(StandardScaler(), FalkonRegressor(Gaussian(), n_centers=50, random_state=0))
+    pipeline = make_pipeline(StandardScaler(), plain(FalkonRegressor, Gaussian(), n_centers=50, random_state=0))
     grid = {
         "falkonregressor__kernel__length_scale": [0.01, 1.0],
         "falkonregressor__penalty": [1e-6, 1e-3],
@@ -553,7 +556,7 @@ def test_seeds(data):
 def test_named_kernels_learn(data, kernel):
     X, y = data
     least = 0.3 if kernel == "polynomial" else 0.7  # a cubic cannot follow the sine
-    assert FalkonRegressor(kernel, n_centers=150, penalty=1e-5, random_state=0).fit(X, y).score(X, y) > least
+    assert plain(FalkonRegressor, kernel, n_centers=150, penalty=1e-5, random_state=0).fit(X, y).score(X, y) > least
 
 
 def test_a_function_is_a_kernel(data):
@@ -569,7 +572,7 @@ def test_a_function_is_a_kernel(data):
 def test_defaults_on_friedman1():
     X, y = make_friedman1(2000, noise=1.0, random_state=0)
     X, X_test, y, y_test = train_test_split(X, y, random_state=0)
-    score = FalkonRegressor(random_state=0).fit(X, y).score(X_test, y_test)
+    score = plain(FalkonRegressor, random_state=0).fit(X, y).score(X_test, y_test)
     assert score > 0.85
     assert score > Ridge().fit(X, y).score(X_test, y_test) + 0.1
 
@@ -581,7 +584,7 @@ def test_defaults_on_housing_like_data():
     y = X[:, 0] + np.tanh(X[:, 1] * X[:, 2]) + 2 * np.exp(-(X[:, 6] ** 2) - X[:, 7] ** 2)
     y += 0.3 * rng.standard_normal(len(y))
     X, X_test, y, y_test = train_test_split(X, y, random_state=0)
-    score = FalkonRegressor(random_state=0).fit(X, y).score(X_test, y_test)
+    score = plain(FalkonRegressor, random_state=0).fit(X, y).score(X_test, y_test)
     exact = KernelRidge(kernel="rbf", gamma=1 / 8, alpha=1e-6 * len(X)).fit(X, y).score(X_test, y_test)
     assert score > 0.7
     assert score > exact - 0.05
@@ -590,14 +593,14 @@ def test_defaults_on_housing_like_data():
 def test_penalty_tuned_on_diabetes():
     X, y = load_diabetes(return_X_y=True)
     y = y - y.mean()
-    model = FalkonRegressor(random_state=0, n_centers=100)
+    model = plain(FalkonRegressor, random_state=0, n_centers=100)
     search = GridSearchCV(model, {"penalty": [1e-4, 1e-3, 1e-2]}, cv=3).fit(X, y)
     assert search.best_score_ > 0.45
 
 
 def test_linear_kernel_is_ridge_regression(data):
     X, y = data
-    model = FalkonRegressor(Linear() + 1.0, n_centers=50, penalty=1e-4, max_iter=50).fit(X, y)
+    model = plain(FalkonRegressor, Linear() + 1.0, n_centers=50, penalty=1e-4, max_iter=50).fit(X, y)
     ones = np.column_stack([X, np.ones(len(X))])
     ridge = Ridge(alpha=1e-4 * len(X), fit_intercept=False).fit(ones, y)
     assert relative(model.predict(X), ridge.predict(ones)) < 1e-6
@@ -607,9 +610,9 @@ def test_kernels_of_low_rank(data):
     """More centers than dimensions of the feature space: ten for a quadratic in three features."""
     X, _ = data
     y = 1 + X[:, 0] * X[:, 1] - X[:, 2] ** 2
-    model = FalkonRegressor(Polynomial(degree=2), n_centers=200, penalty=1e-12, max_iter=50).fit(X, y)
+    model = plain(FalkonRegressor, Polynomial(degree=2), n_centers=200, penalty=1e-12, max_iter=50).fit(X, y)
     assert model.score(X, y) > 1 - 1e-9
-    assert FalkonRegressor(RationalQuadratic(50.0), penalty=1e-9, max_iter=50).fit(X, y).score(X, y) > 0.99
+    assert plain(FalkonRegressor, RationalQuadratic(50.0), penalty=1e-9, max_iter=50).fit(X, y).score(X, y) > 0.99
 
 
 LOST = [(Linear() + 1.0, 3e3), (2.0 * (Linear() + 1.0), 3e3), (SQUARE, 1e2)]
@@ -625,7 +628,7 @@ def of_size(size):
 def test_a_term_that_float32_would_lose_is_refused_there(Estimator, kernel, size):
     """The constant was rounded away, and R2 was -24 with a residual of nearly zero."""
     X, y = of_size(size)
-    model = Estimator(kernel, random_state=0, dtype="float32")
+    model = plain(Estimator, kernel, random_state=0, dtype="float32")
     with pytest.raises(ValueError, match=r"sum of terms of about .* in float32 the smaller would be lost .*scale=True"):
         model.fit(X, y)
     with pytest.raises(ValueError, match=r"or use dtype=\"float64\"$"):
@@ -637,24 +640,24 @@ def test_a_term_that_float32_would_lose_is_refused_there(Estimator, kernel, size
 def test_a_term_that_float32_would_lose_is_there_in_float64(Estimator, kernel, size):
     X, y = of_size(size)
     for options in ({}, {"dtype": "float64"}, {"scale": True}):
-        model = Estimator(kernel, random_state=0, **options).fit(X, y)
+        model = plain(Estimator, kernel, random_state=0, **options).fit(X, y)
         assert model.score(X, y) > 0.99
         assert model.centers_.dtype == (np.float32 if "scale" in options else np.float64)
-    assert Estimator(Linear() + 0.0, random_state=0).fit(X, y).centers_.dtype == np.float32  # zeros are no term
+    assert plain(Estimator, Linear() + 0.0, random_state=0).fit(X, y).centers_.dtype == np.float32  # zeros are no term
 
 
 def test_terms_that_are_small_are_no_reason_to_refuse():
     X, y = load_digits(return_X_y=True)
     X, y = X.astype(np.float32), (y > 4).astype(float)
     for kernel in (Polynomial(3, gamma=1.0), Gaussian() + 1e-6, 1e-6 * Gaussian() + Linear(), Polynomial(2, 1.0, 1e-3)):
-        assert FalkonRegressor(kernel, n_centers=200, random_state=0, max_iter=60).fit(X, y).score(X, y) > 0.4
+        assert plain(FalkonRegressor, kernel, n_centers=200, random_state=0, max_iter=60).fit(X, y).score(X, y) > 0.4
 
 
 @pytest.mark.parametrize("mean", [0.0, 100.0, 1e4])
 def test_the_warning_tells_how_far_predictions_are_off(mean):
     X, y = far_from_zero()
     y = y - 100 + mean
-    model = FalkonRegressor(Gaussian(2.0) + 1.0, n_centers=300, random_state=0, max_iter=8)
+    model = plain(FalkonRegressor, Gaussian(2.0) + 1.0, n_centers=300, random_state=0, max_iter=8)
     with pytest.warns(ConvergenceWarning, match="still off by about") as caught:
         found = model.fit(X, y).predict(X)
     said = float(str(caught[0].message).split("off by about ")[1].split()[0])
@@ -666,7 +669,7 @@ def test_the_warning_tells_how_far_predictions_are_off(mean):
 @pytest.mark.parametrize("options", [{}, {"loss": "huber"}, {"loss": "quantile"}], ids=str)
 def test_ordinary_fits_give_no_warning(make, options):
     X, y = make(1000, noise=0.1, random_state=0)
-    FalkonRegressor(scale=True, random_state=0, **options).fit(X, y)  # warnings are errors here
+    plain(FalkonRegressor, scale=True, random_state=0, **options).fit(X, y)  # warnings are errors here
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -677,7 +680,7 @@ def test_a_penalty_below_the_precision_of_float32(length_scale, weighted):
     X = rng.standard_normal((1000, 4)).astype(np.float32)
     y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(1000)
     weight = 10.0 ** rng.uniform(-6, 6, 1000) if weighted else None
-    model = FalkonRegressor(Gaussian(length_scale), n_centers=100, penalty=1e-12, random_state=0, max_iter=60)
+    model = plain(FalkonRegressor, Gaussian(length_scale), n_centers=100, penalty=1e-12, random_state=0, max_iter=60)
     model.fit(X, y, sample_weight=weight)
     assert model.centers_.dtype == np.float64
     wide = X.astype(np.float64)
@@ -701,6 +704,6 @@ def test_precision_goes_by_the_size_of_the_kernel():
     X, y = far_from_zero()
     y = y - 100
     for dtype in (np.float32, np.float64):
-        model = FalkonRegressor(1e4 * Gaussian(5.0), n_centers=300, random_state=0, max_iter=100)
+        model = plain(FalkonRegressor, 1e4 * Gaussian(5.0), n_centers=300, random_state=0, max_iter=100)
         assert model.fit(X.astype(dtype), y).score(X, y) > 0.8
     assert model.set_params(kernel=Gaussian(5.0)).fit(X.astype(np.float32), y).centers_.dtype == np.float32

@@ -26,14 +26,15 @@ Array = NDArray[Any]
 
 
 class KernelEstimator(BaseEstimator):
-    """A function sum_j coef_j k(x, center_j) of the rows, once it is fitted.
+    """A function offset + sum_j coef_j k(x, center_j) of the rows, once it is fitted.
 
-    Every estimator has the parameters `kernel`, `scale`, `dtype`, `memory_budget`, `n_jobs`, `random_state`,
-    `callbacks` and `verbose`.
+    Every estimator has the parameters `kernel`, `fit_intercept`, `scale`, `dtype`, `memory_budget`, `n_jobs`,
+    `random_state`, `callbacks` and `verbose`.
     """
 
     takes_sparse: ClassVar[bool] = False
 
+    fit_intercept: bool
     scale: bool
     dtype: Any
     memory_budget: int | float | str
@@ -42,6 +43,7 @@ class KernelEstimator(BaseEstimator):
     dual_coef_: Array
     centers_: Any
     kernel_: Kernel
+    offset_: Array
     mean_: Array | None
     scale_: Array | None
     n_iter_: int
@@ -79,6 +81,7 @@ class KernelEstimator(BaseEstimator):
         self.n_iter_ = session.history[-1]["iteration"]
         self.history_ = session.history
         self.mean_, self.scale_ = data.mean, data.scale
+        self.offset_ = np.zeros(data.targets.shape[1]) if data.offset is None else data.offset
 
     def _set_expansion(self, operator: Operator, coef: Array, data: FitData) -> None:
         """Set the kernel, the centers and their coefficients, given as columns."""
@@ -104,7 +107,14 @@ class KernelEstimator(BaseEstimator):
         if scipy.sparse.issparse(self.centers_) and not rows.is_sparse:
             rows = rows.map(scipy.sparse.csr_array, rows.dtype)
         operator = make_operator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs, memory_budget=0)
-        return operator.matmat(self.dual_coef_)
+        return self._from_offset(operator.matmat(self.dual_coef_))
+
+    def _from_offset(self, f: Array) -> Array:
+        """Return function values with the offset, which is added in float64."""
+        if self.offset_.any():
+            columns = f.reshape(len(f), -1)
+            np.add(columns, self.offset_, out=columns, dtype=np.float64, casting="same_kind")
+        return f
 
     def _check_loaded(self) -> None:
         """Raise ValueError if attributes that come from a model file do not fit together."""
@@ -125,7 +135,13 @@ class KernelEstimator(BaseEstimator):
         numbers = self.centers_.data if scipy.sparse.issparse(self.centers_) else self.centers_
         if not (np.isfinite(numbers).all() and np.isfinite(self.dual_coef_).all()):
             raise ValueError("centers_ or dual_coef_ holds NaN or infinity")
+        self._check_offset(self.dual_coef_)
         self.kernel_.resolve(self.centers_)
+
+    def _check_offset(self, coef: Array) -> None:
+        columns = 1 if coef.ndim == 1 else coef.shape[1]
+        if self.offset_.shape != (columns,) or not np.isfinite(self.offset_).all():
+            raise ValueError(f"offset_={self.offset_!r} does not fit coefficients of shape {coef.shape}")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -74,7 +74,7 @@ class Rounds:
         with single_threaded_blas():  # whose threads would decide the last bits
             train, held = (part._replace(X=under(metric, part.X)) for part in (self.train, self.held))
         model = clone(self.base).fit(train.X, self._y(train), sample_weight=train.weight)
-        coef = model.coef_.reshape(len(model.centers_), -1) / self.unit
+        coef = model.dual_coef_.reshape(len(model.centers_), -1) / self.unit
         points, weight = self._off_centers(model.centers_, train, held)
         G = mean_square_gradient(
             model.kernel_, points, model.centers_, coef, weight=weight, full=metric.ndim == 2, n_jobs=self.n_jobs

@@ -44,6 +44,9 @@ class DivideAndConquerRegressor(KernelRegressor):
         The papers' lambda, on the mean squared error; not negative. A penalty below an eighth of the precision of the
         kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x)) cannot be told from rounding, and is
         raised to that.
+    fit_intercept : bool, default=True
+        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
+        constant is not penalised, and is what f is far from the rows.
     scale : bool, default=False
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory.
@@ -72,6 +75,8 @@ class DivideAndConquerRegressor(KernelRegressor):
         Number of parts solved; fewer than `n_partitions` if a callback stopped the fit, which then averages those.
     history_ : list of dict
         For each part: `iteration`, `rows`, `seconds`, and the `validation_error` of the average so far.
+    offset_ : array of shape (n_outputs,)
+        Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
@@ -110,6 +115,7 @@ class DivideAndConquerRegressor(KernelRegressor):
         *,
         n_partitions: int | None = None,
         penalty: float = 1e-06,
+        fit_intercept: bool = True,
         scale: bool = False,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
@@ -121,6 +127,7 @@ class DivideAndConquerRegressor(KernelRegressor):
         self.kernel = kernel
         self.n_partitions = n_partitions
         self.penalty = penalty
+        self.fit_intercept = fit_intercept
         self.scale = scale
         self.dtype = dtype
         self.memory_budget = memory_budget

@@ -42,6 +42,9 @@ class EigenProRegressor(KernelRegressor):
     ----------
     kernel : Kernel, str or callable, default="gaussian"
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    fit_intercept : bool, default=True
+        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
+        constant is not penalised, and is what f is far from the rows.
     scale : bool, default=False
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory.
@@ -99,6 +102,8 @@ class EigenProRegressor(KernelRegressor):
     history_ : list of dict
         For each epoch: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there is a
         validation set, and what callbacks added.
+    offset_ : array of shape (n_outputs,)
+        Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
@@ -140,6 +145,7 @@ class EigenProRegressor(KernelRegressor):
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
+        fit_intercept: bool = True,
         scale: bool = False,
         n_subsamples: int | None = None,
         n_components: int | None = None,
@@ -158,6 +164,7 @@ class EigenProRegressor(KernelRegressor):
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
+        self.fit_intercept = fit_intercept
         self.scale = scale
         self.n_subsamples = n_subsamples
         self.n_components = n_components

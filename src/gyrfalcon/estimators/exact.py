@@ -70,6 +70,9 @@ class ExactRegressor(KernelRegressor):
         Kernel ridge regression; the same by conjugate gradient with a Nyström preconditioner; the function of least
         norm among those with the least squared error, without a penalty; or gradient descent on the squared error,
         whose stopping time takes the place of a penalty.
+    fit_intercept : bool, default=True
+        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
+        constant is not penalised, and is what f is far from the rows.
     scale : bool, default=False
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory.
@@ -127,6 +130,8 @@ class ExactRegressor(KernelRegressor):
         or `loo_error`, all in the units of y; for each iteration of "early_stopping" and "pcg" what `FalkonRegressor`
         has. "pcg" adds `n_columns`, the systems still at work (one for each penalty, fold and output), `cv_errors` of
         the penalties, and at the end `validation_errors`.
+    offset_ : array of shape (n_outputs,)
+        Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
@@ -177,6 +182,7 @@ class ExactRegressor(KernelRegressor):
         choose_by: str | None = None,
         cv: Any = 5,
         method: str = "ridge",
+        fit_intercept: bool = True,
         scale: bool = False,
         max_iter: int | None = None,
         tol: float | None = None,
@@ -199,6 +205,7 @@ class ExactRegressor(KernelRegressor):
         self.choose_by = choose_by
         self.cv = cv
         self.method = method
+        self.fit_intercept = fit_intercept
         self.scale = scale
         self.max_iter = max_iter
         self.tol = tol

@@ -69,6 +69,9 @@ class FalkonClassifier(KernelClassifier):
     centers : str, selector, or array of shape (M, n_features), default="uniform"
         How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
         by a selector of `gyrfalcon.centers`, or given.
+    fit_intercept : bool, default=True
+        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
+        constant is not penalised, and is what f is far from the rows.
     scale : bool, default=False
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
@@ -143,6 +146,8 @@ class FalkonClassifier(KernelClassifier):
     history_ : list of dict
         One record for each iteration, as for `FalkonRegressor`; the validation error is the share of wrong classes for
         the squared loss, and the mean loss for others.
+    offset_ : array of shape (1,) for two classes, else (n_classes,)
+        Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
@@ -187,6 +192,7 @@ class FalkonClassifier(KernelClassifier):
         multi_class: str = "multinomial",
         class_weight: Mapping[Any, float] | str | None = None,
         centers: str | ArrayLike | Centers = "uniform",
+        fit_intercept: bool = True,
         scale: bool = False,
         preconditioner: str = "auto",
         max_iter: int = 20,
@@ -212,6 +218,7 @@ class FalkonClassifier(KernelClassifier):
         self.multi_class = multi_class
         self.class_weight = class_weight
         self.centers = centers
+        self.fit_intercept = fit_intercept
         self.scale = scale
         self.preconditioner = preconditioner
         self.max_iter = max_iter

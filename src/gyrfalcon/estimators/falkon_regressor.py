@@ -21,7 +21,7 @@ from ..fitting.rows import for_score
 from ..fitting.session import fit_session
 from ..fitting.subspace import ChosenCenters
 from ..kernels import Kernel, KernelFunction
-from ..losses import Loss, Poisson, Quantile, Squared, as_loss
+from ..losses import Loss, Poisson, Quantile, as_loss
 from ..storage.checkpoints import Checkpoint
 from ._base import KernelRegressor, warm_start_of
 
@@ -32,14 +32,13 @@ Array = NDArray[Any]
 class FalkonRegressor(KernelRegressor):
     """Kernel ridge regression on millions of rows, by FALKON; also robust regression, quantiles and counts.
 
-    Minimises mean((y - f(x))^2) + penalty |f|^2 over functions f(x) = sum_j coef_j k(x, center_j): the Nyström form
-    of kernel ridge regression, solved by conjugate gradient with a preconditioner made from the centers [1]_. The
-    kernel matrix is never stored unless it fits `memory_budget`. There is no intercept: center y, or add a constant to
-    the kernel.
+    Minimises mean((y - f(x))^2) + penalty |f - offset|^2 over functions f(x) = offset + sum_j coef_j k(x, center_j),
+    where the offset is the mean of y: the Nyström form of kernel ridge regression, solved by conjugate gradient with a
+    preconditioner made from the centers [1]_. The kernel matrix is never stored unless it fits `memory_budget`.
 
     With another loss, minimises mean(loss(y, f(x))) + penalty / 2 |f - offset|^2 by Newton's method, each step of which
-    is a weighted problem of that kind [2]_. There f is measured from the best constant, so that far from the rows it is
-    the median, the quantile or the mean of all y.
+    is a weighted problem of that kind [2]_. There the offset is the best constant of that loss, so that far from the
+    rows f is the median, the quantile or the mean of all y.
 
     Parameters
     ----------
@@ -64,6 +63,9 @@ class FalkonRegressor(KernelRegressor):
     centers : str, selector, or array of shape (M, n_features), default="uniform"
         How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
         by a selector of `gyrfalcon.centers`, or given.
+    fit_intercept : bool, default=True
+        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
+        constant is not penalised, and is what f is far from the rows.
     scale : bool, default=False
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
@@ -138,7 +140,7 @@ class FalkonRegressor(KernelRegressor):
     loss_ : Loss
         The loss, with parameters that depend on the data resolved.
     offset_ : array of shape (n_outputs,)
-        Constants that f is measured from; 0 for the squared loss.
+        Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
@@ -177,7 +179,6 @@ class FalkonRegressor(KernelRegressor):
     takes_sparse = True
 
     loss_: Loss
-    offset_: Array
     _chosen: ChosenCenters | None = None
 
     def __init__(
@@ -189,6 +190,7 @@ class FalkonRegressor(KernelRegressor):
         loss: str | Loss = "squared",
         quantiles: float | ArrayLike | None = None,
         centers: str | ArrayLike | Centers = "uniform",
+        fit_intercept: bool = True,
         scale: bool = False,
         preconditioner: str = "auto",
         max_iter: int = 20,
@@ -213,6 +215,7 @@ class FalkonRegressor(KernelRegressor):
         self.loss = loss
         self.quantiles = quantiles
         self.centers = centers
+        self.fit_intercept = fit_intercept
         self.scale = scale
         self.preconditioner = preconditioner
         self.max_iter = max_iter
@@ -283,7 +286,6 @@ class FalkonRegressor(KernelRegressor):
             self._set_expansion(space.operator, solution.coef, data)
             self._chosen = space.remembered
             self.loss_ = data.loss
-            self.offset_ = np.zeros(data.targets.shape[1]) if data.offset is None else data.offset
         return self
 
     def _loss(self) -> Loss:
@@ -301,10 +303,7 @@ class FalkonRegressor(KernelRegressor):
 
     def _values(self, X: Any) -> Array:
         f = super()._values(X)
-        if type(self.loss_) is Squared:
-            return f
-        columns = f.reshape(len(f), -1) + self.offset_.astype(f.dtype)
-        return self.loss_.inverse_link(columns).reshape(f.shape)
+        return self.loss_.inverse_link(f.reshape(len(f), -1)).reshape(f.shape)
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Measure how much of y the predictions explain; 1 is perfect, 0 is no better than a constant.
@@ -347,9 +346,6 @@ class FalkonRegressor(KernelRegressor):
         super()._check_loaded()
         if not isinstance(self.loss_, Loss):
             raise ValueError("loss_ is not a loss")
-        columns = 1 if self.dual_coef_.ndim == 1 else self.dual_coef_.shape[1]
-        if self.offset_.shape != (columns,) or not np.isfinite(self.offset_).all():
-            raise ValueError(f"offset_ has shape {self.offset_.shape}, and dual_coef_ {self.dual_coef_.shape}")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

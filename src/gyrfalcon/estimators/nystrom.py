@@ -58,6 +58,9 @@ class NystromRegressor(KernelRegressor):
     centers : str, selector, or array of shape (M, n_features), default="uniform"
         How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
         by a selector of `gyrfalcon.centers`, or given.
+    fit_intercept : bool, default=True
+        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
+        constant is not penalised, and is what f is far from the rows.
     scale : bool, default=False
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
@@ -115,6 +118,8 @@ class NystromRegressor(KernelRegressor):
     history_ : list of dict
         With "direct", for each penalty: `penalty`, `df` (degrees of freedom), and `validation_error`, `gcv_error` or
         `loo_error`, all in the units of y. Otherwise, for each iteration, what `FalkonRegressor` has.
+    offset_ : array of shape (n_outputs,)
+        Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
@@ -164,6 +169,7 @@ class NystromRegressor(KernelRegressor):
         penalties: ArrayLike | None = None,
         choose_by: str | None = None,
         centers: str | ArrayLike | Centers = "uniform",
+        fit_intercept: bool = True,
         scale: bool = False,
         solver: str = "direct",
         max_iter: int = 500,
@@ -186,6 +192,7 @@ class NystromRegressor(KernelRegressor):
         self.penalties = penalties
         self.choose_by = choose_by
         self.centers = centers
+        self.fit_intercept = fit_intercept
         self.scale = scale
         self.solver = solver
         self.max_iter = max_iter

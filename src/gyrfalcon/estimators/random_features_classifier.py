@@ -45,6 +45,9 @@ class RandomFeaturesClassifier(KernelClassifier):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes: a dict from class to number, or "balanced" for weights inversely proportional to their
         frequencies. Multiplied with `sample_weight`.
+    fit_intercept : bool, default=True
+        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
+        constant is not penalised, and is what f is far from the rows.
     scale : bool, default=False
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory.
@@ -95,6 +98,8 @@ class RandomFeaturesClassifier(KernelClassifier):
         Number of epochs; 1 for "direct".
     history_ : list of dict
         As for `RandomFeaturesRegressor`; the validation error is the share of wrong classes.
+    offset_ : array of shape (1,) for two classes, else (n_classes,)
+        Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
@@ -127,6 +132,7 @@ class RandomFeaturesClassifier(KernelClassifier):
         penalty: float = 1e-06,
         orthogonal: bool = False,
         class_weight: Mapping[Any, float] | str | None = None,
+        fit_intercept: bool = True,
         scale: bool = False,
         solver: str = "direct",
         max_iter: int = 20,
@@ -147,6 +153,7 @@ class RandomFeaturesClassifier(KernelClassifier):
         self.penalty = penalty
         self.orthogonal = orthogonal
         self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
         self.scale = scale
         self.solver = solver
         self.max_iter = max_iter
@@ -213,8 +220,11 @@ class RandomFeaturesClassifier(KernelClassifier):
     def _values(self, X: Any) -> Array:
         check_is_fitted(self)
         rows = self._scaled_rows(X, self.feature_map_.weights.dtype)
-        return feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs).matmat(self.feature_coef_)
+        return self._from_offset(
+            feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs).matmat(self.feature_coef_)
+        )
 
     def _check_loaded(self) -> None:
         self._check_classes(self.feature_coef_)
         check_loaded_features(self.kernel_, self.feature_map_, self.feature_coef_, self.n_features_in_)
+        self._check_offset(self.feature_coef_)

@@ -31,7 +31,7 @@ class RandomFeaturesRegressor(KernelRegressor):
     Minimises mean((y - F coef)^2) + penalty |coef|^2, F being M random features of the rows, by normal equations that
     are added up over blocks of rows, or by mini-batch gradient descent [1]_. F is never stored. As M grows the
     solution becomes that of kernel ridge regression; Nyström centers (`FalkonRegressor`) are chosen among the data, and
-    usually fewer of them are needed [2]_. There is no intercept: center y, or add a constant to the kernel.
+    usually fewer of them are needed [2]_.
 
     Parameters
     ----------
@@ -44,6 +44,9 @@ class RandomFeaturesRegressor(KernelRegressor):
         lambda, on the mean squared error; not negative.
     orthogonal : bool, default=False
         Orthogonal weights, which meet the kernel with less variance at the same cost; see `RandomFeatures`.
+    fit_intercept : bool, default=True
+        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
+        constant is not penalised, and is what f is far from the rows.
     scale : bool, default=False
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory.
@@ -93,6 +96,8 @@ class RandomFeaturesRegressor(KernelRegressor):
     history_ : list of dict
         For each epoch: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there is a
         validation set, and what callbacks added.
+    offset_ : array of shape (n_outputs,)
+        Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
@@ -131,6 +136,7 @@ class RandomFeaturesRegressor(KernelRegressor):
         n_components: int = 1000,
         penalty: float = 1e-06,
         orthogonal: bool = False,
+        fit_intercept: bool = True,
         scale: bool = False,
         solver: str = "direct",
         max_iter: int = 20,
@@ -150,6 +156,7 @@ class RandomFeaturesRegressor(KernelRegressor):
         self.n_components = n_components
         self.penalty = penalty
         self.orthogonal = orthogonal
+        self.fit_intercept = fit_intercept
         self.scale = scale
         self.solver = solver
         self.max_iter = max_iter
@@ -214,7 +221,10 @@ class RandomFeaturesRegressor(KernelRegressor):
     def _values(self, X: Any) -> Array:
         check_is_fitted(self)
         rows = self._scaled_rows(X, self.feature_map_.weights.dtype)
-        return feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs).matmat(self.feature_coef_)
+        return self._from_offset(
+            feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs).matmat(self.feature_coef_)
+        )
 
     def _check_loaded(self) -> None:
         check_loaded_features(self.kernel_, self.feature_map_, self.feature_coef_, self.n_features_in_)
+        self._check_offset(self.feature_coef_)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Number
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,15 @@ from .rows import Reader, computed, sample_weights, scaled, tile_dtype, training
 
 Array = NDArray[Any]
 Error = Callable[[Array, Array | None, Array], float]
+
+
+class Learner(Reader, Protocol):
+    """An estimator, as far as it decides what is learnt."""
+
+    @property
+    def fit_intercept(self) -> bool:
+        """Whether f is measured from the best constant."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class FitData:
     Attributes
     ----------
     rows : the training rows as the kernel sees them: standardised if asked for, in the kernel's precision
-    targets : array of shape (n, k)
+    targets : array of shape (n, k); what the kernel's part of f is fitted to, for the squared loss y less the offset
     weight : sample weights with mean 1, or None
     validation : rows for the validation error, or None
     loss : what is minimised, with what depends on the targets worked out
@@ -107,7 +116,7 @@ class FitData:
 
 
 def regression_data(
-    estimator: Reader,
+    estimator: Learner,
     X: Any,
     y: Any,
     sample_weight: ArrayLike | None,
@@ -142,22 +151,20 @@ def regression_data(
     weight = sample_weights(sample_weight, rows)
     targets = _copied(_as_columns(y, "y"), copies, "y")
     error: Error = root_mean_square
-    least_squares = loss is None or type(loss) is Squared
-    if loss is not None:
-        loss.check(targets)
+    loss = Squared() if loss is None else loss
+    loss.check(targets)
+    if type(loss) is not Squared:
         of_all = loss.resolve(targets, weight)
-        if not least_squares:
-            error = partial(mean_loss, of_all)
-            if of_all.unit(targets, weight) == 1:
-                check_squares(targets, tile_dtype(estimator.dtype, rows), "y")
+        error = partial(mean_loss, of_all)
+        if of_all.unit(targets, weight) == 1:
+            check_squares(targets, tile_dtype(estimator.dtype, rows), "y")
     given = validation_rows(estimator, X_val, y_val)
     held = None
     if given is not None:
         y_val = check_array(computed(y_val, given), ensure_2d=False, dtype=None, input_name="y_val")
         _check_lengths(given, y_val)
         held_targets = _copied(_as_columns(y_val, "y_val"), copies, "y_val")
-        if loss is not None:
-            loss.check(held_targets, "y_val")
+        loss.check(held_targets, "y_val")
         if held_targets.shape[1] != targets.shape[1]:
             raise ValueError(f"y_val has shape {y_val.shape} and y has shape {y.shape}: outputs must agree")
         held = Validation(given, held_targets, None, error)
@@ -169,11 +176,9 @@ def regression_data(
         None,
         random_state,
     )
-    if loss is None:
-        return data
     # rows that were held out have no say in it
-    learnt = loss.resolve(data.targets, data.weight)
-    return replace(data, loss=learnt, offset=learnt.offset(data.targets, data.weight))
+    data = replace(data, loss=loss.resolve(data.targets, data.weight))
+    return _from_offset(data) if estimator.fit_intercept else data
 
 
 def _copied(y: Array, copies: int | None, name: str) -> Array:
@@ -211,7 +216,7 @@ def mean_loss(loss: Loss, targets: Array, weight: Array | None, f: Array) -> flo
 
 
 def classification_data(
-    estimator: Reader,
+    estimator: Learner,
     X: Any,
     y: Any,
     sample_weight: ArrayLike | None,
@@ -268,7 +273,8 @@ def classification_data(
         held = Validation(given, as_columns(np.searchsorted(classes, y_val), len(classes)), None, error)
     targets = as_columns(codes, len(classes)).astype(tile_dtype(estimator.dtype, rows))
     data = FitData(rows, targets, weight, held, loss, flat=len(classes) == 2)
-    return _split_and_scaled(estimator, data, error, hold_out, codes, random_state), classes
+    data = _split_and_scaled(estimator, data, error, hold_out, codes, random_state)
+    return (_from_offset(data) if estimator.fit_intercept else data), classes
 
 
 def signs(codes: Array, n_classes: int) -> Array:
@@ -328,7 +334,7 @@ def _check_lengths(X: Rows, y: Array) -> None:
 
 
 def _split_and_scaled(
-    estimator: Reader,
+    estimator: Learner,
     data: FitData,
     error: Error,
     hold_out: float | None,
@@ -350,6 +356,18 @@ def _split_and_scaled(
         weight = weight / weight.mean()
     rows = scaled(data.rows, mean, scale, dtype)
     return replace(data, rows=rows, weight=weight, validation=held, mean=mean, scale=scale)
+
+
+def _from_offset(data: FitData) -> FitData:
+    """Measure f from the best constants; what least squares are to explain is the rest, computed in float64."""
+    offset = data.loss.offset(data.targets, data.weight)
+    if not data.is_least_squares:
+        return replace(data, offset=offset)
+    dtype = data.targets.dtype
+    with np.errstate(over="ignore"):
+        rest = data.targets - offset
+    check_range(rest, dtype, "y less its mean", too_small=False)
+    return replace(data, targets=rest.astype(dtype, copy=False), offset=offset)
 
 
 def _split(

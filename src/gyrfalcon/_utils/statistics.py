@@ -1,0 +1,65 @@
+"""Weighted statistics of the columns of y, from which losses take their constants and units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .ranges import power_of_two
+
+Array = NDArray[Any]
+
+# The 75% quantile of the normal distribution: its median absolute deviation divided by this is its standard deviation.
+_QUARTILE = 0.6744897501960817
+
+
+def means(y: Array, weight: Array | None) -> Array:
+    """Compute the weighted mean of each column in float64: exact for a constant, and no sum overflows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon._utils.statistics import means
+    >>> means(np.array([[1.0], [4.0]]), np.array([2.0, 1.0]))
+    array([2.])
+    """
+    if weight is not None:
+        y, weight = y[weight > 0], weight[weight > 0]
+    unit = power_of_two(y, axis=0)
+    mean: Array = np.average(y / unit, axis=0, weights=weight) * unit
+    return np.clip(mean, y.min(axis=0), y.max(axis=0))
+
+
+def shares(y: Array, weight: Array | None) -> Array:
+    """Compute the weighted mean of columns of 0 and 1, at least half a row from both."""
+    least = 0.5 / len(y)
+    return np.clip(means(y, weight), least, 1 - least)
+
+
+def quantiles(y: Array, level: ArrayLike, weight: Array | None) -> Array:
+    """Compute a weighted quantile of each column of y, for one level or one for each column."""
+    out = np.empty(y.shape[1])
+    for j, tau in enumerate(np.broadcast_to(np.asarray(level, dtype=np.float64), out.shape)):
+        order = np.argsort(y[:, j], kind="stable")
+        share = np.cumsum(np.ones(len(y)) if weight is None else weight[order])
+        at = np.searchsorted(share, tau * share[-1] * (1 - 1e-9))  # rounding must not lead to the next entry
+        out[j] = y[order[min(at, len(order) - 1)], j]
+    return out
+
+
+def robust_deviation(y: Array, weight: Array | None) -> Any:
+    """Compute a robust standard deviation of each column: an array of shape (k,), or a number if all are equal.
+
+    If most entries of a column are equal it is the ordinary one; if all are, a thousandth of their size.
+    """
+    y = y.astype(np.float64)
+    distance = np.abs(y - quantiles(y, 0.5, weight))
+    deviation = quantiles(distance, 0.5, weight) / _QUARTILE
+    with np.errstate(over="ignore"):  # callers refuse y of that size
+        plain = np.sqrt(np.average(np.square(distance), axis=0, weights=weight))
+    for otherwise in (plain, 1e-3 * np.abs(y).max(axis=0)):
+        deviation = np.where(deviation > 0, deviation, otherwise)
+    deviation = np.where(deviation > 0, deviation, 1e-3)
+    return float(deviation[0]) if (deviation == deviation[0]).all() else deviation
