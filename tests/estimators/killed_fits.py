@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 import sklearn.model_selection  # noqa: F401 (what a fit imports when it needs it is imported once, before the forks)
+from plain import plain
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor
 from gyrfalcon.kernels import Gaussian
@@ -35,17 +36,17 @@ def rare_rows(n=1500):
 
 def cg():
     X, y = rare_rows()
-    model = FalkonRegressor(n_centers=100, penalty=1e-7, random_state=0, early_stopping=True, n_iter_no_change=4)
+    model = plain(FalkonRegressor, n_centers=100, penalty=1e-7, random_state=0, early_stopping=True, n_iter_no_change=4)
     return model, (X.astype(np.float32), np.stack([y, y**2], axis=1))
 
 
 def switch():
-    return FalkonRegressor(Gaussian(1.0), n_centers=200, penalty=1e-6, random_state=0), rare_rows()
+    return plain(FalkonRegressor, Gaussian(1.0), n_centers=200, penalty=1e-6, random_state=0), rare_rows()
 
 
 def logistic():
     X, y = rare_rows()
-    model = FalkonClassifier(n_centers=100, penalty=1e-6, loss="logistic", tol=0, max_iter=6, random_state=0)
+    model = plain(FalkonClassifier, n_centers=100, penalty=1e-6, loss="logistic", tol=0, max_iter=6, random_state=0)
     return model, (X, np.digitize(y, [0.5, 1.2]))
 
 

@@ -65,11 +65,11 @@ def test_not_finite(Estimator, dtype, value, words):
     X, y = good()
     bad = X.astype(dtype)
     bad[-1, 1] = value
-    refused(Estimator(), bad, y, f"Input X contains {words}")
-    model = Estimator(n_centers=10).fit(X.astype(dtype), y)
+    refused(plain(Estimator), bad, y, f"Input X contains {words}")
+    model = plain(Estimator, n_centers=10).fit(X.astype(dtype), y)
     with pytest.raises(ValueError, match=f"Input X contains {words}"):
         model.predict(bad)
-    refused(Estimator(), X, y, f"Input X contains {words}", X_val=bad, y_val=y)
+    refused(plain(Estimator), X, y, f"Input X contains {words}", X_val=bad, y_val=y)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -77,10 +77,10 @@ def test_targets_not_finite(value):
     X, y = good()
     y = y.astype(float)
     y[5] = value
-    refused(FalkonRegressor(), X, y, "Input y contains")
-    refused(FalkonRegressor(), X, np.column_stack([y, y]), "Input y contains")
-    refused(FalkonClassifier(), X, y, "Input y contains")
-    refused(FalkonRegressor(), X, X[:, 0], "Input y_val contains", X_val=X, y_val=y)
+    refused(plain(FalkonRegressor), X, y, "Input y contains")
+    refused(plain(FalkonRegressor), X, np.column_stack([y, y]), "Input y contains")
+    refused(plain(FalkonClassifier), X, y, "Input y contains")
+    refused(plain(FalkonRegressor), X, X[:, 0], "Input y_val contains", X_val=X, y_val=y)
 
 
 @BOTH
@@ -100,13 +100,13 @@ def test_targets_not_finite(value):
     ids=["no rows", "no features", "1-D", "3-D", "scalar", "empty list", "complex", "strings", "ragged"],
 )
 def test_rows_of_a_wrong_kind(Estimator, X, match):
-    refused(Estimator(), X, [0, 1, 0, 1, 1], match)
+    refused(plain(Estimator), X, [0, 1, 0, 1, 1], match)
 
 
 @BOTH
 def test_predicting_rows_of_a_wrong_kind(Estimator):
     X, y = good()
-    model = Estimator(n_centers=10).fit(X, y)
+    model = plain(Estimator, n_centers=10).fit(X, y)
     for bad, match in (
         (X[:, :2], "X has 2 features, but .* is expecting 3"),
         (np.hstack([X, X]), "X has 6 features"),
@@ -120,8 +120,8 @@ def test_predicting_rows_of_a_wrong_kind(Estimator):
 @BOTH
 def test_lengths_that_disagree(Estimator):
     X, y = good()
-    refused(Estimator(), X, y[:-1], "inconsistent numbers of samples")
-    refused(Estimator(), X, y, "inconsistent numbers of samples", X_val=X[:10], y_val=y[:9])
+    refused(plain(Estimator), X, y[:-1], "inconsistent numbers of samples")
+    refused(plain(Estimator), X, y, "inconsistent numbers of samples", X_val=X[:10], y_val=y[:9])
 
 
 # ---- targets ---------------------------------------------------------------------------------------------------------
@@ -130,45 +130,52 @@ def test_lengths_that_disagree(Estimator):
 def test_targets_of_a_wrong_kind():
     X, y = good()
     names = np.array(["no", "yes"])[y]
-    refused(FalkonRegressor(), X, names, r"y of type <U3 is not numbers: FalkonClassifier learns labels")
-    refused(FalkonRegressor(), X, y.astype(str), "not numbers")
-    refused(FalkonRegressor(), X, names.astype(object), "could not convert string")
-    refused(FalkonRegressor(), X, np.arange(60).astype("datetime64[s]"), "not numbers")
-    refused(FalkonRegressor(), X, y.astype(complex), "Complex data not supported")
-    refused(FalkonRegressor(), X, np.zeros((60, 2, 2)), "dim 3")
+    refused(plain(FalkonRegressor), X, names, r"y of type <U3 is not numbers: FalkonClassifier learns labels")
+    refused(plain(FalkonRegressor), X, y.astype(str), "not numbers")
+    refused(plain(FalkonRegressor), X, names.astype(object), "could not convert string")
+    refused(plain(FalkonRegressor), X, np.arange(60).astype("datetime64[s]"), "not numbers")
+    refused(plain(FalkonRegressor), X, y.astype(complex), "Complex data not supported")
+    refused(plain(FalkonRegressor), X, np.zeros((60, 2, 2)), "dim 3")
     refused(
-        FalkonRegressor(),
+        plain(FalkonRegressor),
         X,
         scipy.sparse.csr_array(np.column_stack([y, y])),
         "dense|sparse|Sparse",
         error=(TypeError, ValueError),
     )
-    refused(FalkonRegressor(), X, None, "requires y to be passed")
-    refused(FalkonRegressor(), X, y, "not numbers", X_val=X, y_val=names)
+    refused(plain(FalkonRegressor), X, None, "requires y to be passed")
+    refused(plain(FalkonRegressor), X, y, "not numbers", X_val=X, y_val=names)
     refused(
-        FalkonRegressor(), X, y, r"y_val has shape \(60, 2\) and y has shape \(60,\)", X_val=X, y_val=np.zeros((60, 2))
+        plain(
+            FalkonRegressor,
+        ),
+        X,
+        y,
+        r"y_val has shape \(60, 2\) and y has shape \(60,\)",
+        X_val=X,
+        y_val=np.zeros((60, 2)),
     )
 
 
 def test_labels_of_a_wrong_kind():
     X, y = good()
-    refused(FalkonClassifier(), X, X[:, 0], "Unknown label type: continuous")
-    refused(FalkonClassifier(), X, np.column_stack([y, y]), "should be a 1d array")
+    refused(plain(FalkonClassifier), X, X[:, 0], "Unknown label type: continuous")
+    refused(plain(FalkonClassifier), X, np.column_stack([y, y]), "should be a 1d array")
     mixed = np.array([1, "a", None] * 20, dtype=object)
-    refused(FalkonClassifier(), X, mixed, "y has labels of types NoneType, int, str: they must be all")
-    refused(FalkonClassifier(), X, y, "labels of types", X_val=X, y_val=mixed)
-    refused(FalkonClassifier(), X, None, "requires y to be passed")
+    refused(plain(FalkonClassifier), X, mixed, "y has labels of types NoneType, int, str: they must be all")
+    refused(plain(FalkonClassifier), X, y, "labels of types", X_val=X, y_val=mixed)
+    refused(plain(FalkonClassifier), X, None, "requires y to be passed")
 
 
 @pytest.mark.parametrize("label", [3, "only", True, -1.0])
 def test_one_class(label):
     X, _ = good()
-    refused(FalkonClassifier(), X, np.full(60, label), "one class, .* at least two are needed")
+    refused(plain(FalkonClassifier), X, np.full(60, label), "one class, .* at least two are needed")
 
 
 def test_one_class_among_the_rows_that_count():
     X, y = good()
-    refused(FalkonClassifier(), X, y, "one class, .*0.*, among the rows that count", sample_weight=y == 0)
+    refused(plain(FalkonClassifier), X, y, "one class, .*0.*, among the rows that count", sample_weight=y == 0)
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0, -1e20])
@@ -185,8 +192,13 @@ def test_constant_targets(value, dtype):
 def test_targets_of_any_size(scale):
     X, _ = good()
     y = X[:, 0] / np.abs(X[:, 0]).max()
-    expected = FalkonRegressor(Laplacian(1.0), n_centers=30, random_state=0).fit(X, y, X_val=X, y_val=y)
-    model = FalkonRegressor(Laplacian(1.0), n_centers=30, random_state=0).fit(X, y * scale, X_val=X, y_val=y * scale)
+    expected = plain(FalkonRegressor, Laplacian(1.0), n_centers=30, random_state=0).fit(X, y, X_val=X, y_val=y)
+    model = plain(
+        FalkonRegressor,
+        Laplacian(1.0),
+        n_centers=30,
+        random_state=0,
+    ).fit(X, y * scale, X_val=X, y_val=y * scale)
     assert_allclose(model.predict(X) / scale, expected.predict(X), rtol=1e-6, atol=1e-6)
     error = expected.history_[-1]["validation_error"]
     assert model.history_[-1]["validation_error"] / scale == pytest.approx(error, rel=1e-6)
@@ -195,7 +207,7 @@ def test_targets_of_any_size(scale):
 def test_targets_too_large_for_float32():
     X, _ = good()
     X32, y = X.astype(np.float32), X[:, 0]
-    model = FalkonRegressor(Laplacian(1.0), n_centers=30, random_state=0)
+    model = plain(FalkonRegressor, Laplacian(1.0), n_centers=30, random_state=0)
     expected = model.fit(X32, y).predict(X32)
     assert_allclose(model.fit(X32, 1e30 * y).predict(X32) / 1e30, expected, rtol=1e-3, atol=1e-4)
     with pytest.raises(ValueError, match=r'y holds 2\.\d+e\+60, too large for float32: rescale or use dtype="float64"'):
@@ -210,7 +222,7 @@ def test_targets_too_large_for_float32():
 @DTYPES
 def test_identical_rows(Estimator, dtype):
     X, y = np.full((40, 3), 2.5, dtype=dtype), np.arange(40) % 2
-    model = Estimator().fit(X, y)
+    model = plain(Estimator).fit(X, y)
     assert np.isfinite(model.dual_coef_).all()
     if Estimator is FalkonRegressor:
         assert_allclose(model.predict(X), 0.5, rtol=1e-4)
@@ -221,8 +233,8 @@ def test_identical_rows(Estimator, dtype):
 def test_duplicate_rows(Estimator, dtype):
     X, y = good(20)
     X = X.astype(dtype)
-    tripled = Estimator(Laplacian(1.0), penalty=1e-3, max_iter=100).fit(np.tile(X, (3, 1)), np.tile(y, 3))
-    once = Estimator(Laplacian(1.0), penalty=1e-3, max_iter=100).fit(X, y)
+    tripled = plain(Estimator, Laplacian(1.0), penalty=1e-3, max_iter=100).fit(np.tile(X, (3, 1)), np.tile(y, 3))
+    once = plain(Estimator, Laplacian(1.0), penalty=1e-3, max_iter=100).fit(X, y)
     value = "predict" if Estimator is FalkonRegressor else "decision_function"
     assert_allclose(getattr(tripled, value)(X), getattr(once, value)(X), atol=1e-3 if dtype == np.float32 else 1e-7)
 
@@ -233,7 +245,7 @@ def test_duplicate_rows(Estimator, dtype):
 def test_constant_features(Estimator, dtype, kernel):
     X, y = good()
     padded = np.hstack([X, np.full((60, 2), 3.0)]).astype(dtype)
-    model = Estimator(kernel).fit(padded, y)
+    model = plain(Estimator, kernel).fit(padded, y)
     assert np.isfinite(model.dual_coef_).all()
     assert model.score(padded, y) > 0.3
 
@@ -246,9 +258,9 @@ def test_huge_offsets_do_not_matter(Estimator, dtype, offset, kernel):
     """Spread over 16 units around a million, where float32 still has steps of 1/16."""
     X = np.random.default_rng(0).integers(0, 256, size=(200, 3)) / 16.0
     y = (X[:, 0] > X[:, 1]).astype(int)
-    here = Estimator(kernel, penalty=1e-4, max_iter=30, random_state=0).fit(X.astype(dtype), y)
+    here = plain(Estimator, kernel, penalty=1e-4, max_iter=30, random_state=0).fit(X.astype(dtype), y)
     shifted = (X + offset).astype(dtype)
-    there = Estimator(kernel, penalty=1e-4, max_iter=30, random_state=0).fit(shifted, y)
+    there = plain(Estimator, kernel, penalty=1e-4, max_iter=30, random_state=0).fit(shifted, y)
     value = "predict" if Estimator is FalkonRegressor else "decision_function"
     tolerance = 2e-2 if dtype == np.float32 else 1e-6
     assert_allclose(getattr(there, value)(shifted), getattr(here, value)(X.astype(dtype)), atol=tolerance)
@@ -259,21 +271,21 @@ def test_huge_offsets_do_not_matter(Estimator, dtype, offset, kernel):
 @pytest.mark.parametrize("scale", [1e-15, 1e15, 1e30])
 def test_scale_of_the_features_does_not_matter(Estimator, dtype, scale):
     X, y = good()
-    model = Estimator("laplacian", penalty=1e-3).fit((X * scale).astype(dtype), y)
+    model = plain(Estimator, "laplacian", penalty=1e-3).fit((X * scale).astype(dtype), y)
     assert np.isfinite(model.dual_coef_).all()
     assert model.score((X * scale).astype(dtype), y) == pytest.approx(
-        Estimator("laplacian", penalty=1e-3).fit(X.astype(dtype), y).score(X.astype(dtype), y), abs=1e-3
+        plain(Estimator, "laplacian", penalty=1e-3).fit(X.astype(dtype), y).score(X.astype(dtype), y), abs=1e-3
     )
 
 
 @BOTH
 def test_features_too_large_for_the_precision_asked_for(Estimator):
     X, y = good()
-    refused(Estimator(dtype="float32"), X * 1e39, y, 'too large for float32: rescale or use dtype="float64"')
-    model = Estimator(dtype="float32", n_centers=10).fit(X, y)
+    refused(plain(Estimator, dtype="float32"), X * 1e39, y, 'too large for float32: rescale or use dtype="float64"')
+    model = plain(Estimator, dtype="float32", n_centers=10).fit(X, y)
     with pytest.raises(ValueError, match=r"X holds .* too large for float32"):
         model.predict(X * 1e39)
-    refused(Estimator(dtype="float32"), X, y, "X_val holds .* too large", X_val=X * 1e39, y_val=y)
+    refused(plain(Estimator, dtype="float32"), X, y, "X_val holds .* too large", X_val=X * 1e39, y_val=y)
 
 
 @BOTH
@@ -281,10 +293,16 @@ def test_features_too_large_for_the_precision_asked_for(Estimator):
 def test_features_too_large_for_any_precision(Estimator, scale):
     X, y = good()
     refused(
-        Estimator("linear"), X * scale, y, r"a product with Linear\(\) is not finite in float64: check .* the scale"
+        plain(
+            Estimator,
+            "linear",
+        ),
+        X * scale,
+        y,
+        r"a product with Linear\(\) is not finite in float64: check .* the scale",
     )
-    expected = Estimator(random_state=0).fit(X, y).predict(X)
-    assert_allclose(Estimator(random_state=0).fit(X * scale, y).predict(X * scale), expected, atol=1e-6)
+    expected = plain(Estimator, random_state=0).fit(X, y).predict(X)
+    assert_allclose(plain(Estimator, random_state=0).fit(X * scale, y).predict(X * scale), expected, atol=1e-6)
 
 
 # ---- sizes -----------------------------------------------------------------------------------------------------------
@@ -294,7 +312,7 @@ def test_features_too_large_for_any_precision(Estimator, scale):
 def test_one_row(dtype):
     model = FalkonRegressor(penalty=0).fit(np.ones((1, 2), dtype=dtype), [3.0])
     assert_allclose(model.predict(np.ones((1, 2), dtype=dtype)), [3.0], rtol=1e-5)
-    refused(FalkonClassifier(), np.ones((1, 2)), [1], "one class")
+    refused(plain(FalkonClassifier), np.ones((1, 2)), [1], "one class")
 
 
 @BOTH
@@ -307,7 +325,7 @@ def test_two_rows(Estimator):
 @pytest.mark.parametrize("n_centers", [1, 2, 59, 60, 61, 10**6, 2**31, 2**63, 10**18, 10**30, np.int64(7)])
 def test_any_number_of_centers(Estimator, n_centers):
     X, y = good()
-    model = Estimator("laplacian", n_centers=n_centers, random_state=0).fit(X, y)
+    model = plain(Estimator, "laplacian", n_centers=n_centers, random_state=0).fit(X, y)
     assert len(model.centers_) == min(n_centers, 60)
     assert len(np.unique(model.centers_, axis=0)) == len(model.centers_)
     assert np.isfinite(model.predict(X)).all()
@@ -319,14 +337,23 @@ def test_any_number_of_centers(Estimator, n_centers):
 def test_a_fit_that_does_not_fit_its_budget(dtype):
     X, y = good(5000)
     error = refused(
-        FalkonRegressor(n_centers=2000, memory_budget="15MB", dtype=dtype), X, y, "2000 centers take", error=MemoryError
+        plain(
+            FalkonRegressor,
+            n_centers=2000,
+            memory_budget="15MB",
+            dtype=dtype,
+        ),
+        X,
+        y,
+        "2000 centers take",
+        error=MemoryError,
     )
     assert "for the factors" in str(error)
     assert "memory_budget='15MB' allows 15 MB" in str(error)
     fits = int(re.search(r"n_centers=(\d+) would fit", str(error))[1])
     assert 500 < fits < 2000
     for M, ok in ((fits, True), (fits + 1, False)):
-        model = FalkonRegressor(n_centers=M, memory_budget="15MB", dtype=dtype, max_iter=1)
+        model = plain(FalkonRegressor, n_centers=M, memory_budget="15MB", dtype=dtype, max_iter=1)
         if ok:
             model.fit(X, y)
         else:
@@ -337,10 +364,10 @@ def test_a_fit_that_does_not_fit_its_budget(dtype):
 def test_a_budget_for_nothing(Estimator):
     X, y = good()
     for budget in (1, "1kB", 1e3):
-        model = Estimator(random_state=0, memory_budget=budget)
+        model = plain(Estimator, random_state=0, memory_budget=budget)
         refused(model, X, y, "no number of centers fits, so raise memory_budget", error=MemoryError)
-    expected = Estimator(random_state=0).fit(X, y).predict(X)
-    assert_allclose(Estimator(random_state=0, memory_budget=0).fit(X, y).predict(X), expected, atol=1e-6)
+    expected = plain(Estimator, random_state=0).fit(X, y).predict(X)
+    assert_allclose(plain(Estimator, random_state=0, memory_budget=0).fit(X, y).predict(X), expected, atol=1e-6)
 
 
 # ---- parameters ------------------------------------------------------------------------------------------------------
@@ -364,7 +391,7 @@ def test_parameters_out_of_range(Estimator, name, values):
     for value in values:
         if name == "dtype" and value == "f":
             continue  # NumPy's own name for float32
-        error = refused(Estimator(**{name: value}), X, y, f"^{name}=")
+        error = refused(plain(Estimator, **{name: value}), X, y, f"^{name}=")
         assert f"{name}={value!r} must be" in str(error)
 
 
@@ -408,7 +435,7 @@ def test_parameters_out_of_range(Estimator, name, values):
 )
 def test_parameters_of_a_wrong_kind(Estimator, params, error, match):
     X, y = good()
-    refused(Estimator(**params), X, y, match, error=error)
+    refused(plain(Estimator, **params), X, y, match, error=error)
 
 
 def test_unknown_parameters():
@@ -456,7 +483,7 @@ def test_a_huge_penalty_gives_the_mean(penalty):
 )
 def test_bad_weights(Estimator, weight, match):
     X, y = good()
-    refused(Estimator(), X, y, match, sample_weight=weight)
+    refused(plain(Estimator), X, y, match, sample_weight=weight)
 
 
 @BOTH
@@ -465,8 +492,8 @@ def test_rows_of_weight_zero_do_not_exist(Estimator):
     weight = (np.arange(60) % 3 > 0).astype(float)
     noisy = X.copy()
     noisy[weight == 0] = 1e8
-    model = Estimator("laplacian", random_state=0).fit(noisy, y, weight)
-    expected = Estimator("laplacian", random_state=0).fit(X[weight > 0], y[weight > 0])
+    model = plain(Estimator, "laplacian", random_state=0).fit(noisy, y, weight)
+    expected = plain(Estimator, "laplacian", random_state=0).fit(X[weight > 0], y[weight > 0])
     assert_array_equal(model.centers_, expected.centers_)
     assert_allclose(model.dual_coef_, expected.dual_coef_, rtol=1e-6, atol=1e-8)
 
@@ -485,7 +512,7 @@ def test_rows_of_weight_zero_do_not_exist(Estimator):
 )
 def test_bad_class_weights(class_weight, match):
     X, y = good()
-    refused(FalkonClassifier(class_weight=class_weight), X, y, match)
+    refused(plain(FalkonClassifier, class_weight=class_weight), X, y, match)
 
 
 # ---- validation sets -------------------------------------------------------------------------------------------------
@@ -494,25 +521,43 @@ def test_bad_class_weights(class_weight, match):
 @BOTH
 def test_bad_validation_sets(Estimator):
     X, y = good()
-    refused(Estimator(), X, y, "go together: y_val is missing", X_val=X)
-    refused(Estimator(), X, y, "go together: X_val is missing", y_val=y)
-    refused(Estimator(), X, y, "X has 2 features, but .* is expecting 3", X_val=X[:, :2], y_val=y)
-    refused(Estimator(), X, y, "0 sample", X_val=X[:0], y_val=y[:0])
-    refused(Estimator(), X, y, None, error=(TypeError, ValueError), X_val=X, y_val=3)
+    refused(plain(Estimator), X, y, "go together: y_val is missing", X_val=X)
+    refused(plain(Estimator), X, y, "go together: X_val is missing", y_val=y)
+    refused(plain(Estimator), X, y, "X has 2 features, but .* is expecting 3", X_val=X[:, :2], y_val=y)
+    refused(plain(Estimator), X, y, "0 sample", X_val=X[:0], y_val=y[:0])
+    refused(plain(Estimator), X, y, None, error=(TypeError, ValueError), X_val=X, y_val=3)
 
 
 def test_unseen_classes_in_the_validation_set():
     X, y = good()
-    refused(FalkonClassifier(), X, y, r"y_val has classes that y has not: \[5, 9\]", X_val=X[:3], y_val=[0, 9, 5])
+    refused(plain(FalkonClassifier), X, y, r"y_val has classes that y has not: \[5, 9\]", X_val=X[:3], y_val=[0, 9, 5])
     names = np.array(["a", "b"])[y]
-    refused(FalkonClassifier(), X, names, r"y_val has classes that y has not: \['c'\]", X_val=X[:2], y_val=["a", "c"])
-    refused(FalkonClassifier(), X, names, r"y_val has classes that y has not: \[0, 1\]", X_val=X, y_val=y)
-    refused(FalkonClassifier(), X, y, r"y_val has classes that y has not: \['0', '1'\]", X_val=X, y_val=y.astype(str))
+    refused(
+        plain(
+            FalkonClassifier,
+        ),
+        X,
+        names,
+        r"y_val has classes that y has not: \['c'\]",
+        X_val=X[:2],
+        y_val=["a", "c"],
+    )
+    refused(plain(FalkonClassifier), X, names, r"y_val has classes that y has not: \[0, 1\]", X_val=X, y_val=y)
+    refused(
+        plain(
+            FalkonClassifier,
+        ),
+        X,
+        y,
+        r"y_val has classes that y has not: \['0', '1'\]",
+        X_val=X,
+        y_val=y.astype(str),
+    )
 
 
 @BOTH
 def test_too_few_rows_to_hold_out(Estimator):
-    refused(Estimator(early_stopping=True, validation_fraction=0.99), *good(4), "give X_val and y_val")
+    refused(plain(Estimator, early_stopping=True, validation_fraction=0.99), *good(4), "give X_val and y_val")
 
 
 # ---- a fit that fails or is stopped ----------------------------------------------------------------------------------
@@ -543,7 +588,7 @@ class Witness(Callback):
 def test_a_callback_that_raises(Estimator, error):
     X, y = good()
     witness = Witness(at=2, error=error)
-    model = Estimator("laplacian", n_centers=20, callbacks=witness, tol=0.0)
+    model = plain(Estimator, "laplacian", n_centers=20, callbacks=witness, tol=0.0)
     refused(model, X, y, None, error=error)
     assert witness.events == ["start", 1, 2, "end"]
     assert not witness.fitted
@@ -552,7 +597,7 @@ def test_a_callback_that_raises(Estimator, error):
 @BOTH
 def test_a_failed_refit_leaves_the_last_model(Estimator):
     X, y = good()
-    model = Estimator("laplacian", n_centers=20).fit(X, y)
+    model = plain(Estimator, "laplacian", n_centers=20).fit(X, y)
     before = model.predict(X)
     model.set_params(callbacks=Witness(at=1, error=RuntimeError))
     with pytest.raises(RuntimeError):
@@ -566,11 +611,11 @@ def test_a_callback_that_stops(Estimator):
     X, y = good()
     witness, other = Witness(at=3), Witness()
     params = {"kernel": "laplacian", "n_centers": 20, "random_state": 0}
-    model = Estimator(**params, callbacks=[witness, other], tol=1e-14).fit(X, y)
+    model = plain(Estimator, **params, callbacks=[witness, other], tol=1e-14).fit(X, y)
     assert witness.events == other.events == ["start", 1, 2, 3, "end"]
     assert model.n_iter_ == len(model.history_) == 3
     assert witness.fitted
-    three = Estimator(**params, max_iter=3, tol=0.0).fit(X, y)
+    three = plain(Estimator, **params, max_iter=3, tol=0.0).fit(X, y)
     assert_array_equal(model.dual_coef_, three.dual_coef_)
 
 
@@ -583,15 +628,17 @@ def test_at_the_end_a_callback_can_use_the_model():
 
     for Estimator in (FalkonRegressor, FalkonClassifier):
         callback = Predicts()
-        model = Estimator(n_centers=20, callbacks=callback).fit(X, y)
+        model = plain(Estimator, n_centers=20, callbacks=callback).fit(X, y)
         assert callback.score == model.score(X, y)
 
 
 def test_what_callbacks_add_is_kept():
     X, y = good()
-    model = FalkonRegressor("laplacian", callbacks=lambda record: record.update(twice=2 * record["iteration"])).fit(
-        X, y
-    )
+    model = plain(
+        FalkonRegressor,
+        "laplacian",
+        callbacks=lambda record: record.update(twice=2 * record["iteration"]),
+    ).fit(X, y)
     assert [record["twice"] for record in model.history_] == [2 * (i + 1) for i in range(model.n_iter_)]
 
 
@@ -603,7 +650,7 @@ def test_a_kernel_function_that_raises():
             raise RuntimeError("mine")
         return A @ B.T
 
-    refused(FalkonRegressor(kernel, n_centers=20), X, y, "mine", error=RuntimeError)
+    refused(plain(FalkonRegressor, kernel, n_centers=20), X, y, "mine", error=RuntimeError)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])

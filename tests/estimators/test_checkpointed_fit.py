@@ -15,6 +15,7 @@ import pytest
 import scipy.sparse
 from killed_fits import rare_rows
 from numpy.testing import assert_array_equal
+from plain import plain
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
@@ -89,7 +90,7 @@ def test_kill_points(case, tmp_path):
 
 X, y = rare_rows(1200)
 CLASSES = np.digitize(y, [0.5, 1.2])
-SQUARED = FalkonRegressor(n_centers=80, penalty=1e-7, random_state=0)
+SQUARED = plain(FalkonRegressor, n_centers=80, penalty=1e-7, random_state=0)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +101,13 @@ SQUARED = FalkonRegressor(n_centers=80, penalty=1e-7, random_state=0)
         (clone(SQUARED).set_params(preconditioner="krill"), (X, y, np.linspace(0, 2, len(X)))),
         (clone(SQUARED).set_params(centers="rpcholesky"), (X, y)),
         (clone(SQUARED).set_params(centers=X[::20], preconditioner="falkon"), (X, y)),
-        (FalkonRegressor(Gaussian(1.0), n_centers=120, penalty=1e-6, random_state=0), (X, y)),
+        (plain(FalkonRegressor, Gaussian(1.0), n_centers=120, penalty=1e-6, random_state=0), (X, y)),
         (clone(SQUARED).set_params(loss="huber"), (X, y, np.linspace(0, 2, len(X)))),
         (clone(SQUARED).set_params(loss="quantile", quantiles=[0.1, 0.9]), (X, y)),
         (clone(SQUARED).set_params(loss="poisson", penalty_path=[0.1, 1e-3]), (X, np.exp(y))),
-        (FalkonClassifier(n_centers=80, class_weight="balanced", random_state=0), (X, CLASSES)),
-        (FalkonClassifier(n_centers=80, loss="logistic", multi_class="ovr", random_state=0), (X, CLASSES)),
-        (FalkonRegressor(Linear(), n_centers=30, random_state=0), (scipy.sparse.csr_array(X), y)),
+        (plain(FalkonClassifier, n_centers=80, class_weight="balanced", random_state=0), (X, CLASSES)),
+        (plain(FalkonClassifier, n_centers=80, loss="logistic", multi_class="ovr", random_state=0), (X, CLASSES)),
+        (plain(FalkonRegressor, Linear(), n_centers=30, random_state=0), (scipy.sparse.csr_array(X), y)),
     ],
     ids=lambda value: repr(value) if isinstance(value, BaseEstimator) else "",
 )
@@ -155,7 +156,7 @@ def test_a_file_that_is_written_again(tmp_path):
 
 
 def test_the_switch_to_krill_is_among_them():
-    model = FalkonRegressor(Gaussian(1.0), n_centers=120, penalty=1e-6, random_state=0).fit(X, y)
+    model = plain(FalkonRegressor, Gaussian(1.0), n_centers=120, penalty=1e-6, random_state=0).fit(X, y)
     assert [record["passes"] for record in model.history_[:6]] == [2, 3, 4, 5, 8, 9]
 
 
@@ -163,8 +164,14 @@ def test_the_switch_to_krill_is_among_them():
 @pytest.mark.parametrize("at", [3, 7])
 def test_early_stopping_goes_on_with_its_rows_its_best_and_its_patience(random_state, at, tmp_path):
     np.random.seed(0)  # noqa: NPY002  (what None draws from: one seed in fifteen does not stop before 60 iterations)
-    model = FalkonRegressor(
-        n_centers=40, penalty=1e-9, max_iter=60, early_stopping=True, n_iter_no_change=6, random_state=random_state
+    model = plain(
+        FalkonRegressor,
+        n_centers=40,
+        penalty=1e-9,
+        max_iter=60,
+        early_stopping=True,
+        n_iter_no_change=6,
+        random_state=random_state,
     )
     resumed = interrupted(model, at, tmp_path, X, y)
     if random_state is None:
@@ -181,11 +188,11 @@ def test_early_stopping_goes_on_with_its_rows_its_best_and_its_patience(random_s
 
 def test_the_centers_are_kept_from_the_start(tmp_path):
     with pytest.raises(InterruptError):
-        FalkonRegressor(n_centers=50, checkpoint=tmp_path, callbacks=stop_at(1)).fit(X, y)
-    first, second = (FalkonRegressor(n_centers=50, checkpoint=tmp_path).fit(X, y) for _ in range(2))
+        plain(FalkonRegressor, n_centers=50, checkpoint=tmp_path, callbacks=stop_at(1)).fit(X, y)
+    first, second = (plain(FalkonRegressor, n_centers=50, checkpoint=tmp_path).fit(X, y) for _ in range(2))
     assert_same(first, second)
     assert_array_equal(first.centers_, second.centers_)
-    assert not np.array_equal(FalkonRegressor(n_centers=50).fit(X, y).centers_, first.centers_)
+    assert not np.array_equal(plain(FalkonRegressor, n_centers=50).fit(X, y).centers_, first.centers_)
 
 
 def test_validation_rows_are_given(tmp_path):
@@ -198,7 +205,7 @@ def test_validation_rows_are_given(tmp_path):
 
 def test_warm_start(tmp_path):
     def begun():
-        return FalkonRegressor(n_centers=60, max_iter=3, random_state=0, warm_start=True).fit(X, y)
+        return plain(FalkonRegressor, n_centers=60, max_iter=3, random_state=0, warm_start=True).fit(X, y)
 
     whole = begun().set_params(max_iter=8).fit(X, y + 0.1)
     model = begun().set_params(max_iter=8, checkpoint=Checkpoint(tmp_path, 0), callbacks=stop_at(4))
@@ -207,13 +214,13 @@ def test_warm_start(tmp_path):
         model.fit(X, y + 0.1)
     assert model.dual_coef_ is before
     assert_same(model.set_params(callbacks=None).fit(X, y + 0.1), whole)
-    cold = FalkonRegressor(n_centers=60, max_iter=8, random_state=0, warm_start=True, checkpoint=tmp_path)
+    cold = plain(FalkonRegressor, n_centers=60, max_iter=8, random_state=0, warm_start=True, checkpoint=tmp_path)
     with pytest.raises(CheckpointError, match=r"the coefficients to start from was float64 \(60,\) \w+ and is None"):
         cold.fit(X, y + 0.1)
 
 
 def test_a_second_warm_fit_is_another_one(tmp_path):
-    model = FalkonRegressor(n_centers=60, max_iter=3, random_state=0, warm_start=True, checkpoint=tmp_path / "a")
+    model = plain(FalkonRegressor, n_centers=60, max_iter=3, random_state=0, warm_start=True, checkpoint=tmp_path / "a")
     model.fit(X, y)
     with pytest.raises(CheckpointError, match=r"start from was None and is .*With warm_start=True .* another folder"):
         model.fit(X, y)
@@ -314,7 +321,7 @@ def test_other_data_are_refused(tmp_path):
     ]:
         with pytest.raises(CheckpointError, match=message):
             clone(model).fit(*data)
-    classes = FalkonClassifier(n_centers=80, penalty=1e-7, random_state=0, checkpoint=tmp_path, max_iter=2)
+    classes = plain(FalkonClassifier, n_centers=80, penalty=1e-7, random_state=0, checkpoint=tmp_path, max_iter=2)
     with pytest.raises(CheckpointError, match="estimator was FalkonRegressor and is FalkonClassifier"):
         classes.fit(X, CLASSES)
 
@@ -354,7 +361,7 @@ def falkon_with_spare(monkeypatch, spare):
 
 @pytest.mark.parametrize("at", [2, 6])
 def test_other_memory_does_not_change_the_preconditioner(at, tmp_path, monkeypatch):
-    model = FalkonRegressor(Gaussian(1.0), n_centers=120, penalty=1e-6, random_state=0, memory_budget="100MB")
+    model = plain(FalkonRegressor, Gaussian(1.0), n_centers=120, penalty=1e-6, random_state=0, memory_budget="100MB")
     K, krill = 8 * len(X) * 120, 3 * 8 * 120**2
     with monkeypatch.context() as patch:
         falkon_with_spare(patch, K + krill - 1)
@@ -382,7 +389,7 @@ WIDE = scipy.sparse.random(2000, 3000, density=0.01, format="csr", random_state=
 @pytest.mark.parametrize("first", [0, "500KB", "100MB"], ids=["rows", "seen rows", "sparse K"])
 def test_other_memory_does_not_change_sparse_products(first, tmp_path):
     targets = np.sin(np.arange(2000))
-    model = FalkonRegressor(Linear(), n_centers=12, penalty=1e-6, random_state=0, tol=0)
+    model = plain(FalkonRegressor, Linear(), n_centers=12, penalty=1e-6, random_state=0, tol=0)
     whole = {budget: clone(model).set_params(memory_budget=budget).fit(WIDE, targets) for budget in (0, first, "100MB")}
     assert not np.array_equal(whole[0].dual_coef_, whole["100MB"].dual_coef_)
     checkpoint = Checkpoint(tmp_path, 0)
@@ -421,4 +428,4 @@ def test_the_estimator_stays_a_good_one(tmp_path):
 @pytest.mark.parametrize("value", [3, ["folder"], Checkpoint])
 def test_what_is_no_checkpoint(value):
     with pytest.raises(TypeError, match="must be None, the name of a folder, or a Checkpoint"):
-        FalkonRegressor(checkpoint=value).fit(X, y)
+        plain(FalkonRegressor, checkpoint=value).fit(X, y)

@@ -20,6 +20,7 @@ LEARNERS = [cls for cls in ESTIMATORS if cls not in TRANSFORMERS]
 # Parameters with another default in some estimators: the methods that regularise by stopping validate by default.
 STOPPING = {"NytroRegressor", "ExactRegressor"}
 OWN_DEFAULTS = {
+    "penalty": {"DivideAndConquerRegressor"},
     "early_stopping": STOPPING,
     "validation_fraction": STOPPING,
     "n_iter_no_change": STOPPING,

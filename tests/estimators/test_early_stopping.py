@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sklearn.model_selection
 from numpy.testing import assert_array_equal
+from plain import plain
 from sklearn.datasets import make_moons
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor
@@ -35,12 +36,12 @@ def regressor(**params):
     # centers that are not rows, so that one step of the preconditioned iteration is not yet the solution
     centers = np.random.default_rng(1).standard_normal((150, 3))
     defaults = {"kernel": Laplacian(1.0), "penalty": 0.0, "centers": centers, "max_iter": 60, "random_state": 0}
-    return FalkonRegressor(**{**defaults, "preconditioner": "falkon", **params})
+    return plain(FalkonRegressor, **{**defaults, "preconditioner": "falkon", **params})
 
 
 def classifier(**params):
     defaults = {"kernel": Laplacian(0.3), "penalty": 0.0, "n_centers": 100, "max_iter": 60, "random_state": 0}
-    return FalkonClassifier(**{**defaults, **params})
+    return plain(FalkonClassifier, **{**defaults, **params})
 
 
 def errors(model):
@@ -194,7 +195,7 @@ def test_classification_with_a_given_validation_set(overlapping):
 
 
 def test_two_rows():
-    model = FalkonRegressor(early_stopping=True, random_state=0).fit([[0.0], [1.0]], [1.0, 1.0])
+    model = plain(FalkonRegressor, early_stopping=True, random_state=0).fit([[0.0], [1.0]], [1.0, 1.0])
     assert len(model.centers_) == 1
     assert np.isfinite(model.predict([[0.0]])).all()
 

@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from plain import plain
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from sklearn.base import clone
@@ -70,7 +71,7 @@ def round_trip(model, path):
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_predictions_are_the_same_bits(data, path, kernel, dtype):
     X, y = data[0].astype(dtype), data[1]
-    model = FalkonRegressor(kernel, n_centers=30, penalty=1e-3, random_state=0).fit(X, y)
+    model = plain(FalkonRegressor, kernel, n_centers=30, penalty=1e-3, random_state=0).fit(X, y)
     loaded = round_trip(model, path)
     assert type(loaded) is FalkonRegressor
     assert_array_equal(loaded.predict(X), model.predict(X))
@@ -89,7 +90,7 @@ def test_classifiers(data, path, labels, as_objects):
     X, y = data
     labels = np.array(labels, dtype=object if as_objects and isinstance(labels[0], str) else None)
     y = labels[np.digitize(y, [0.0, 1.0][: len(labels) - 1])]
-    model = FalkonClassifier("laplacian", n_centers=30, class_weight="balanced", random_state=0).fit(X, y)
+    model = plain(FalkonClassifier, "laplacian", n_centers=30, class_weight="balanced", random_state=0).fit(X, y)
     loaded = round_trip(model, path)
     assert_array_equal(loaded.classes_, model.classes_)
     assert loaded.classes_.dtype == model.classes_.dtype
@@ -101,7 +102,7 @@ def test_classifiers(data, path, labels, as_objects):
 def test_many_outputs_and_feature_names(data, path):
     pd = pytest.importorskip("pandas")
     X, y = pd.DataFrame(data[0], columns=["x", "ÿ", "z"]), np.column_stack([data[1], -data[1]])
-    model = FalkonRegressor("laplacian", n_centers=30, random_state=0).fit(X, y)
+    model = plain(FalkonRegressor, "laplacian", n_centers=30, random_state=0).fit(X, y)
     loaded = round_trip(model, path)
     assert_array_equal(loaded.predict(X), model.predict(X))
     assert_array_equal(loaded.feature_names_in_, ["x", "ÿ", "z"])
@@ -127,7 +128,7 @@ def test_parameters_come_back(data, path):
         "validation_fraction": 0.2,
         "n_iter_no_change": 3,
     }
-    model = FalkonRegressor(**params).fit(X, y)
+    model = plain(FalkonRegressor, **params).fit(X, y)
     loaded = round_trip(model, path)
     for name, value in params.items():
         if name == "kernel":
@@ -139,7 +140,7 @@ def test_parameters_come_back(data, path):
 
 def test_a_loaded_model_can_go_on(data, path):
     X, y = data
-    model = FalkonRegressor(Laplacian(1.0), n_centers=30, max_iter=5, tol=0.0, warm_start=True).fit(X, y)
+    model = plain(FalkonRegressor, Laplacian(1.0), n_centers=30, max_iter=5, tol=0.0, warm_start=True).fit(X, y)
     loaded = round_trip(model, path)
     loaded.fit(X, y)
     assert_array_equal(loaded.centers_, model.centers_)
@@ -149,7 +150,7 @@ def test_a_loaded_model_can_go_on(data, path):
 
 def test_files_and_pickles_hold_neither_factors_nor_rows(path):
     X = np.random.default_rng(0).standard_normal((2000, 4))
-    model = FalkonRegressor("laplacian", n_centers=400, max_iter=5).fit(X, X[:, 0], np.ones(2000))
+    model = plain(FalkonRegressor, "laplacian", n_centers=400, max_iter=5).fit(X, X[:, 0], np.ones(2000))
     needed = model.centers_.nbytes + model.dual_coef_.nbytes
     model.save(path)
     assert path.stat().st_size < needed + 8_000
@@ -158,20 +159,23 @@ def test_files_and_pickles_hold_neither_factors_nor_rows(path):
 
 def test_a_function_cannot_be_saved(data, path):
     X, y = data
-    model = FalkonRegressor(lambda A, B: A @ B.T, n_centers=10).fit(X, y)
+    model = plain(FalkonRegressor, lambda A, B: A @ B.T, n_centers=10).fit(X, y)
     with pytest.raises(TypeError, match=r"cannot save FalkonRegressor: parameter 'kernel'.*Use a named kernel.*pickle"):
         model.save(path)
     assert not path.exists()
-    nested = FalkonRegressor(Gaussian(1.0) + (lambda A, B: A @ B.T), n_centers=10).fit(X, y)
+    nested = plain(FalkonRegressor, Gaussian(1.0) + (lambda A, B: A @ B.T), n_centers=10).fit(X, y)
     with pytest.raises(TypeError, match="cannot save"):
         nested.save(path)
 
 
 def test_callbacks_stay_behind(data, path):
     X, y = data
-    model = FalkonRegressor(n_centers=10, callbacks=lambda record: None, random_state=np.random.RandomState(0)).fit(
-        X, y
-    )
+    model = plain(
+        FalkonRegressor,
+        n_centers=10,
+        callbacks=lambda record: None,
+        random_state=np.random.RandomState(0),
+    ).fit(X, y)
     loaded = round_trip(model, path)
     assert loaded.callbacks is None
     assert loaded.random_state is None
@@ -185,7 +189,7 @@ def test_callbacks_stay_behind(data, path):
 def saved(data, path):
     X, y = data
     labels = np.array(["low", "middle", "high"])[np.digitize(y, [-0.5, 0.5])]
-    FalkonClassifier("laplacian", n_centers=20, random_state=0).fit(X, labels).save(path)
+    plain(FalkonClassifier, "laplacian", n_centers=20, random_state=0).fit(X, labels).save(path)
     return path
 
 
@@ -302,7 +306,7 @@ def test_contents_that_disagree(saved, edit):
 @pytest.mark.parametrize("change", [lambda a: a[:-1], lambda a: a[:, None], lambda a: np.tile(a, 2)])
 def test_a_scaling_of_other_features(data, path, name, change):
     X, y = data
-    FalkonRegressor(n_centers=20, random_state=0, scale=True).fit(X, y).save(path)
+    plain(FalkonRegressor, n_centers=20, random_state=0, scale=True).fit(X, y).save(path)
     edited(path, _set(name, change))
     with pytest.raises(ModelFileError, match=f"inconsistent FalkonRegressor: {name} has shape"):
         gyrfalcon.load(path)

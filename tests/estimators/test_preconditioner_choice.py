@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import plain
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -62,7 +63,7 @@ def dense(X, y, w, Z, penalty):
 )
 def test_auto_looks_at_how_the_centers_were_chosen(centers, expected, made):
     X, y, _ = data()
-    FalkonRegressor(Gaussian(1.0), n_centers=30, centers=centers, random_state=0).fit(X, y)
+    plain(FalkonRegressor, Gaussian(1.0), n_centers=30, centers=centers, random_state=0).fit(X, y)
     assert made == [expected]
 
 
@@ -70,7 +71,7 @@ def test_auto_looks_at_how_the_centers_were_chosen(centers, expected, made):
 @pytest.mark.parametrize("centers", ["uniform", "leverage", "rpcholesky", np.full((3, 2), 0.5) + np.eye(3, 2)])
 def test_the_solution_is_the_same(preconditioner, centers):
     X, y, w = data()
-    model = FalkonRegressor(
+    model = plain(FalkonRegressor,
         Gaussian(1.0), n_centers=25, centers=centers, preconditioner=preconditioner, penalty=1e-4, max_iter=100,
         random_state=0,
     ).fit(X, y, sample_weight=w)  # fmt: skip
@@ -80,7 +81,7 @@ def test_the_solution_is_the_same(preconditioner, centers):
 def test_krill_where_the_centers_are_far_from_the_rows():
     X, y, _ = data()
     centers = np.vstack([X[:2], 3 + 0.3 * data(40, seed=1)[0]])  # most of them where there are few rows
-    model = FalkonRegressor(Gaussian(1.0), centers=centers, penalty=1e-6, max_iter=30, tol=1e-6, random_state=0)
+    model = plain(FalkonRegressor, Gaussian(1.0), centers=centers, penalty=1e-6, max_iter=30, tol=1e-6, random_state=0)
     with pytest.warns(ConvergenceWarning):
         model.set_params(preconditioner="falkon").fit(X, y)
     assert model.set_params(preconditioner="krill").fit(X, y).history_[-1]["converged"]
@@ -90,7 +91,7 @@ def test_auto_changes_horses_where_uniform_centers_miss_rare_rows(made):
     rng = np.random.default_rng(0)
     X = np.vstack([0.3 * rng.standard_normal((1960, 2)), 4 * rng.standard_normal((40, 2))])
     y = np.sin(2 * X[:, 0]) + np.cos(X[:, 1])
-    auto = FalkonRegressor(Gaussian(1.0), n_centers=200, penalty=1e-6, random_state=0).fit(X, y)
+    auto = plain(FalkonRegressor, Gaussian(1.0), n_centers=200, penalty=1e-6, random_state=0).fit(X, y)
     assert made == ["Preconditioner", "Krill"]
     iterations = [record["iteration"] for record in auto.history_]
     assert iterations == list(range(1, auto.n_iter_ + 1))
@@ -104,7 +105,14 @@ def test_auto_changes_horses_where_uniform_centers_miss_rare_rows(made):
 def test_auto_stays_where_it_would_be_the_last_iteration(made):
     rng = np.random.default_rng(0)
     X = np.vstack([0.3 * rng.standard_normal((1960, 2)), 4 * rng.standard_normal((40, 2))])
-    model = FalkonRegressor(Gaussian(1.0), n_centers=200, penalty=1e-6, max_iter=4, random_state=0).fit(X, X[:, 0])
+    model = plain(
+        FalkonRegressor,
+        Gaussian(1.0),
+        n_centers=200,
+        penalty=1e-6,
+        max_iter=4,
+        random_state=0,
+    ).fit(X, X[:, 0])
     assert made == ["Preconditioner"]
     assert model.n_iter_ == len(model.history_) == 4
 
@@ -112,21 +120,29 @@ def test_auto_stays_where_it_would_be_the_last_iteration(made):
 def test_given_centers_give_the_same_model_each_time():
     X, y, _ = data()
     fits = [
-        FalkonRegressor(Gaussian(1.0), centers=X[:20], preconditioner="krill").fit(X, y).dual_coef_ for _ in range(2)
+        plain(
+            FalkonRegressor,
+            Gaussian(1.0),
+            centers=X[:20],
+            preconditioner="krill",
+        )
+        .fit(X, y)
+        .dual_coef_
+        for _ in range(2)
     ]
     assert_array_equal(*fits)
 
 
 def test_auto_does_without_a_sketch_that_does_not_fit(made):
     X, y, _ = data()
-    FalkonRegressor(Gaussian(1.0), centers=X[:200], max_iter=1, memory_budget="4MB").fit(X, y)
-    FalkonRegressor(Gaussian(1.0), centers=X[:200], max_iter=1, memory_budget="1.4MB").fit(X, y)
+    plain(FalkonRegressor, Gaussian(1.0), centers=X[:200], max_iter=1, memory_budget="4MB").fit(X, y)
+    plain(FalkonRegressor, Gaussian(1.0), centers=X[:200], max_iter=1, memory_budget="1.4MB").fit(X, y)
     assert made == ["Krill", "Preconditioner"]
 
 
 def test_the_condition_number_is_recorded():
     X, y, _ = data()
-    history = FalkonRegressor(Gaussian(1.0), n_centers=200, penalty=1e-3, random_state=0).fit(X, y).history_
+    history = plain(FalkonRegressor, Gaussian(1.0), n_centers=200, penalty=1e-3, random_state=0).fit(X, y).history_
     numbers = [record["condition_number"] for record in history]
     assert numbers[0] == 1.0
     assert 1.0 < numbers[-1] < 17
@@ -135,4 +151,4 @@ def test_the_condition_number_is_recorded():
 def test_wrong_name():
     X, y, _ = data(20)
     with pytest.raises(ValueError, match="preconditioner='jacobi' must be one of 'auto', 'falkon', 'krill'"):
-        FalkonRegressor(preconditioner="jacobi").fit(X, y)
+        plain(FalkonRegressor, preconditioner="jacobi").fit(X, y)

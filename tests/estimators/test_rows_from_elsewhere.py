@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import plain
 from sklearn.preprocessing import StandardScaler
 
 import gyrfalcon
@@ -46,20 +47,20 @@ def data(n=400, d=3, dtype=np.float64):
 
 
 ESTIMATORS = [
-    FalkonRegressor(n_centers=30, random_state=0),
-    FalkonRegressor(n_centers=30, random_state=0, loss="huber"),
-    FalkonRegressor(n_centers=30, random_state=0, centers="leverage", early_stopping=True),
-    FalkonClassifier(n_centers=30, random_state=0),
-    FalkonClassifier(n_centers=30, random_state=0, loss="logistic"),
-    NystromRegressor(n_centers=30, random_state=0, penalties=[1e-3, 1e-6]),
-    NystromRegressor(n_centers=30, random_state=0, solver="sgd", max_iter=2),
-    NytroRegressor(n_centers=30, random_state=0, max_iter=20),
-    ExactRegressor(random_state=0),
-    DivideAndConquerRegressor(random_state=0, n_partitions=3),
-    EigenProRegressor(random_state=0, max_iter=1),
-    RandomFeaturesRegressor(n_components=30, random_state=0),
-    RandomFeaturesRegressor(n_components=30, random_state=0, solver="sgd", max_iter=2),
-    RandomFeaturesClassifier(n_components=30, random_state=0),
+    plain(FalkonRegressor, n_centers=30, random_state=0),
+    plain(FalkonRegressor, n_centers=30, random_state=0, loss="huber"),
+    plain(FalkonRegressor, n_centers=30, random_state=0, centers="leverage", early_stopping=True),
+    plain(FalkonClassifier, n_centers=30, random_state=0),
+    plain(FalkonClassifier, n_centers=30, random_state=0, loss="logistic"),
+    plain(NystromRegressor, n_centers=30, random_state=0, penalties=[1e-3, 1e-6]),
+    plain(NystromRegressor, n_centers=30, random_state=0, solver="sgd", max_iter=2),
+    plain(NytroRegressor, n_centers=30, random_state=0, max_iter=20),
+    plain(ExactRegressor, random_state=0),
+    plain(DivideAndConquerRegressor, random_state=0, n_partitions=3),
+    plain(EigenProRegressor, random_state=0, max_iter=1),
+    plain(RandomFeaturesRegressor, n_components=30, random_state=0),
+    plain(RandomFeaturesRegressor, n_components=30, random_state=0, solver="sgd", max_iter=2),
+    plain(RandomFeaturesClassifier, n_components=30, random_state=0),
 ]
 
 
@@ -87,8 +88,16 @@ def test_same_model_as_from_an_array(model, scale):
 def test_scale_is_a_standard_scaler(dtype):
     X, y = data()
     scaled = StandardScaler().fit_transform(X).astype(dtype)
-    model = FalkonRegressor(n_centers=50, penalty=1e-3, max_iter=60, random_state=0, scale=True, dtype=dtype).fit(X, y)
-    expected = FalkonRegressor(n_centers=50, penalty=1e-3, max_iter=60, random_state=0).fit(scaled, y)
+    model = plain(
+        FalkonRegressor,
+        n_centers=50,
+        penalty=1e-3,
+        max_iter=60,
+        random_state=0,
+        scale=True,
+        dtype=dtype,
+    ).fit(X, y)
+    expected = plain(FalkonRegressor, n_centers=50, penalty=1e-3, max_iter=60, random_state=0).fit(scaled, y)
     rtol = 1e-3 if dtype == "float32" else 1e-6
     assert_allclose(model.predict(X), expected.predict(scaled), rtol=rtol, atol=rtol)
     assert_allclose(model.mean_, X.mean(axis=0))
@@ -99,31 +108,31 @@ def test_scale_is_a_standard_scaler(dtype):
 
 def test_scaling_and_saving(tmp_path):
     X, y = data()
-    model = FalkonRegressor(n_centers=20, scale=True).fit(X, y)
+    model = plain(FalkonRegressor, n_centers=20, scale=True).fit(X, y)
     model.save(tmp_path / "m.gyr")
     assert_array_equal(gyrfalcon.load(tmp_path / "m.gyr").predict(X), model.predict(X))
 
 
 def test_given_centers_are_in_the_units_of_the_rows():
     X, y = data()
-    drawn = FalkonRegressor(n_centers=20, scale=True, random_state=0, preconditioner="falkon").fit(X, y)
+    drawn = plain(FalkonRegressor, n_centers=20, scale=True, random_state=0, preconditioner="falkon").fit(X, y)
     points = drawn.centers_ * drawn.scale_ + drawn.mean_
     for centers in (points, Given(points)):
-        given = FalkonRegressor(centers=centers, scale=True, preconditioner="falkon").fit(X, y)
+        given = plain(FalkonRegressor, centers=centers, scale=True, preconditioner="falkon").fit(X, y)
         assert_allclose(given.centers_, drawn.centers_, atol=1e-12)
         assert_allclose(given.predict(X), drawn.predict(X), rtol=1e-6)
 
 
 def test_held_out_rows_have_no_say_in_the_scale():
     X, y = data()
-    model = FalkonRegressor(n_centers=20, scale=True, early_stopping=True, random_state=0).fit(X, y)
+    model = plain(FalkonRegressor, n_centers=20, scale=True, early_stopping=True, random_state=0).fit(X, y)
     assert np.abs(model.mean_ - X.mean(axis=0)).max() > 1e-6
 
 
 def test_sample_weights_and_validation_rows_from_a_source():
     X, y = data()
     weight = np.random.default_rng(1).random(400)
-    model = FalkonRegressor(n_centers=30, random_state=0, scale=True, max_iter=5)
+    model = plain(FalkonRegressor, n_centers=30, random_state=0, scale=True, max_iter=5)
     expected = model.fit(X, y, weight, X[:50], y[:50]).history_
     history = model.fit(Stream(X), y, weight, Stream(X[:50]), y[:50]).history_
     assert [record["validation_error"] for record in history] == [record["validation_error"] for record in expected]
@@ -131,18 +140,18 @@ def test_sample_weights_and_validation_rows_from_a_source():
 
 def test_rows_in_another_precision():
     X, y = data(dtype=np.float32)
-    model = FalkonRegressor(n_centers=30, random_state=0, dtype="float64").fit(Stream(X), y)
+    model = plain(FalkonRegressor, n_centers=30, random_state=0, dtype="float64").fit(Stream(X), y)
     assert model.centers_.dtype == np.float64
-    expected = FalkonRegressor(n_centers=30, random_state=0).fit(X.astype(np.float64), y)
+    expected = plain(FalkonRegressor, n_centers=30, random_state=0).fit(X.astype(np.float64), y)
     assert_array_equal(model.dual_coef_, expected.dual_coef_)
-    assert FalkonRegressor(n_centers=30).fit(Stream(X), y).centers_.dtype == np.float32
+    assert plain(FalkonRegressor, n_centers=30).fit(Stream(X), y).centers_.dtype == np.float32
 
 
 def test_a_memory_map(tmp_path):
     X, y = data()
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    model = FalkonRegressor(n_centers=30, random_state=0)
+    model = plain(FalkonRegressor, n_centers=30, random_state=0)
     assert_array_equal(model.fit(mapped, y).predict(mapped), model.fit(X, y).predict(X))
 
 
@@ -154,7 +163,7 @@ class Bad(Stream):
 
 def test_bad_sources():
     X, y = data()
-    model = FalkonRegressor(n_centers=30, random_state=0)
+    model = plain(FalkonRegressor, n_centers=30, random_state=0)
     with pytest.raises(ValueError, match=r"row 39[89] has nan in feature 1: remove"):
         model.fit(Bad(X, 399 if 399 not in model.fit(X, y).centers_ else 398), y)
     with pytest.raises(ValueError, match="feature 1 has NaN"):
@@ -183,27 +192,27 @@ def test_a_source_that_shrinks_during_the_fit():
         rows.X = X[:200]
 
     with pytest.raises(ValueError, match="gave 200 rows where its shape says 400: did it change meanwhile"):
-        FalkonRegressor(n_centers=30, callbacks=shrink, memory_budget=0).fit(rows, y)
+        plain(FalkonRegressor, n_centers=30, callbacks=shrink, memory_budget=0).fit(rows, y)
 
 
 def test_rows_that_must_be_in_memory_but_do_not_fit():
     X, y = data()
-    model = EigenProRegressor(memory_budget="1kB")
+    model = plain(EigenProRegressor, memory_budget="1kB")
     with pytest.raises(MemoryError, match=r"needs X in memory, 9\.6 kB, and memory_budget='1kB' allows 1 kB"):
         model.fit(Stream(X), y)
 
 
 def test_an_array_is_not_read_as_a_source():
     X, y = data()
-    model = FalkonRegressor(n_centers=30, random_state=0)
+    model = plain(FalkonRegressor, n_centers=30, random_state=0)
     assert_array_equal(model.fit(ArrayRows(X), y).dual_coef_, model.fit(X, y).dual_coef_)
 
 
 def test_a_warm_start_does_not_take_centers_in_other_units():
     X = 5 * np.random.default_rng(0).standard_normal((200, 2)) + 3
     y = np.sin(X[:, 0])
-    cold = FalkonRegressor(n_centers=10, scale=True, random_state=0).fit(X, y)
-    warm = FalkonRegressor(n_centers=10, warm_start=True, random_state=0).fit(X, y)
+    cold = plain(FalkonRegressor, n_centers=10, scale=True, random_state=0).fit(X, y)
+    warm = plain(FalkonRegressor, n_centers=10, warm_start=True, random_state=0).fit(X, y)
     assert_array_equal(warm.set_params(scale=True).fit(X, y).centers_, cold.centers_)
 
 
@@ -211,7 +220,7 @@ def test_a_table_whose_columns_are_named_like_the_members_of_a_source():
     pandas = pytest.importorskip("pandas")
     X = np.random.default_rng(0).standard_normal((60, 3))
     table = pandas.DataFrame(X, columns=["blocks", "take", "dtype"])
-    expected = FalkonRegressor(n_centers=10, random_state=0).fit(X, X[:, 0])
+    expected = plain(FalkonRegressor, n_centers=10, random_state=0).fit(X, X[:, 0])
     assert_array_equal(
-        FalkonRegressor(n_centers=10, random_state=0).fit(table, X[:, 0]).dual_coef_, expected.dual_coef_
+        plain(FalkonRegressor, n_centers=10, random_state=0).fit(table, X[:, 0]).dual_coef_, expected.dual_coef_
     )

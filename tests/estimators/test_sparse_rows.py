@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import plain
 
 import gyrfalcon
 from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, NystromRegressor, NytroRegressor
@@ -45,7 +46,10 @@ def data(n=300, d=40, density=0.15):
 )
 def test_same_model_as_from_dense_rows(parameters):
     X, y = data()
-    model = FalkonRegressor(**{"n_centers": 60, "penalty": 1e-3, "max_iter": 60, "random_state": 0, **parameters})
+    model = plain(
+        FalkonRegressor,
+        **{"n_centers": 60, "penalty": 1e-3, "max_iter": 60, "random_state": 0, **parameters},
+    )
 
     expected = model.fit(X.toarray(), y).predict(X.toarray())
     model.fit(X, y)
@@ -60,7 +64,7 @@ def test_same_model_as_from_dense_rows(parameters):
 @pytest.mark.parametrize("scale", [False, True])
 def test_dense_model_predicts_for_sparse_rows(scale):
     X, y = data()
-    model = FalkonRegressor(n_centers=60, random_state=0, scale=scale).fit(X.toarray(), y)
+    model = plain(FalkonRegressor, n_centers=60, random_state=0, scale=scale).fit(X.toarray(), y)
     assert_allclose(model.predict(X), model.predict(X.toarray()), rtol=1e-10)
 
 
@@ -70,7 +74,7 @@ def test_dense_model_predicts_for_sparse_rows(scale):
 )
 def test_other_kinds_of_sparse_matrices(make):
     X, y = data()
-    model = FalkonRegressor(n_centers=60, random_state=0)
+    model = plain(FalkonRegressor, n_centers=60, random_state=0)
     expected = model.fit(X, y).predict(X)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # these are small
@@ -82,7 +86,7 @@ def test_a_large_csc_matrix_is_converted_with_a_warning(monkeypatch):
     monkeypatch.setattr(sparse, "_LARGE", 1_000)
     for other in (X.tocsc(), X.tocoo()):
         with pytest.warns(UserWarning, match=r"converted to CSR, a second copy of 1,800 numbers: give X.tocsr\(\)"):
-            FalkonRegressor(n_centers=10).fit(other, y)
+            plain(FalkonRegressor, n_centers=10).fit(other, y)
 
 
 def test_classes_weights_validation_and_other_estimators():
@@ -90,15 +94,15 @@ def test_classes_weights_validation_and_other_estimators():
     labels = np.where(y > np.median(y), "high", "low")
     weight = np.random.default_rng(1).integers(0, 3, len(y))
     for loss in ("squared", "logistic"):
-        model = FalkonClassifier(n_centers=60, random_state=0, loss=loss, penalty=1e-2, max_iter=60, tol=1e-9)
+        model = plain(FalkonClassifier, n_centers=60, random_state=0, loss=loss, penalty=1e-2, max_iter=60, tol=1e-9)
         expected = model.fit(X.toarray(), labels, weight, X[:50].toarray(), labels[:50]).decision_function(X)
         model.fit(X, labels, weight, X[:50], labels[:50])
         assert_allclose(model.decision_function(X), expected, rtol=1e-4, atol=1e-5)
         assert model.score(X, labels) > 0.6
     for other in (
-        NystromRegressor(n_centers=60, random_state=0, penalties=[1e-3, 1e-1]),
-        NystromRegressor(n_centers=60, random_state=0, solver="sgd", max_iter=2),
-        NytroRegressor(n_centers=60, random_state=0),
+        plain(NystromRegressor, n_centers=60, random_state=0, penalties=[1e-3, 1e-1]),
+        plain(NystromRegressor, n_centers=60, random_state=0, solver="sgd", max_iter=2),
+        plain(NytroRegressor, n_centers=60, random_state=0),
     ):
         expected = other.fit(X.toarray(), y).predict(X.toarray())
         assert_allclose(other.fit(X, y).predict(X), expected, rtol=1e-5, atol=1e-6)
@@ -106,7 +110,7 @@ def test_classes_weights_validation_and_other_estimators():
 
 def test_given_centers_sparse_or_dense():
     X, y = data()
-    model = FalkonRegressor(preconditioner="falkon")
+    model = plain(FalkonRegressor, preconditioner="falkon")
     expected = model.set_params(centers=X[:60].toarray()).fit(X.toarray(), y).predict(X.toarray())
     for centers in (X[:60], X[:60].toarray()):
         assert_allclose(model.set_params(centers=centers).fit(X, y).predict(X), expected, rtol=1e-4, atol=1e-4)
@@ -116,7 +120,7 @@ def test_given_centers_sparse_or_dense():
 
 def test_saving(tmp_path):
     X, y = data()
-    model = FalkonRegressor(n_centers=30, random_state=0, scale=True).fit(X, y)
+    model = plain(FalkonRegressor, n_centers=30, random_state=0, scale=True).fit(X, y)
     model.save(tmp_path / "model.gyr")
     loaded = gyrfalcon.load(tmp_path / "model.gyr")
     assert scipy.sparse.issparse(loaded.centers_)
@@ -125,7 +129,7 @@ def test_saving(tmp_path):
 
 def test_warm_start():
     X, y = data()
-    model = FalkonRegressor(n_centers=60, penalty=1e-3, random_state=0, warm_start=True, max_iter=5).fit(X, y)
+    model = plain(FalkonRegressor, n_centers=60, penalty=1e-3, random_state=0, warm_start=True, max_iter=5).fit(X, y)
     before = model.history_[-1]["residual"]
     assert model.fit(X, y).history_[0]["residual"] < before
     assert not scipy.sparse.issparse(model.fit(X.toarray(), y).centers_)
@@ -135,7 +139,7 @@ def test_warm_start():
 
 def test_bad_input():
     X, y = data()
-    model = FalkonRegressor(n_centers=10)
+    model = plain(FalkonRegressor, n_centers=10)
     bad = X.copy()
     bad.data[7] = np.nan
     with pytest.raises(ValueError, match="NaN"):
@@ -143,7 +147,7 @@ def test_bad_input():
     model.fit(X, y)
     with pytest.raises(ValueError, match="X has 39 features"):
         model.predict(X[:, :39])
-    for dense_only in (ExactRegressor(), RandomFeaturesRegressor()):
+    for dense_only in (plain(ExactRegressor), plain(RandomFeaturesRegressor)):
         with pytest.raises(TypeError, match="dense"):
             dense_only.fit(X, y)
 
@@ -151,11 +155,11 @@ def test_bad_input():
 def test_edges():
     X, y = data()
     empty = scipy.sparse.csr_array((5, 40))
-    model = FalkonRegressor(n_centers=60, random_state=0).fit(X, y)
+    model = plain(FalkonRegressor, n_centers=60, random_state=0).fit(X, y)
     assert_allclose(model.predict(empty), np.full(5, model.predict(np.zeros((1, 40)))[0]))
     one = FalkonRegressor(penalty=0).fit(X[:1], y[:1])
     assert_allclose(one.predict(X[:1]), y[:1])
-    assert FalkonRegressor(n_centers=1000).fit(X, y).centers_.shape == (300, 40)
+    assert plain(FalkonRegressor, n_centers=1000).fit(X, y).centers_.shape == (300, 40)
 
 
 def test_columns_by_the_million():
@@ -170,6 +174,6 @@ def test_columns_by_the_million():
     y = indices[:, 0].astype(float)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for kernel in ("linear", "gaussian", "laplacian"):
-        model = FalkonRegressor(kernel, n_centers=100, random_state=0).fit(X, y)
+        model = plain(FalkonRegressor, kernel, n_centers=100, random_state=0).fit(X, y)
         assert model.score(X, y) > 0.2
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kB

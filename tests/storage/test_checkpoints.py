@@ -262,7 +262,7 @@ def test_sparse_centers_with_indices_that_lead_elsewhere(tmp_path):
     selection = encode_selection(Selection(scipy.sparse.csr_array(np.eye(3, 2)), None), None)
     with Journal(Checkpoint(tmp_path)) as journal:
         journal.check({}, 1)
-        journal.begin(Beginning({}, selection, 0, 0, "kept", "float64"))
+        journal.begin(Beginning({}, selection, 0, 0, "kept", "float64", 1e-6))
     assert peek(tmp_path) == 0
 
     def lead_elsewhere(tensors):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import centers, kernels, losses
-from .._utils.checks import Rule, integer, not_negative, number
+from .._utils.checks import Rule, integer, not_negative, number, optional
 from .._utils.memory import parse_memory
 from ..estimators import FalkonRegressor
 from ..storage.checkpoints import Checkpoint
@@ -87,6 +87,10 @@ def _integer(text: str) -> int:
 def _numbers(text: str) -> float | list[float]:
     values = [_number(item) for item in text.split(",")]
     return values if len(values) > 1 else values[0]
+
+
+def _penalty(text: str) -> float | str:
+    return text if text == "auto" else _number(text)
 
 
 def _length_scale(text: str) -> Any:
@@ -195,9 +199,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--penalty",
         metavar="X",
-        type=_parsed("penalty", _number, not_negative()),
+        type=_parsed("penalty", _penalty, optional(not_negative(), "auto")),
         default=default_of("penalty"),
-        help="weight of smoothness against the error on the rows; the papers' lambda, on the mean squared error",
+        help="weight of smoothness against the error on the rows; the papers' lambda, on the mean squared error. auto: "
+        "chosen on a sample of the rows",
     )
     model.add_argument(
         "--loss",
@@ -214,6 +219,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     model.add_argument(
         "--class-weight", choices=["balanced"], help="balanced: rare labels count as much as common ones"
+    )
+    model.add_argument(
+        "--fit-intercept",
+        action=argparse.BooleanOptionalAction,
+        default=default_of("fit_intercept"),
+        help=_description("fit_intercept", 1),
     )
     model.add_argument(
         "--scale", action=argparse.BooleanOptionalAction, default=default_of("scale"), help=_description("scale", 1)

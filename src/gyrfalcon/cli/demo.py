@@ -213,11 +213,11 @@ def _falkon(
     from ..estimators import FalkonRegressor
     from ..kernels import Gaussian
 
-    mean = train[1].mean(dtype="float64").astype("float32")  # there is no intercept
     model = FalkonRegressor(
         Gaussian(length_scale=LENGTH_SCALE),
         n_centers=centers,
         penalty=PENALTY,
+        scale=False,
         max_iter=MAX_ITER,
         memory_budget=budget,
         n_jobs=n_jobs,
@@ -225,8 +225,8 @@ def _falkon(
         verbose=1,
     )
     began = time.perf_counter()
-    model.fit(train[0], train[1] - mean, X_val=validation[0], y_val=validation[1] - mean)
-    outcome = _outcome("gyrfalcon FalkonRegressor", began, train, centers, lambda X: model.predict(X) + mean, test)
+    model.fit(train[0], train[1], X_val=validation[0], y_val=validation[1])
+    outcome = _outcome("gyrfalcon FalkonRegressor", began, train, centers, model.predict, test)
     outcome.history = model.history_
     return outcome
 

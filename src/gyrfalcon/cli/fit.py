@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import kernels, losses
+from .. import kernels
 from .._utils.memory import format_bytes
 from ..callbacks import Callback
 from ..estimators import FalkonClassifier, FalkonRegressor
@@ -41,7 +41,6 @@ __all__ = ["add_arguments", "run"]
 Array = NDArray[Any]
 
 _OF_LABELS = ("logistic", "softmax")  # losses of classifiers
-_GOOD = 0.95  # share of explained variance above which another kernel is not proposed
 _MOST_CLASSES = 20  # most distinct integers that are taken for labels
 
 
@@ -85,7 +84,6 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.scale:
         _compare_scales(model, arguments)
     metrics = _measured(arguments, model, data, held)
-    _compare_mean(model, y, metrics, arguments)
     _report(arguments, model, task, n, took, metrics)
     return 0
 
@@ -234,28 +232,6 @@ def _model(arguments: argparse.Namespace, task: str, given: dict[str, Any]) -> F
     return cls(**values)
 
 
-def _compare_mean(model: Any, y: Array, metrics: dict[str, Any], arguments: argparse.Namespace) -> None:
-    """Print a hint if the target is far from 0, to which functions of a stationary kernel return far from the centers.
-
-    Only if the error leaves room for another kernel.
-    """
-    kernel = kernels.as_kernel(model.kernel)
-    stationary = isinstance(kernel, kernels.Stationary)
-    if not (
-        stationary and isinstance(model, FalkonRegressor) and isinstance(losses.as_loss(model.loss), losses.Squared)
-    ):
-        return
-    mean, deviation = y.mean(axis=0, dtype=np.float64), y.std(axis=0, dtype=np.float64)
-    error = metrics.get("validation_error", metrics.get("rmse", 0.0) ** 2)
-    if np.any(np.abs(mean) > 2 * deviation) and error > (1 - _GOOD) * np.square(deviation).mean():
-        text = model.kernel if isinstance(model.kernel, str) else written(kernel)
-        say(
-            "The target is far from 0 beside how much it varies, and there is no intercept. This adds one, and often "
-            f'lowers the error: --kernel "{text} + 1"',
-            arguments,
-        )
-
-
 def _compare_scales(model: Any, arguments: argparse.Namespace) -> None:
     """Print a hint if features differ so much in size that only the largest count."""
     kernel = model.kernel_.get_params(deep=False)
@@ -310,7 +286,7 @@ def _report(
                 "features": d,
                 "n_centers": M,
                 "kernel": described(model.kernel_),
-                "penalty": model.penalty,
+                "penalty": model.penalty_,
                 "dtype": model.centers_.dtype.name,
                 "n_iter": model.n_iter_,
                 "residual": last.get("residual"),
@@ -328,6 +304,7 @@ def _report(
             ("rows", f"{n:,} of {d:,} features"),
             ("centers", f"{M:,}"),
             ("kernel", written(model.kernel_)),
+            ("penalty", f"{model.penalty_:.3g}"),
             ("iterations", f"{model.n_iter_}{residual}"),
             ("time", seconds(took)),
             (f"on {metrics['on']} rows", words),

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .._utils.checks import integer, optional
+from .._utils.checks import integer, not_negative, optional
 from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike
@@ -47,7 +47,7 @@ class DivideAndConquerRegressor(KernelRegressor):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=False
+    scale : bool, default=True
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory.
     dtype : "auto", "float32" or "float64", default="auto"
@@ -78,7 +78,7 @@ class DivideAndConquerRegressor(KernelRegressor):
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled, if `scale=True`.
+        Means and standard deviations by which features were scaled; None with `scale=False`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -116,7 +116,7 @@ class DivideAndConquerRegressor(KernelRegressor):
         n_partitions: int | None = None,
         penalty: float = 1e-06,
         fit_intercept: bool = True,
-        scale: bool = False,
+        scale: bool = True,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
         n_jobs: int | None = None,
@@ -162,7 +162,7 @@ class DivideAndConquerRegressor(KernelRegressor):
         -------
         self
         """
-        check_parameters(self, n_partitions=optional(integer(1)))
+        check_parameters(self, n_partitions=optional(integer(1)), penalty=not_negative())
         with fit_session(self) as session:
             data = regression_data(
                 self, X, y, sample_weight, X_val, y_val, random_state=session.random_state

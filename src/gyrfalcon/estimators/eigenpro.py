@@ -45,7 +45,7 @@ class EigenProRegressor(KernelRegressor):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=False
+    scale : bool, default=True
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory.
     n_subsamples : int or None, default=None
@@ -105,7 +105,7 @@ class EigenProRegressor(KernelRegressor):
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled, if `scale=True`.
+        Means and standard deviations by which features were scaled; None with `scale=False`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -146,7 +146,7 @@ class EigenProRegressor(KernelRegressor):
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
         fit_intercept: bool = True,
-        scale: bool = False,
+        scale: bool = True,
         n_subsamples: int | None = None,
         n_components: int | None = None,
         max_iter: int = 20,

@@ -18,6 +18,7 @@ from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..fitting import pcg
+from ..fitting.auto_penalty import as_penalty
 from ..fitting.data import FitData, regression_data
 from ..fitting.folds import check_cv
 from ..fitting.kernel import resolved_kernel, validation_watch
@@ -54,8 +55,9 @@ class ExactRegressor(KernelRegressor):
     n_centers : int or None, default=None
         Number of rows from which `method="pcg"` makes its preconditioner [2]_. More of them take fewer iterations. None
         is 5 sqrt(n), at least 1,000.
-    penalty : float, default=1e-06
-        The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given.
+    penalty : float or "auto", default="auto"
+        The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given. "auto"
+        chooses one by leave-one-out errors on a sample of the rows, in about a second; `penalty_` is what it chose.
     penalties : array of shape (P,), or None, default=None
         Penalties to choose among: one factorisation serves them all, and so do the passes of "pcg".
     choose_by : {"validation", "cv", "gcv", "loo"} or None, default=None
@@ -73,7 +75,7 @@ class ExactRegressor(KernelRegressor):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=False
+    scale : bool, default=True
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory.
     max_iter : int or None, default=None
@@ -133,7 +135,7 @@ class ExactRegressor(KernelRegressor):
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled, if `scale=True`.
+        Means and standard deviations by which features were scaled; None with `scale=False`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -177,13 +179,13 @@ class ExactRegressor(KernelRegressor):
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
         n_centers: int | None = None,
-        penalty: float = 1e-06,
+        penalty: float | str = "auto",
         penalties: ArrayLike | None = None,
         choose_by: str | None = None,
         cv: Any = 5,
         method: str = "ridge",
         fit_intercept: bool = True,
-        scale: bool = False,
+        scale: bool = True,
         max_iter: int | None = None,
         tol: float | None = None,
         step: float | str | None = None,
@@ -288,14 +290,16 @@ class ExactRegressor(KernelRegressor):
             y = data.targets / scale
             vars(self).pop("cv_predictions_", None)  # of an earlier fit
             if iterates:
-                found = pcg.solve(self, data, given, points, kernel, y, scale, session)
+                penalties = self._penalties(data, session)
+                found = pcg.solve(self, data, given, points, kernel, y, scale, penalties, session)
                 coef, penalty = found.coef, found.penalty
                 if found.cv_predictions is not None:
                     self.cv_predictions_ = found.cv_predictions[:, 0] if data.flat else found.cv_predictions
             elif descends:
                 coef, penalty = self._descend(data, operator, y, scale, session), None
             elif self.method == "ridge" and self.penalties is None:
-                coef, penalty = self._solve_one(data, operator, y, scale, session), float(self.penalty)
+                penalty = as_penalty(self.penalty, self, data, session.random_state)
+                coef = self._solve_one(data, operator, y, scale, penalty, session)
             else:
                 coef, penalty = self._solve_path(data, operator, y, scale, session)
             self._set_solution(data, session)
@@ -305,6 +309,11 @@ class ExactRegressor(KernelRegressor):
             else:
                 self.penalty_ = penalty
         return self
+
+    def _penalties(self, data: FitData, session: Session) -> ArrayLike:
+        if self.penalties is not None:
+            return self.penalties
+        return as_penalty(self.penalty, self, data, session.random_state)
 
     @property
     def _chooses_by_validation(self) -> bool:
@@ -332,10 +341,12 @@ class ExactRegressor(KernelRegressor):
         )
         return solution.coef
 
-    def _solve_one(self, data: FitData, operator: KernelOperator, y: Array, scale: Array, session: Session) -> Array:
+    def _solve_one(
+        self, data: FitData, operator: KernelOperator, y: Array, scale: Array, penalty: float, session: Session
+    ) -> Array:
         session.start(data, max_passes=1, n_centers=operator.shape[1])
-        alpha = ridge(operator, y, self.penalty, data.weight, _FALKON) * scale
-        record = {"iteration": 1, "passes": 1, "penalty": float(self.penalty)}
+        alpha = ridge(operator, y, penalty, data.weight, _FALKON) * scale
+        record = {"iteration": 1, "passes": 1, "penalty": penalty}
         if data.validation is not None:
             record["validation_error"] = validation_errors(data, operator, alpha[:, :, None], self.n_jobs)[0]
         session.record(record)

@@ -52,10 +52,12 @@ class FalkonClassifier(KernelClassifier):
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
         proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
         most 10,000.
-    penalty : float, default=1e-06
+    penalty : float or "auto", default="auto"
         The papers' lambda, not negative: the factor of |f|^2 beside the mean squared error, and of |f|^2 / 2 beside the
         mean of another loss. A penalty that cannot be told from rounding, below 1.5e-8 in float32 or 3e-17 in float64
-        times the mean of k(x, x), is raised to that.
+        times the mean of k(x, x), is raised to that. "auto" chooses one on a sample of the rows, in about a second, by
+        leave-one-out errors for the squared loss and by held-out rows of the sample for others; `penalty_` is what it
+        chose.
     loss : "squared", "logistic" or Loss, default="squared"
         What is minimised. "squared" is fastest: one linear system. "logistic" is the negative log-likelihood, which
         gives probabilities and takes several times longer. Also a loss of `gyrfalcon.losses`, which is given targets +1
@@ -72,7 +74,7 @@ class FalkonClassifier(KernelClassifier):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=False
+    scale : bool, default=True
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
         zeros.
@@ -139,6 +141,8 @@ class FalkonClassifier(KernelClassifier):
         Coefficients of the centers.
     kernel_ : Kernel
         The kernel, with parameters that depend on the data resolved.
+    penalty_ : float
+        The penalty that was used or chosen.
     loss_ : Loss
         The loss.
     n_iter_ : int
@@ -149,7 +153,7 @@ class FalkonClassifier(KernelClassifier):
     offset_ : array of shape (1,) for two classes, else (n_classes,)
         Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled, if `scale=True`.
+        Means and standard deviations by which features were scaled; None with `scale=False`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -180,6 +184,7 @@ class FalkonClassifier(KernelClassifier):
     takes_sparse = True
 
     loss_: Loss
+    penalty_: float
     _chosen: ChosenCenters | None = None
 
     def __init__(
@@ -187,13 +192,13 @@ class FalkonClassifier(KernelClassifier):
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
         n_centers: int | None = None,
-        penalty: float = 1e-06,
+        penalty: float | str = "auto",
         loss: str | Loss = "squared",
         multi_class: str = "multinomial",
         class_weight: Mapping[Any, float] | str | None = None,
         centers: str | ArrayLike | Centers = "uniform",
         fit_intercept: bool = True,
-        scale: bool = False,
+        scale: bool = True,
         preconditioner: str = "auto",
         max_iter: int = 20,
         tol: float | None = None,
@@ -287,7 +292,7 @@ class FalkonClassifier(KernelClassifier):
             data = space.data
             self._set_solution(data, session)
             self._set_expansion(space.operator, solution.coef, data)
-            self._chosen = space.remembered
+            self._chosen, self.penalty_ = space.remembered, space.penalty
             self.classes_, self.loss_ = classes, data.loss
         return self
 

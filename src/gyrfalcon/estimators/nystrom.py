@@ -47,8 +47,9 @@ class NystromRegressor(KernelRegressor):
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
         proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
         most 10,000.
-    penalty : float, default=1e-06
-        The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given.
+    penalty : float or "auto", default="auto"
+        The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given. "auto"
+        chooses one by leave-one-out errors on a sample of the rows, in about a second; `penalty_` is what it chose.
     penalties : array of shape (P,), or None, default=None
         Penalties to choose among: one factorisation serves them all.
     choose_by : {"validation", "gcv", "loo"} or None, default=None
@@ -61,7 +62,7 @@ class NystromRegressor(KernelRegressor):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=False
+    scale : bool, default=True
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
         zeros.
@@ -121,7 +122,7 @@ class NystromRegressor(KernelRegressor):
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled, if `scale=True`.
+        Means and standard deviations by which features were scaled; None with `scale=False`.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -165,12 +166,12 @@ class NystromRegressor(KernelRegressor):
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
         n_centers: int | None = None,
-        penalty: float = 1e-06,
+        penalty: float | str = "auto",
         penalties: ArrayLike | None = None,
         choose_by: str | None = None,
         centers: str | ArrayLike | Centers = "uniform",
         fit_intercept: bool = True,
-        scale: bool = False,
+        scale: bool = True,
         solver: str = "direct",
         max_iter: int = 500,
         tol: float | None = None,
@@ -264,22 +265,24 @@ class NystromRegressor(KernelRegressor):
     def _solve_directly(self, data: FitData, session: Session) -> tuple[Subspace, Array, float]:
         # the factor of K_MM, F'F, its eigenvectors and room to make them, all in float64
         buffers = 5 * 8 // data.rows.dtype.itemsize
-        space = choose_subspace(self, data, session, penalty=self.penalty, buffers=buffers)
+        # selectors of centers that depend on a penalty take the least of a list
+        penalty = self.penalty if self.penalties is None else float(np.min(self.penalties))
+        space = choose_subspace(self, data, session, penalty=penalty, buffers=buffers)
         operator, (n, M) = space.operator, space.operator.shape
         whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)
         session.start(space.data, n_centers=M)
-        coef, penalty = choose_penalty(
+        coef, chosen = choose_penalty(
             nystrom_path(operator, space.targets, whitening, space.data.weight),
             space.data,
             operator,
             session,
-            penalties=self.penalty if self.penalties is None else self.penalties,
+            penalties=space.penalty if self.penalties is None else self.penalties,
             choose_by=self.choose_by,
             least=whitening.least_penalty,
             scale=space.scale,
             n_jobs=self.n_jobs,
         )
-        return space, coef, penalty
+        return space, coef, chosen
 
     def _iterate(self, data: FitData, session: Session) -> tuple[Subspace, Array, float]:
         space = choose_subspace(self, data, session, penalty=self.penalty)
@@ -292,7 +295,7 @@ class NystromRegressor(KernelRegressor):
                 space,
                 Identity(gram, n, tile_dtype=operator.dtype),
                 session.random_state,
-                penalty=float(self.penalty),
+                penalty=space.penalty,
                 step="auto" if self.step is None else self.step,
                 batch_size=self.batch_size,
                 max_iter=self.max_iter,
@@ -316,4 +319,4 @@ class NystromRegressor(KernelRegressor):
                 steps="iterations",
                 remedy=f'raise max_iter={self.max_iter}, the penalty or tol, or use solver="direct" or FalkonRegressor',
             )
-        return space, solution.coef, float(self.penalty)
+        return space, solution.coef, space.penalty

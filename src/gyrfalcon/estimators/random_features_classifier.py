@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..fitting import random_features
+from ..fitting.auto_penalty import as_penalty
 from ..fitting.data import classification_data
 from ..fitting.parameters import check_parameters
 from ..fitting.random_features import check_loaded_features
@@ -38,8 +39,9 @@ class RandomFeaturesClassifier(KernelClassifier):
         `RationalQuadratic`, `ArcCosine`, `Linear`, sums of these, and their products with a number.
     n_components : int, default=1000
         Number of features M. More is more accurate; the direct solver takes time n M^2 and memory M^2.
-    penalty : float, default=1e-06
-        lambda, on the mean squared error; not negative.
+    penalty : float or "auto", default="auto"
+        lambda, on the mean squared error; not negative. "auto" chooses one for the kernel by leave-one-out errors on a
+        sample of the rows, in about a second; `penalty_` is what it chose.
     orthogonal : bool, default=False
         Orthogonal weights, which meet the kernel with less variance at the same cost; see `RandomFeatures`.
     class_weight : dict, "balanced" or None, default=None
@@ -48,7 +50,7 @@ class RandomFeaturesClassifier(KernelClassifier):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=False
+    scale : bool, default=True
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory.
     solver : "direct" or "sgd", default="direct"
@@ -90,6 +92,8 @@ class RandomFeaturesClassifier(KernelClassifier):
         The classes, sorted.
     feature_coef_ : array of shape (M,) for two classes, else (M, n_classes)
         Coefficients of the features.
+    penalty_ : float
+        The penalty that was used or chosen.
     feature_map_ : FeatureMap
         The weights of the features.
     kernel_ : Kernel
@@ -101,7 +105,7 @@ class RandomFeaturesClassifier(KernelClassifier):
     offset_ : array of shape (1,) for two classes, else (n_classes,)
         Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled, if `scale=True`.
+        Means and standard deviations by which features were scaled; None with `scale=False`.
     n_features_in_ : int
         Number of features of X.
     feature_names_in_ : array of str
@@ -121,6 +125,7 @@ class RandomFeaturesClassifier(KernelClassifier):
     True
     """
 
+    penalty_: float
     feature_map_: FeatureMap
     feature_coef_: Array
 
@@ -129,11 +134,11 @@ class RandomFeaturesClassifier(KernelClassifier):
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
         n_components: int = 1000,
-        penalty: float = 1e-06,
+        penalty: float | str = "auto",
         orthogonal: bool = False,
         class_weight: Mapping[Any, float] | str | None = None,
         fit_intercept: bool = True,
-        scale: bool = False,
+        scale: bool = True,
         solver: str = "direct",
         max_iter: int = 20,
         step: float | str = "auto",
@@ -211,7 +216,8 @@ class RandomFeaturesClassifier(KernelClassifier):
                 hold_out=self.validation_fraction if self.early_stopping and self.solver == "sgd" else None,
                 random_access=self.solver == "sgd",
             )
-            self.kernel_, self.feature_map_, solution = random_features.solve(self, data, session)
+            self.penalty_ = as_penalty(self.penalty, self, data, session.random_state)
+            self.kernel_, self.feature_map_, solution = random_features.solve(self, self.penalty_, data, session)
             self.feature_coef_ = data.shaped(solution.coef)
             self._set_solution(data, session)
             self.classes_ = classes

@@ -35,6 +35,8 @@ _TRIAL = 4
 # where FALKON's preconditioner left condition numbers of thousands.
 _UNEVEN = 10.0
 
+_CENTER = "; fit_intercept=True helps where the mean of y is large"
+
 # What a checkpoint has beside the state of conjugate gradient
 _RESUMED = {"done": integer(0), "passes_done": integer(0), "sketched": boolean}
 
@@ -43,8 +45,8 @@ class FalkonParameters(CenterParameters, Protocol):
     """An estimator with FALKON's parameters."""
 
     @property
-    def penalty(self) -> float:
-        """The papers' lambda."""
+    def penalty(self) -> float | str:
+        """The papers' lambda, or "auto"."""
         ...
 
     @property
@@ -93,7 +95,7 @@ def _solve_least_squares(
         data,
         session,
         penalty=model.penalty,
-        least_penalty=model.penalty,
+        resolves_penalty=True,
         buffers=4 if model.preconditioner == "krill" else 1,
         warm=warm,
         max_iter=model.max_iter,
@@ -116,7 +118,8 @@ def _solve_least_squares(
             tol=model.tol,
             reached=tol,
             steps="iterations",
-            remedy=f"raise max_iter={model.max_iter} or the penalty; subtract the mean of y if it is large",
+            remedy=f"raise max_iter={model.max_iter}, n_centers or the penalty"
+            + ("" if data.offset is not None else _CENTER),
         )
     return space, solution
 
@@ -126,7 +129,7 @@ def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict
     weight = space.data.weight
     poor = not space.selection.sampled or _are_uneven(weight)
     sketched = model.preconditioner == "krill" or (poor and _may_sketch(model, space))
-    solve = partial(conjugate_gradient, space.operator, space.targets, penalty=model.penalty, tol=tol, weight=weight)
+    solve = partial(conjugate_gradient, space.operator, space.targets, penalty=space.penalty, tol=tol, weight=weight)
     done, passes, start = 0, 0, space.start
     spread = deviation(space.targets, weight)
     if resume is not None:
@@ -147,7 +150,7 @@ def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict
             return
     # one sketch is as good as another, and given centers should give the same model each time
     gram = space.operator.centers_gram(space.factors)
-    krill = Krill(space.operator, gram, model.penalty, weight=weight, random_state=0, n_jobs=model.n_jobs)
+    krill = Krill(space.operator, gram, space.penalty, weight=weight, random_state=0, n_jobs=model.n_jobs)
     passes += resume is None  # the sketch
     for iterate in solve(coordinates=krill, max_iter=model.max_iter - done, start=start, resume=resume):
         yield _after(iterate, done, passes, sketched=True)
@@ -162,7 +165,7 @@ def _may_sketch(model: FalkonParameters, space: Subspace) -> bool:
 def _preconditioner(model: FalkonParameters, space: Subspace, center_weight: Array | None) -> Preconditioner:
     return Preconditioner(
         space.operator.centers_gram(space.factors),
-        model.penalty,
+        space.penalty,
         space.data.rows.shape[0],
         D=space.selection.D,
         center_weight=center_weight,
@@ -212,7 +215,7 @@ def _solve_newton(
         data,
         session,
         penalty=model.penalty,
-        least_penalty=model.penalty,
+        resolves_penalty=True,
         row_vectors=6,  # f, K d, K p, what the loss knows of f, and room to make them
         warm=warm,
         max_iter=model.max_iter,
@@ -248,7 +251,7 @@ def _newton_steps(
         targets.astype(data.rows.dtype, copy=False),
         loss.in_units(unit),
         preconditioner,
-        model.penalty * loss.penalty_unit(data.targets, data.weight) * unit,
+        space.penalty * loss.penalty_unit(data.targets, data.weight) * unit,
         max_iter=model.max_iter,
         tol=tol,
         weight=data.weight,

@@ -61,7 +61,7 @@ LEVELS = optional(
 # The rules of parameters that mean the same wherever they occur. An estimator adds those of its own.
 _SHARED: Mapping[str, Rule] = {
     "n_centers": optional(integer(1)),
-    "penalty": not_negative(),
+    "penalty": optional(not_negative('"auto" or a finite number, not negative'), "auto"),
     "penalties": optional(
         numbers(lambda x: 0 <= x < np.inf, "None or a list of at least one finite number, none negative")
     ),

@@ -37,7 +37,6 @@ class PcgParameters(Protocol):
     """An estimator with the parameters of this method."""
 
     n_centers: int | None
-    penalty: Any
     penalties: ArrayLike | None
     choose_by: str | None
     cv: Any
@@ -96,6 +95,7 @@ def solve(
     kernel: Kernel,
     y: Array,
     scale: Array,
+    penalties: ArrayLike,
     session: Session,
 ) -> PcgSolution:
     """Solve for every penalty, and choose one.
@@ -114,12 +114,13 @@ def solve(
     y : array of shape (n, k)
         Targets, divided by `scale`.
     scale : array of shape (k,)
+    penalties : float, or array of shape (P,)
     session : Session
     """
     y = y.astype(np.float64)
     n, k = y.shape
     criterion = criterion_of(model, data.validation is not None)
-    penalties = np.array(model.penalty if model.penalties is None else model.penalties, dtype=np.float64, ndmin=1)
+    penalties = np.array(penalties, dtype=np.float64, ndmin=1)
     fold, P = _folds(model.cv, given, session) if criterion == "cv" else None, len(penalties)
     n_folds = 0 if fold is None else int(fold.max()) + 1
     M = min(n, default_n_centers(n) if model.n_centers is None else int(model.n_centers))

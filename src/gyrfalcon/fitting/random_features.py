@@ -56,11 +56,6 @@ class FeatureParameters(Protocol):
         ...
 
     @property
-    def penalty(self) -> float:
-        """On the mean squared error."""
-        ...
-
-    @property
     def solver(self) -> str:
         """ "direct" or "sgd"."""
         ...
@@ -91,7 +86,9 @@ class FeatureParameters(Protocol):
         ...
 
 
-def solve(model: FeatureParameters, data: FitData, session: Session) -> tuple[Kernel, FeatureMap, Solution[Iterate]]:
+def solve(
+    model: FeatureParameters, penalty: float, data: FitData, session: Session
+) -> tuple[Kernel, FeatureMap, Solution[Iterate]]:
     """Draw features, and learn their coefficients."""
     rows, weight = data.rows, data.weight
     sample = sample_rows(rows.shape[0], session.random_state, weight)
@@ -103,9 +100,9 @@ def solve(model: FeatureParameters, data: FitData, session: Session) -> tuple[Ke
     scale = power_of_two(data.targets, axis=0)
     targets = (data.targets / scale).astype(rows.dtype, copy=False)
     if model.solver == "direct":
-        iterates, epochs = _direct(model, features, data, targets), 1
+        iterates, epochs = _direct(model, penalty, features, data, targets), 1
     else:
-        iterates, epochs = _sgd(model, features, data, targets, session.random_state), model.max_iter
+        iterates, epochs = _sgd(model, penalty, features, data, targets, session.random_state), model.max_iter
     solution = session.run(
         iterates,
         data,
@@ -118,7 +115,9 @@ def solve(model: FeatureParameters, data: FitData, session: Session) -> tuple[Ke
     return kernel, features, solution
 
 
-def _direct(model: FeatureParameters, features: FeatureMap, data: FitData, targets: Array) -> Iterator[Iterate]:
+def _direct(
+    model: FeatureParameters, penalty: float, features: FeatureMap, data: FitData, targets: Array
+) -> Iterator[Iterate]:
     """Add up the normal equations in one pass, and solve them."""
     began = time.perf_counter()
     n, M, k = data.rows.shape[0], len(features), targets.shape[1]
@@ -132,7 +131,7 @@ def _direct(model: FeatureParameters, features: FeatureMap, data: FitData, targe
     )
     operator = feature_operator(features, data.rows, n_jobs=model.n_jobs)
     G, c = normal_equations(operator, targets, data.weight, n_jobs=model.n_jobs)
-    coef = solve_ridge(G, c, model.penalty * n)
+    coef = solve_ridge(G, c, penalty * n)
     yield Iterate(
         iteration=1,
         residual=0.0,
@@ -147,7 +146,12 @@ def _direct(model: FeatureParameters, features: FeatureMap, data: FitData, targe
 
 
 def _sgd(
-    model: FeatureParameters, features: FeatureMap, data: FitData, targets: Array, random_state: np.random.RandomState
+    model: FeatureParameters,
+    penalty: float,
+    features: FeatureMap,
+    data: FitData,
+    targets: Array,
+    random_state: np.random.RandomState,
 ) -> Iterator[Iterate]:
     """Pass over the rows in mini-batches."""
     n, M = data.rows.shape[0], len(features)
@@ -159,7 +163,7 @@ def _sgd(
         feature_operator(features, data.rows, n_jobs=n_jobs),
         targets,
         FeatureCoordinates(n, M),
-        model.penalty,
+        penalty,
         step=step,
         batch_size=batch_size,
         max_iter=model.max_iter,

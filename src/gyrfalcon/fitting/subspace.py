@@ -19,6 +19,7 @@ from ..operators import Operator, make_operator
 from ..sources import Rows
 from ..sources.scaling import Standardize
 from ..storage.checkpoints import WARM, Beginning, CheckpointError, decode_selection, encode_selection
+from .auto_penalty import as_penalty
 from .convergence import warn_of_lost_penalty
 from .data import FitData
 from .kernel import resolved_kernel
@@ -114,6 +115,7 @@ class Subspace:
     budget : bytes left for keeping kernel matrices
     spare : bytes left beside all that, and beside a kernel matrix that is kept
     spare_at_first : the same when the fit was first started
+    penalty : the penalty asked for, or the one that was chosen
     targets, scale : targets divided by a scale that brings them near 1
     start : the coefficients to start from for these targets, or None
     """
@@ -125,6 +127,7 @@ class Subspace:
     budget: int
     spare: int
     spare_at_first: int
+    penalty: float
     targets: Array
     scale: Array
     start: Array | None
@@ -148,6 +151,7 @@ class Subspace:
             self.spare,
             self.operator.arithmetic,
             self.factors.name,
+            self.penalty,
         )
 
     def has_room(self, needed: int, memory_budget: int | float | str) -> bool:
@@ -170,17 +174,17 @@ def choose_subspace(
     data: FitData,
     session: Session,
     *,
-    penalty: float = 0.0,
-    least_penalty: float = np.inf,
+    penalty: float | str = 0.0,
+    resolves_penalty: bool = False,
     buffers: int = 1,
     row_vectors: int = 2,
     warm: WarmStart | None = None,
     max_iter: int = 0,
 ) -> Subspace:
-    """Choose the centers and make the operator, if it all fits in memory.
+    """Choose the penalty if it is "auto", and the centers, and make the operator, if it all fits in memory.
 
-    With dtype="auto" float32 rows become float64 where float32 would lose a term of the kernel beside another, or
-    `least_penalty` beside the kernel.
+    With dtype="auto" float32 rows become float64 where float32 would lose a term of the kernel beside another, or the
+    penalty beside the kernel.
 
     Parameters
     ----------
@@ -188,10 +192,10 @@ def choose_subspace(
     data : FitData
     session : Session
         Of which the centers are drawn, or taken if it resumes a fit.
-    penalty : float
-        By which selectors that depend on one choose.
-    least_penalty : float
-        The smallest penalty that the kernel's precision must resolve.
+    penalty : float or "auto"
+        By which selectors that depend on one choose, too.
+    resolves_penalty : bool
+        Whether the kernel's precision must resolve the penalty.
     buffers, row_vectors : int
         What the solver holds in memory; see `Plan`.
     warm : WarmStart, optional
@@ -207,7 +211,7 @@ def choose_subspace(
         session.random_state,
         session.beginning,
         penalty=penalty,
-        least_penalty=least_penalty,
+        resolves_penalty=resolves_penalty,
         buffers=buffers,
         row_vectors=row_vectors,
         warm=warm,
@@ -222,8 +226,8 @@ def _subspace(
     random_state: np.random.RandomState,
     begun: Beginning | None,
     *,
-    penalty: float,
-    least_penalty: float,
+    penalty: float | str,
+    resolves_penalty: bool,
     buffers: int,
     row_vectors: int,
     warm: WarmStart | None,
@@ -244,9 +248,11 @@ def _subspace(
     )
     plan.check(min(_wanted(model, rows.shape[0]), rows.shape[0]))
     if begun is not None:
-        selection, center_weight = decode_selection(begun.selection, rows)
+        found, (selection, center_weight) = begun.penalty, decode_selection(begun.selection, rows)
     else:
-        selection, center_weight = _choose_centers(model, data, random_state, penalty, warm)
+        found = as_penalty(penalty, model, data, random_state)
+        selection, center_weight = _choose_centers(model, data, random_state, found, warm)
+    least_penalty = found if resolves_penalty else np.inf
     points = selection.points
     M = points.shape[0]
     kernel = resolved_kernel(model.kernel, points, center_weight)
@@ -275,6 +281,7 @@ def _subspace(
         budget=budget if begun is None else begun.budget,
         spare=spare,
         spare_at_first=spare if begun is None else begun.spare,
+        penalty=found,
         targets=targets.astype(rows.dtype, copy=False),
         scale=scale,
         start=start,

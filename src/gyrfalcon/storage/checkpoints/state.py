@@ -37,6 +37,8 @@ class Beginning:
         How products are computed, see `KernelOperator.arithmetic`: it decides the last bits.
     factors : str
         Precision of the factors, which depends on the memory too.
+    penalty : float
+        The penalty, which may have been chosen from a sample of the rows.
     """
 
     random_state: dict[str, Any]
@@ -45,6 +47,7 @@ class Beginning:
     spare: int
     arithmetic: str
     factors: str
+    penalty: float
 
 
 @dataclass
@@ -98,9 +101,12 @@ def read_beginning(values: Mapping[str, Any]) -> Beginning:
         spare=_of_type(int, values, "spare"),
         arithmetic=_of_type(str, values, "arithmetic"),
         factors=_of_type(str, values, "factors"),
+        penalty=_of_type(float, values, "penalty"),
     )
     if beginning.factors not in ("float32", "float64"):
         raise ModelFileError(f"its factors are {reprlib.repr(beginning.factors)}")
+    if not 0 <= beginning.penalty < np.inf:
+        raise ModelFileError(f"its penalty is {beginning.penalty!r}")
     return beginning
 
 
