@@ -1,0 +1,80 @@
+"""What a fit learns in the place of y, and how predictions of y come from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+_SKEWED = 1.0
+_WIDEST = 30.0  # exponents beyond this are no predictions
+
+
+@dataclass(frozen=True)
+class Target:
+    """y itself.
+
+    Here y is in deviations from its mean.
+    """
+
+    name: str = "y"
+
+    def learnt(self, y: Array) -> Array:
+        """Return what is learnt of y, with mean 0 and variance 1."""
+        return y
+
+    def restored(self, f: Array) -> Array:
+        """Return the predictions of y that belong to values of the learnt function."""
+        return f
+
+
+@dataclass(frozen=True)
+class LogTarget(Target):
+    """The logarithm of a positive y.
+
+    Attributes
+    ----------
+    mean, deviation : of y
+    center, width : of log y
+    """
+
+    name: str = "log y"
+    mean: float = 0.0
+    deviation: float = 1.0
+    center: float = 0.0
+    width: float = 1.0
+
+    def learnt(self, y: Array) -> Array:
+        return np.asarray((np.log(y * self.deviation + self.mean) - self.center) / self.width)
+
+    def restored(self, f: Array) -> Array:
+        exponents = np.clip(f * self.width, -_WIDEST, _WIDEST) + self.center
+        return np.asarray((np.exp(exponents) - self.mean) / self.deviation)
+
+
+def targets_of(y: Array) -> list[Target]:
+    """Return the ways to learn y: y itself, and its logarithm if y is positive and skewed.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+    """
+    targets = [Target()]
+    deviation = float(y.std())
+    if not (y > 0).all() or not deviation > 0:
+        return targets
+    if float(np.mean(((y - y.mean()) / deviation) ** 3)) < _SKEWED:
+        return targets
+    logs = np.log(y)
+    if not logs.std() > 0:
+        return targets
+    return [
+        *targets,
+        LogTarget(
+            mean=float(y.mean()), deviation=deviation, center=float(logs.mean()), width=float(logs.std())
+        ),
+    ]
