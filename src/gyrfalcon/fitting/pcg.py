@@ -13,6 +13,7 @@ from .._utils.threads import effective_n_jobs, single_threaded_blas
 from ..kernels import Kernel
 from ..operators import KernelOperator, block_rows
 from ..preconditioners import NystromPreconditioner
+from ..preconditioners.nystrom import GATHERED
 from ..solvers.kernel_cg import KernelIterate, KernelSystems, kernel_cg
 from .convergence import deviation, warn_if_unsettled
 from .data import FitData, root_mean_square
@@ -124,7 +125,7 @@ def solve(
     fold, P = _folds(model.cv, given, session) if criterion == "cv" else None, len(penalties)
     n_folds = 0 if fold is None else int(fold.max()) + 1
     M = min(n, default_n_centers(n) if model.n_centers is None else int(model.n_centers))
-    budget = _check_memory(model, points, M, n_folds, (n_folds + 1) * P * k)
+    budget = _check_memory(model, points, M, n_folds, P, k)
     max_iter = MAX_ITER if model.max_iter is None else model.max_iter
     with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
         centers = points[np.sort(session.random_state.choice(n, M, replace=False))]
@@ -231,15 +232,16 @@ def _checked(iterate: KernelIterate, systems: KernelSystems, scale: Array) -> _C
     return _CheckedIterate(**fields, cv_errors=errors, _coef=lambda: iterate.coef()[:, :n_whole])
 
 
-def _check_memory(model: PcgParameters, points: Array, M: int, n_folds: int, columns: int) -> int:
+def _check_memory(model: PcgParameters, points: Array, M: int, n_folds: int, P: int, k: int) -> int:
     """Raise MemoryError if the fit does not fit, and return the bytes left for keeping kernel matrices."""
     n, width = points.shape
+    columns = (n_folds + 1) * P * k
     itemsize, n_threads = points.dtype.itemsize, effective_n_jobs(model.n_jobs)
     needs = {
         f"vectors of {columns} columns": n * columns * (_VECTORS * 8 + 4 * itemsize),
-        f"factors of {M} centers": 8 * M * M * (2 * n_folds + 6),
+        f"factors of {M} centers": 8 * M * M * ((n_folds + 1) * (P + 2) + 4),
         "blocks at work": (2 * n_threads + 1) * block_rows(n, n, width) * (width + columns) * itemsize
-        + block_rows(n, M, width) * M * (8 + itemsize),
+        + (2 * min(n, GATHERED) + block_rows(n, M, width)) * M * (8 + itemsize),
         "the rows": 3 * points.nbytes,
     }
     total, limit = sum(needs.values()), limit_of(model.memory_budget)

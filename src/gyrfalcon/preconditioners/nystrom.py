@@ -5,27 +5,28 @@ W^(1/2) K_nn W^(1/2), and by Woodbury's formula
 
     s (F F' + s I)^-1 v = v - F (F'F + s I)^-1 F'v.
 
-One eigendecomposition of F'F serves every s. F is not stored: products with it are products with K_nM, which its
-operator keeps if there is room, and triangular solves.
+F is not stored: products with it are products with K_nM, which its operator keeps if there is room, and triangular
+solves. F'F + s I is factored by Cholesky for each s when it is first asked for: with M = 1,000 that takes 0.02 s, where
+an eigendecomposition, which would serve every s, takes 0.5 s.
 
 A system that leaves some rows out needs F'F without these rows. It must be theirs to all digits: if F'F was smaller
 than it is by one part in a thousand (a share of that of all rows would be off by more), the formula would turn negative
-wherever F'F exceeds 1,000 s. So F'F is added up for each fold of the rows, which costs the same, and each fold has an
-eigendecomposition.
+wherever F'F exceeds 1,000 s. So F'F is added up for each fold of the rows, which costs the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
+from scipy.linalg import eigvalsh
 
-from .._utils.linalg import add_square
-from .._utils.threads import effective_n_jobs, single_threaded_blas
+from .._utils.linalg import add_square, cholesky
+from .._utils.threads import effective_n_jobs, share, single_threaded_blas
 from ..operators import Operator
-from ._triangles import copy_to_upper, eps
+from ._triangles import Triangles, copy_to_upper, eps
 from .whitening import Whitening
 
 Vectors = NDArray[np.float64]
@@ -33,6 +34,8 @@ Vectors = NDArray[np.float64]
 # Rounding of the tiles beside the largest eigenvalue of F'F, in units of eps: a smaller s would multiply it. Measured
 # in float32 with 8,000 rows and mu = 0.001: 92 and 36 iterations with 4 and 256 for a Laplacian kernel.
 _ROUNDING = 256.0
+
+GATHERED = 2048  # rows that are squared at once: updates with the few rows of one block and fold would wait for memory
 
 
 class NystromPreconditioner:
@@ -81,7 +84,7 @@ class NystromPreconditioner:
     ) -> None:
         self.operator = operator
         n, M = operator.shape
-        n_threads = effective_n_jobs(n_jobs)
+        self.n_threads = effective_n_jobs(n_jobs)
         self.root = None if weight is None else np.sqrt(weight.astype(np.float64))[:, None]
         gram = operator.centers_gram(np.float64)
         diagonal = float(np.maximum(gram.diagonal(), 0.0).mean())
@@ -89,43 +92,64 @@ class NystromPreconditioner:
         rounding = _ROUNDING * eps(operator.dtype) * float(np.sqrt(M))
         jitter = max(rounding * diagonal, min(0.1 * mu * M / n, 1e-2 * diagonal))
         self.whitening = Whitening(gram, n, jitter=jitter, tile_dtype=operator.dtype, n_jobs=n_jobs)
-        squares = self._squares(fold, n_threads)
-        whole = squares[0] if len(squares) == 1 else squares.sum(axis=0)
-        self._eigen = {-1: self._decomposed(whole)}
-        if fold is not None:
-            self._eigen |= {f: self._decomposed(whole - square) for f, square in enumerate(squares)}
-        values = self._eigen[-1][0]
-        rounding = _ROUNDING * eps(operator.dtype) * float(values.max(initial=0.0))
-        # K_nn has eigenvalues from mu to about the smallest of F'F in the directions that F F' lacks. Measured with mu
-        # = 0.001: 18 iterations in the place of 33, where that one is 0.25.
-        self.least_shift = max(rounding, float(values.min()) if len(values) else 0.0, float(np.finfo(np.float64).tiny))
+        parts = [self._whitened(square) for square in self._squares(fold)]
+        whole: Vectors = np.sum(parts, axis=0)
+        # F'F of the rows outside of each fold, and by -1 of all rows; then the factors of F'F + s I
+        self._squared = {-1: whole} | ({} if fold is None else {f: whole - part for f, part in enumerate(parts)})
+        self._factors: dict[tuple[int, float], Triangles] = {}
+        self.least_shift = self._least_shift(whole)
 
-    def _squares(self, fold: NDArray[Any] | None, n_threads: int) -> Vectors:
+    def _least_shift(self, square: Vectors) -> float:
+        tiny = float(np.finfo(np.float64).tiny)
+        if not square.size:
+            return tiny
+        with single_threaded_blas():
+            values = eigvalsh(square, check_finite=False)
+        least, largest = float(values[0]), float(values[-1])
+        # K_nn has eigenvalues from mu to about the smallest of F'F in the directions that F F' lacks. Measured with mu
+        # = 0.001: 18 iterations in the place of 33, where that one is 0.25. If it is negative, so far off is F'F.
+        return max(_ROUNDING * eps(self.operator.dtype) * largest, least, -10 * least, tiny)
+
+    def _squares(self, fold: NDArray[Any] | None) -> Vectors:
         """Return K_nM' W K_nM of each fold, in float64 and in one pass."""
         M = self.operator.shape[1]
         squares = np.zeros((1 if fold is None else int(fold.max()) + 1, M, M))
-        for at, K in self.operator.blocks():
-            S = K.astype(np.float64)
+        for at, S in self._gathered():
             if self.root is not None:
                 S *= self.root[at]
             if fold is None:
-                add_square(squares[0], S, n_threads=n_threads)
+                add_square(squares[0], S, n_threads=self.n_threads)
             else:
                 for f in np.unique(fold[at]):
-                    add_square(squares[f], S[fold[at] == f], n_threads=n_threads)
+                    add_square(squares[f], S[fold[at] == f], n_threads=self.n_threads)
         for square in squares:
             copy_to_upper(square)
         return squares
 
-    def _decomposed(self, square: Vectors) -> tuple[Vectors, Vectors]:
-        """Return eigenvalues and eigenvectors of F'F."""
+    def _gathered(self) -> Iterator[tuple[slice, Vectors]]:
+        """Yield K_nM in float64, several blocks at a time."""
+        start, waiting = 0, []
+        for at, K in self.operator.blocks():
+            waiting.append(K.astype(np.float64))
+            if at.stop - start >= GATHERED or at.stop == self.operator.shape[0]:
+                yield slice(start, at.stop), np.concatenate(waiting)
+                start, waiting = at.stop, []
+
+    def _whitened(self, square: Vectors) -> Vectors:
+        """Return F'F."""
         half = self.whitening.apply_transpose(square)
-        F2 = self.whitening.apply_transpose(half.T) * self.whitening.n
-        if not F2.size:
-            return np.empty(0), np.empty((0, 0))
-        with single_threaded_blas():
-            values, vectors = eigh(F2, overwrite_a=True, check_finite=False, driver="evd")
-        return np.maximum(values, 0.0), vectors
+        whitened = self.whitening.apply_transpose(half.T) * self.whitening.n
+        return (whitened + whitened.T) / 2
+
+    def _factor(self, f: int, s: float) -> Triangles:
+        """Return U of F'F + s I = U'U, with a larger s if rounding asks for it."""
+        ridge = s
+        while True:
+            matrix = self._squared[f].copy(order="F")
+            matrix[np.diag_indices(len(matrix))] += ridge
+            if cholesky(matrix, lower=False):
+                return Triangles(matrix)
+            ridge *= 4
 
     def apply(self, V: Vectors, shift: Vectors, left_out: NDArray[np.intp]) -> Vectors:
         """Return s (F F' + s I)^-1 V, in which each column has a shift s and a fold that is left out.
@@ -141,11 +165,17 @@ class NystromPreconditioner:
         n = self.whitening.n
         s = np.maximum(shift, self.least_shift)
         Z = self.whitening.apply_transpose(self.operator.rmatmat(self._weighted(V))) * np.sqrt(n)
-        with single_threaded_blas():
-            for f in np.unique(left_out):
-                values, vectors = self._eigen[int(f)]
-                c = left_out == f
-                Z[:, c] = vectors @ ((vectors.T @ Z[:, c]) / (values[:, None] + s[c]))
+        groups: dict[tuple[int, float], list[int]] = {}
+        for column, of in enumerate(zip(left_out.tolist(), s.tolist(), strict=True)):
+            groups.setdefault(of, []).append(column)
+
+        def solve(of: tuple[int, float]) -> None:
+            if of not in self._factors:
+                self._factors[of] = self._factor(*of)
+            U, c = self._factors[of], groups[of]
+            Z[:, c] = U.solve_upper(U.solve_upper(Z[:, c], transposed=True))
+
+        share(solve, groups, self.n_threads)
         product = self.operator.matmat(self.whitening.apply(Z) * np.sqrt(n))
         return V - self._weighted(product)
 
