@@ -258,7 +258,7 @@ def classification_data(
         raise ValueError(
             f"y has one class, {classes[present[0]]!r}, among the rows that count: at least two are needed"
         )
-    weight = _with_class_weight(class_weight, weight, classes, codes)
+    weight = with_class_weight(class_weight, weight, classes, codes)
     loss = Squared() if make_loss is None else make_loss(len(classes))
     as_columns = indicators if loss.coupled else signs
     error: Error = share_wrong if type(loss) is Squared else partial(mean_loss, loss)
@@ -310,7 +310,8 @@ def _labels(y: Array, name: str) -> Array:
     raise ValueError(f"{name} has labels of types {', '.join(kinds)}: they must be all strings or all numbers")
 
 
-def _with_class_weight(class_weight: Any, weight: Array | None, classes: Array, codes: Array) -> Array | None:
+def with_class_weight(class_weight: Any, weight: Array | None, classes: Array, codes: Array) -> Array | None:
+    """Return the weights of rows times those of their classes."""
     if class_weight is None:
         return weight
     rows = np.ones(len(codes)) if weight is None else weight

@@ -42,10 +42,12 @@ def read_table(X: Any, owner: str) -> Table:
 
     Parameters
     ----------
-    X : table of pandas, polars or pyarrow, array, list of lists, or sparse matrix
+    X : table of pandas, polars or pyarrow, array, list of lists, sparse matrix, or Table
     owner : str
         Name of the estimator, for errors.
     """
+    if isinstance(X, Table):
+        return X
     libraries = {one.__module__.partition(".")[0] for one in type(X).__mro__}
     for library, read in _READERS.items():
         if library in libraries:

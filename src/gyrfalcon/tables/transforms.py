@@ -31,6 +31,10 @@ class Target:
         """Return the predictions of y that belong to values of the learnt function."""
         return f
 
+    def from_learnt(self, predictions: Array) -> Array:
+        """Return predictions of y in its own units, from those of what was learnt."""
+        return predictions
+
 
 @dataclass(frozen=True)
 class LogTarget(Target):
@@ -55,6 +59,9 @@ class LogTarget(Target):
         exponents = np.clip(f * self.width, -_WIDEST, _WIDEST) + self.center
         return np.asarray((np.exp(exponents) - self.mean) / self.deviation)
 
+    def from_learnt(self, predictions: Array) -> Array:
+        return np.asarray(np.exp(np.clip(predictions - self.center, -_WIDEST, _WIDEST) + self.center))
+
 
 def targets_of(y: Array) -> list[Target]:
     """Return the ways to learn y: y itself, and its logarithm if y is positive and skewed.
@@ -74,7 +81,5 @@ def targets_of(y: Array) -> list[Target]:
         return targets
     return [
         *targets,
-        LogTarget(
-            mean=float(y.mean()), deviation=deviation, center=float(logs.mean()), width=float(logs.std())
-        ),
+        LogTarget(mean=float(y.mean()), deviation=deviation, center=float(logs.mean()), width=float(logs.std())),
     ]

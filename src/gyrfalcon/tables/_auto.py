@@ -1,0 +1,176 @@
+"""What AutoRegressor and AutoClassifier share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from .._utils.checks import positive
+from ..callbacks import CallbackLike, CallbackList, Record
+from ..fitting.folds import check_cv
+from ..fitting.parameters import check_parameters
+from ..storage.models import save
+from .clock import Clock
+from .encoder import TableEncoder
+from .inputs import Inputs, as_inputs
+from .learning import Learning, Learnt, Settings
+from .problems import Problem
+from .progress import progress_line
+from .validation import make_plan
+
+Array = NDArray[Any]
+
+_LARGEST_EXACT = 60_000
+
+
+class AutoEstimator(BaseEstimator):  # type: ignore[misc]
+    """A blend of kernel models of a table, found by a search."""
+
+    time_budget: float
+    cv: Any
+    memory_budget: int | float | str
+    n_jobs: int | None
+    random_state: Any
+    callbacks: CallbackLike | Iterable[CallbackLike] | None
+    verbose: int
+
+    encoders_: list[TableEncoder]
+    models_: list[Any]
+    targets_: list[str]
+    weights_: Array
+    candidates_: list[dict[str, Any]]
+    feature_importances_: Array
+    n_features_in_: int
+    feature_names_in_: Array
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to a file that `gyrfalcon.load` reads back.
+
+        The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
+        temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks`` and the state
+        of a random generator given as ``random_state`` are not kept.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to write.
+        """
+        save(self, path)
+
+    # ---- learning ----------------------------------------------------------------------------------------------------
+
+    def _learn(
+        self, X: Any, problem: Problem, sample_weight: ArrayLike | None, groups: Any, X_val: Any
+    ) -> None:
+        """Search, fit and blend, and set the attributes that all have."""
+        check_parameters(self, time_budget=positive("a finite number of seconds greater than 0"), cv=check_cv)
+        clock = Clock(float(self.time_budget))
+        inputs = as_inputs(X)
+        total = len(problem.codes)
+        weight = self._weights(sample_weight, inputs, total)
+        random_state = check_random_state(self.random_state)
+        plan = make_plan(
+            self.cv,
+            inputs.n_rows,
+            total - inputs.n_rows,
+            problem.codes,
+            groups,
+            problem.stratify,
+            _LARGEST_EXACT,
+            random_state,
+        )
+        callbacks = CallbackList(self.callbacks)
+        with progress_line(self, clock) as show, callbacks.fitting(self, {"time_budget": clock.budget}):
+
+            def told(record: Record) -> bool:
+                show(record)
+                return callbacks.on_iteration(record)
+
+            settings = Settings(clock, self.n_jobs, self.memory_budget, random_state, told)
+            learning = Learning(inputs, X_val, problem, plan, weight, settings)
+            try:
+                learning.search()
+                learning.fit_all()
+            except KeyboardInterrupt:
+                if learning.finder is not None and learning.finder.candidates:
+                    if not learning.members:
+                        learning.fit_sample()
+                    self._set(learning, learning.result(), problem)
+                raise
+            learnt = learning.result()
+        self._set(learning, learnt, problem)
+
+    def _weights(self, sample_weight: ArrayLike | None, inputs: Inputs, total: int) -> Array | None:
+        if sample_weight is None:
+            return None
+        each = np.broadcast_to(0.0, (inputs.n_rows, 1))
+        weight = _check_sample_weight(sample_weight, each, dtype=np.float64, ensure_non_negative=True)
+        if not weight.max() > 0:
+            raise ValueError("sample_weight is zero for every row: at least one row must count")
+        weight = weight / weight[weight > 0].mean()
+        return np.concatenate([weight, np.ones(total - inputs.n_rows)])
+
+    def _set(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
+        first = learnt.members[0].encoder
+        self.n_features_in_ = first.n_features_in_
+        vars(self).pop("feature_names_in_", None)
+        if "feature_names_in_" in vars(first):
+            self.feature_names_in_ = first.feature_names_in_
+        self.encoders_ = [member.encoder for member in learnt.members]
+        self.models_ = [member.model for member in learnt.members]
+        self.targets_ = [member.target.name for member in learnt.members]
+        self.weights_ = learnt.weights
+        self.candidates_ = learning.records
+        self.feature_importances_ = learnt.importances
+        self._set_outcome(learnt, problem)
+
+    def _set_outcome(self, learnt: Learnt, problem: Problem) -> None:
+        """Set what a kind of problem has beside that."""
+        raise NotImplementedError
+
+    # ---- predictions -------------------------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "weights_" in vars(self)
+
+    def _encoded(self, X: Any) -> list[Any]:
+        """Return the rows as each model sees them; each encoding is made once."""
+        check_is_fitted(self)
+        inputs = as_inputs(X)
+        made: dict[int, Any] = {}
+        for encoder in self.encoders_:
+            if id(encoder) not in made:
+                made[id(encoder)] = inputs.encoded(encoder)
+        return [made[id(encoder)] for encoder in self.encoders_]
+
+    @property
+    def estimators_(self) -> list[Any]:
+        """The models of the blend, each an ordinary pipeline of public parts, with the largest weight first."""
+        order = np.argsort(-self.weights_, kind="stable")
+        return [self._pipeline(int(i)) for i in order]
+
+    @property
+    def best_estimator_(self) -> Any:
+        """The model with the largest weight, an ordinary pipeline of public parts."""
+        return self.estimators_[0]
+
+    def _pipeline(self, number: int) -> Any:
+        steps = [("columns", self.encoders_[number]), ("model", self.models_[number])]
+        return Pipeline(steps)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True  # where the time budget ends the search
+        return tags

@@ -1,0 +1,211 @@
+"""Classification of a table as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+
+from .._utils.registry import register
+from ..callbacks import CallbackLike
+from ..fitting.calibration import Calibration, fit_calibration
+from ..fitting.data import with_class_weight
+from . import given
+from ._auto import AutoEstimator
+from .learning import Learnt
+from .problems import Classification, Problem
+
+Array = NDArray[Any]
+
+
+@register
+class AutoClassifier(ClassifierMixin, AutoEstimator):
+    """Classification of a table as it is, with nothing to choose.
+
+    As `AutoRegressor`, for classes: kernel models learn a function for each class by the squared error, and the
+    logistic loss of their predictions of rows that were held out turns the average into probabilities.
+
+    Parameters
+    ----------
+    time_budget : float, default=60
+        Seconds that `fit` may take, kept to within a fifth. The search takes two fifths of it at most, and small tables
+        take less. Where the time ends the search or a fit, another run may end it elsewhere; where it does not, the
+        same `random_state` gives the same model.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, multiplied with `sample_weight`. "balanced" gives every class the same total weight.
+    cv : int or splitter, default=5
+        Folds by which everything is chosen: their number, or a splitter of scikit-learn. Of one whose splits do not
+        hold out each row once, such as `TimeSeriesSplit`, the last split is used.
+    memory_budget : "auto", int or str, default="auto"
+        Memory that the fit may use beside X and y, in bytes or as "4GB"; "auto" is what is available.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of the sample, of the folds and of the last fits.
+    callbacks : callable, Callback, list of them, or None, default=None
+        Called with the record of each candidate, as in `candidates_`; one that returns True ends the search, and what
+        was found so far is fitted to all rows. See `gyrfalcon.callbacks`.
+    verbose : int, default=0
+        1 shows a line with the stage, the number of candidates, the least error and the time left; 2 also writes a line
+        for each candidate.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        The classes.
+    candidates_ : list of dict
+        What was tried, as for `AutoRegressor`; `error` is that of the class codes, relative to that of their means.
+    feature_importances_ : array of shape (n_features_in_,)
+        How much the learnt functions change along each column of X, in shares of all.
+    best_estimator_ : pipeline
+        The model with the largest weight, an ordinary pipeline of public parts. `estimators_` has all of them.
+    weights_ : array of shape (n_models,)
+        Weights of the models in the average.
+    encoders_, models_ : list
+        The parts: a fitted `TableEncoder`, and a fitted `ExactClassifier` or `FalkonClassifier`, for each model.
+    calibration_ : Calibration
+        What makes probabilities of the average.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : array of str
+        Names of the columns, if X has names that are all strings.
+
+    See Also
+    --------
+    AutoRegressor : The same for numbers.
+    FalkonClassifier : One model whose parameters are yours to choose.
+
+    Notes
+    -----
+    After Ctrl-C in `fit`, the estimator holds the best that was found until then, and can predict.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gyrfalcon import AutoClassifier
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> model = AutoClassifier(time_budget=2, random_state=0).fit(X[::2], y[::2])
+    >>> bool(model.score(X[1::2], y[1::2]) > 0.9)
+    True
+    >>> model.predict_proba(X[:1]).round(1).tolist()
+    [[1.0, 0.0, 0.0]]
+    """
+
+    classes_: Array
+    calibration_: Calibration
+
+    def __init__(
+        self,
+        time_budget: float = 60,
+        *,
+        class_weight: Any = None,
+        cv: Any = 5,
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.time_budget = time_budget
+        self.class_weight = class_weight
+        self.cv = cv
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Learn from a table.
+
+        Parameters
+        ----------
+        X : table, array, source or Dask collection of shape (n, n_features)
+            A source, such as ``gyrfalcon.open(path).X``, is searched on samples, and the last fit reads all of it.
+        y : array of shape (n,)
+            Labels: numbers or strings.
+        sample_weight : array of shape (n,), optional
+            Not negative.
+        groups : array of shape (n,), optional
+            Rows of a group are held out together.
+        X_val, y_val : optional
+            Rows by which everything is chosen, in the place of cross-validation. They are not learnt from.
+
+        Returns
+        -------
+        self
+        """
+        names, classes, numbers = given.labels(self, X, y, X_val, y_val)
+        problem = Classification.of(names, numbers, len(classes))
+        n = len(names) if X_val is None else len(names) - len(y_val)
+        given_weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        weight = with_class_weight(self.class_weight, given_weight, classes, numbers[:n])
+        self._learn(X, problem, weight, groups, X_val)
+        self.classes_ = classes
+        return self
+
+    def _set_outcome(self, learnt: Learnt, problem: Problem) -> None:
+        assert isinstance(problem, Classification)
+        self.classes_ = np.unique(problem.y)
+        self.calibration_ = fit_calibration(learnt.values, problem.labels[learnt.judged], problem.n_classes)
+
+    def decision_function(self, X: Any) -> Array:
+        """Return the learnt functions' values: positive for ``classes_[1]`` of two classes, else largest for the class.
+
+        Parameters
+        ----------
+        X : table, array, source or Dask collection of shape (n, n_features)
+            Named columns in any order.
+
+        Returns
+        -------
+        array of shape (n,) for two classes, else (n, n_classes)
+        """
+        values = self._values(X)
+        return values[:, 0] if len(self.classes_) == 2 else values
+
+    def _values(self, X: Any) -> Array:
+        total: Any = 0.0
+        for rows, model, weight in zip(self._encoded(X), self.models_, self.weights_, strict=True):
+            values = np.asarray(model.decision_function(rows), dtype=np.float64)
+            total = total + weight * values.reshape(len(values), -1)
+        return np.asarray(total)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Predict the probability of each class.
+
+        Parameters
+        ----------
+        X : as for `decision_function`
+
+        Returns
+        -------
+        array of shape (n, n_classes)
+        """
+        values = self._values(X)
+        return self.calibration_.probabilities(values)
+
+    def predict(self, X: Any) -> Array:
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : as for `decision_function`
+
+        Returns
+        -------
+        array of shape (n,)
+        """
+        probabilities = self.predict_proba(X)
+        return np.asarray(self.classes_[probabilities.argmax(axis=1)])

@@ -1,0 +1,234 @@
+"""Regression on a table as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.checks import number
+from .._utils.registry import register
+from ..callbacks import CallbackLike
+from . import given
+from ._auto import AutoEstimator
+from .learning import Learnt
+from .problems import Problem, Regression
+from .transforms import LogTarget
+
+Array = NDArray[Any]
+
+_KEPT_RESIDUALS = 10_000
+
+
+@register
+class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
+    """Regression on a table as it is, with nothing to choose.
+
+    Takes tables of pandas, polars and pyarrow, and arrays, with categories, strings, dates and missing values. It
+    encodes the columns (`TableEncoder`), learns which of them matter from the gradient of a fit [1]_, chooses among
+    kernels, length scales and penalties by cross-validation on a sample of the rows, fits all rows with the best ones
+    (with every row as a center, if there is time for that [2]_, else by FALKON), and averages them.
+
+    Parameters
+    ----------
+    time_budget : float, default=60
+        Seconds that `fit` may take, kept to within a fifth. The search takes two fifths of it at most, and small tables
+        take less. Where the time ends the search or a fit, another run may end it elsewhere; where it does not, the
+        same `random_state` gives the same model.
+    cv : int or splitter, default=5
+        Folds by which everything is chosen: their number, or a splitter of scikit-learn. Of one whose splits do not
+        hold out each row once, such as `TimeSeriesSplit`, the last split is used.
+    memory_budget : "auto", int or str, default="auto"
+        Memory that the fit may use beside X and y, in bytes or as "4GB"; "auto" is what is available.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of the sample, of the folds and of the last fits.
+    callbacks : callable, Callback, list of them, or None, default=None
+        Called with the record of each candidate, as in `candidates_`; one that returns True ends the search, and what
+        was found so far is fitted to all rows. See `gyrfalcon.callbacks`.
+    verbose : int, default=0
+        1 shows a line with the stage, the number of candidates, the least error and the time left; 2 also writes a line
+        for each candidate.
+
+    Attributes
+    ----------
+    candidates_ : list of dict
+        What was tried: `stage` ("search" or "all rows"), `encoding`, `kernel`, `target` (y or log y), `round` of the
+        metric, `length_scale` in units of half the typical distance, `penalty`, `error` (root mean squared error of
+        rows that were held out, in standard deviations of y) and `seconds`. ``pandas.DataFrame(model.candidates_)`` is
+        a table.
+    feature_importances_ : array of shape (n_features_in_,)
+        How much the learnt function changes along each column of X, in shares of all.
+    best_estimator_ : pipeline
+        The model with the largest weight, an ordinary pipeline of public parts. `estimators_` has all of them.
+    weights_ : array of shape (n_models,)
+        Weights of the models in the average.
+    encoders_, models_ : list
+        The parts: a fitted `TableEncoder`, and a fitted `ExactRegressor` or `FalkonRegressor`, for each model.
+    residuals_ : array of shape (m, n_outputs)
+        Sorted absolute errors of predictions of rows that were held out, for `predict_interval`.
+    range_ : array of shape (2, n_outputs)
+        The least and the largest y; predictions stay between them.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : array of str
+        Names of the columns, if X has names that are all strings.
+
+    See Also
+    --------
+    AutoClassifier : The same for classes.
+    FalkonRegressor : One model whose parameters are yours to choose.
+    LearnedMetric : The scales of features alone.
+
+    Notes
+    -----
+    After Ctrl-C in `fit`, the estimator holds the best that was found until then, and can predict.
+
+    References
+    ----------
+    .. [1] Radhakrishnan, Beaglehole, Pandit, Belkin, "Mechanism for feature learning in neural networks and
+       backpropagation-free machine learning models", Science 2024.
+    .. [2] Rudi, Carratino, Rosasco, "FALKON: An Optimal Large Scale Kernel Method", NeurIPS 2017.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from gyrfalcon import AutoRegressor
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+    >>> model = AutoRegressor(time_budget=2, random_state=0).fit(X[:350], y[:350])
+    >>> bool(model.score(X[350:], y[350:]) > 0.4)
+    True
+    >>> low, high = model.predict_interval(X[350:], coverage=0.9).T
+    >>> bool(0.8 < ((low <= y[350:]) & (y[350:] <= high)).mean())
+    True
+    """
+
+    residuals_: Array
+    range_: Array
+    one_column_: bool
+
+    def __init__(
+        self,
+        time_budget: float = 60,
+        *,
+        cv: Any = 5,
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.time_budget = time_budget
+        self.cv = cv
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Learn from a table.
+
+        Parameters
+        ----------
+        X : table, array, source or Dask collection of shape (n, n_features)
+            A source, such as ``gyrfalcon.open(path).X``, is searched on samples, and the last fit reads all of it.
+        y : array of shape (n,) or (n, n_outputs)
+            Targets.
+        sample_weight : array of shape (n,), optional
+            Not negative.
+        groups : array of shape (n,), optional
+            Rows of a group are held out together.
+        X_val, y_val : optional
+            Rows by which everything is chosen, in the place of cross-validation. They are not learnt from.
+
+        Returns
+        -------
+        self
+        """
+        problem = Regression.of(given.numbers(self, X, y, X_val, y_val))
+        self._learn(X, problem, sample_weight, groups, X_val)
+        return self
+
+    def _set_outcome(self, learnt: Learnt, problem: Problem) -> None:
+        assert isinstance(problem, Regression)
+        self.one_column_ = problem.y.ndim == 1
+        columns = problem.y.reshape(len(problem.y), -1)
+        self.range_ = np.stack([columns.min(axis=0), columns.max(axis=0)])
+        predictions = np.clip(learnt.values * problem.deviation + problem.mean, *self.range_)
+        residuals = np.sort(np.abs(columns[learnt.judged] - predictions), axis=0)
+        step = max(1, len(residuals) // _KEPT_RESIDUALS)
+        self.residuals_ = residuals[step // 2 :: step]
+
+    def predict(self, X: Any) -> Array:
+        """Predict y.
+
+        Parameters
+        ----------
+        X : table, array, source or Dask collection of shape (n, n_features)
+            Named columns in any order.
+
+        Returns
+        -------
+        array of shape (n,) or (n, n_outputs)
+        """
+        total: Any = 0.0
+        for rows, model, target, weight in zip(
+            self._encoded(X), self.models_, self.targets_, self.weights_, strict=True
+        ):
+            predictions = np.asarray(model.predict(rows), dtype=np.float64)
+            if target == LogTarget.name:
+                predictions = np.exp(predictions)
+            total = total + weight * predictions.reshape(len(predictions), -1)
+        predictions = np.clip(total, *self.range_)
+        return predictions[:, 0] if self.one_column_ else predictions
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """Predict intervals that hold y with the given probability.
+
+        They have the same width everywhere: the quantile of the absolute errors of predictions of rows that were held
+        out (the jackknife with folds). Rows to come must be like those of the training table.
+
+        Parameters
+        ----------
+        X : as for `predict`
+        coverage : float, default=0.9
+            Between 0 and 1, both excluded.
+
+        Returns
+        -------
+        array of shape (n, 2) or (n, 2, n_outputs): lower and upper ends
+        """
+        check_is_fitted(self)
+        number(lambda x: 0 < x < 1, "between 0 and 1, both excluded")("coverage", coverage)
+        m = len(self.residuals_)
+        width = self.residuals_[min(m - 1, int(np.ceil((m + 1) * coverage)) - 1)]
+        predictions = self.predict(X)
+        centers = predictions.reshape(len(predictions), -1)
+        ends = np.stack([centers - width, centers + width], axis=1)
+        return ends[:, :, 0] if self.one_column_ else ends
+
+    def _pipeline(self, number: int) -> Any:
+        pipeline = super()._pipeline(number)
+        if self.targets_[number] != LogTarget.name:
+            return pipeline
+        exponential = TransformedTargetRegressor(pipeline, func=np.log, inverse_func=np.exp)
+        exponential.regressor_ = pipeline
+        exponential.transformer_ = FunctionTransformer(np.log, np.exp).fit(np.ones((1, 1)))
+        exponential._training_dim = 1
+        return exponential

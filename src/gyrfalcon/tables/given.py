@@ -1,0 +1,89 @@
+"""The targets that `fit` is given: numbers without gaps, or labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import _check_y, _num_samples, column_or_1d
+
+from ..fitting.rows import computed
+
+Array = NDArray[Any]
+
+
+def numbers(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> Array:
+    """Return y, followed by y_val if it is given, as numbers of shape (n,) or (n, k)."""
+    parts = []
+    for name, rows, given in _pairs(estimator, X, y, X_val, y_val):
+        _refuse_gaps(given, name)
+        part = _check_y(computed(given), multi_output=True, y_numeric=True, estimator=estimator)
+        if part.dtype.kind not in "fiub":
+            raise ValueError(f"{name} of type {part.dtype} is not numbers: AutoClassifier learns labels")
+        part = part[:, 0] if part.ndim == 2 and part.shape[1] == 1 and name == "y_val" else part
+        _check_length(rows, part, name)
+        parts.append(part.astype(np.float64))
+    if len(parts) == 2 and parts[0].shape[1:] != parts[1].shape[1:]:
+        raise ValueError(f"y_val has shape {parts[1].shape} and y has shape {parts[0].shape}: outputs must agree")
+    return np.concatenate(parts)
+
+
+def labels(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> tuple[Array, Array, Array]:
+    """Return labels, those of y_val last, the classes, and for each label the number of its class."""
+    from sklearn.utils.multiclass import check_classification_targets
+
+    parts = []
+    for name, rows, given in _pairs(estimator, X, y, X_val, y_val):
+        _refuse_gaps(given, name)
+        part = column_or_1d(computed(given), warn=True)
+        if part.dtype == object:
+            part = part.astype(str) if all(isinstance(label, str) for label in part) else np.asarray(part.tolist())
+        check_classification_targets(part)
+        _check_length(rows, part, name)
+        parts.append(part)
+    classes = np.unique(parts[0])
+    if len(classes) < 2:
+        raise ValueError(f"y has one class, {classes[0]!r}: at least two are needed")
+    unseen = sorted(set(parts[-1].tolist()) - set(classes.tolist()), key=str)
+    if unseen:
+        raise ValueError(f"y_val has classes that y has not: {unseen}")
+    together = np.concatenate(parts)
+    return together, classes, np.searchsorted(classes, together)
+
+
+def _pairs(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> list[tuple[str, Any, Any]]:
+    if y is None:
+        raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None: what is to be learnt?")
+    if (X_val is None) != (y_val is None):
+        missing = "y_val" if y_val is None else "X_val"
+        raise ValueError(f"X_val and y_val go together: {missing} is missing")
+    return [("y", X, y)] if X_val is None else [("y", X, y), ("y_val", X_val, y_val)]
+
+
+def _check_length(X: Any, y: Array, name: str) -> None:
+    n = int(_num_samples(X))
+    if n != len(y):
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: {[n, len(y)]} of {name.replace('y', 'X', 1)} "
+            f"and {name}"
+        )
+
+
+def _refuse_gaps(y: Any, name: str) -> None:
+    """Raise ValueError that names the first row whose target is missing or infinite."""
+    values = np.asarray(y)
+    if values.dtype.kind == "f":
+        wrong = ~np.isfinite(values)
+    elif values.dtype == object:
+        flat = [value is None or value != value or type(value).__name__ == "NAType" for value in values.ravel()]
+        wrong = np.array(flat, dtype=bool).reshape(values.shape)
+    else:
+        return
+    if wrong.any():
+        row = int(np.argwhere(wrong)[0][0])
+        value = values[row] if values.ndim == 1 else values[row].tolist()
+        raise ValueError(
+            f"Input {name} contains NaN or infinity: row {row} has {value}, so there is nothing to learn from it. Remove "
+            "such rows from both X and y"
+        )

@@ -1,0 +1,113 @@
+"""The rows that are learnt from: a table in memory, or rows that come from files or Dask."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from ..sources import Rows, as_source
+from ..sources.blocks import Block, Indices
+from .columns import from_numbers
+from .encoder import TableEncoder
+from .reading import Table
+
+Array = NDArray[Any]
+
+_BLOCK = 65_536
+
+
+class Inputs(ABC):
+    """A table with n rows, from which rows can be taken."""
+
+    n_rows: int
+
+    @abstractmethod
+    def take(self, indices: Indices) -> Any:
+        """Return the rows at `indices` as a table in memory."""
+
+    @abstractmethod
+    def encoded(self, encoder: TableEncoder) -> Any:
+        """Return all rows as the encoder makes them: an array, or rows that are encoded as they are read."""
+
+
+class TableInputs(Inputs):
+    """A table or an array in memory."""
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+        self.n_rows = int(_num_samples(X))
+
+    def take(self, indices: Indices) -> Any:
+        if len(indices) == self.n_rows and np.array_equal(indices, np.arange(self.n_rows)):
+            return self.X
+        return _safe_indexing(self.X, np.asarray(indices))
+
+    def encoded(self, encoder: TableEncoder) -> Any:
+        if self.n_rows <= _BLOCK:
+            return encoder.transform(self.X)
+        starts = range(0, self.n_rows, _BLOCK)
+        parts = [
+            encoder.transform(_safe_indexing(self.X, np.arange(start, min(start + _BLOCK, self.n_rows))))
+            for start in starts
+        ]
+        return np.concatenate(parts)
+
+
+class StreamedInputs(Inputs):
+    """Rows that are read in blocks."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.n_rows = rows.shape[0]
+
+    def take(self, indices: Indices) -> Any:
+        return named(self.rows.take(indices), self.rows)
+
+    def encoded(self, encoder: TableEncoder) -> Any:
+        return EncodedRows(self.rows, encoder)
+
+
+class EncodedRows(Rows):
+    """Rows that an encoder makes of others as they are read."""
+
+    def __init__(self, rows: Rows, encoder: TableEncoder) -> None:
+        self.rows = rows
+        self.encoder = encoder
+        self.shape = (rows.shape[0], len(encoder.feature_origin_))
+        self.dtype = np.dtype(encoder.dtype)
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        return (self.encoder.transform(named(block, self.rows)) for block in self.rows.blocks(size))
+
+    def take(self, indices: Indices) -> Block:
+        if not len(indices):
+            return np.empty((0, self.shape[1]), dtype=self.dtype)
+        return self.encoder.transform(named(self.rows.take(indices), self.rows))
+
+    @property
+    def is_sparse(self) -> bool:
+        return False
+
+    def fingerprint(self) -> str:
+        return f"{self.rows.fingerprint()} {self.encoder!r}"
+
+
+def named(block: Any, rows: Rows) -> Any:
+    """Return a block with the names of its columns, if they are known."""
+    if rows.feature_names is None:
+        return block
+    columns = [from_numbers(np.ascontiguousarray(block[:, j])) for j in range(block.shape[1])]
+    return Table(columns, list(rows.feature_names), block.shape[0])
+
+
+def as_inputs(X: Any) -> Inputs:
+    """Return a table, an array, a source or a Dask collection as inputs."""
+    source = None if scipy.sparse.issparse(X) else as_source(X)
+    return TableInputs(X) if source is None else StreamedInputs(source)

@@ -1,0 +1,449 @@
+"""A search on a sample, and last fits of all rows with what it found, within a time budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.memory import limit_of
+from ..callbacks import Record
+from ..kernels import Kernel
+from ..operators import KernelOperator, mean_square_gradient
+from .blending import greedy_weights
+from .clock import Clock
+from .encoder import TableEncoder
+from .inputs import Inputs
+from .problems import Problem
+from .screening import Sample
+from .search import Candidate, Search, View
+from .transforms import Target
+from .validation import Plan
+
+Array = NDArray[Any]
+
+# how a table can be encoded; of "quantile" the columns are those of "robust", in the same order
+_ENCODINGS = (
+    {"numbers": "robust", "integers": "numbers"},
+    {"numbers": "quantile", "integers": "numbers"},
+    {"numbers": "robust", "integers": "both"},
+)
+_ENCODED_ROWS = 100_000  # from which an encoder learns
+_SAMPLE_ROWS = 3_000
+_ROWS_A_SECOND = 150  # of the sample, for each second of the budget
+_SEARCH_SHARE = 0.4  # of the budget
+_EXACT_ROWS = 60_000  # beyond that every row as a center takes too long, whatever the machine
+_MEMBERS = 4
+_LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitted to all rows
+_RESERVE = 0.04  # of the budget, for what comes after the last fit
+_ITERATIONS = 18  # of an exact fit, as a rule
+_TRIAL_ROWS = 512
+_TOLERANCE = 1e-3
+_FACTORS = (20_000, 14_000, 10_000, 7_000, 5_000, 3_500, 2_500, 1_500, 1_000, 500)  # numbers of centers
+_SPREAD = np.array([1 / 3, 1.0, 3.0])  # penalties of a last fit, relative to that of the search
+
+
+@dataclass
+class Encoding:
+    """An encoder and what it made of the rows.
+
+    Attributes
+    ----------
+    name : what `candidates_` calls it
+    encoder : TableEncoder
+    X : array of shape (n, d), or rows
+    held : array of shape (n_val, d), validation rows that were given
+    """
+
+    name: str
+    encoder: TableEncoder
+    X: Any
+    held: Array
+
+    def take(self, indices: Array) -> Array:
+        """Return rows in memory; those of validation follow the others."""
+        n = self.X.shape[0]
+        inside, beyond = indices[indices < n], indices[indices >= n] - n
+        rows = self.X[inside] if isinstance(self.X, np.ndarray) else self.X.take(inside)
+        return np.ascontiguousarray(np.concatenate([rows, self.held[beyond]]) if len(beyond) else rows)
+
+    def rows(self, indices: Array) -> Any:
+        """Return rows for a fit."""
+        if len(indices) == self.X.shape[0]:
+            return self.X
+        return self.X[indices] if isinstance(self.X, np.ndarray) else self.X.subset(indices)
+
+
+@dataclass
+class Member:
+    """A fitted model of the blend.
+
+    Attributes
+    ----------
+    encoder : TableEncoder
+    model : estimator
+    candidate : what the search says of it
+    values : array of shape (m, k)
+        Predictions of the rows by which members are judged, or None if there was no time for them.
+    seconds : float
+    """
+
+    encoder: TableEncoder
+    model: Any
+    candidate: Candidate
+    values: Array | None
+    seconds: float
+
+    @property
+    def target(self) -> Target:
+        """What the model has learnt."""
+        return self.candidate.target
+
+
+@dataclass
+class Learnt:
+    """What was learnt.
+
+    Attributes
+    ----------
+    members : list of Member
+    weights : array of shape (len(members),)
+    values : array of shape (m, k)
+        Predictions by the blend of rows that it has not seen.
+    judged : array of shape (m,)
+        The positions of these rows among the targets.
+    importances : array of shape (n_columns,)
+        Of the columns of the table.
+    """
+
+    members: list[Member]
+    weights: Array
+    values: Array
+    judged: Array
+    importances: Array
+
+
+@dataclass
+class Settings:
+    """What the user decides.
+
+    Attributes
+    ----------
+    clock : Clock
+    n_jobs : int or None
+    memory_budget : as everywhere
+    random_state : RandomState
+    told : function that is told of each step, and says whether to stop
+    """
+
+    clock: Clock
+    n_jobs: int | None
+    memory_budget: int | float | str
+    random_state: np.random.RandomState
+    told: Callable[[Record], bool]
+
+
+class Learning:
+    """One run: `search`, then `fit_all`, then `result`. What it has found so far survives an interruption.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        The table.
+    X_val : table, or None
+        Validation rows; their targets follow those of the table.
+    problem : Problem
+    plan : Plan
+    weight : array of shape (n + n_val,), or None
+    settings : Settings
+    """
+
+    def __init__(
+        self, inputs: Inputs, X_val: Any, problem: Problem, plan: Plan, weight: Array | None, settings: Settings
+    ) -> None:
+        self.inputs = inputs
+        self.X_val = X_val
+        self.problem = problem
+        self.plan = plan
+        self.weight = weight
+        self.settings = settings
+        self.encodings: list[Encoding] = []
+        self.members: list[Member] = []
+        self.records: list[Record] = []
+        self.indices: Array = np.empty(0, dtype=np.intp)  # of the sample
+        self.finder: Search | None = None
+        self.stopped = False
+
+    # ---- the search --------------------------------------------------------------------------------------------------
+
+    def search(self) -> None:
+        """Encode the table and compare candidates on a sample."""
+        clock, random_state = self.settings.clock, self.settings.random_state
+        counted = np.ones(len(self.problem.codes), dtype=bool) if self.weight is None else self.weight > 0
+        size = int(np.clip(_ROWS_A_SECOND * clock.budget, 300, _SAMPLE_ROWS))
+        self.indices = indices = self.plan.sample(size, counted, random_state)
+        self._encode(int(random_state.randint(2**31 - 1)))
+        sample = Sample(
+            self.problem.screened(indices, random_state),
+            self.plan.folds(indices),
+            self.plan.n_folds,
+            self._weight(indices),
+        )
+        views: list[View] = []
+        for encoding in self.encodings:
+            X = encoding.take(indices)
+            same = encoding.name == "quantile" and X.shape[1] == views[0].X.shape[1]
+            views.append(View(encoding.name, X, 0 if same else None))
+        share = Clock(_SEARCH_SHARE * clock.budget, began=clock.began)
+        self.finder = Search(
+            views, sample, self.problem.transforms, share, random_state, self.settings.n_jobs, self._tell_candidate
+        )
+        self.finder.run()
+
+    def _weight(self, indices: Array) -> Array | None:
+        """Return weights of mean 1."""
+        return None if self.weight is None else self.weight[indices] / self.weight[indices].mean()
+
+    def _encode(self, seed: int) -> None:
+        n = self.inputs.n_rows
+        every = n <= _ENCODED_ROWS
+        rows = np.arange(n)
+        if not every:
+            rows = np.sort(self.settings.random_state.choice(n, _ENCODED_ROWS, replace=False))
+        table, y = self.inputs.take(rows), self.problem.learnt(self.problem.transforms[0])[rows]
+        for parameters in _ENCODINGS:
+            encoder = TableEncoder(
+                **parameters, target_type=self.problem.target_type, dtype="float32", random_state=seed
+            )
+            X = encoder.fit_transform(table, y)
+            if X.shape[1] == 0:
+                raise ValueError(f"every column of X is constant or missing in its {n} rows: there is nothing to learn")
+            name = parameters["numbers"] if parameters["integers"] == "numbers" else "integers as categories"
+            if name not in ("robust", "quantile") and X.shape[1] == self.encodings[0].X.shape[1]:
+                continue  # there are no such integers
+            held = np.empty((0, X.shape[1]), np.float32) if self.X_val is None else encoder.transform(self.X_val)
+            self.encodings.append(Encoding(name, encoder, X if every else self.inputs.encoded(encoder), held))
+
+    def _tell_candidate(self, candidate: Candidate) -> None:
+        n = len(candidate.predictions)
+        self._tell("search", candidate, candidate.mu / n, candidate.error, candidate.seconds)
+
+    def _tell(self, stage: str, candidate: Candidate, penalty: float, error: float, seconds: float) -> None:
+        record: Record = {
+            "iteration": len(self.records) + 1,
+            "stage": stage,
+            "encoding": self.encodings[candidate.view].name,
+            "kernel": candidate.family.name,
+            "target": candidate.target.name,
+            "round": candidate.round,
+            "length_scale": candidate.factor,
+            "penalty": penalty,
+            "error": error,
+            "seconds": seconds,
+        }
+        self.records.append(record)
+        if self.settings.told(record):
+            self.stopped = True
+            if self.finder is not None:
+                self.finder.clock.budget = 0.0
+
+    # ---- the last fits -----------------------------------------------------------------------------------------------
+
+    def fit_all(self) -> None:
+        """Fit all rows with the candidates that the blend of the sample asks for, the most important first."""
+        assert self.finder is not None
+        finalists, sample = self.finder.finalists, self.finder.sample
+        held = sample.held
+        weights = greedy_weights(
+            [candidate.predictions[held] for candidate in finalists],
+            sample.targets[held],
+            None if sample.weight is None else sample.weight[held],
+        )
+        order = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] >= _LEAST_WEIGHT][:_MEMBERS]
+        for place, number in enumerate(order):
+            if self.members and (self.stopped or self._left() < 0.8 * self.members[-1].seconds):
+                break
+            self._fit_one(finalists[number], last=place == len(order) - 1)
+
+    def _left(self) -> float:
+        clock = self.settings.clock
+        return clock.left - _RESERVE * clock.budget
+
+    def _fit_one(self, candidate: Candidate, last: bool) -> None:
+        began = time.perf_counter()
+        share = max(0.5, self._left() * (1.0 if last else 0.6))
+        encoding, learnt = self.encodings[candidate.view], self.plan.learnt
+        X, n = encoding.rows(learnt), len(learnt)
+        columns = self._columns(candidate.kernel, X, share) if n <= _EXACT_ROWS else None
+        values: Array | None = None
+        if columns is None:
+            model = self._fit_falkon(candidate, X, share)
+        else:
+            n_penalties, folds = columns
+            fold = self._merged_folds(folds) if self.plan.judged is None and self.plan.n_folds > 1 else None
+            model, values = self._fit_exact(
+                candidate, X, learnt, fold, _SPREAD if n_penalties > 1 and fold is not None else np.ones(1), share
+            )
+        judged = self.plan.judged
+        if judged is not None and len(judged):
+            values = self.problem.values(model, candidate.target, encoding.take(judged))
+        seconds = time.perf_counter() - began
+        self.members.append(Member(encoding.encoder, model, candidate, values, seconds))
+        error = float("nan") if values is None else self._error(values, self._judged)
+        self._tell("all rows", candidate, float(model.penalty_), error, seconds)
+
+    @property
+    def _judged(self) -> Array:
+        return self.plan.learnt if self.plan.judged is None else self.plan.judged
+
+    def _error(self, values: Array, judged: Array) -> float:
+        """Return the root mean squared error, relative to that of the mean."""
+        codes = self.problem.codes[judged]
+        weight = self._weight(judged)
+        spread = np.average((codes - np.average(codes, axis=0, weights=weight)) ** 2, axis=0, weights=weight).sum()
+        return float(np.sqrt(np.average((values - codes) ** 2, axis=0, weights=weight).sum() / (spread or 1.0)))
+
+    def _fit_exact(
+        self, candidate: Candidate, X: Any, rows: Array, fold: Array | None, ridges: Array, share: float
+    ) -> tuple[Any, Array | None]:
+        """Fit with every row as a center; return the model, and its predictions of rows out of fold."""
+        n, target = len(rows), candidate.target
+        choice = {} if fold is None else {"choose_by": "cv", "cv": fold}
+        model = self.problem.exact(
+            candidate.kernel,
+            target,
+            penalties=candidate.mu / n * ridges if fold is not None else None,
+            penalty=candidate.mu / n,
+            tol=_TOLERANCE,
+            **choice,
+            **self._common(share),
+        )
+        model.fit(X, self.problem.learnt(target)[rows], sample_weight=self._weight(rows))
+        values = None
+        if fold is not None:
+            values = self.problem.held_out(model, target)
+            del model.cv_predictions_
+        return plain(model), values
+
+    def _fit_falkon(self, candidate: Candidate, X: Any, share: float) -> Any:
+        rows = self.plan.learnt
+        n, target = len(rows), candidate.target
+        model = self.problem.falkon(
+            candidate.kernel,
+            target,
+            n_centers=min(n, self._centers(candidate.kernel, X, share)),
+            penalty=candidate.mu / n,
+            **self._common(share),
+        )
+        model.fit(X, self.problem.learnt(target)[rows], sample_weight=self._weight(rows))
+        return plain(model)
+
+    def _common(self, share: float) -> dict[str, Any]:
+        """Return the parameters that every last fit has."""
+        deadline = time.perf_counter() + share
+
+        def late(record: Record) -> bool:
+            return time.perf_counter() > deadline
+
+        settings = self.settings
+        return {
+            "dtype": "float32",
+            "memory_budget": settings.memory_budget,
+            "n_jobs": settings.n_jobs,
+            "random_state": int(settings.random_state.randint(2**31 - 1)),
+            "callbacks": late,
+        }
+
+    def _pass_seconds(self, kernel: Kernel, X: Any, centers: Array, columns: int) -> float:
+        """Measure how long a product of k(X, centers) with so many columns takes, on some rows."""
+        rows = X[:_TRIAL_ROWS] if isinstance(X, np.ndarray) else X.take(np.arange(min(_TRIAL_ROWS, X.shape[0])))
+        operator = KernelOperator(kernel, rows, centers, n_jobs=self.settings.n_jobs, memory_budget=0)
+        V = np.zeros((len(centers), columns), dtype=np.float32)
+        operator.matmat(V[:, :1])
+        began = time.perf_counter()
+        operator.matmat(V)
+        return (time.perf_counter() - began) * X.shape[0] / len(rows)
+
+    def _columns(self, kernel: Kernel, X: Any, share: float) -> tuple[int, int] | None:
+        """Return how many penalties and folds an exact fit has time for; None if it has none at all."""
+        outputs = self.problem.codes.shape[1]
+        points = np.asarray(X) if isinstance(X, np.ndarray) else X.take(np.arange(X.shape[0]))
+        for n_penalties, folds in ((3, 5), (1, 5), (1, 3), (1, 0)):
+            columns = n_penalties * (folds + 1) * outputs
+            if _ITERATIONS * self._pass_seconds(kernel, points, points, columns) < share:
+                return n_penalties, folds
+        return None
+
+    def _centers(self, kernel: Kernel, X: Any, share: float) -> int:
+        """Return how many centers time and memory allow."""
+        limit = limit_of(self.settings.memory_budget)
+        some = X.take(np.arange(min(1000, X.shape[0]))) if not isinstance(X, np.ndarray) else X[:1000]
+        each = self._pass_seconds(kernel, X, some, self.problem.codes.shape[1]) / len(some)
+        for M in _FACTORS:
+            factors = 1e-11 * M**3
+            if 2 * _ITERATIONS * each * M + factors < share and 24 * M * M < 0.5 * limit:
+                return M
+        return _FACTORS[-1]
+
+    def _merged_folds(self, most: int) -> Array | None:
+        """Return the fold of each row, with as many folds as there is time for."""
+        if most == 0:
+            return None
+        return np.asarray(self.plan.fold % most if self.plan.n_folds > most else self.plan.fold)
+
+    # ---- the result --------------------------------------------------------------------------------------------------
+
+    def fit_sample(self) -> None:
+        """Fit the sample alone, with the best candidate: what there is when there is no time for more."""
+        assert self.finder is not None
+        candidate = self.finder.best
+        began = time.perf_counter()
+        model, values = self._of_sample(candidate)
+        encoder = self.encodings[candidate.view].encoder
+        self.members.append(Member(encoder, model, candidate, None, time.perf_counter() - began))
+
+    def _of_sample(self, candidate: Candidate) -> tuple[Any, Array]:
+        """Fit the sample; return the model, and its predictions out of fold."""
+        X = self.encodings[candidate.view].take(self.indices)
+        fold = np.arange(len(self.indices)) % min(5, len(self.indices))
+        model, values = self._fit_exact(candidate, X, self.indices, fold, np.ones(1), share=np.inf)
+        assert values is not None
+        return model, values
+
+    def result(self) -> Learnt:
+        """Blend the members."""
+        judged = self._judged
+        given = [member.values for member in self.members]
+        values = [each for each in given if each is not None]
+        if len(values) < len(given):  # there was no time, or no rows were left to judge by
+            judged = self.indices
+            values = [self._of_sample(member.candidate)[1] for member in self.members]
+        weight = self._weight(judged)
+        weights = greedy_weights(values, self.problem.codes[judged], weight)
+        kept = np.flatnonzero(weights)
+        blend = np.sum([weights[i] * values[i] for i in kept], axis=0)
+        members = [self.members[i] for i in kept]
+        return Learnt(members, weights[kept], blend, judged, self._importances(members, weights[kept]))
+
+    def _importances(self, members: list[Member], weights: Array) -> Array:
+        """Return how much the blend changes with each column of the table, in shares of all."""
+        total = 0.0
+        for member, weight in zip(members, weights, strict=True):
+            candidate = member.candidate
+            X = self.encodings[candidate.view].take(self.indices)
+            squares = mean_square_gradient(candidate.kernel, X[:500], X, candidate.coef, n_jobs=self.settings.n_jobs)
+            moves = np.sqrt(squares) * X.std(axis=0)
+            origin = member.encoder.feature_origin_
+            each = np.sqrt(np.bincount(origin, weights=moves**2, minlength=member.encoder.n_features_in_))
+            total = total + weight * each / (each.sum() or 1.0)
+        out = np.asarray(total)
+        return out / (out.sum() or 1.0)
+
+
+def plain(model: Any) -> Any:
+    """Return a fitted model without what only its fit needed."""
+    return model.set_params(callbacks=None, **({"cv": 5} if "cv" in model.get_params() else {}))

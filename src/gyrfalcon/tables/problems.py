@@ -1,0 +1,173 @@
+"""What regression and classification do differently in a search and in the last fits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimators import ExactClassifier, ExactRegressor, FalkonClassifier, FalkonRegressor
+from ..fitting.data import indicators, signs
+from ..kernels import Kernel
+from .transforms import LogTarget, Target, targets_of
+
+Array = NDArray[Any]
+
+_MOST_COLUMNS = 8  # of the targets of a sample: more are replaced by so many random combinations
+
+
+class Problem(ABC):
+    """What is learnt: targets as columns of numbers, and the estimators that learn them.
+
+    Attributes
+    ----------
+    codes : array of shape (n, k)
+        What blends are compared with: y in deviations from its mean, or class codes +1 and -1.
+    transforms : list of Target
+        Ways to learn the targets.
+    target_type : what `TableEncoder` calls the targets
+    """
+
+    codes: Array
+    transforms: list[Target]
+    target_type: str
+    stratify: Array | None = None
+
+    @abstractmethod
+    def screened(self, indices: Array, random_state: np.random.RandomState) -> Array:
+        """Return the targets of a sample, of mean 0 and total variance 1."""
+
+    @abstractmethod
+    def exact(self, kernel: Kernel, target: Target, **parameters: Any) -> Any:
+        """Return the estimator with every row as a center."""
+
+    @abstractmethod
+    def falkon(self, kernel: Kernel, target: Target, **parameters: Any) -> Any:
+        """Return the estimator with few centers."""
+
+    @abstractmethod
+    def learnt(self, target: Target) -> Array:
+        """Return the y that an estimator is given."""
+
+    @abstractmethod
+    def values(self, model: Any, target: Target, X: Any) -> Array:
+        """Return predictions as columns like `codes`."""
+
+    @abstractmethod
+    def held_out(self, model: Any, target: Target) -> Array:
+        """Return the predictions of cross-validation of a fitted model, as columns like `codes`."""
+
+
+@dataclass
+class Regression(Problem):
+    """Numbers.
+
+    Attributes
+    ----------
+    y : array of shape (n,) or (n, k)
+    mean, deviation : arrays of shape (k,)
+    """
+
+    y: Array
+    mean: Array
+    deviation: Array
+    target_type: str = "continuous"
+
+    @classmethod
+    def of(cls, y: Array) -> Regression:
+        """Return the problem of learning y."""
+        columns = y.reshape(len(y), -1).astype(np.float64)
+        mean = columns.mean(axis=0)
+        deviation = columns.std(axis=0)
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        problem = cls(y, mean, deviation)
+        problem.codes = (columns - mean) / deviation
+        problem.transforms = targets_of(y) if y.ndim == 1 else [Target()]
+        return problem
+
+    def screened(self, indices: Array, random_state: np.random.RandomState) -> Array:
+        return sketched(self.codes[indices] / np.sqrt(self.codes.shape[1]), random_state)
+
+    def exact(self, kernel: Kernel, target: Target, **parameters: Any) -> ExactRegressor:
+        return ExactRegressor(kernel, method="pcg", scale=False, **parameters)
+
+    def falkon(self, kernel: Kernel, target: Target, **parameters: Any) -> FalkonRegressor:
+        return FalkonRegressor(kernel, scale=False, **parameters)
+
+    def learnt(self, target: Target) -> Array:
+        return np.log(self.y) if isinstance(target, LogTarget) else self.y
+
+    def values(self, model: Any, target: Target, X: Any) -> Array:
+        return self._restored(model.predict(X), target)
+
+    def held_out(self, model: Any, target: Target) -> Array:
+        return self._restored(model.cv_predictions_, target)
+
+    def _restored(self, predictions: Array, target: Target) -> Array:
+        predictions = np.asarray(predictions, dtype=np.float64)
+        columns = target.from_learnt(predictions).reshape(len(predictions), -1)
+        return (columns - self.mean) / self.deviation
+
+
+@dataclass
+class Classification(Problem):
+    """Classes.
+
+    Attributes
+    ----------
+    y : array of shape (n,)
+        Labels.
+    labels : array of shape (n,)
+        Numbers of the classes.
+    n_classes : int
+    class_weight : as `FalkonClassifier` has it
+    """
+
+    y: Array
+    labels: Array
+    n_classes: int
+    target_type: str
+
+    @classmethod
+    def of(cls, y: Array, labels: Array, n_classes: int) -> Classification:
+        """Return the problem of learning labels."""
+        problem = cls(y, labels, n_classes, "binary" if n_classes == 2 else "multiclass")
+        problem.codes = signs(labels, n_classes)
+        problem.transforms = [Target()]
+        problem.stratify = labels
+        return problem
+
+    def screened(self, indices: Array, random_state: np.random.RandomState) -> Array:
+        columns = indicators(self.labels[indices], self.n_classes)
+        columns = columns[:, 1:] if self.n_classes == 2 else columns
+        columns = sketched(columns - columns.mean(axis=0), random_state)
+        size = float(np.sqrt(np.square(columns).sum(axis=1).mean()))
+        return columns / (size or 1.0)
+
+    def exact(self, kernel: Kernel, target: Target, **parameters: Any) -> ExactClassifier:
+        return ExactClassifier(kernel, scale=False, **parameters)
+
+    def falkon(self, kernel: Kernel, target: Target, **parameters: Any) -> FalkonClassifier:
+        return FalkonClassifier(kernel, loss="squared", scale=False, **parameters)
+
+    def learnt(self, target: Target) -> Array:
+        return self.y
+
+    def values(self, model: Any, target: Target, X: Any) -> Array:
+        values = np.asarray(model.decision_function(X), dtype=np.float64)
+        return values.reshape(len(values), -1)
+
+    def held_out(self, model: Any, target: Target) -> Array:
+        values = np.asarray(model.cv_predictions_, dtype=np.float64)
+        return values.reshape(len(values), -1)
+
+
+def sketched(columns: Array, random_state: np.random.RandomState) -> Array:
+    """Return few random combinations of many columns, whose squared lengths are right on average."""
+    if columns.shape[1] <= _MOST_COLUMNS:
+        return columns
+    mixing = random_state.standard_normal((columns.shape[1], _MOST_COLUMNS)) / np.sqrt(_MOST_COLUMNS)
+    return np.asarray(columns @ mixing)

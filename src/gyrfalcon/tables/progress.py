@@ -1,0 +1,64 @@
+"""A line that tells how far a search is."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from ..callbacks import Record
+from ..callbacks.progress import bar_class
+from .clock import Clock
+
+
+class Verbose(Protocol):
+    """An estimator that says whether a line is shown."""
+
+    verbose: int
+
+
+@contextmanager
+def progress_line(estimator: Verbose, clock: Clock) -> Iterator[Callable[[Record], None]]:
+    """Show stage, number of candidates, least error and time left, if `verbose` or ``GYRFALCON_PROGRESS`` asks for it.
+
+    Parameters
+    ----------
+    estimator : estimator
+    clock : Clock
+
+    Yields
+    ------
+    function that takes the record of each step
+    """
+    asked = os.environ.get("GYRFALCON_PROGRESS", "").strip().lower() in ("1", "true", "yes", "on")
+    if not (estimator.verbose or asked) or sys.stderr is None:
+        yield lambda record: None
+        return
+    bar: Any = bar_class(notebook=True)(
+        desc=type(estimator).__name__,
+        file=sys.stderr,
+        bar_format="{desc}: {postfix} [{elapsed}]",
+        dynamic_ncols=True,
+        mininterval=0.1,
+    )
+    tried, least = 0, math.inf
+
+    def show(record: Record) -> None:
+        nonlocal tried, least
+        tried += 1
+        least = min(least, record["error"]) if record["error"] == record["error"] else least
+        text = f"{record['stage']}, {tried} tried, least error {least:.4g}, {max(0.0, clock.left):.0f} s left"
+        bar.set_postfix_str(text, refresh=False)
+        bar.update(1)
+        if estimator.verbose >= 2:
+            details = f"{record['encoding']}, {record['kernel']}, round {record['round']}"
+            bar.write(f"{record['stage']}: {details}: error {record['error']:.4g} ({record['seconds']:.1f} s)", bar.fp)
+
+    try:
+        yield show
+    finally:
+        bar.refresh()
+        bar.close()
