@@ -20,6 +20,7 @@ loss         y                               value                         predi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -404,7 +405,9 @@ def as_loss(loss: Loss | str) -> Loss:
         return loss
     if isinstance(loss, str) and loss in NAMES:
         return NAMES[loss]()
-    raise ValueError(f"loss={loss!r} must be one of {', '.join(map(repr, NAMES))}, or a gyrfalcon.losses.Loss")
+    near = get_close_matches(loss.lower(), NAMES, 1) if isinstance(loss, str) else []
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"loss={loss!r} must be one of {', '.join(map(repr, NAMES))}, or a gyrfalcon.losses.Loss{hint}")
 
 
 def _floats(value: Any) -> Any:

@@ -94,7 +94,7 @@ def test_targets_not_finite(value):
         (3.0, "Expected 2D array, got scalar"),
         ([], "Expected 2D array|empty"),
         (np.zeros((5, 2), dtype=complex), "Complex data not supported"),
-        (np.array([["a", "b"]] * 5), "could not convert string"),
+        (np.array([["a", "b"]] * 5), "column 0 holds text such as .a."),
         ([[1.0, 2.0], [3.0]] * 3, "inhomogeneous|sequence"),
     ],
     ids=["no rows", "no features", "1-D", "3-D", "scalar", "empty list", "complex", "strings", "ragged"],

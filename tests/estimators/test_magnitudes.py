@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
+from plain import plain
 
 from gyrfalcon import (
     DivideAndConquerRegressor,
@@ -48,23 +49,23 @@ def data(n=60):
 
 
 ON_CENTERS = {
-    "falkon": partial(FalkonRegressor, n_centers=5, random_state=0),
-    "krill": partial(FalkonRegressor, n_centers=5, preconditioner="krill", random_state=0),
-    "huber": partial(FalkonRegressor, n_centers=5, loss="huber", random_state=0),
-    "classifier": partial(FalkonClassifier, n_centers=5, random_state=0),
-    "logistic": partial(FalkonClassifier, n_centers=5, loss="logistic", random_state=0),
-    "nystrom": partial(NystromRegressor, n_centers=5, random_state=0),
-    "nystrom cg": partial(NystromRegressor, n_centers=5, solver="cg", random_state=0),
-    "nystrom gd": partial(NystromRegressor, n_centers=5, solver="gd", max_iter=60, random_state=0),
-    "nytro": partial(NytroRegressor, n_centers=5, max_iter=60, random_state=0),
-    "nytro cg": partial(NytroRegressor, n_centers=5, solver="cg", random_state=0),
+    "falkon": partial(plain, FalkonRegressor, n_centers=5, random_state=0),
+    "krill": partial(plain, FalkonRegressor, n_centers=5, preconditioner="krill", random_state=0),
+    "huber": partial(plain, FalkonRegressor, n_centers=5, loss="huber", random_state=0),
+    "classifier": partial(plain, FalkonClassifier, n_centers=5, random_state=0),
+    "logistic": partial(plain, FalkonClassifier, n_centers=5, loss="logistic", random_state=0),
+    "nystrom": partial(plain, NystromRegressor, n_centers=5, random_state=0),
+    "nystrom cg": partial(plain, NystromRegressor, n_centers=5, solver="cg", random_state=0),
+    "nystrom gd": partial(plain, NystromRegressor, n_centers=5, solver="gd", max_iter=60, random_state=0),
+    "nytro": partial(plain, NytroRegressor, n_centers=5, max_iter=60, random_state=0),
+    "nytro cg": partial(plain, NytroRegressor, n_centers=5, solver="cg", random_state=0),
 }
 # the smallest normal numbers are 1e-38 and 2e-308
 SUBNORMAL = {"float32": 1e-20, "float64": 1e-155}
 
 
 def targets_for(make, y):
-    return y > 0 if make.func is FalkonClassifier else y
+    return y > 0 if make.args[0] is FalkonClassifier else y
 
 
 @DTYPES
@@ -94,7 +95,7 @@ def test_kernels_that_are_small_or_large_are_solved_right(name, dtype, sign):
     expected = make(Linear(), dtype=dtype, **penalty).fit(X, y)
     Z = X * 2.0 ** (sign * exponent)
     model = make(Linear(), dtype=dtype, **penalty).fit(Z, y)
-    if make.func is FalkonClassifier:
+    if make.args[0] is FalkonClassifier:
         assert model.score(Z, y) == expected.score(X, y)
     else:
         assert_allclose(model.predict(Z), expected.predict(X), atol=1e-3 if dtype == "float32" else 1e-7)
@@ -136,16 +137,22 @@ OTHERS = {
     "eigenpro": partial(EigenProRegressor, random_state=0),
     "random features": partial(RandomFeaturesRegressor, n_components=20, random_state=0),
     "random features classifier": partial(RandomFeaturesClassifier, n_components=20, random_state=0),
+    "exact, least squares": partial(plain, ExactRegressor, method="least_squares"),
+    "exact, early stopping": partial(plain, ExactRegressor, method="early_stopping", max_iter=60),
+    "divide and conquer": partial(plain, DivideAndConquerRegressor, n_partitions=2, random_state=0),
+    "eigenpro": partial(plain, EigenProRegressor, random_state=0),
+    "random features": partial(plain, RandomFeaturesRegressor, n_components=20, random_state=0),
+    "random features classifier": partial(plain, RandomFeaturesClassifier, n_components=20, random_state=0),
     **{
-        f"centers {name}": partial(FalkonRegressor, centers=name, n_centers=5, random_state=0)
+        f"centers {name}": partial(plain, FalkonRegressor, centers=name, n_centers=5, random_state=0)
         for name in ("leverage", "bless", "rpcholesky", "kmeans++")
     },
     **{
-        f"loss {name}": partial(FalkonRegressor, loss=name, n_centers=5, random_state=0)
+        f"loss {name}": partial(plain, FalkonRegressor, loss=name, n_centers=5, random_state=0)
         for name in ("quantile", "poisson")
     },
-    "sgd": partial(NystromRegressor, solver="sgd", n_centers=5, random_state=0, max_iter=5),
-    "early stopping": partial(FalkonRegressor, n_centers=5, early_stopping=True, random_state=0),
+    "sgd": partial(plain, NystromRegressor, solver="sgd", n_centers=5, random_state=0, max_iter=5),
+    "early stopping": partial(plain, FalkonRegressor, n_centers=5, early_stopping=True, random_state=0),
 }
 EVERY = {**ON_CENTERS, **OTHERS}
 SIZES = [1e-160, 1e-40, 1e40, 1e100, 1e155]
@@ -198,7 +205,7 @@ def test_scale_is_worked_out_whatever_the_size_of_the_features(size, weighted, s
     weight = np.arange(1.0, 61) if weighted else None
     rows = sp.csr_array if sparse else np.asarray
     for kernel in (Gaussian(), Laplacian()):
-        model = FalkonRegressor(kernel, n_centers=10, random_state=0)
+        model = plain(FalkonRegressor, kernel, n_centers=10, random_state=0)
         expected = model.fit(rows(X), y, sample_weight=weight).kernel_.length_scale
         found = model.fit(rows(X * size), y, sample_weight=weight).kernel_.length_scale
         assert found == pytest.approx(expected * size, rel=1e-12)
@@ -207,8 +214,8 @@ def test_scale_is_worked_out_whatever_the_size_of_the_features(size, weighted, s
 @pytest.mark.parametrize("size", [2.0**-530, 2.0**530])
 def test_scale_where_squares_leave_the_range(size):
     X, y = data()
-    expected = FalkonRegressor(Gaussian(), n_centers=10, random_state=0).fit(X, y)
-    model = FalkonRegressor(Gaussian(), n_centers=10, random_state=0).fit(X * size, y)
+    expected = plain(FalkonRegressor, Gaussian(), n_centers=10, random_state=0).fit(X, y)
+    model = plain(FalkonRegressor, Gaussian(), n_centers=10, random_state=0).fit(X * size, y)
     assert model.kernel_.length_scale == pytest.approx(expected.kernel_.length_scale * size, rel=1e-12)
     assert_allclose(model.predict(X * size), expected.predict(X), atol=1e-8)
     with pytest.raises(ValueError, match=r'gamma="scale" is 1 / \S+\^2, .*: rescale the features'):
@@ -218,10 +225,10 @@ def test_scale_where_squares_leave_the_range(size):
 def test_an_outlier_does_not_make_targets_too_large():
     """Losses are there for outliers, so one of them is no reason to refuse the rest."""
     X, y = data()
-    expected = FalkonRegressor(loss="huber", n_centers=20, dtype="float32", random_state=0).fit(X, y)
+    expected = plain(FalkonRegressor, loss="huber", n_centers=20, dtype="float32", random_state=0).fit(X, y)
     y = y.copy()
     y[7] = 1e18
-    model = FalkonRegressor(loss="huber", n_centers=20, dtype="float32", random_state=0).fit(X, y)
+    model = plain(FalkonRegressor, loss="huber", n_centers=20, dtype="float32", random_state=0).fit(X, y)
     others = np.arange(len(y)) != 7
     errors = [np.median(np.abs(m.predict(X) - y)[others]) for m in (model, expected)]
     assert errors[0] < 2 * errors[1] + 0.1
@@ -229,5 +236,5 @@ def test_an_outlier_does_not_make_targets_too_large():
 
 def test_rows_to_predict_for_may_be_too_small():
     X, y = data()
-    model = FalkonRegressor(Linear() + 1.0, n_centers=10, dtype="float32", random_state=0).fit(X, y)
+    model = plain(FalkonRegressor, Linear() + 1.0, n_centers=10, dtype="float32", random_state=0).fit(X, y)
     assert_allclose(model.predict(X * 1e-160), model.predict(np.zeros_like(X)))

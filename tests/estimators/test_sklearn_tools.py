@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 
 import numpy as np
 import pytest
@@ -243,10 +242,8 @@ def test_tools_fall_back_to_decisions_where_there_are_no_probabilities(make, two
 @pytest.mark.parametrize("method", ["predict_proba", "predict_log_proba"])
 def test_the_error_for_missing_probabilities_names_the_remedies(method):
     for state in (squared(), squared().fit([[0.0], [1.0]], [0, 1])):
-        with pytest.raises(AttributeError, match=f"has no attribute '{method}'") as caught:
+        with pytest.raises(AttributeError, match=r'Squared gives no .*loss="logistic".*CalibratedClassifierCV'):
             getattr(state, method)
-        # what a traceback shows above it
-        assert re.search(r'Squared gives no .*loss="logistic".*CalibratedClassifierCV', str(caught.value.__cause__))
 
 
 def test_a_loss_that_is_none_has_no_probabilities():

@@ -81,8 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
     took = time.perf_counter() - began
     vars(model).update(target_names_=np.array(arguments.target, dtype=object))
     model.save(arguments.output)
-    if not arguments.scale:
-        _compare_scales(model, arguments)
     metrics = _measured(arguments, model, data, held)
     _report(arguments, model, task, n, took, metrics)
     return 0
@@ -230,25 +228,6 @@ def _model(arguments: argparse.Namespace, task: str, given: dict[str, Any]) -> F
         raise UsageError(f"--target: labels of one column can be learned at a time, not of {len(arguments.target)}")
     values = {name: value for name, value in (vars(arguments) | given).items() if name in known}
     return cls(**values)
-
-
-def _compare_scales(model: Any, arguments: argparse.Namespace) -> None:
-    """Print a hint if features differ so much in size that only the largest count."""
-    kernel = model.kernel_.get_params(deep=False)
-    if model.centers_.shape[0] < 2 or np.ndim(kernel.get("length_scale", 1.0)):
-        return
-    deviations = model.centers_.std(axis=0, dtype=np.float64)
-    varying = np.flatnonzero(deviations > 0)
-    if len(varying) < 2:
-        return
-    least, most = varying[deviations[varying].argmin()], varying[deviations[varying].argmax()]
-    if deviations[most] > 20 * deviations[least]:
-        names = vars(model).get("feature_names_in_", np.arange(len(deviations)))
-        say(
-            f"Features differ much in size: {names[most]} varies by {deviations[most]:.3g} and {names[least]} by "
-            f"{deviations[least]:.3g}, which counts for little. --scale gives them equal weight.",
-            arguments,
-        )
 
 
 def _measured(arguments: argparse.Namespace, model: Any, data: Dataset, held: Dataset | None) -> dict[str, Any]:

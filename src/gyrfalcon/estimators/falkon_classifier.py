@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import update_wrapper
+from types import MethodType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.special import log_expit, log_softmax
-from sklearn.utils.metaestimators import available_if
 
 from .._utils.registry import register
 from .._utils.threads import single_threaded_blas
@@ -29,10 +30,21 @@ from ._base import KernelClassifier, warm_start_of
 Array = NDArray[Any]
 
 
-def _gives_probabilities(model: FalkonClassifier) -> bool:
-    """Whether `predict_proba` is there; an AttributeError that says what to do if it is not."""
-    model._check_probable()
-    return True
+class _WithProbabilities:
+    """A method that an estimator has where its loss gives probabilities; elsewhere the error says what to do.
+
+    As scikit-learn's `available_if`, whose error has the reason as its cause only.
+    """
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        update_wrapper(self, method)  # type: ignore[arg-type]
+
+    def __get__(self, model: Any, owner: type | None = None) -> Any:
+        if model is None:
+            return self.method
+        model._check_probable()
+        return MethodType(self.method, model)
 
 
 @register
@@ -316,11 +328,11 @@ class FalkonClassifier(KernelClassifier):
             raise AttributeError(f"there are no probabilities: {error}") from error
         if not loss.probabilities:
             raise AttributeError(
-                f'{type(loss).__name__} gives no probabilities: use loss="logistic", or fit '
+                f'there is no predict_proba: {type(loss).__name__} gives no probabilities. Use loss="logistic", or fit '
                 "sklearn.calibration.CalibratedClassifierCV with this classifier, which calibrates decision_function"
             )
 
-    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    @_WithProbabilities
     @lazily
     def predict_proba(self, X: Any) -> Array:
         """Predict the probabilities of the classes; only where the loss gives any, else there is no such method.
@@ -341,7 +353,7 @@ class FalkonClassifier(KernelClassifier):
             return np.hstack([1 - p, p])
         return p / p.sum(axis=1, keepdims=True)
 
-    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    @_WithProbabilities
     @lazily
     def predict_log_proba(self, X: Any) -> Array:
         """Predict the logarithms of `predict_proba`, finite even where a probability rounds to zero.

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from .._utils.memory import parse_memory
@@ -38,6 +39,7 @@ _LOSS_GRID = np.logspace(0, -7, 15)
 
 # Errors that differ by no more are equal, and the larger penalty is the safer one.
 _EQUAL = 1e-3
+_WIDEST = 10_000  # features up to which equal sparse rows are looked for
 _PATIENCE = 3  # penalties in a row that do not lower the error of another loss
 
 
@@ -103,54 +105,74 @@ def automatic_penalty(
     room = math.isqrt(parse_memory(memory_budget or "auto") // 128)
     centers = max(1, min(centers, room, len(candidates)))
     most = max(1, min(most, 4 * centers, len(candidates)))
-    chosen = candidates[random_state.permutation(len(candidates))[:most]]
-    order = np.argsort(chosen)
-    points = _in_order(rows.take(chosen[order]), np.argsort(order))
-    at = None if weight is None else weight[chosen]
+    if len(candidates) > most:
+        candidates = np.sort(random_state.choice(candidates, most, replace=False))
+    given = np.ones(len(candidates)) if weight is None else weight[candidates]
+    points, kept, at = _merged(rows.take(candidates).astype(np.float64), data.targets[candidates], given)
     resolved = resolved_kernel(kernel, points, at)
-    size = float(np.maximum(resolved.diag(points), 0.0).mean())
+    size = float(np.average(np.maximum(resolved.diag(points), 0.0), weights=at))
     if not (np.isfinite(size) and size > 0):
         return 0.0
-    sample = replace(data, rows=as_rows(points), targets=data.targets[chosen], weight=at, validation=None)
+    targets = data.targets[candidates][kept]
+    sample = replace(data, rows=as_rows(points), targets=targets, weight=at, validation=None)
     path = _squared_loss if data.is_least_squares else _other_loss
-    mu = size * path(resolved, points, sample, centers, n_jobs)
+    share = path(resolved, points, sample, min(centers, len(at)), n_jobs, size)
+    mu = share * size * float(at.sum())
     # float32 must be able to tell it from rounding
     return max(mu / rows.shape[0], size * float(np.finfo(rows.dtype).eps))
 
 
-def _in_order(points: Any, order: Array) -> Any:
-    """Return rows in float64, in the random order in which they were drawn: the first ones are the centers."""
-    return points.astype(np.float64)[order]
+def _merged(points: Any, targets: Array, weight: Array) -> tuple[Any, Array, Array]:
+    """Make one row of equal ones, with the sum of their weights, and shuffle the rows; the first ones are the centers.
+
+    A row of weight 2 is two rows: leaving out one of them would leave the other.
+
+    Returns
+    -------
+    points, kept, weight : rows, their indices among those given, and their weights
+    """
+    if scipy.sparse.issparse(points):
+        words = [
+            points[[i]].toarray().tobytes() if points.shape[1] <= _WIDEST else b"%d" % i for i in range(len(weight))
+        ]
+    else:
+        words = [row.tobytes() for row in points]
+    keys = np.array([word + target.tobytes() for word, target in zip(words, targets, strict=True)], dtype=object)
+    _, kept, groups = np.unique(keys, return_index=True, return_inverse=True)
+    total = np.bincount(groups, weights=weight)
+    order = np.random.RandomState(0).permutation(len(kept))
+    return points[kept[order]], kept[order], total[order]
 
 
-def _squared_loss(kernel: Kernel, points: Any, sample: FitData, M: int, n_jobs: int | None) -> float:
-    """Return mu / k(x, x) with the least leave-one-out error."""
+def _squared_loss(kernel: Kernel, points: Any, sample: FitData, M: int, n_jobs: int | None, size: float) -> float:
+    """Return mu over k(x, x) and the sum of the weights, with the least leave-one-out error."""
+    assert sample.weight is not None
     n = len(sample.targets)
+    mean = float(sample.weight.mean())
     operator = make_operator(kernel, sample.rows, points[:M], n_jobs=n_jobs, memory_budget=8 * n * M)
     whitening = Whitening(operator.centers_gram(np.float64), n)
     targets = sample.targets / power_of_two(sample.targets, axis=0)
     path = nystrom_path(operator, targets.astype(np.float64, copy=False), whitening, sample.weight)
-    size = float(np.maximum(kernel.diag(points), 0.0).mean())
-    errors = path.leave_one_out(np.maximum(_GRID * size, whitening.least_penalty))
+    errors = path.leave_one_out(np.maximum(_GRID * size * mean, whitening.least_penalty))
     # each output counts by the share of its own error that is left
     best = errors.min(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = np.where(best > 0, errors / best, np.where(errors > 0, np.inf, 1.0)).mean(axis=1)
     shares = np.where(np.isnan(shares), np.inf, shares)
     good = np.flatnonzero(shares <= shares.min() * (1 + _EQUAL))
-    return float(_GRID[good[-1]] * n)
+    return float(_GRID[good[-1]])
 
 
-def _other_loss(kernel: Kernel, points: Any, sample: FitData, M: int, n_jobs: int | None) -> float:
-    """Return mu / k(x, x) with the least mean loss of held-out rows."""
-    n = len(sample.targets)
+def _other_loss(kernel: Kernel, points: Any, sample: FitData, M: int, n_jobs: int | None, size: float) -> float:
+    """Return mu over k(x, x) and the sum of the weights, with the least mean loss of held-out rows."""
+    assert sample.weight is not None
+    n, weight = len(sample.targets), sample.weight
     held = math.floor(_HELD_OUT * n)
     train = n - held
     if held == 0:
-        return float(n)
+        return 1.0
     M = min(M, train)
-    loss, size = sample.loss, float(np.maximum(kernel.diag(points), 0.0).mean())
-    weight = sample.weight
+    loss, mean = sample.loss, float(weight[:train].mean())
     unit = loss.unit(sample.targets, weight)
     factor = loss.penalty_unit(sample.targets, weight) * unit
     targets, offset = sample.targets / unit, None if sample.offset is None else sample.offset / unit
@@ -165,24 +187,24 @@ def _other_loss(kernel: Kernel, points: Any, sample: FitData, M: int, n_jobs: in
             targets[:train].astype(np.float64, copy=False),
             scaled,
             coordinates,
-            share * size * factor,
+            share * size * factor * mean,
             max_iter=5,
             tol=1e-2,
-            weight=None if weight is None else weight[:train],
+            weight=weight[:train],
             start=start,
             offset=offset,
             center_rows=np.arange(M),
         )
         start = last.coef()
         f = validation.matmat(start) + (0.0 if offset is None else offset)
-        error = mean_loss(scaled, targets[train:], None if weight is None else weight[train:], f)
+        error = mean_loss(scaled, targets[train:], weight[train:], f)
         if error < least * (1 - _EQUAL):
             least, best, worse = error, float(share), 0
         else:
             worse += 1
             if worse == _PATIENCE:
                 break
-    return best * train
+    return best
 
 
 def _operator(kernel: Kernel, points: Any, centers: Any, n_jobs: int | None) -> Operator:

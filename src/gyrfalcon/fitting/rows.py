@@ -13,6 +13,7 @@ from .._utils.memory import format_bytes, require
 from .._utils.ranges import check_range
 from ..sources import ArrayRows, Rows, as_rows, as_source, is_dask
 from ..sources.blocks import stack
+from ..sources.columns import check_columns
 from ..sources.dask import compute
 from ..sources.scaling import Standardize
 from ..sources.sparse import warn_of_conversion
@@ -59,6 +60,7 @@ def training_rows(estimator: Reader, X: Any, y: Any, *, random_access: bool, **c
     """
     source = _as_source(X)
     if source is None:
+        check_columns(X)
         X, y = validate_data(
             estimator, X, y, accept_sparse=_accepted(estimator), dtype=[np.float64, np.float32], **checks
         )
@@ -77,6 +79,7 @@ def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:
     """Return rows with the features that the estimator was fitted to."""
     source = _as_source(X)
     if source is None:
+        check_columns(X)
         X = validate_data(estimator, X, reset=False, accept_sparse=_accepted(estimator), dtype=[np.float64, np.float32])
         return _rows_in_memory(estimator, X, name, training=False)
     _check_features(estimator, source, reset=False)

@@ -25,6 +25,7 @@ from .data import FitData
 from .kernel import resolved_kernel
 from .plan import Plan
 from .rows import follows_rows
+from .scales import warn_of_unlike_scales
 from .session import Session
 
 Array = NDArray[Any]
@@ -256,6 +257,8 @@ def _subspace(
     points = selection.points
     M = points.shape[0]
     kernel = resolved_kernel(model.kernel, points, center_weight)
+    if data.scale is None and begun is None:
+        warn_of_unlike_scales(kernel, points, vars(model).get("feature_names_in_"))
     if rows.dtype == np.float32 and follows_rows(model.dtype) and _needs_float64(kernel, points, least_penalty):
         data = data.in_precision(np.float64)
         rows = data.rows

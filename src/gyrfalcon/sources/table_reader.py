@@ -36,6 +36,11 @@ def kind_of(type_: Any) -> str:
     return "other"
 
 
+def is_time(type_: Any) -> bool:
+    """Whether a type is that of dates, times of day, times or durations."""
+    return bool(arrow().types.is_temporal(type_))
+
+
 def _is_view(type_: Any) -> bool:
     """Whether a type is that of polars' strings, for which older versions of pyarrow have no test."""
     return str(type_) == "string_view"

@@ -15,7 +15,18 @@ from .._utils.warnings import warn
 from .arrow_files import ArrowReader, ParquetReader
 from .csv_files import CsvReader
 from .stored import ContentsError, DataFiles, StoredRows, open_checked
-from .table_reader import NAMES_WANTED, TableReader, arrow, is_narrow, kind_of, labels, lacks_names, numbers, shortened
+from .table_reader import (
+    NAMES_WANTED,
+    TableReader,
+    arrow,
+    is_narrow,
+    is_time,
+    kind_of,
+    labels,
+    lacks_names,
+    numbers,
+    shortened,
+)
 
 Array = NDArray[Any]
 
@@ -82,13 +93,15 @@ class TableFiles(DataFiles):
                 )
         wrong = [name for name in names if kind_of(first.types[name]) != "number"]
         if wrong:
+            times = any(is_time(first.types[name]) for name in wrong)
+            parts = " (of times, make features such as the year, the day of the week and seconds since a start)" * times
             listed = ", ".join(f"{name!r} ({first.types[name]})" for name in wrong[:10])
             good = [name for name in names if name not in wrong]
             point = " (numbers have a decimal point, not a comma)" * (self.delimiter not in (None, ","))
             choice = f", or choose others: features={shortened(good)}" if good else ""
             raise ContentsError(
                 f"{first.path}: features must be numbers, and these columns are not: {listed}. Convert them{point}"
-                f"{choice}"
+                f"{choice}{parts}"
             )
         if not names:
             raise ValueError(f"{first.path} has no column left for features: its columns are {shortened(first.types)}")

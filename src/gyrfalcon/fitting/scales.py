@@ -1,0 +1,60 @@
+"""Features whose sizes differ so much that distances are those of the largest ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from .._utils.warnings import warn
+from ..kernels import Kernel, Stationary
+
+_MOST = 100.0  # ratio of standard deviations
+
+
+def unlike_scales(kernel: Kernel, points: Any) -> tuple[int, int, NDArray[np.float64]] | None:
+    """Find the features that vary most and least, if they differ by orders of magnitude and one length scale has both.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Resolved. Other kernels than those of a distance have no length scale that could be wrong.
+    points : array or sparse matrix of shape (M, d)
+        The centers: enough rows to tell, and in memory anyway. Features of one or two values, such as categories that
+        were encoded, are not compared.
+
+    Returns
+    -------
+    largest, smallest, deviations : int, int, array of shape (d,)
+        Or None if there is nothing to say.
+    """
+    if scipy.sparse.issparse(points) or not isinstance(kernel, Stationary) or np.ndim(kernel.length_scale):
+        return None
+    wide = np.asarray(points, dtype=np.float64)
+    low, high = wide.min(axis=0), wide.max(axis=0)
+    compared = np.flatnonzero(((wide != low) & (wide != high)).any(axis=0))
+    if len(compared) < 2:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviations = wide.std(axis=0)
+    most, least = compared[deviations[compared].argmax()], compared[deviations[compared].argmin()]
+    if not deviations[most] > _MOST * deviations[least]:
+        return None
+    return int(most), int(least), deviations
+
+
+def warn_of_unlike_scales(kernel: Kernel, points: Any, names: Any) -> None:
+    """Warn of features that one length scale does not suit; `names` are those of the features, or None."""
+    found = unlike_scales(kernel, points)
+    if found is None:
+        return
+    most, least, deviations = found
+    large, small = (repr(names[at]) if names is not None else f"number {at}" for at in (most, least))
+    warn(
+        f"features differ in size by orders of magnitude: column {large} varies by {deviations[most]:.3g} and column "
+        f"{small} by {deviations[least]:.3g}, which counts for next to nothing: use scale=True, or a length scale for "
+        "each feature",
+        UserWarning,
+    )
