@@ -153,7 +153,9 @@ def test_what_depends_on_the_data():
     np.testing.assert_allclose(Poisson().offset(np.abs(y), weight), np.log(np.abs(y[100:]).mean()))
     np.testing.assert_allclose(Quantile(0.9).offset(y, weight), np.quantile(y[100:], 0.9), rtol=1e-3)
     assert Poisson().offset(np.zeros((3, 2))).tolist() == [0, 0]
-    assert Logistic().offset(y).tolist() == [0]
+    np.testing.assert_allclose(Logistic().offset(np.sign(y)), [np.log((y > 0).mean() / (y < 0).mean())])
+    np.testing.assert_allclose(Softmax().offset(np.eye(3)[[0, 0, 1, 2]]), np.log([0.5, 0.25, 0.25]))
+    np.testing.assert_allclose(Squared().offset(y, weight), np.average(y, axis=0, weights=weight))
 
 
 def test_stages_end_with_the_loss_itself():

@@ -107,7 +107,7 @@ def test_the_list_of_commands(capsys):
 
 def test_defaults_are_told(capsys):
     text = " ".join(help_of(["fit"], capsys).split())
-    for name, default in (("penalty", "1e-06"), ("random-state", "0"), ("max-iter", "20"), ("kernel", "gaussian")):
+    for name, default in (("penalty", "auto"), ("random-state", "0"), ("max-iter", "20"), ("kernel", "gaussian")):
         assert f"(default: {default})" in text.partition(f"--{name} ")[2].partition(" --")[0]
     assert "(default: None)" not in text
 

@@ -91,7 +91,7 @@ def test_kernels_that_are_small_or_large_are_solved_right(name, dtype, sign):
     make = ON_CENTERS[name]
     y = targets_for(make, y)
     exponent = {"float32": 30, "float64": 220}[dtype]
-    penalty = {"penalty": 0.0} if "penalty" in make.func._get_param_names() else {}
+    penalty = {"penalty": 0.0} if "penalty" in make.args[0]._get_param_names() else {}
     expected = make(Linear(), dtype=dtype, **penalty).fit(X, y)
     Z = X * 2.0 ** (sign * exponent)
     model = make(Linear(), dtype=dtype, **penalty).fit(Z, y)

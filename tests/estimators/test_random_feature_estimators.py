@@ -287,7 +287,7 @@ def test_class_weight(data):
         ({"step": -1.0}, 'step=-1.0 must be "auto" or a finite number greater than 0'),
         ({"step": "long"}, "step='long' must be"),
         ({"batch_size": 0}, "batch_size=0 must be an integer of at least 1"),
-        ({"penalty": -1e-3}, "penalty=-0.001 must be "auto" or a finite number, not negative"),
+        ({"penalty": -1e-3}, 'penalty=-0.001 must be "auto" or a finite number, not negative'),
         ({"kernel": Polynomial()}, "Polynomial has no random features"),
         ({"kernel": lambda A, B: A @ B.T}, "CallableKernel has no random features"),
     ],

@@ -25,6 +25,7 @@ def means(y: Array, weight: Array | None) -> Array:
     >>> means(np.array([[1.0], [4.0]]), np.array([2.0, 1.0]))
     array([2.])
     """
+    y = np.ascontiguousarray(y)  # the order in memory would decide the last bits of sums
     if weight is not None:
         y, weight = y[weight > 0], weight[weight > 0]
     unit = power_of_two(y, axis=0)
