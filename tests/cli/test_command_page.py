@@ -23,7 +23,7 @@ def test_the_page_shows_what_is_printed(tmp_path, monkeypatch, capsys):
     exec(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0], {})
     blocks = re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     sessions = [session for block in blocks for session in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
-    assert len(sessions) == 10
+    assert len(sessions) == 9
     for session in sessions:
         command, *shown = session.splitlines()
         command, _, head = command.partition(" | head -n ")
