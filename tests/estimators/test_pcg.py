@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, TimeSeriesSplit
+from plain import plain
 from variant_checks import parametrize_with_variant_checks
 
 import gyrfalcon
@@ -59,7 +60,7 @@ def weights(n=160):
 
 
 def pcg(kernel=KERNEL, **parameters):
-    return ExactRegressor(kernel, method="pcg", **{"n_centers": 40, "tol": 1e-10, "random_state": 0, **parameters})
+    return plain(ExactRegressor, kernel, method="pcg", **{"n_centers": 40, "tol": 1e-10, "random_state": 0, **parameters})
 
 
 # ---- one penalty -----------------------------------------------------------------------------------------------------
@@ -71,7 +72,7 @@ def test_it_is_the_dense_solution(kernel, weighted):
     X, y = data(k=2)
     w = weights() if weighted else None
     model = pcg(kernel, penalty=1e-4, max_iter=500).fit(X, y, sample_weight=w)
-    exact = ExactRegressor(kernel, penalty=1e-4).fit(X, y, sample_weight=w)
+    exact = plain(ExactRegressor, kernel, penalty=1e-4).fit(X, y, sample_weight=w)
     new = data(seed=1)[0]
     # the residual bounds fitted values, and mu times the coefficients
     assert_allclose(model.predict(X), exact.predict(X), rtol=1e-6, atol=1e-7)
@@ -86,7 +87,7 @@ def test_it_is_the_dense_solution(kernel, weighted):
 def test_float32(kernel):
     X, y = data(400)
     model = pcg(kernel, penalty=1e-4, tol=None, max_iter=300).fit(X.astype(np.float32), y.astype(np.float32))
-    exact = ExactRegressor(kernel, penalty=1e-4).fit(X, y)
+    exact = plain(ExactRegressor, kernel, penalty=1e-4).fit(X, y)
     assert model.predict(X.astype(np.float32)).dtype == np.float32
     # 1e-4 of the deviation by the tolerance, and rounding of products of numbers of the size of y / mu
     assert_allclose(model.predict(X.astype(np.float32)), exact.predict(X), atol=5e-3)
@@ -97,7 +98,7 @@ def test_rows_that_are_there_twice():
     X, y = np.vstack([X, X]), np.concatenate([y, y + 1])
     assert_allclose(
         pcg(penalty=1e-5, max_iter=500).fit(X, y).predict(X),
-        ExactRegressor(KERNEL, penalty=1e-5).fit(X, y).predict(X),
+        plain(ExactRegressor, KERNEL, penalty=1e-5).fit(X, y).predict(X),
         rtol=1e-6,
         atol=1e-7,
     )
@@ -106,7 +107,7 @@ def test_rows_that_are_there_twice():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_few_rows(n):
     X, y = data(n)
-    exact = ExactRegressor(KERNEL, penalty=1e-2).fit(X, y)
+    exact = plain(ExactRegressor, KERNEL, penalty=1e-2).fit(X, y)
     assert_allclose(pcg(penalty=1e-2).fit(X, y).dual_coef_, exact.dual_coef_, rtol=1e-6)
     assert_allclose(pcg(penalty=1e-2, n_centers=None).fit(X, y).dual_coef_, exact.dual_coef_, rtol=1e-6)
 
@@ -116,7 +117,7 @@ def test_constant_targets(value):
     X, _ = data()
     y = np.full(len(X), value)
     model = pcg(penalty=1e-3, tol=1e-8).fit(X, y)
-    assert_allclose(model.predict(X), ExactRegressor(KERNEL, penalty=1e-3).fit(X, y).predict(X), rtol=1e-6)
+    assert_allclose(model.predict(X), plain(ExactRegressor, KERNEL, penalty=1e-3).fit(X, y).predict(X), rtol=1e-6)
 
 
 def test_the_same_bits_for_any_number_of_threads_and_no_matrix_of_all_rows():
@@ -160,7 +161,7 @@ def test_cross_validation_is_a_loop_over_folds(k, weighted, dtype):
     for penalty, predictions in expected.items():
         for f in np.unique(fold):
             T, H = (fold != f) & (w > 0), (fold == f) & (w > 0)
-            exact = ExactRegressor(KERNEL, penalty=penalty).fit(X[T], y[T], sample_weight=w[T])
+            exact = plain(ExactRegressor, KERNEL, penalty=penalty).fit(X[T], y[T], sample_weight=w[T])
             predictions[H] = exact.predict(X[H])
     errors = []
     for predictions in expected.values():
@@ -172,7 +173,7 @@ def test_cross_validation_is_a_loop_over_folds(k, weighted, dtype):
     assert_array_equal(np.isnan(model.cv_predictions_), np.isnan(expected[model.penalty_]))
     tolerance = (1e-8 if tight else 1e-3) * np.std(y, axis=0).max()
     assert_allclose(model.cv_predictions_, expected[model.penalty_], atol=tolerance)
-    refitted = ExactRegressor(KERNEL, penalty=model.penalty_).fit(X, y, sample_weight=w)
+    refitted = plain(ExactRegressor, KERNEL, penalty=model.penalty_).fit(X, y, sample_weight=w)
     assert_allclose(model.predict(X), refitted.predict(X), atol=tolerance)
 
 
@@ -230,7 +231,7 @@ def test_validation_chooses(given):
     assert model.penalty_ == PENALTIES[np.argmin(errors)]
     if given:
         for penalty, error in zip(PENALTIES, errors, strict=True):
-            exact = ExactRegressor(KERNEL, penalty=penalty).fit(X, y, X_val=X_val, y_val=y_val)
+            exact = plain(ExactRegressor, KERNEL, penalty=penalty).fit(X, y, X_val=X_val, y_val=y_val)
             assert_allclose(error, exact.history_[0]["validation_error"], rtol=1e-6)
 
 
