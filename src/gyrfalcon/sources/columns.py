@@ -51,13 +51,21 @@ def _columns(X: Any) -> Iterator[tuple[Any, Any]]:
             yield from enumerate(X.T)
         return
     try:
-        names = list(X.columns)
+        names = _names(X)
     except (AttributeError, TypeError):
         return  # no table
     for name in names:
         column = np.asarray(X[name])
         if column.ndim == 1:  # of several columns of one name, all would come
             yield name, column
+
+
+def _names(X: Any) -> list[Any]:
+    """Return the names of the columns of a table: pyarrow's `columns` are the columns themselves."""
+    try:
+        return list(X.column_names)
+    except AttributeError:
+        return list(X.columns)
 
 
 def _is_number(text: str | bytes) -> bool:
