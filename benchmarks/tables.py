@@ -12,6 +12,7 @@ contender whose package is missing is named and left out.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -149,7 +150,7 @@ def xrfm(X: Any, y: Any, T: Any, task: str, seed: int) -> np.ndarray:
     if onehot:
         info = {
             "numerical_indices": torch.arange(starts[-1], starts[-1] + width),
-            "categorical_indices": [torch.arange(a, b) for a, b in zip(starts[:-1], starts[1:], strict=True)],
+            "categorical_indices": [torch.arange(a, b) for a, b in itertools.pairwise(starts)],
             "categorical_vectors": [torch.eye(size) for size in onehot],
         }
     model = xRFM(

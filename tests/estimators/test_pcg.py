@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import plain
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, TimeSeriesSplit
-from plain import plain
 from variant_checks import parametrize_with_variant_checks
 
 import gyrfalcon
@@ -60,7 +60,9 @@ def weights(n=160):
 
 
 def pcg(kernel=KERNEL, **parameters):
-    return plain(ExactRegressor, kernel, method="pcg", **{"n_centers": 40, "tol": 1e-10, "random_state": 0, **parameters})
+    return plain(
+        ExactRegressor, kernel, method="pcg", **{"n_centers": 40, "tol": 1e-10, "random_state": 0, **parameters}
+    )
 
 
 # ---- one penalty -----------------------------------------------------------------------------------------------------

@@ -67,9 +67,7 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
 
     # ---- learning ----------------------------------------------------------------------------------------------------
 
-    def _learn(
-        self, X: Any, problem: Problem, sample_weight: ArrayLike | None, groups: Any, X_val: Any
-    ) -> None:
+    def _learn(self, X: Any, problem: Problem, sample_weight: ArrayLike | None, groups: Any, X_val: Any) -> None:
         """Search, fit and blend, and set the attributes that all have."""
         check_parameters(self, time_budget=positive("a finite number of seconds greater than 0"), cv=check_cv)
         clock = Clock(float(self.time_budget))

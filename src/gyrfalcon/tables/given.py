@@ -54,7 +54,9 @@ def labels(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> tuple[Arra
 
 def _pairs(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> list[tuple[str, Any, Any]]:
     if y is None:
-        raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None: what is to be learnt?")
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None: what is to be learnt?"
+        )
     if (X_val is None) != (y_val is None):
         missing = "y_val" if y_val is None else "X_val"
         raise ValueError(f"X_val and y_val go together: {missing} is missing")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from .._utils.memory import limit_of
 from ..callbacks import Record
@@ -41,6 +43,7 @@ _MEMBERS = 4
 _LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitted to all rows
 _RESERVE = 0.04  # of the budget, for what comes after the last fit
 _ITERATIONS = 18  # of an exact fit, as a rule
+_MAX_ITER = 40
 _TRIAL_ROWS = 512
 _TOLERANCE = 1e-3
 _FACTORS = (20_000, 14_000, 10_000, 7_000, 5_000, 3_500, 2_500, 1_500, 1_000, 500)  # numbers of centers
@@ -319,15 +322,21 @@ class Learning:
             penalties=candidate.mu / n * ridges if fold is not None else None,
             penalty=candidate.mu / n,
             tol=_TOLERANCE,
+            max_iter=_MAX_ITER,
             **choice,
             **self._common(share),
         )
-        model.fit(X, self.problem.learnt(target)[rows], sample_weight=self._weight(rows))
+        self._fit(model, X, rows, target)
         values = None
         if fold is not None:
             values = self.problem.held_out(model, target)
             del model.cv_predictions_
         return plain(model), values
+
+    def _fit(self, model: Any, X: Any, rows: Array, target: Target) -> None:
+        with warnings.catch_warnings():  # how good a member is, rows that were held out say
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(X, self.problem.learnt(target)[rows], sample_weight=self._weight(rows))
 
     def _fit_falkon(self, candidate: Candidate, X: Any, share: float) -> Any:
         rows = self.plan.learnt
@@ -339,7 +348,7 @@ class Learning:
             penalty=candidate.mu / n,
             **self._common(share),
         )
-        model.fit(X, self.problem.learnt(target)[rows], sample_weight=self._weight(rows))
+        self._fit(model, X, rows, target)
         return plain(model)
 
     def _common(self, share: float) -> dict[str, Any]:
@@ -385,7 +394,7 @@ class Learning:
         each = self._pass_seconds(kernel, X, some, self.problem.codes.shape[1]) / len(some)
         for M in _FACTORS:
             factors = 1e-11 * M**3
-            if 2 * _ITERATIONS * each * M + factors < share and 24 * M * M < 0.5 * limit:
+            if 2 * _ITERATIONS * each * M + factors < share and 0.5 * limit > 24 * M * M:
                 return M
         return _FACTORS[-1]
 
@@ -402,7 +411,7 @@ class Learning:
         assert self.finder is not None
         candidate = self.finder.best
         began = time.perf_counter()
-        model, values = self._of_sample(candidate)
+        model, _ = self._of_sample(candidate)
         encoder = self.encodings[candidate.view].encoder
         self.members.append(Member(encoder, model, candidate, None, time.perf_counter() - began))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,10 +95,7 @@ def screen(
     )
     operator = _Gram(KernelOperator(kernel, X, X, n_jobs=n_jobs, memory_budget=0).centers_gram(np.float32))
     guess = _Guess(operator.K, sample, random_state.choice(n, min(n, _CENTERS), replace=False))
-    last: KernelIterate | None = None
-    for last in kernel_cg(operator, systems, guess, max_iter=_MAX_ITER, tol=_TOLERANCE):
-        pass
-    assert last is not None
+    last: KernelIterate = deque(kernel_cg(operator, systems, guess, max_iter=_MAX_ITER, tol=_TOLERANCE), maxlen=1)[0]
     values = last.values.reshape(n, folds + 1, P, k)
     held = sample.held
     predictions = np.zeros((n, P, k))

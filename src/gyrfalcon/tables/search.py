@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,7 @@ Array = NDArray[Any]
 
 _RIDGES = np.array([0.01, 0.06, 0.35, 2.0, 12.0])
 _NEAR = np.array([0.2, 1.0, 5.0])  # ridges of later candidates, relative to that of the candidate before
+_LEAST_RIDGE = 0.004  # below that rounding decides, and fits take long
 _FEWEST, _MOST = 1 / 16, 64.0  # factors of the typical distance
 _MOST_FACTORS = 5
 _ROUNDS = 3
@@ -88,7 +90,7 @@ class Candidate:
         return self.family.kernel(self.scales, self.length)
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """The search has used its share of the time."""
 
 
@@ -135,10 +137,8 @@ class Search:
 
     def run(self) -> None:
         """Try what is worth most first."""
-        try:
+        with suppress(OutOfTimeError):
             self._run()
-        except OutOfTime:
-            pass
 
     @property
     def finalists(self) -> list[Candidate]:
@@ -207,7 +207,7 @@ class Search:
             factor = factors.pop(0)
             tried[factor] = self._try(view, family, target, number, scales, typical * factor, factor, ridges)
             best = min(tried.values(), key=lambda candidate: candidate.error)
-            ridges = best.mu * _NEAR if len(ridges) == len(_NEAR) else ridges
+            ridges = best.mu * _NEAR if len(tried) > 1 else ridges
             if not factors and len(tried) < _MOST_FACTORS:
                 near = (best.factor / 2, best.factor * 2)
                 factors = [c for c in near if c not in tried and _FEWEST <= c <= _MOST][:1]
@@ -251,10 +251,11 @@ class Search:
         ridges: Array,
     ) -> Candidate:
         if self.candidates and self.clock.left <= 0:
-            raise OutOfTime
+            raise OutOfTimeError
         began = time.perf_counter()
         own = replace(self.sample, targets=target.learnt(self.sample.targets))
         X = self.views[view].X
+        ridges = np.unique(np.maximum(ridges, _LEAST_RIDGE))
         screened = screen(
             family.kernel(scales, length), X, own, ridges, random_state=self.random_state, n_jobs=self.n_jobs
         )
