@@ -287,6 +287,8 @@ class Learning:
             model = self._fit_falkon(candidate, X, share)
         else:
             n_penalties, folds = columns
+            if self.members and not folds:
+                return  # it could not be judged
             fold = self._merged_folds(folds) if self.plan.judged is None and self.plan.n_folds > 1 else None
             model, values = self._fit_exact(
                 candidate, X, learnt, fold, _SPREAD if n_penalties > 1 and fold is not None else np.ones(1), share
@@ -424,18 +426,17 @@ class Learning:
         return model, values
 
     def result(self) -> Learnt:
-        """Blend the members."""
+        """Blend the members that can be judged."""
         judged = self._judged
-        given = [member.values for member in self.members]
-        values = [each for each in given if each is not None]
-        if len(values) < len(given):  # there was no time, or no rows were left to judge by
-            judged = self.indices
-            values = [self._of_sample(member.candidate)[1] for member in self.members]
-        weight = self._weight(judged)
-        weights = greedy_weights(values, self.problem.codes[judged], weight)
+        judgeable = [member for member in self.members if member.values is not None]
+        values = [member.values for member in judgeable if member.values is not None]
+        if not judgeable:  # there was no time, or no rows are left to judge by
+            judged, judgeable = self.indices, self.members
+            values = [self._of_sample(member.candidate)[1] for member in judgeable]
+        weights = greedy_weights(values, self.problem.codes[judged], self._weight(judged))
         kept = np.flatnonzero(weights)
         blend = np.sum([weights[i] * values[i] for i in kept], axis=0)
-        members = [self.members[i] for i in kept]
+        members = [judgeable[i] for i in kept]
         return Learnt(members, weights[kept], blend, judged, self._importances(members, weights[kept]))
 
     def _importances(self, members: list[Member], weights: Array) -> Array:
