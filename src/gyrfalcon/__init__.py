@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .estimators import (
         DivideAndConquerRegressor,
         EigenProRegressor,
+        ExactClassifier,
         ExactRegressor,
         FalkonClassifier,
         FalkonRegressor,
@@ -40,6 +41,7 @@ __all__ = [
     "CheckpointError",
     "DivideAndConquerRegressor",
     "EigenProRegressor",
+    "ExactClassifier",
     "ExactRegressor",
     "FalkonClassifier",
     "FalkonRegressor",
@@ -72,6 +74,7 @@ _MODULES = {
     "CheckpointError": "storage.checkpoints",
     "DivideAndConquerRegressor": "estimators",
     "EigenProRegressor": "estimators",
+    "ExactClassifier": "estimators",
     "ExactRegressor": "estimators",
     "FalkonClassifier": "estimators",
     "FalkonRegressor": "estimators",

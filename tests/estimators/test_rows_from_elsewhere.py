@@ -12,6 +12,7 @@ import gyrfalcon
 from gyrfalcon import (
     DivideAndConquerRegressor,
     ExactRegressor,
+    ExactClassifier,
     FalkonClassifier,
     FalkonRegressor,
     NystromRegressor,
@@ -56,6 +57,7 @@ ESTIMATORS = [
     plain(NystromRegressor, n_centers=30, random_state=0, solver="sgd", max_iter=2),
     plain(NytroRegressor, n_centers=30, random_state=0, max_iter=20),
     plain(ExactRegressor, random_state=0),
+    plain(ExactClassifier, random_state=0, penalty=1e-3),
     plain(DivideAndConquerRegressor, random_state=0, n_partitions=3),
     plain(EigenProRegressor, random_state=0, max_iter=1),
     plain(RandomFeaturesRegressor, n_components=30, random_state=0),

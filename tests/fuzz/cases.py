@@ -87,6 +87,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "FalkonClassifier": {**FALKON, "loss": ["squared", "logistic"], "class_weight": [None, "balanced"]},
     "NystromRegressor": {**CENTERS, **PENALTY, **STEPS, "solver": ["direct", "gd", "sgd", "cg"]},
     "ExactRegressor": {**PENALTY, **ENDING, "max_iter": [1, 20], "method": ["ridge", "pcg", "gd", "landweber", "nu"]},
+    "ExactClassifier": {**PENALTY, "max_iter": [1, 20], "cv": [2, 5], "class_weight": [None, "balanced"]},
     "NytroRegressor": {**CENTERS, **ENDING, **STEPS, "solver": ["gd", "sgd"]},
     "DivideAndConquerRegressor": {**PENALTY, "n_partitions": [None, 1, 2, 7]},
     "EigenProRegressor": {
@@ -319,6 +320,7 @@ MODELS: list[Callable[[], Any]] = [
     lambda: gyrfalcon.FalkonRegressor(n_centers=10, random_state=0, loss="quantile", max_iter=3).fit(X, Y),
     lambda: gyrfalcon.FalkonClassifier(n_centers=10, random_state=0).fit(X, np.where(Y > 0, "yes", "no")),
     lambda: gyrfalcon.FalkonClassifier(n_centers=10, random_state=0, loss="logistic", max_iter=3).fit(X, Y > 0),
+    lambda: gyrfalcon.ExactClassifier(random_state=0).fit(X, Y > 0),
     lambda: gyrfalcon.FalkonRegressor(kernels.Linear(), n_centers=9, random_state=0).fit(scipy.sparse.csr_array(X), Y),
     lambda: gyrfalcon.NystromRegressor(kernels.Matern(nu=0.5) + kernels.Linear(), n_centers=9, random_state=0).fit(
         X, Y

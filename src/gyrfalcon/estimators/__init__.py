@@ -3,6 +3,7 @@
 from .divide_and_conquer import DivideAndConquerRegressor
 from .eigenpro import EigenProRegressor
 from .exact import ExactRegressor
+from .exact_classifier import ExactClassifier
 from .falkon_classifier import FalkonClassifier
 from .falkon_regressor import FalkonRegressor
 from .feature_transform import RandomFeatures
@@ -15,6 +16,7 @@ from .random_features_regressor import RandomFeaturesRegressor
 __all__ = [
     "DivideAndConquerRegressor",
     "EigenProRegressor",
+    "ExactClassifier",
     "ExactRegressor",
     "FalkonClassifier",
     "FalkonRegressor",

@@ -102,6 +102,16 @@ class Calibration:
         found: Vectors = log_softmax(scores + np.array(self.bias), axis=1)
         return found
 
+    def scores(self, values: Array) -> Vectors:
+        """Return scores of which the largest, or of two classes the sign, tells the most probable class.
+
+        Returns
+        -------
+        ndarray of shape (n,), log(P / (1 - P)) of the second of two classes, or (n, n_classes), log P of each
+        """
+        logs = self.log_probabilities(values)
+        return logs[:, 1] - logs[:, 0] if len(self.bias) == 2 else logs
+
 
 def fit_calibration(values: Array, codes: Array, n_classes: int, weight: Array | None = None) -> Calibration:
     """Find the calibration with the least log-loss.

@@ -20,7 +20,9 @@ def check_cv(name: str, value: Any) -> None:
         )
 
 
-def fold_numbers(cv: Any, y: Array, random_state: np.random.RandomState) -> NDArray[np.intp]:
+def fold_numbers(
+    cv: Any, y: Array, random_state: np.random.RandomState, *, stratified: bool = False
+) -> NDArray[np.intp]:
     """Return the number of each row's fold, from 0.
 
     Parameters
@@ -31,6 +33,8 @@ def fold_numbers(cv: Any, y: Array, random_state: np.random.RandomState) -> NDAr
     y : array of shape (n,) or (n, k)
         The targets, by which a splitter may stratify.
     random_state : RandomState
+    stratified : bool
+        Whether y are numbers of classes, of each of which every fold of a given number of folds has its share.
 
     Examples
     --------
@@ -43,7 +47,12 @@ def fold_numbers(cv: Any, y: Array, random_state: np.random.RandomState) -> NDAr
     if isinstance(cv, Integral):
         if int(cv) > n:
             raise ValueError(f"cv={cv} folds are more than there are rows, n_samples={n}: choose fewer")
-        return np.asarray(random_state.permutation(n) % int(cv), dtype=np.intp)
+        order = random_state.permutation(n)
+        if not stratified:
+            return np.asarray(order % int(cv), dtype=np.intp)
+        fold = np.empty(n, dtype=np.intp)
+        fold[np.lexsort((order, y))] = np.arange(n) % int(cv)
+        return fold
     given = _integers(cv)
     if given is None:
         return _of_splits(cv, y)

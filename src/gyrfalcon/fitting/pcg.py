@@ -76,14 +76,14 @@ class _CheckedIterate(KernelIterate):
         return {"n_columns": self.n_active} | ({"cv_errors": self.cv_errors} if self.cv_errors else {})
 
 
-def criterion_of(model: PcgParameters, has_validation: bool) -> str | None:
-    """Return what chooses among penalties, and None if there is nothing to choose nor to predict."""
+def criterion_of(model: PcgParameters, has_validation: bool, *, calibrates: bool = False) -> str | None:
+    """Return what chooses among penalties, and None if there is nothing to choose nor to predict nor to calibrate."""
     if model.choose_by in ("gcv", "loo"):
         raise ValueError(
             f'choose_by={model.choose_by!r} needs the n x n matrix that method="pcg" does without: choose by "cv" or '
             '"validation"'
         )
-    if model.choose_by is None and model.penalties is not None:
+    if model.choose_by is None and (calibrates or model.penalties is not None):
         return "validation" if has_validation else "cv"
     return model.choose_by
 
@@ -98,6 +98,7 @@ def solve(
     scale: Array,
     penalties: ArrayLike,
     session: Session,
+    labels: Array | None = None,
 ) -> PcgSolution:
     """Solve for every penalty, and choose one.
 
@@ -117,12 +118,14 @@ def solve(
     scale : array of shape (k,)
     penalties : float, or array of shape (P,)
     session : Session
+    labels : array of shape (n_given,), optional
+        Of a classifier, the number of each given row's class: folds are stratified by it.
     """
     y = y.astype(np.float64)
     n, k = y.shape
-    criterion = criterion_of(model, data.validation is not None)
+    criterion = criterion_of(model, data.validation is not None, calibrates=labels is not None)
     penalties = np.array(penalties, dtype=np.float64, ndmin=1)
-    fold, P = _folds(model.cv, given, session) if criterion == "cv" else None, len(penalties)
+    fold, P = _folds(model.cv, given, labels, session) if criterion == "cv" else None, len(penalties)
     n_folds = 0 if fold is None else int(fold.max()) + 1
     M = min(n, default_n_centers(n) if model.n_centers is None else int(model.n_centers))
     budget = _check_memory(model, points, M, n_folds, P, k)
@@ -171,19 +174,20 @@ def solve(
     if fold is not None:
         predictions = np.full(given.targets.shape, np.nan, dtype=operator.dtype)
         found = _held_out(last.values, systems)[:, best] * scale
-        predictions[_counted(given)] = found if data.offset is None else found + data.offset
+        predictions[counted(given)] = found if data.offset is None else found + data.offset
     return PcgSolution(np.ascontiguousarray(alpha[:, best]), float(penalties[best]), operator, predictions)
 
 
-def _counted(given: FitData) -> Array:
+def counted(given: FitData) -> Array:
     """Return which rows have a weight."""
     return np.arange(len(given.targets)) if given.weight is None else np.flatnonzero(given.weight)
 
 
-def _folds(cv: Any, given: FitData, session: Session) -> NDArray[np.intp]:
+def _folds(cv: Any, given: FitData, labels: Array | None, session: Session) -> NDArray[np.intp]:
     """Return the fold of each row that has a weight; folds are of all rows that were given."""
     y = given.targets[:, 0] if given.flat else given.targets
-    names, fold = np.unique(fold_numbers(cv, y, session.random_state)[_counted(given)], return_inverse=True)
+    numbers = fold_numbers(cv, y if labels is None else labels, session.random_state, stratified=labels is not None)
+    names, fold = np.unique(numbers[counted(given)], return_inverse=True)
     if len(names) < 2:
         raise ValueError(f"cv={cv!r} leaves one fold of the {len(fold)} rows that count: at least two are needed")
     return fold.astype(np.intp)
@@ -250,7 +254,7 @@ def _check_memory(model: PcgParameters, points: Array, M: int, n_folds: int, P: 
         model.memory_budget,
         total,
         f'method="pcg" takes {format_bytes(total)} for {n} rows ({parts})',
-        "give fewer penalties, folds or n_centers, or use FalkonRegressor",
+        "give fewer penalties, folds or n_centers, or use an estimator of FALKON",
         limit=limit,
     )
     return max(0, parse_memory(model.memory_budget) - total)

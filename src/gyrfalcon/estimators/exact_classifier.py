@@ -1,0 +1,316 @@
+"""Kernel least-squares classification with every row as a center, and probabilities from cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from .._utils.checks import integer, one_of, optional
+from .._utils.ranges import power_of_two
+from .._utils.registry import register
+from ..callbacks import CallbackLike
+from ..fitting import pcg
+from ..fitting.calibration import Calibration, fit_calibration
+from ..fitting.data import FitData, class_codes, classification_data
+from ..fitting.folds import check_cv
+from ..fitting.kernel import resolved_kernel
+from ..fitting.lazy import lazily
+from ..fitting.parameters import check_parameters
+from ..fitting.session import fit_session
+from ..kernels import Kernel, KernelFunction
+from ..operators import make_operator
+from ._base import KernelClassifier
+
+Array = NDArray[Any]
+
+
+@register
+class ExactClassifier(KernelClassifier):
+    """Exact kernel least-squares classification, with every row as a center: for some 50,000 rows.
+
+    Regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) by kernel ridge
+    regression, as `ExactRegressor` with `method="pcg"` [1]_. Cross-validation is part of the same products: it chooses
+    the penalty, and its values calibrate probabilities. The most probable class is predicted.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable, default="gaussian"
+        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    n_centers : int or None, default=None
+        Number of rows from which the preconditioner is made. More of them take fewer iterations. None is 5 sqrt(n), at
+        least 1,000.
+    penalty : float, default=1e-06
+        The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given.
+    penalties : array of shape (P,), or None, default=None
+        Penalties to choose among, for all of which the same passes serve.
+    choose_by : {"validation", "cv"} or None, default=None
+        Which rows choose among `penalties` and calibrate probabilities: the validation rows (given to `fit`, or held
+        out of X), by the share of wrong classes; or those of cross-validation, by the squared error. None is
+        "validation" if `fit` is given validation rows, else "cv".
+    cv : int, splitter or array of shape (n,), default=5
+        Folds of `choose_by="cv"`: their number, to which rows belong at random, with the same proportions of classes; a
+        splitter of scikit-learn by which each row is held out once, such as `StratifiedKFold`; or the number of each
+        row's fold.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes: a dict from class to number, or "balanced" for weights inversely proportional to their
+        frequencies. Multiplied with `sample_weight`.
+    scale : bool, default=False
+        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
+        It costs one pass over the rows and no memory.
+    max_iter : int or None, default=None
+        Maximum number of iterations of conjugate gradient. None is 100.
+    tol : float or None, default=None
+        Stop when the root mean square of the residual, which bounds that of the fitted values' distance from the
+        solution's, falls below `tol` times the standard deviation of the targets +1 and -1; a `ConvergenceWarning` says
+        if it did not. None is 1e-4 in float32 and 1e-6 in float64, and warns only if values would still move by 5% of
+        that deviation.
+    validation_fraction : float, default=0.1
+        Share of the rows that is held out where a validation set is needed and `fit` is given none.
+    dtype : "auto", "float32" or "float64", default="auto"
+        Precision of the kernel; "auto" follows X. Vectors and factors are in float64.
+    memory_budget : "auto", int or str, default="auto"
+        If the n x n kernel matrix fits it is kept, and iterations run at memory speed. Bytes, a string such as "4GB",
+        or "auto" for half of what is available.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of the validation split, of folds, and of the preconditioner's centers.
+    callbacks : callable, Callback, list of them, or None, default=None
+        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
+    verbose : int, default=0
+        1 shows a progress bar, 2 also logs a line for each iteration.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        The classes, sorted.
+    centers_ : array of shape (n, n_features_in_)
+        The training rows: all but those held out for validation and those of weight 0.
+    coef_ : array of shape (n,) for two classes, else (n, n_classes)
+        Their coefficients.
+    kernel_ : Kernel
+        The kernel, with parameters that depend on the data resolved.
+    penalty_ : float
+        The penalty that was used or chosen.
+    calibration_ : Calibration
+        The map from values of least squares to probabilities: `slope`, `log_slope`, `bend`, `bias` and `eps`.
+    cv_predictions_ : array of shape (n,) for two classes, else (n, n_classes)
+        With `choose_by="cv"`, what `uncalibrated` is for the rows given to `fit` by models of the chosen penalty that
+        have not seen their fold; NaN for rows of weight 0. ``calibration_.probabilities(cv_predictions_)`` are their
+        probabilities. Nothing else needs it: delete it before `save` if it is too large.
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        One record for each iteration, as for `ExactRegressor` with `method="pcg"`; `cv_errors` are root mean squares
+        for targets +1 and -1, and `validation_error` and `validation_errors` shares of wrong classes before
+        calibration.
+    mean_, scale_ : array of shape (n_features_in_,), or None
+        Means and standard deviations by which features were scaled, if `scale=True`.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array of str
+        Names of the features, if X has names that are all strings.
+
+    See Also
+    --------
+    FalkonClassifier : For millions of rows, and with the logistic loss.
+    ExactRegressor : The same for regression.
+
+    Notes
+    -----
+    Probabilities are softmax(a p + c log q + d (log q - q) + b), with p = (1 + f) / 2 of each class's value f of least
+    squares and q = p clipped to [eps, 1]. a, c and d, which are not negative, and b of each class have the least
+    log-loss on rows that were not learnt from. The order of two classes' values stays as it is.
+
+    References
+    ----------
+    .. [1] Cutajar, Osborne, Cunningham, Filippone, "Preconditioning Kernel Matrices", ICML 2016.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from gyrfalcon import ExactClassifier
+    >>> X, y = make_moons(500, noise=0.2, random_state=0)
+    >>> model = ExactClassifier(penalties=[1e-5, 1e-4, 1e-3], random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.95)
+    True
+    >>> model.predict_proba([[0.0, 1.0], [0.5, 0.25]]).round(1)
+    array([[1. , 0. ],
+           [0.5, 0.5]])
+    """
+
+    penalty_: float
+    calibration_: Calibration
+    cv_predictions_: Array
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        n_centers: int | None = None,
+        penalty: float = 1e-06,
+        penalties: ArrayLike | None = None,
+        choose_by: str | None = None,
+        cv: Any = 5,
+        class_weight: Mapping[Any, float] | str | None = None,
+        scale: bool = False,
+        max_iter: int | None = None,
+        tol: float | None = None,
+        validation_fraction: float = 0.1,
+        dtype: DTypeLike = "auto",
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.n_centers = n_centers
+        self.penalty = penalty
+        self.penalties = penalties
+        self.choose_by = choose_by
+        self.cv = cv
+        self.class_weight = class_weight
+        self.scale = scale
+        self.max_iter = max_iter
+        self.tol = tol
+        self.validation_fraction = validation_fraction
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array, table, source or Dask collection of shape (n, n_features)
+            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
+            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+        y : array of shape (n,)
+            Labels of any kind.
+        sample_weight : array of shape (n,), optional
+            Not negative. Only ratios matter: the penalty goes with weights of mean 1.
+        X_val, y_val : optional
+            Rows on which the validation error (the share of wrong classes) is recorded, and which choose the penalty
+            and calibrate probabilities unless `choose_by="cv"`.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, choose_by=one_of(None, "validation", "cv"), cv=check_cv, max_iter=optional(integer(1)))
+        with fit_session(self) as session:
+            given, classes = classification_data(
+                self,
+                X,
+                y,
+                sample_weight,
+                X_val,
+                y_val,
+                random_state=session.random_state,
+                class_weight=self.class_weight,
+                hold_out=self.validation_fraction if self.choose_by == "validation" else None,
+            )
+            data = given.of_positive_weight()
+            points = data.rows.take(np.arange(data.rows.shape[0]))
+            kernel = resolved_kernel(self.kernel, points, data.weight, points.dtype)
+            scale = power_of_two(data.targets, axis=0)
+            labels = class_codes(given.targets)
+            found = pcg.solve(self, data, given, points, kernel, data.targets / scale, scale, session, labels)
+            vars(self).pop("cv_predictions_", None)  # of an earlier fit
+            if found.cv_predictions is None:
+                self.calibration_ = self._calibrated_by_validation(data, found, len(classes))
+            else:
+                held_out = found.cv_predictions[pcg.counted(given)]
+                self.calibration_ = fit_calibration(held_out, class_codes(data.targets), len(classes), data.weight)
+                self.cv_predictions_ = found.cv_predictions[:, 0] if data.flat else found.cv_predictions
+            self._set_solution(data, session, found.coef)
+            self._set_expansion(found.operator)
+            self.classes_, self.penalty_ = classes, found.penalty
+        return self
+
+    def _calibrated_by_validation(self, data: FitData, found: pcg.PcgSolution, n_classes: int) -> Calibration:
+        held, operator = data.validation, found.operator
+        assert held is not None
+        on_held = make_operator(operator.kernel, held.rows, operator.centers, n_jobs=self.n_jobs, memory_budget=0)
+        values = on_held.matmat(found.coef)
+        values = values if data.offset is None else values + data.offset
+        return fit_calibration(values, class_codes(held.targets), n_classes, held.weight)
+
+    @lazily
+    def uncalibrated(self, X: Any) -> Array:
+        """Return the values of least squares for targets +1 and -1, which `calibration_` maps to probabilities.
+
+        Parameters
+        ----------
+        X : array, table, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n,) for two classes, else (n, n_classes); a Dask array for a Dask collection
+        """
+        return self._values(X)
+
+    @lazily
+    def decision_function(self, X: Any) -> Array:
+        """Return log(P / (1 - P)) of ``classes_[1]`` of two classes, else log P of each class.
+
+        Parameters
+        ----------
+        X : array, table, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n,) for two classes, else (n, n_classes); a Dask array for a Dask collection
+        """
+        values = self._values(X)
+        return self.calibration_.scores(values)
+
+    @lazily
+    def predict_proba(self, X: Any) -> Array:
+        """Predict the probabilities of the classes, calibrated on rows that were not learnt from.
+
+        Parameters
+        ----------
+        X : array, table, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n, n_classes), whose rows sum to one; a Dask array for a Dask collection
+        """
+        values = self._values(X)
+        return self.calibration_.probabilities(values)
+
+    @lazily
+    def predict_log_proba(self, X: Any) -> Array:
+        """Predict the logarithms of `predict_proba`, finite even where a probability rounds to zero.
+
+        Parameters
+        ----------
+        X : array, table, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n, n_classes); a Dask array for a Dask collection
+        """
+        values = self._values(X)
+        return self.calibration_.log_probabilities(values)
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        if not isinstance(self.calibration_, Calibration) or len(self.calibration_.bias) != len(self.classes_):
+            raise ValueError(f"calibration_ is not one of {len(self.classes_)} classes")
