@@ -11,8 +11,8 @@ from sklearn.preprocessing import StandardScaler
 import gyrfalcon
 from gyrfalcon import (
     DivideAndConquerRegressor,
-    ExactRegressor,
     ExactClassifier,
+    ExactRegressor,
     FalkonClassifier,
     FalkonRegressor,
     NystromRegressor,

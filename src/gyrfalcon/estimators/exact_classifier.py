@@ -13,6 +13,7 @@ from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..fitting import pcg
+from ..fitting.auto_penalty import as_penalty
 from ..fitting.calibration import Calibration, fit_calibration
 from ..fitting.data import FitData, class_codes, classification_data
 from ..fitting.folds import check_cv
@@ -42,8 +43,9 @@ class ExactClassifier(KernelClassifier):
     n_centers : int or None, default=None
         Number of rows from which the preconditioner is made. More of them take fewer iterations. None is 5 sqrt(n), at
         least 1,000.
-    penalty : float, default=1e-06
-        The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given.
+    penalty : float or "auto", default="auto"
+        The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given. "auto"
+        chooses one by leave-one-out errors on a sample of the rows, in about a second; `penalty_` is what it chose.
     penalties : array of shape (P,), or None, default=None
         Penalties to choose among, for all of which the same passes serve.
     choose_by : {"validation", "cv"} or None, default=None
@@ -57,7 +59,10 @@ class ExactClassifier(KernelClassifier):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes: a dict from class to number, or "balanced" for weights inversely proportional to their
         frequencies. Multiplied with `sample_weight`.
-    scale : bool, default=False
+    fit_intercept : bool, default=True
+        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
+        constant is not penalised, and is what f is far from the rows.
+    scale : bool, default=True
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory.
     max_iter : int or None, default=None
@@ -89,7 +94,7 @@ class ExactClassifier(KernelClassifier):
         The classes, sorted.
     centers_ : array of shape (n, n_features_in_)
         The training rows: all but those held out for validation and those of weight 0.
-    coef_ : array of shape (n,) for two classes, else (n, n_classes)
+    dual_coef_ : array of shape (n,) for two classes, else (n, n_classes)
         Their coefficients.
     kernel_ : Kernel
         The kernel, with parameters that depend on the data resolved.
@@ -107,6 +112,8 @@ class ExactClassifier(KernelClassifier):
         One record for each iteration, as for `ExactRegressor` with `method="pcg"`; `cv_errors` are root mean squares
         for targets +1 and -1, and `validation_error` and `validation_errors` shares of wrong classes before
         calibration.
+    offset_ : array of shape (n_outputs,)
+        Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled, if `scale=True`.
     n_features_in_ : int
@@ -151,12 +158,13 @@ class ExactClassifier(KernelClassifier):
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
         n_centers: int | None = None,
-        penalty: float = 1e-06,
+        penalty: float | str = "auto",
         penalties: ArrayLike | None = None,
         choose_by: str | None = None,
         cv: Any = 5,
         class_weight: Mapping[Any, float] | str | None = None,
-        scale: bool = False,
+        fit_intercept: bool = True,
+        scale: bool = True,
         max_iter: int | None = None,
         tol: float | None = None,
         validation_fraction: float = 0.1,
@@ -174,6 +182,7 @@ class ExactClassifier(KernelClassifier):
         self.choose_by = choose_by
         self.cv = cv
         self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
         self.scale = scale
         self.max_iter = max_iter
         self.tol = tol
@@ -230,7 +239,11 @@ class ExactClassifier(KernelClassifier):
             kernel = resolved_kernel(self.kernel, points, data.weight, points.dtype)
             scale = power_of_two(data.targets, axis=0)
             labels = class_codes(given.targets)
-            found = pcg.solve(self, data, given, points, kernel, data.targets / scale, scale, session, labels)
+            penalties = self.penalties
+            if penalties is None:
+                penalties = as_penalty(self.penalty, self, data, session.random_state)
+            y = data.targets / scale
+            found = pcg.solve(self, data, given, points, kernel, y, scale, penalties, session, labels)
             vars(self).pop("cv_predictions_", None)  # of an earlier fit
             if found.cv_predictions is None:
                 self.calibration_ = self._calibrated_by_validation(data, found, len(classes))
@@ -238,8 +251,8 @@ class ExactClassifier(KernelClassifier):
                 held_out = found.cv_predictions[pcg.counted(given)]
                 self.calibration_ = fit_calibration(held_out, class_codes(data.targets), len(classes), data.weight)
                 self.cv_predictions_ = found.cv_predictions[:, 0] if data.flat else found.cv_predictions
-            self._set_solution(data, session, found.coef)
-            self._set_expansion(found.operator)
+            self._set_solution(data, session)
+            self._set_expansion(found.operator, found.coef, data)
             self.classes_, self.penalty_ = classes, found.penalty
         return self
 

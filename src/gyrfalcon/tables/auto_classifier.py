@@ -16,7 +16,7 @@ from ..fitting.data import with_class_weight
 from . import given
 from ._auto import AutoEstimator
 from .learning import Learnt
-from .problems import Classification, Problem
+from .problems import Classification, Problem, class_values
 
 Array = NDArray[Any]
 
@@ -178,8 +178,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     def _values(self, X: Any) -> Array:
         total: Any = 0.0
         for rows, model, weight in zip(self._encoded(X), self.models_, self.weights_, strict=True):
-            values = np.asarray(model.decision_function(rows), dtype=np.float64)
-            total = total + weight * values.reshape(len(values), -1)
+            total = total + weight * class_values(model, rows)
         return np.asarray(total)
 
     def predict_proba(self, X: Any) -> Array:

@@ -157,12 +157,17 @@ class Classification(Problem):
         return self.y
 
     def values(self, model: Any, target: Target, X: Any) -> Array:
-        values = np.asarray(model.decision_function(X), dtype=np.float64)
-        return values.reshape(len(values), -1)
+        return class_values(model, X)
 
     def held_out(self, model: Any, target: Target) -> Array:
         values = np.asarray(model.cv_predictions_, dtype=np.float64)
         return values.reshape(len(values), -1)
+
+
+def class_values(model: Any, X: Any) -> Array:
+    """Return a fitted classifier's values for targets +1 and -1, as columns."""
+    values = model.uncalibrated(X) if isinstance(model, ExactClassifier) else model.decision_function(X)
+    return np.asarray(values, dtype=np.float64).reshape(len(values), -1)
 
 
 def sketched(columns: Array, random_state: np.random.RandomState) -> Array:

@@ -27,7 +27,6 @@ Array = NDArray[Any]
 
 _RIDGES = np.array([0.01, 0.06, 0.35, 2.0, 12.0])
 _NEAR = np.array([0.2, 1.0, 5.0])  # ridges of later candidates, relative to that of the candidate before
-_LEAST_RIDGE = 0.004  # below that rounding decides, and fits take long
 _FEWEST, _MOST = 1 / 16, 64.0  # factors of the typical distance
 _MOST_FACTORS = 5
 _ROUNDS = 3
@@ -109,6 +108,8 @@ class Search:
     random_state : RandomState
     n_jobs : int or None
     told : function that is told of each candidate
+    least_ridge : float
+        Smaller ones count as that.
 
     Attributes
     ----------
@@ -125,6 +126,7 @@ class Search:
         random_state: np.random.RandomState,
         n_jobs: int | None,
         told: Callable[[Candidate], None],
+        least_ridge: float = 0.004,
     ) -> None:
         self.views = views
         self.sample = sample
@@ -133,6 +135,7 @@ class Search:
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.told = told
+        self.least_ridge = least_ridge
         self.candidates: list[Candidate] = []
 
     def run(self) -> None:
@@ -255,7 +258,7 @@ class Search:
         began = time.perf_counter()
         own = replace(self.sample, targets=target.learnt(self.sample.targets))
         X = self.views[view].X
-        ridges = np.unique(np.maximum(ridges, _LEAST_RIDGE))
+        ridges = np.unique(np.maximum(ridges, self.least_ridge))
         screened = screen(
             family.kernel(scales, length), X, own, ridges, random_state=self.random_state, n_jobs=self.n_jobs
         )
