@@ -86,6 +86,6 @@ def _refuse_gaps(y: Any, name: str) -> None:
         row = int(np.argwhere(wrong)[0][0])
         value = values[row] if values.ndim == 1 else values[row].tolist()
         raise ValueError(
-            f"Input {name} contains NaN or infinity: row {row} has {value}, from which nothing can be learnt. Remove such "
-            "rows from both X and y"
+            f"Input {name} contains NaN or infinity: row {row} has {value}, from which nothing can be learnt. Remove "
+            "such rows from both X and y"
         )
