@@ -27,6 +27,8 @@ from .targets import target_columns
 
 Array = NDArray[Any]
 
+_REPEATED = 10  # how often a number is there on average, to be taken for a category too
+_MOST_TARGETS = 3  # for each of which there is a column
 _PARSEABLE = 0.95  # the share of strings that have to be numbers for a column of numbers
 
 
@@ -58,7 +60,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         How numbers are scaled: by median and range between quartiles, followed by the smooth clip
         x / sqrt(1 + (x / 3)^2); by mean and standard deviation; or to normal quantiles, clipped at 3.
     integers : {"numbers", "both"}, default="numbers"
-        Whether whole numbers with three to `max_onehot` values are numbers, or numbers and categories.
+        Whether whole numbers with three to `max_onehot` values are numbers, or numbers and categories; with "both",
+        numbers with more values that are each there ten times on average are encoded by the target as well.
     max_onehot : int, default=30
         Most levels of a category with a column each.
     min_frequency : int, default=5
@@ -265,6 +268,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         texts = {at: as_text(columns[at]) for at, kind in enumerate(kinds) if kind in ("category", "boolean")}
         crowded = any(len(text.levels) + text.missing.any() > self.max_onehot for text in texts.values())
+        if self.integers == "both":
+            crowded |= any(_has_repeated_values(values[~np.isnan(values)], self.max_onehot) for values in numbers.T)
         targets, labels = target_columns(y, self.target_type) if crowded and y is not None else (None, [])
         self.category_columns_, self.categories_ = [], []
         for at, text in texts.items():
@@ -278,7 +283,20 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.integers == "both":
             for at, values in zip(self.number_columns_, numbers.T, strict=True):
                 known = values[~np.isnan(values)]
-                if _has_few_integers(known, self.max_onehot):
+                if (
+                    targets is not None
+                    and _has_repeated_values(known, self.max_onehot)
+                    and len(labels) <= _MOST_TARGETS
+                ):
+                    category = CategoryColumn(self.max_onehot, self.min_frequency, seed)
+                    text = as_text(Column("number", values))
+                    if cross_fit:
+                        parts.append(category.fit_transform(text, targets, labels))
+                    else:
+                        parts.append(category.fit(text, targets, labels).transform(text))
+                    self.category_columns_.append(at)
+                    self.categories_.append(category)
+                elif _has_few_integers(known, self.max_onehot):
                     category = CategoryColumn(self.max_onehot, self.min_frequency, seed)
                     category.fit(as_text(Column("number", known)))  # the numbers tell already what is missing
                     parts.append(category.transform(as_text(Column("number", values))))
@@ -408,6 +426,11 @@ def _kind_of(column: Column) -> str:
         if np.isfinite(seconds).any() and not wrong.any():
             return "date"
     return "category" if column.is_text else column.kind
+
+
+def _has_repeated_values(values: Array, few: int) -> bool:
+    """Whether values are more than a few, but each is there many times on average."""
+    return len(values) > _REPEATED * few and few < len(np.unique(values)) <= len(values) / _REPEATED
 
 
 def _has_few_integers(values: Array, most: int) -> bool:
