@@ -44,7 +44,8 @@ _LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitte
 _RESERVE = 0.04  # of the budget, for what comes after the last fit
 _ITERATIONS = 18  # of an exact fit, as a rule
 _MAX_ITER = 40
-_TRIAL_ROWS = 512
+_FIRST_SHARE = 0.7  # of the time left, for a fit that others may follow
+_TRIAL_ROWS = 4_096  # enough for all threads
 _TOLERANCE = 1e-3
 # Smaller ones are lost in the rounding of float32, or take conjugate gradient more iterations than there is time for:
 # with 20,000 rows 60 for a ridge of 0.01 and 25 for 0.1
@@ -288,7 +289,7 @@ class Learning:
 
     def _fit_one(self, candidate: Candidate, last: bool) -> None:
         began = time.perf_counter()
-        share = max(0.5, self._left() * (1.0 if last else 0.6))
+        share = max(0.5, self._left() * (1.0 if last else _FIRST_SHARE))
         encoding, learnt = self.encodings[candidate.view], self.plan.learnt
         X, n = encoding.rows(learnt), len(learnt)
         columns = self._columns(candidate.kernel, X, share) if n <= _EXACT_ROWS else None
