@@ -42,11 +42,11 @@ _EXACT_ROWS = 60_000  # beyond that every row as a center takes too long, whatev
 _MEMBERS = 4
 _LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitted to all rows
 _RESERVE = 0.04  # of the budget, for what comes after the last fit
-_ITERATIONS = 18  # of an exact fit, as a rule
+_ITERATIONS = 14  # of an exact fit, as a rule
 _MAX_ITER = 40
 _FIRST_SHARE = 0.7  # of the time left, for a fit that others may follow
 _TRIAL_ROWS = 4_096  # enough for all threads
-_TOLERANCE = 1e-3
+_TOLERANCE = 3e-3
 # Smaller ones are lost in the rounding of float32, or take conjugate gradient more iterations than there is time for:
 # with 20,000 rows 60 for a ridge of 0.01 and 25 for 0.1
 _LEAST_RIDGE, _LEAST_PENALTY = 0.004, 2.5e-6
