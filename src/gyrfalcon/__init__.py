@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from .storage.checkpoints import Checkpoint, CheckpointError
     from .storage.models import ModelFileError, load, save
     from .storage.predictions import write_predictions
-    from .tables import TableEncoder
+    from .tables import AutoClassifier, AutoRegressor, TableEncoder
 
     __version__: str
 
 __all__ = [
+    "AutoClassifier",
+    "AutoRegressor",
     "Checkpoint",
     "CheckpointError",
     "DivideAndConquerRegressor",
@@ -70,6 +72,8 @@ __all__ = [
 
 # where each public name comes from
 _MODULES = {
+    "AutoClassifier": "tables",
+    "AutoRegressor": "tables",
     "Checkpoint": "storage.checkpoints",
     "CheckpointError": "storage.checkpoints",
     "DivideAndConquerRegressor": "estimators",

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from .._utils.checks import positive
 from ..callbacks import CallbackLike, CallbackList, Record
+from ..estimators._sklearn import BaseEstimator
 from ..fitting.folds import check_cv
 from ..fitting.parameters import check_parameters
 from ..storage.models import save
@@ -31,7 +31,7 @@ Array = NDArray[Any]
 _LARGEST_EXACT = 60_000
 
 
-class AutoEstimator(BaseEstimator):  # type: ignore[misc]
+class AutoEstimator(BaseEstimator):
     """A blend of kernel models of a table, found by a search."""
 
     time_budget: float
@@ -119,7 +119,8 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
     def _set(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
         first = learnt.members[0].encoder
         self.n_features_in_ = first.n_features_in_
-        vars(self).pop("feature_names_in_", None)
+        if "feature_names_in_" in vars(self):  # of an earlier fit
+            del self.feature_names_in_
         if "feature_names_in_" in vars(first):
             self.feature_names_in_ = first.feature_names_in_
         self.encoders_ = [member.encoder for member in learnt.members]
@@ -143,11 +144,10 @@ class AutoEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the rows as each model sees them; each encoding is made once."""
         check_is_fitted(self)
         inputs = as_inputs(X)
-        made: dict[int, Any] = {}
-        for encoder in self.encoders_:
-            if id(encoder) not in made:
-                made[id(encoder)] = inputs.encoded(encoder)
-        return [made[id(encoder)] for encoder in self.encoders_]
+        # encoders of a fit with the same parameters are the same, also if a model file held each of them
+        names = [f"{encoder.numbers}, {encoder.integers}" for encoder in self.encoders_]
+        made = {name: inputs.encoded(encoder) for name, encoder in dict(zip(names, self.encoders_, strict=True)).items()}
+        return [made[name] for name in names]
 
     @property
     def estimators_(self) -> list[Any]:

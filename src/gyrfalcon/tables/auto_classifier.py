@@ -7,12 +7,14 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
 
 from .._utils.registry import register
 from ..callbacks import CallbackLike
+from ..estimators._sklearn import ClassifierMixin
 from ..fitting.calibration import Calibration, fit_calibration
 from ..fitting.data import with_class_weight
+from ..fitting.lazy import lazily
+from ..fitting.rows import for_score
 from . import given
 from ._auto import AutoEstimator
 from .learning import Learnt
@@ -160,6 +162,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         self.classes_ = np.unique(problem.y)
         self.calibration_ = fit_calibration(learnt.values, problem.labels[learnt.judged], problem.n_classes)
 
+    @lazily
     def decision_function(self, X: Any) -> Array:
         """Return the learnt functions' values: positive for ``classes_[1]`` of two classes, else largest for the class.
 
@@ -170,7 +173,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
 
         Returns
         -------
-        array of shape (n,) for two classes, else (n, n_classes)
+        array of shape (n,) for two classes, else (n, n_classes); a Dask array for a Dask collection
         """
         values = self._values(X)
         return values[:, 0] if len(self.classes_) == 2 else values
@@ -181,6 +184,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
             total = total + weight * class_values(model, rows)
         return np.asarray(total)
 
+    @lazily
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each class.
 
@@ -195,6 +199,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         values = self._values(X)
         return self.calibration_.probabilities(values)
 
+    @lazily
     def predict(self, X: Any) -> Array:
         """Predict the most probable class.
 
@@ -208,3 +213,18 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         """
         probabilities = self.predict_proba(X)
         return np.asarray(self.classes_[probabilities.argmax(axis=1)])
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X : as for `predict`
+        y : array of shape (n,)
+        sample_weight : array of shape (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        return float(super().score(*for_score(X, y, sample_weight)))

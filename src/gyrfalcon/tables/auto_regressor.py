@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_is_fitted
@@ -15,6 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.checks import number
 from .._utils.registry import register
 from ..callbacks import CallbackLike
+from ..estimators._sklearn import MultiOutputMixin, RegressorMixin
+from ..fitting.lazy import lazily
+from ..fitting.rows import for_score
 from . import given
 from ._auto import AutoEstimator
 from .learning import Learnt
@@ -175,6 +177,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         step = max(1, len(residuals) // _KEPT_RESIDUALS)
         self.residuals_ = residuals[step // 2 :: step]
 
+    @lazily
     def predict(self, X: Any) -> Array:
         """Predict y.
 
@@ -185,7 +188,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
         Returns
         -------
-        array of shape (n,) or (n, n_outputs)
+        array of shape (n,) or (n, n_outputs); a Dask array for a Dask collection
         """
         total: Any = 0.0
         for rows, model, target, weight in zip(
@@ -197,6 +200,21 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
             total = total + weight * predictions.reshape(len(predictions), -1)
         predictions = np.clip(total, *self.range_)
         return predictions[:, 0] if self.one_column_ else predictions
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is that of the mean of y.
+
+        Parameters
+        ----------
+        X : as for `predict`
+        y : array of shape (n,) or (n, n_outputs)
+        sample_weight : array of shape (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        return float(super().score(*for_score(X, y, sample_weight)))
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict intervals that hold y with the given probability.

@@ -231,7 +231,11 @@ class Learning:
         table, y = self.inputs.take(rows), self.problem.learnt(self.problem.transforms[0])[rows]
         for parameters in _ENCODINGS:
             encoder = TableEncoder(
-                **parameters, target_type=self.problem.target_type, dtype="float32", random_state=seed
+                parameters["numbers"],
+                integers=parameters["integers"],
+                target_type=self.problem.target_type,
+                dtype="float32",
+                random_state=seed,
             )
             X = encoder.fit_transform(table, y)
             if X.shape[1] == 0:

@@ -120,6 +120,7 @@ class _Gram:
 
     def __init__(self, K: Array) -> None:
         self.K = K
+        self.dtype = K.dtype
         self.shape: tuple[int, int] = K.shape
         self.passes = 0
 
