@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import positive
 from ..callbacks import CallbackLike, CallbackList, Record
@@ -20,7 +20,7 @@ from ..fitting.parameters import check_parameters
 from ..storage.models import save
 from .clock import Clock
 from .encoder import TableEncoder
-from .inputs import Inputs, as_inputs
+from .inputs import as_inputs
 from .learning import Learning, Learnt, Settings
 from .problems import Problem
 from .progress import progress_line
@@ -67,13 +67,12 @@ class AutoEstimator(BaseEstimator):
 
     # ---- learning ----------------------------------------------------------------------------------------------------
 
-    def _learn(self, X: Any, problem: Problem, sample_weight: ArrayLike | None, groups: Any, X_val: Any) -> None:
+    def _learn(self, X: Any, problem: Problem, weight: Array | None, groups: Any, X_val: Any) -> None:
         """Search, fit and blend, and set the attributes that all have."""
         check_parameters(self, time_budget=positive("a finite number of seconds greater than 0"), cv=check_cv)
         clock = Clock(float(self.time_budget))
         inputs = as_inputs(X)
         total = len(problem.codes)
-        weight = self._weights(sample_weight, inputs, total)
         random_state = check_random_state(self.random_state)
         plan = make_plan(
             self.cv,
@@ -106,16 +105,6 @@ class AutoEstimator(BaseEstimator):
             learnt = learning.result()
         self._set(learning, learnt, problem)
 
-    def _weights(self, sample_weight: ArrayLike | None, inputs: Inputs, total: int) -> Array | None:
-        if sample_weight is None:
-            return None
-        each = np.broadcast_to(0.0, (inputs.n_rows, 1))
-        weight = _check_sample_weight(sample_weight, each, dtype=np.float64, ensure_non_negative=True)
-        if not weight.max() > 0:
-            raise ValueError("sample_weight is zero for every row: at least one row must count")
-        weight = weight / weight[weight > 0].mean()
-        return np.concatenate([weight, np.ones(total - inputs.n_rows)])
-
     def _set(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
         first = learnt.members[0].encoder
         self.n_features_in_ = first.n_features_in_
@@ -129,9 +118,9 @@ class AutoEstimator(BaseEstimator):
         self.weights_ = learnt.weights
         self.candidates_ = learning.records
         self.feature_importances_ = learnt.importances
-        self._set_outcome(learnt, problem)
+        self._set_outcome(learnt, problem, learning.weight)
 
-    def _set_outcome(self, learnt: Learnt, problem: Problem) -> None:
+    def _set_outcome(self, learnt: Learnt, problem: Problem, weight: Array | None) -> None:
         """Set what a kind of problem has beside that."""
         raise NotImplementedError
 
@@ -146,7 +135,8 @@ class AutoEstimator(BaseEstimator):
         inputs = as_inputs(X)
         # encoders of a fit with the same parameters are the same, also if a model file held each of them
         names = [f"{encoder.numbers}, {encoder.integers}" for encoder in self.encoders_]
-        made = {name: inputs.encoded(encoder) for name, encoder in dict(zip(names, self.encoders_, strict=True)).items()}
+        distinct = dict(zip(names, self.encoders_, strict=True))
+        made = {name: inputs.encoded(encoder) for name, encoder in distinct.items()}
         return [made[name] for name in names]
 
     @property

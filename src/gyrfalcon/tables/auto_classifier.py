@@ -150,17 +150,18 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         """
         names, classes, numbers = given.labels(self, X, y, X_val, y_val)
         problem = Classification.of(names, numbers, len(classes))
-        n = len(names) if X_val is None else len(names) - len(y_val)
-        given_weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        weight = with_class_weight(self.class_weight, given_weight, classes, numbers[:n])
+        weight = given.weights(sample_weight, X, len(names))
+        weight = with_class_weight(self.class_weight, weight, classes, numbers)
         self._learn(X, problem, weight, groups, X_val)
-        self.classes_ = classes
         return self
 
-    def _set_outcome(self, learnt: Learnt, problem: Problem) -> None:
+    def _set_outcome(self, learnt: Learnt, problem: Problem, weight: Array | None) -> None:
         assert isinstance(problem, Classification)
+        judged = learnt.judged
         self.classes_ = np.unique(problem.y)
-        self.calibration_ = fit_calibration(learnt.values, problem.labels[learnt.judged], problem.n_classes)
+        self.calibration_ = fit_calibration(
+            learnt.values, problem.labels[judged], problem.n_classes, None if weight is None else weight[judged]
+        )
 
     @lazily
     def decision_function(self, X: Any) -> Array:

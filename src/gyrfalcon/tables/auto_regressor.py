@@ -164,10 +164,10 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         self
         """
         problem = Regression.of(given.numbers(self, X, y, X_val, y_val))
-        self._learn(X, problem, sample_weight, groups, X_val)
+        self._learn(X, problem, given.weights(sample_weight, X, len(problem.codes)), groups, X_val)
         return self
 
-    def _set_outcome(self, learnt: Learnt, problem: Problem) -> None:
+    def _set_outcome(self, learnt: Learnt, problem: Problem, weight: Array | None) -> None:
         assert isinstance(problem, Regression)
         self.one_column_ = problem.y.ndim == 1
         columns = problem.y.reshape(len(problem.y), -1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import _check_y, _num_samples, column_or_1d
+from sklearn.utils.validation import _check_sample_weight, _check_y, _num_samples, column_or_1d
 
 from ..fitting.rows import computed
 
@@ -18,7 +18,7 @@ def numbers(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> Array:
     parts = []
     for name, rows, given in _pairs(estimator, X, y, X_val, y_val):
         _refuse_gaps(given, name)
-        part = _check_y(computed(given), multi_output=True, y_numeric=True, estimator=estimator)
+        part = _check_y(given, multi_output=True, y_numeric=True, estimator=estimator)
         if part.dtype.kind not in "fiub":
             raise ValueError(f"{name} of type {part.dtype} is not numbers: AutoClassifier learns labels")
         part = part[:, 0] if part.ndim == 2 and part.shape[1] == 1 and name == "y_val" else part
@@ -36,7 +36,7 @@ def labels(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> tuple[Arra
     parts = []
     for name, rows, given in _pairs(estimator, X, y, X_val, y_val):
         _refuse_gaps(given, name)
-        part = column_or_1d(computed(given), warn=True)
+        part = column_or_1d(given, warn=True)
         if part.dtype == object:
             part = part.astype(str) if all(isinstance(label, str) for label in part) else np.asarray(part.tolist())
         check_classification_targets(part)
@@ -52,6 +52,19 @@ def labels(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> tuple[Arra
     return together, classes, np.searchsorted(classes, together)
 
 
+def weights(sample_weight: Any, X: Any, total: int) -> Array | None:
+    """Return a weight for each row, with mean 1 where it is not zero; `total` counts validation rows, which have 1."""
+    if sample_weight is None:
+        return None
+    n = int(_num_samples(X))
+    each = np.broadcast_to(0.0, (n, 1))
+    weight = _check_sample_weight(computed(sample_weight), each, dtype=np.float64, ensure_non_negative=True)
+    if not weight.max() > 0:
+        raise ValueError("sample_weight is zero for every row: at least one row must count")
+    weight = weight / weight[weight > 0].mean()
+    return np.concatenate([weight, np.ones(total - n)])
+
+
 def _pairs(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> list[tuple[str, Any, Any]]:
     if y is None:
         raise ValueError(
@@ -60,11 +73,17 @@ def _pairs(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> list[tuple
     if (X_val is None) != (y_val is None):
         missing = "y_val" if y_val is None else "X_val"
         raise ValueError(f"X_val and y_val go together: {missing} is missing")
-    return [("y", X, y)] if X_val is None else [("y", X, y), ("y_val", X_val, y_val)]
+    pairs = [("y", X, computed(y))]
+    return pairs if X_val is None else [*pairs, ("y_val", X_val, computed(y_val))]
 
 
 def _check_length(X: Any, y: Array, name: str) -> None:
     n = int(_num_samples(X))
+    if n == 0:
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape=({n}, ...)) while a minimum of 1 is required: "
+            f"{name.replace('y', 'X', 1)} has no rows"
+        )
     if n != len(y):
         raise ValueError(
             f"Found input variables with inconsistent numbers of samples: {[n, len(y)]} of {name.replace('y', 'X', 1)} "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 
+from .._utils.threads import single_threaded_blas
 from ..kernels import Kernel
 from ..operators import KernelOperator
 from ..solvers.kernel_cg import KernelIterate, KernelSystems, kernel_cg
@@ -19,6 +21,7 @@ Array = NDArray[Any]
 # Fitted values are off by a hundredth of the deviation of y at most: less than what candidates differ by.
 _TOLERANCE = 1e-2
 _MAX_ITER = 25
+_FEW_ROWS = 1000  # whose matrices are so small that threads of BLAS wait for each other
 _CENTERS = 400  # of the preconditioner
 _ROUNDING = 1e-6  # of float32, relative to the largest eigenvalue
 
@@ -79,6 +82,13 @@ def screen(
         By which the centers of the preconditioner are drawn.
     n_jobs : int or None
     """
+    with single_threaded_blas() if len(X) <= _FEW_ROWS else nullcontext():
+        return _screen(kernel, X, sample, ridges, random_state, n_jobs)
+
+
+def _screen(
+    kernel: Kernel, X: Array, sample: Sample, ridges: Array, random_state: np.random.RandomState, n_jobs: int | None
+) -> Screened:
     n, k = sample.targets.shape
     P, folds = len(ridges), sample.n_folds
     total = np.ones(n) if sample.weight is None else sample.weight
