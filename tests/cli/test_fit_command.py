@@ -24,6 +24,7 @@ from gyrfalcon.storage.checkpoints import Checkpoint
 # five Newton steps are few, in the command as in Python
 pytestmark = pytest.mark.filterwarnings("ignore:5 Newton steps were not enough")
 
+FIT = ("fit", "--method", "falkon")
 N = 400
 SMALL = ["--features", "a,b", "--centers", "30", "--max-iter", "5"]
 
@@ -62,7 +63,7 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 
 def fit(capsys, *arguments: str):
     """Fit, and give the model that was written and the messages."""
-    code, _, err = run(capsys, "fit", *arguments, "-o", "model.gyr")
+    code, _, err = run(capsys, *FIT, *arguments, "-o", "model.gyr")
     assert code == 0, err
     return gyrfalcon.load("model.gyr"), err
 
@@ -252,7 +253,7 @@ def test_class_weight(capsys, table):
 
 
 def test_summary(capsys, table):
-    code, out, err = run(capsys, "fit", "train.parquet", "--target", "y", *SMALL, "-o", "model.gyr")
+    code, out, err = run(capsys, *FIT, "train.parquet", "--target", "y", *SMALL, "-o", "model.gyr")
     assert code == 0
     lines = dict(line.split("  ", 1) for line in out.splitlines())
     assert lines["rows"].strip() == "400 of 2 features"
@@ -265,7 +266,7 @@ def test_summary(capsys, table):
 
 def test_json_and_quiet(capsys, table):
     enough = [*SMALL, "--max-iter", "20"]
-    code, out, err = run(capsys, "fit", "train.parquet", "--target", "y", *enough, "-o", "model.gyr", "--json", "-q")
+    code, out, err = run(capsys, *FIT, "train.parquet", "--target", "y", *enough, "-o", "model.gyr", "--json", "-q")
     assert (code, err) == (0, "")
     report = json.loads(out)
     model = gyrfalcon.load("model.gyr")
@@ -286,7 +287,7 @@ def test_json_and_quiet(capsys, table):
 
 def test_json_of_an_early_stopped_fit(capsys):
     arguments = ["train.parquet", "--target", "y", *SMALL, "-o", "model.gyr", "--json", "--early-stopping"]
-    code, out, _ = run(capsys, "fit", *arguments)
+    code, out, _ = run(capsys, *FIT, *arguments)
     best = min(record["validation_error"] for record in gyrfalcon.load("model.gyr").history_)
     assert code == 0
     assert json.loads(out)["metrics"] == {"on": "held out", "validation_error": best}
@@ -351,7 +352,7 @@ def test_verbose_has_a_line_for_each_iteration(capsys, caplog):
 )
 def test_a_wrong_option_is_found_before_anything_is_read(capsys, options, named):
     with pytest.raises(SystemExit) as stop:
-        main(["fit", "nowhere.parquet", "--target", "y", "-o", "model.gyr", *options])
+        main([*FIT, "nowhere.parquet", "--target", "y", "-o", "model.gyr", *options])
     assert stop.value.code == 2
     err = capsys.readouterr().err
     assert options[0] in err
@@ -379,7 +380,7 @@ def test_a_wrong_option_is_found_before_anything_is_read(capsys, options, named)
 )
 def test_options_that_do_not_go_together(capsys, options, named):
     before = Path("train.parquet").read_bytes()
-    code, out, err = run(capsys, "fit", "train.parquet", "--target", "y", "-o", "model.gyr", *SMALL[:2], *options)
+    code, out, err = run(capsys, *FIT, "train.parquet", "--target", "y", "-o", "model.gyr", *SMALL[:2], *options)
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].startswith("gyrfalcon: error: ")
     assert named in err.splitlines()[-1]
@@ -411,7 +412,7 @@ def test_options_that_do_not_go_together(capsys, options, named):
     ],
 )
 def test_an_error_is_one_line_that_names_it(capsys, arguments, named):
-    code, out, err = run(capsys, "fit", "-o", "model.gyr", *arguments, "-q")
+    code, out, err = run(capsys, *FIT, "-o", "model.gyr", *arguments, "-q")
     assert (code, out) == (1, "")
     (line,) = err.splitlines()
     assert line.startswith("gyrfalcon: error: ")
@@ -422,7 +423,7 @@ def test_an_error_is_one_line_that_names_it(capsys, arguments, named):
 @pytest.mark.parametrize("kernel", ["+".join(["linear"] * 110), "1*" * 200 + "linear", "+".join(["rbf"] * 250)])
 def test_a_long_kernel_is_fitted_and_saved(capsys, kernel):
     code, _, err = run(
-        capsys, "fit", "train.parquet", "--target", "y", "-o", "model.gyr", *SMALL, "--kernel", kernel,
+        capsys, *FIT, "train.parquet", "--target", "y", "-o", "model.gyr", *SMALL, "--kernel", kernel,
         "--checkpoint", "state", "-q",
     )  # fmt: skip
     assert code == 0, err
@@ -431,14 +432,14 @@ def test_a_long_kernel_is_fitted_and_saved(capsys, kernel):
 
 def test_whole_numbers_that_overflow_together(capsys):
     kernel = f"{'9' * 200} * {'9' * 200} * linear"
-    code, _, err = run(capsys, "fit", "train.parquet", "--target", "y", "-o", "model.gyr", *SMALL, "--kernel", kernel)
+    code, _, err = run(capsys, *FIT, "train.parquet", "--target", "y", "-o", "model.gyr", *SMALL, "--kernel", kernel)
     assert code == 1
     assert "value=inf must be a finite number" in err.splitlines()[-1]
 
 
 def test_an_unknown_kernel_is_told_its_closest(capsys):
     with pytest.raises(SystemExit):
-        main(["fit", "train.parquet", "--target", "y", "-o", "model.gyr", "--kernel", "gausian + 1"])
+        main([*FIT, "train.parquet", "--target", "y", "-o", "model.gyr", "--kernel", "gausian + 1"])
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert "'gausian' is not known: did you mean gaussian?" in line
     assert "matern" in line
@@ -447,7 +448,7 @@ def test_an_unknown_kernel_is_told_its_closest(capsys):
 
 def test_names_are_separated_by_commas(capsys):
     with pytest.raises(SystemExit) as stop:
-        main(["fit", "train.parquet", "--target", "y", "-o", "model.gyr", "--features", "a", "b"])
+        main([*FIT, "train.parquet", "--target", "y", "-o", "model.gyr", "--features", "a", "b"])
     assert stop.value.code == 2
     err = capsys.readouterr().err
     assert err.startswith("usage: gyrfalcon fit TRAIN")
@@ -457,7 +458,7 @@ def test_names_are_separated_by_commas(capsys):
 @pytest.mark.parametrize(("separator", "typed"), [(";", '";"'), ("\t", "tab"), ("|", '"|"')])
 def test_separators(capsys, table, separator, typed):
     table.to_csv("train.csv", index=False, sep=separator)
-    code, _, err = run(capsys, "fit", "train.csv", "--target", "y", *SMALL, "-o", "model.gyr")
+    code, _, err = run(capsys, *FIT, "train.csv", "--target", "y", *SMALL, "-o", "model.gyr")
     assert code == 1
     assert err.endswith(f"say so with --delimiter {typed}\n")
     options = ["--delimiter", typed.strip('"')]
@@ -465,7 +466,7 @@ def test_separators(capsys, table, separator, typed):
     same(model, FalkonRegressor(n_centers=30, max_iter=5, random_state=0).fit(X_of(table), table["y"]))
     assert run(capsys, "evaluate", "model.gyr", "train.csv", *options)[0] == 0
     assert run(capsys, "predict", "model.gyr", "train.csv", *options)[0] == 0
-    code, _, err = run(capsys, "fit", "train.parquet", "--target", "y", "-o", "model.gyr", *options)
+    code, _, err = run(capsys, *FIT, "train.parquet", "--target", "y", "-o", "model.gyr", *options)
     assert code == 1
     assert "is for CSV files" in err
 
@@ -474,11 +475,11 @@ def test_a_missing_value(capsys, table):
     table.loc[7, "b"] = np.nan
     table.loc[9, "y"] = np.nan
     table.to_csv("train.csv", index=False)
-    code, _, err = run(capsys, "fit", "train.csv", "--target", "z", "--features", "a,b", "-o", "model.gyr", "-q")
+    code, _, err = run(capsys, *FIT, "train.csv", "--target", "z", "--features", "a,b", "-o", "model.gyr", "-q")
     assert code == 1
     assert "column 'b' has no value in row 7 (counted from 0), line 9 of the file: remove such rows" in err
     assert "--features" in err
-    code, _, err = run(capsys, "fit", "train.csv", "--target", "y", "--features", "a", "-o", "model.gyr", "-q")
+    code, _, err = run(capsys, *FIT, "train.csv", "--target", "y", "--features", "a", "-o", "model.gyr", "-q")
     assert code == 1
     assert "column 'y' has no value in row 9 (counted from 0), line 11" in err
     assert "--features" not in err  # which cannot help
@@ -500,14 +501,14 @@ def test_row_numbers_are_no_feature(capsys, table):
 
 def test_columns_of_npy_have_no_names(capsys, table):
     np.save("train.npy", X_of(table))
-    code, _, err = run(capsys, "fit", "train.npy", "--target", "1", "--features", "a", "-o", "model.gyr")
+    code, _, err = run(capsys, *FIT, "train.npy", "--target", "1", "--features", "a", "-o", "model.gyr")
     assert code == 2
     assert "--features a" in err
     for option in (["--target", "y"], ["--target", "1", "--weight", "w"]):
-        code, _, err = run(capsys, "fit", "train.npy", *option, "-o", "model.gyr")
+        code, _, err = run(capsys, *FIT, "train.npy", *option, "-o", "model.gyr")
         assert code == 2
         assert f"{option[-2]} {option[-1]}" in err
-    code, _, err = run(capsys, "fit", "train.npy", "--target", "y.npy", "-o", "model.gyr")
+    code, _, err = run(capsys, *FIT, "train.npy", "--target", "y.npy", "-o", "model.gyr")
     assert code == 1
     assert "y.npy" in err
 
@@ -516,7 +517,7 @@ def test_a_model_that_was_there_is_kept_when_the_fit_fails(capsys, table):
     fit(capsys, "train.parquet", "--target", "y", *SMALL)
     before = Path("model.gyr").read_bytes()
     table.assign(b=np.where(np.arange(N) == 300, np.inf, table["b"])).to_parquet("train.parquet")
-    code, _, err = run(capsys, "fit", "train.parquet", "--target", "y", *SMALL, "-o", "model.gyr")
+    code, _, err = run(capsys, *FIT, "train.parquet", "--target", "y", *SMALL, "-o", "model.gyr")
     assert code == 1
     assert "inf" in err.lower()
     assert Path("model.gyr").read_bytes() == before
@@ -538,7 +539,7 @@ def start(*arguments: str, **options) -> subprocess.Popen:
 def test_ctrl_c_leaves_no_file():
     make(20_000).to_parquet("many.parquet")
     process = start(
-        "fit", "many.parquet", *LONG, "--max-iter", "100000", "--memory-budget", "0", "-v", "-o", "model.gyr"
+        *FIT, "many.parquet", *LONG, "--max-iter", "100000", "--memory-budget", "0", "-v", "-o", "model.gyr"
     )
     assert process.stderr is not None
     assert any("iteration 3:" in line for line in process.stderr)
@@ -554,7 +555,7 @@ def test_ctrl_c_leaves_no_file():
 @pytest.mark.slow
 def test_a_killed_fit_goes_on_from_its_checkpoint(capsys):
     make(20_000).to_parquet("many.parquet")
-    command = ["fit", "many.parquet", *LONG, "-o", "model.gyr", "--checkpoint", "state", "--checkpoint-every", "0"]
+    command = [*FIT, "many.parquet", *LONG, "-o", "model.gyr", "--checkpoint", "state", "--checkpoint-every", "0"]
     process = start(*command, "--memory-budget", "0", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     state, deadline = Path("state/checkpoint.safetensors"), time.monotonic() + 60
     while not state.exists() and process.poll() is None and time.monotonic() < deadline:
@@ -596,7 +597,7 @@ def test_a_bar_where_somebody_looks():
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
     try:
-        process = start("fit", "train.parquet", "--target", "y", *SMALL, "-o", "model.gyr", stderr=theirs)
+        process = start(*FIT, "train.parquet", "--target", "y", *SMALL, "-o", "model.gyr", stderr=theirs)
         seen = b""
         os.close(theirs)
         try:

@@ -336,7 +336,9 @@ def test_one_row(capsys, new):
 def test_fit_evaluate_predict_without_names(capsys, new):
     np.save("train.npy", make()[["a", "b", "y"]].to_numpy())
     np.save("new.npy", new[["a", "b", "y"]].to_numpy())
-    code, _, err = run(capsys, "fit", "train.npy", "--target", "-1", "--centers", "40", "-o", "model.gyr")
+    code, _, err = run(
+        capsys, "fit", "--method", "falkon", "train.npy", "--target", "-1", "--centers", "40", "-o", "model.gyr"
+    )
     assert code == 0, err
     model = gyrfalcon.load("model.gyr")
     p = model.predict(new[["a", "b"]].to_numpy())
@@ -381,7 +383,7 @@ def test_what_inspect_prints_of_a_kernel_can_be_typed(capsys):
     text = next(line for line in run(capsys, "inspect", "model.gyr")[1].splitlines() if line.startswith("kernel"))
     make().to_parquet("train.parquet")
     options = ["--target", "y", "--features", "a,b", "--centers", "40", "--kernel", text.removeprefix("kernel").strip()]
-    code, _, err = run(capsys, "fit", "train.parquet", *options, "-o", "again.gyr")
+    code, _, err = run(capsys, "fit", "--method", "falkon", "train.parquet", *options, "-o", "again.gyr")
     assert code == 0, err
     np.testing.assert_array_equal(gyrfalcon.load("again.gyr").dual_coef_, gyrfalcon.load("model.gyr").dual_coef_)
 

@@ -1,4 +1,4 @@
-"""The options of ``gyrfalcon fit``: the parameters of `FalkonRegressor` and `FalkonClassifier`, with their defaults.
+"""The options of ``gyrfalcon fit``: the parameters of the estimators, with their defaults.
 
 Values are checked as they are parsed, so that a wrong one is reported before any file is read.
 """
@@ -11,23 +11,49 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import centers, kernels, losses
-from .._utils.checks import Rule, integer, not_negative, number, optional
+from .._utils.checks import Rule, integer, not_negative, number, optional, positive
 from .._utils.memory import parse_memory
 from ..estimators import FalkonRegressor
 from ..storage.checkpoints import Checkpoint
 from ..storage.values import Encoder
+from ..tables import AutoRegressor
 from ._docstrings import first_sentences, parameter_descriptions
 from ._expressions import read_object
 from ._shared import add_data_argument, add_delimiter_argument, add_features_argument, add_talk_arguments
 
 EXAMPLES = """\
 examples:
-  gyrfalcon fit houses.csv --target price --scale -o houses.gyr
+  gyrfalcon fit houses.csv --target price --holdout 0.2 -o houses.gyr
+  gyrfalcon fit mail.parquet --target spam --time-budget 300 -o spam.gyr
   gyrfalcon fit "flights/2024-*.parquet" --target delay --features hour,distance,carrier_id \\
-      --centers 2000 --penalty 1e-7 --memory-budget 4GB --checkpoint flights.state -o flights.gyr
-  gyrfalcon fit mail.parquet --target spam --loss logistic --kernel matern --nu 2.5 -o spam.gyr
-  gyrfalcon fit rows.npy --target -1 --kernel "gaussian(length_scale=2) + 0.1 * linear" -o rows.gyr
+      --method falkon --centers 2000 --penalty 1e-7 --memory-budget 4GB --checkpoint flights.state -o flights.gyr
+  gyrfalcon fit rows.npy --target -1 --method falkon --kernel "gaussian(length_scale=2) + 0.1 * linear" -o rows.gyr
 """
+
+# Options that one method has and the other has not.
+OF_AUTO = ("time_budget", "holdout")
+OF_FALKON = (
+    "kernel",
+    "length_scale",
+    "nu",
+    "degree",
+    "n_centers",
+    "centers",
+    "penalty",
+    "loss",
+    "quantiles",
+    "fit_intercept",
+    "scale",
+    "max_iter",
+    "tol",
+    "preconditioner",
+    "early_stopping",
+    "validation_fraction",
+    "n_iter_no_change",
+    "dtype",
+    "checkpoint",
+    "checkpoint_every",
+)
 
 KERNELS: dict[str, Callable[..., Any]] = {
     **kernels.NAMES,
@@ -46,7 +72,7 @@ _DESCRIPTIONS = parameter_descriptions(FalkonRegressor)
 
 
 def default_of(name: str) -> Any:
-    """Return the default of a parameter in Python."""
+    """Return the default of a parameter of `FalkonRegressor`."""
     return inspect.signature(FalkonRegressor).parameters[name].default
 
 
@@ -163,7 +189,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whether the target is numbers or labels; auto looks at the target and reports its choice",
     )
 
-    model = parser.add_argument_group("model")
+    data.add_argument("--class-weight", choices=["balanced"], help="balanced: rare labels count as much as common ones")
+
+    search = parser.add_argument_group("method")
+    search.add_argument(
+        "--method",
+        choices=["auto", "falkon"],
+        default="auto",
+        help="auto: find a model of the table as it is, with text, dates and gaps, in memory. falkon: one kernel model "
+        "of numbers, by the options below, from files of any size",
+    )
+    search.add_argument(
+        "--time-budget",
+        metavar="SECONDS",
+        type=_parsed("time_budget", _number, positive("a finite number of seconds greater than 0")),
+        default=inspect.signature(AutoRegressor).parameters["time_budget"].default,
+        help="seconds that --method auto may take; small tables take less",
+    )
+    search.add_argument(
+        "--holdout",
+        metavar="X",
+        type=_parsed("holdout", _number, _fraction),
+        help="share of the rows, taken at random, that --method auto does not learn from; errors on them are printed "
+        "beside those of a linear model and of a constant",
+    )
+    search.add_argument(
+        "--random-state",
+        metavar="SEED",
+        type=_parsed("random_state", _seed),
+        default=0,
+        help="seed of the random generator, so that the same command gives the same model; none: another each time",
+    )
+
+    model = parser.add_argument_group("model of --method falkon")
     model.add_argument(
         "--kernel",
         type=_parsed("kernel", _kernel),
@@ -218,9 +276,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="levels for --loss quantile: 0.05,0.5,0.95",
     )
     model.add_argument(
-        "--class-weight", choices=["balanced"], help="balanced: rare labels count as much as common ones"
-    )
-    model.add_argument(
         "--fit-intercept",
         action=argparse.BooleanOptionalAction,
         default=default_of("fit_intercept"),
@@ -230,7 +285,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scale", action=argparse.BooleanOptionalAction, default=default_of("scale"), help=_description("scale", 1)
     )
 
-    solver = parser.add_argument_group("solver")
+    solver = parser.add_argument_group("solver of --method falkon")
     solver.add_argument(
         "--max-iter",
         metavar="N",
@@ -270,20 +325,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=default_of("n_iter_no_change"),
         help="iterations without improvement after which --early-stopping stops",
     )
-    solver.add_argument(
-        "--random-state",
-        metavar="SEED",
-        type=_parsed("random_state", _seed),
-        default=0,
-        help="seed of the random generator, so that the same command gives the same model; none: another each time",
-    )
 
     resources = parser.add_argument_group("resources")
     resources.add_argument(
         "--dtype",
         choices=["auto", "float32", "float64"],
         default=default_of("dtype"),
-        help="precision of the kernel; auto follows the data: float32 if all features are stored so, else float64",
+        help="precision of the kernel of --method falkon; auto follows the data: float32 if all features are stored "
+        "so, else float64",
     )
     resources.add_argument(
         "--memory-budget",
@@ -297,8 +346,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     resources.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="a folder for the state of the fit. If it is killed, the same command resumes from there, to the same "
-        "model. Delete the folder when done, or to start afresh",
+        help="a folder for the state of a fit by --method falkon. If it is killed, the same command resumes from "
+        "there, to the same model. Delete the folder when done, or to start afresh",
     )
     resources.add_argument(
         "--checkpoint-every",
@@ -313,4 +362,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="MODEL", required=True, help="the model file to write, such as model.gyr"
     )
     add_talk_arguments(output)
-    output.add_argument("-v", "--verbose", action="store_true", help="print a line for each iteration")
+    output.add_argument("-v", "--verbose", action="store_true", help="print a line for each iteration or candidate")

@@ -13,7 +13,7 @@ from ..sources import Rows
 
 Array = NDArray[Any]
 
-_NAMES = {
+NAMES = {
     "rmse": "RMSE",
     "mae": "MAE",
     "r2": "R2",
@@ -123,6 +123,6 @@ def in_words(metrics: dict[str, Any]) -> list[tuple[str, str]]:
         ]
     return [
         (words, "undefined here" if metrics[name] is None else f"{metrics[name]:.5g}")
-        for name, words in _NAMES.items()
+        for name, words in NAMES.items()
         if name in metrics
     ]

@@ -165,6 +165,13 @@ def open_for(
     return data
 
 
+def where(paths: list[str], files: list[str]) -> str:
+    """Describe the files that paths stand for."""
+    if len(paths) > 1:
+        return f"{len(files):,} files"
+    return paths[0] if len(files) == 1 else f"{len(files):,} files of {paths[0]}"
+
+
 def check_output(path: str, *inputs: str) -> None:
     """Raise an error if a file cannot be written, before the work that makes its contents."""
     folder = os.path.dirname(os.path.realpath(path))
@@ -221,9 +228,12 @@ class CountedRows(DerivedRows):
 
 
 @contextmanager
-def watched(rows: Rows, what: str, arguments: argparse.Namespace) -> Iterator[Rows]:
-    """Yield the rows, with a progress bar that shows how far they have been read if progress is shown."""
-    if not shows_progress(arguments):
+def watched(rows: Any, what: str, arguments: argparse.Namespace) -> Iterator[Any]:
+    """Yield the rows, with a progress bar that shows how far they have been read if progress is shown.
+
+    A table in memory is not read in blocks, and has no progress.
+    """
+    if not shows_progress(arguments) or not isinstance(rows, Rows):
         yield rows
         return
     with bar_class(notebook=False)(

@@ -11,12 +11,12 @@ from ._shared import (
     add_talk_arguments,
     load_model,
     no_choice_of_features,
-    open_for,
     print_json,
     print_table,
     say,
     watched,
 )
+from ._table_files import rows_for
 from .main import UsageError
 
 __all__ = ["add_arguments", "run"]
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     target = arguments.target or [str(name) for name in vars(model).get("target_names_", [])]
     if not target:
         raise UsageError(f"{arguments.model} does not say which column its target is: name it with --target")
-    data = open_for(model, arguments, target, arguments.weight)
+    data = rows_for(model, arguments, target, arguments.weight)
     n, d = data.X.shape
     say(f"Predicting {', '.join(target)} for {n:,} rows of {d:,} features ...", arguments)
     began = time.perf_counter()

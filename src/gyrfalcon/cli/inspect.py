@@ -7,6 +7,8 @@ import os
 from typing import Any
 
 from .._utils.memory import format_bytes
+from ..tables._auto import AutoEstimator
+from ._automatic import importances, members
 from ._expressions import written
 from ._shared import described, listed, load_model, plain, print_json, print_table
 
@@ -62,7 +64,23 @@ def _values(model: Any, path: str) -> dict[str, Any]:
         "residual": history[-1].get("residual"),
         "validation_error": min(errors, default=None),
         "fit_seconds": history[-1].get("seconds"),
+        **_search(model),
         "parameters": {name: described(value) for name, value in parameters.items()},
+    }
+
+
+def _search(model: Any) -> dict[str, Any]:
+    """Return what a search has found."""
+    if not isinstance(model, AutoEstimator):
+        return {}
+    return {
+        "candidates": len(model.candidates_),
+        "members": [
+            {"weight": float(weight), "pipeline": member}
+            for weight, member in sorted(zip(model.weights_, members(model), strict=True), reverse=True)
+        ],
+        "importances": dict(importances(model)),
+        "error": min(record["error"] for record in model.candidates_),
     }
 
 
@@ -95,6 +113,11 @@ def _in_words(model: Any, values: dict[str, Any]) -> list[tuple[str, str]]:
         residual = "" if values["residual"] is None else f", residual {values['residual']:.1e}"
         error = "" if values["validation_error"] is None else f", validation error {values['validation_error']:.5g}"
         lines.append(("iterations", f"{values['n_iter']}{residual}{error}"))
+    if "members" in values:
+        lines.append(("tried", f"{values['candidates']} models, least error {values['error']:.4g} of a constant's"))
+        lines += [(f"{one['weight']:.0%} of the blend", one["pipeline"]) for one in values["members"]]
+        most = list(values["importances"].items())[:10]
+        lines.append(("matters most", ", ".join(f"{name} {share:.0%}" for name, share in most)))
     if values["gyrfalcon_version"] != "unknown":  # written by a checkout that was not installed
         lines.append(("written by", f"gyrfalcon {values['gyrfalcon_version']}"))
     return lines

@@ -8,21 +8,23 @@ import sys
 import time
 from typing import Any
 
+import numpy as np
 from sklearn.base import is_classifier
 
-from ..storage.predictions import WRITERS, Predictions, write_csv, write_predictions
+from ..storage.predictions import WRITERS, Predictions, write, write_csv
+from ..tables import AutoRegressor
 from ._shared import (
     add_model_arguments,
     add_talk_arguments,
     check_output,
     load_model,
     no_choice_of_features,
-    open_for,
     print_json,
     say,
     seconds,
     watched,
 )
+from ._table_files import rows_for
 from .main import UsageError
 
 __all__ = ["add_arguments", "run"]
@@ -31,6 +33,7 @@ EXAMPLES = """\
 examples:
   gyrfalcon predict houses.gyr new_houses.csv
   gyrfalcon predict houses.gyr new_houses.csv -o prices.parquet
+  gyrfalcon predict houses.gyr new_houses.csv --interval 0.9
   gyrfalcon predict spam.gyr mail.parquet --proba | head
 """
 
@@ -48,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="method",
         action="store_const",
         const="predict_proba",
-        help="probabilities of all labels instead of the likeliest, from a model fitted with --loss logistic",
+        help="probabilities of all labels instead of the likeliest, from a model fitted with --method auto, or with "
+        "--loss logistic",
     )
     kind.add_argument(
         "--decision",
@@ -56,6 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const="decision_function",
         help="a classifier's decision function: one value, positive for the second label, or one for each label",
+    )
+    kind.add_argument(
+        "--interval",
+        metavar="P",
+        type=_coverage,
+        help="also the lower and the upper end of an interval that holds the true value with this probability, such as "
+        "0.9, from a model of numbers fitted with --method auto",
     )
     parser.set_defaults(method="predict")
     parser.add_argument(
@@ -68,6 +79,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_talk_arguments(parser)
 
 
+def _coverage(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number between 0 and 1, both excluded, such as 0.9")
+    return value
+
+
+class _WithInterval:
+    """Predictions with the ends of their intervals, as one array.
+
+    Parameters
+    ----------
+    model : AutoRegressor
+    coverage : float
+    """
+
+    def __init__(self, model: AutoRegressor, coverage: float) -> None:
+        self.model = model
+        self.coverage = coverage
+
+    def predict(self, X: Any) -> Any:
+        """Return prediction, lower and upper end for each row; of several targets one after another."""
+        ends = self.model.predict_interval(X, self.coverage)
+        lower, upper = ends[:, 0].reshape(len(ends), -1), ends[:, 1].reshape(len(ends), -1)
+        predictions = self.model.predict(X).reshape(len(ends), -1)
+        return np.stack([predictions, lower, upper], axis=2).reshape(len(ends), -1)
+
+    @property
+    def names(self) -> list[str]:
+        parts = ("prediction", "lower", "upper")
+        outputs = self.model.range_.shape[1]
+        return [part if outputs == 1 else f"{part}_{k}" for k in range(outputs) for part in parts]
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Predict, print or write the predictions, and return the exit code."""
     if arguments.json and arguments.output is None:
@@ -76,11 +124,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--output {arguments.output} must end in {', '.join(WRITERS)}: the formats of predictions")
     model = load_model(arguments.model, arguments.n_jobs)
     _check_method(model, arguments)
-    data = open_for(model, arguments)
+    data = rows_for(model, arguments)
+    names = None
+    if arguments.interval is not None:
+        model = _WithInterval(model, arguments.interval)
+        names = model.names
     if arguments.output is None:
         with (
             no_choice_of_features(),
-            Predictions(model, data.X, arguments.method, block_rows=_BLOCK_ROWS) as predictions,
+            Predictions(model, data.X, arguments.method, block_rows=_BLOCK_ROWS, names=names) as predictions,
         ):
             write_csv(sys.stdout, predictions)
         return 0
@@ -91,8 +143,12 @@ def run(arguments: argparse.Namespace) -> int:
     n, d = data.X.shape
     say(f"Predicting for {n:,} rows of {d:,} features ...", arguments)
     began = time.perf_counter()
-    with no_choice_of_features(), watched(data.X, "Predicting", arguments) as X:
-        written = write_predictions(model, X, arguments.output, method=arguments.method)
+    with (
+        no_choice_of_features(),
+        watched(data.X, "Predicting", arguments) as X,
+        Predictions(model, X, arguments.method, names=names) as predictions,
+    ):
+        written = write(predictions, arguments.output)
     took = time.perf_counter() - began
     if arguments.json:
         print_json({"output": arguments.output, "method": arguments.method, "rows": written, "seconds": took})
@@ -102,6 +158,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_method(model: Any, arguments: argparse.Namespace) -> None:
+    if arguments.interval is not None and not isinstance(model, AutoRegressor):
+        raise UsageError(
+            f"--interval: {arguments.model} is a {type(model).__name__}, and intervals come from an AutoRegressor, the "
+            "model of numbers that --method auto fits"
+        )
     if hasattr(model, arguments.method):  # which scikit-learn's classifiers have or lack by their parameters
         return
     if arguments.method == "predict_proba" and is_classifier(model):

@@ -30,7 +30,7 @@ class CsvReader(TableReader):
         state = FileState.of(path)
         self.delimiter = "," if delimiter is None else delimiter
         if delimiter is None:
-            _check_separator(path)
+            check_separator(path)
         options = {"parse_options": self._parse_options()}
         # types are inferred from the first lines
         with csv.open_csv(path, read_options=self._read_options(), **options) as reader:
@@ -56,17 +56,7 @@ class CsvReader(TableReader):
         return csv.ParseOptions(delimiter=self.delimiter)
 
     def place(self, row: int) -> str:
-        """Find the line of a row, which depends on empty lines and line breaks within quotes before it."""
-        if row < _MOST_LINES:
-            with suppress(CsvError, OSError), _open_text(self.path) as file:
-                reader = csv_reader(file, delimiter=self.delimiter)
-                ended = seen = 0
-                for record in reader:
-                    if record and seen == row + 1:  # the names come first
-                        return f", line {ended + 1} of the file"
-                    seen += bool(record)
-                    ended = reader.line_num
-        return f", about line {row + 2} of the file"
+        return place_of(self.path, row, self.delimiter)
 
     def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
         from pyarrow import csv
@@ -98,13 +88,27 @@ class CsvReader(TableReader):
             raise ContentsError(f"{self.path}: column {name!r} after row {start}: {place[2]}") from error
 
 
+def place_of(path: str, row: int, delimiter: str) -> str:
+    """Describe the line of a row, which depends on empty lines and line breaks within quotes before it."""
+    if row < _MOST_LINES:
+        with suppress(CsvError, OSError), _open_text(path) as file:
+            reader = csv_reader(file, delimiter=delimiter)
+            ended = seen = 0
+            for record in reader:
+                if record and seen == row + 1:  # the names come first
+                    return f", line {ended + 1} of the file"
+                seen += bool(record)
+                ended = reader.line_num
+    return f", about line {row + 2} of the file"
+
+
 def _open_text(path: str) -> IO[str]:
     opener: Any = gzip.open if path.lower().endswith(".gz") else open
     file: IO[str] = opener(path, "rt", encoding="utf-8", errors="replace", newline="")
     return file
 
 
-def _check_separator(path: str) -> None:
+def check_separator(path: str) -> None:
     """Raise ContentsError if the first line has no commas but another separator."""
     with _open_text(path) as file:
         first = file.readline(1 << 20)

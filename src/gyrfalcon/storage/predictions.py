@@ -72,13 +72,24 @@ def write_predictions(model: Any, X: Any, path: str | os.PathLike[str], *, metho
     500 (500,)
     """
     name = os.fspath(path)
-    suffix = os.path.splitext(name)[1].lower()
-    if suffix not in WRITERS:
+    _check_path(name)
+    with Predictions(model, X, method) as predictions:
+        return write(predictions, name)
+
+
+def _check_path(name: str) -> None:
+    if os.path.splitext(name)[1].lower() not in WRITERS:
         raise ValueError(f"path={name!r} must end in {', '.join(WRITERS)}: the formats of predictions")
     folder = os.path.dirname(os.path.realpath(name))
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"cannot write {name}: the folder {folder} does not exist")
-    with Predictions(model, X, method) as predictions, replacing(name) as partial:
+
+
+def write(predictions: Predictions, name: str) -> int:
+    """Write predictions to a file, under a temporary name until it is complete, and return the number of rows."""
+    _check_path(name)
+    suffix = os.path.splitext(name)[1].lower()
+    with replacing(name) as partial:
         try:
             WRITERS[suffix](partial, predictions)
         except OSError as error:
@@ -99,6 +110,8 @@ class Predictions:
         The method of the model that is called with each block.
     block_rows : int, optional
         Rows of a block, if X is a source; by default so many that the fixed cost of a block does not matter.
+    names : list of str, optional
+        Names of the columns, if they are not those of a prediction or of classes.
 
     Attributes
     ----------
@@ -112,7 +125,15 @@ class Predictions:
         Number of rows that were iterated over.
     """
 
-    def __init__(self, model: Any, X: Any, method: str = "predict", *, block_rows: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        X: Any,
+        method: str = "predict",
+        *,
+        block_rows: int | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
         predict = getattr(model, method, None)  # the user names the method of an estimator that may be of any library
         if not callable(predict):
             raise ValueError(f"{type(model).__name__} has no method {method!r}")
@@ -131,6 +152,7 @@ class Predictions:
         self.classes = classes if isinstance(classes, np.ndarray) else None  # several outputs have lists of classes
         self.method = method
         self.written = 0
+        self._names = names
         # names were checked above, and the blocks of a source are arrays, which have none
         self._rest = _predict_blocks(predict, read, method, ignore_names=rows is not None)
         self.first = next(self._rest)
@@ -147,6 +169,8 @@ class Predictions:
     @property
     def names(self) -> list[str]:
         """Names of the columns."""
+        if self._names is not None:
+            return list(self._names)
         if self.first.ndim == 1:
             return ["prediction"]
         k = self.first.shape[1]

@@ -197,8 +197,21 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         -------
         array of shape (n, n_classes)
         """
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Predict the logarithm of the probability of each class, finite even where a probability rounds to zero.
+
+        Parameters
+        ----------
+        X : as for `decision_function`
+
+        Returns
+        -------
+        array of shape (n, n_classes)
+        """
         values = self._values(X)
-        return self.calibration_.probabilities(values)
+        return self.calibration_.log_probabilities(values)
 
     @lazily
     def predict(self, X: Any) -> Array:

@@ -1,0 +1,26 @@
+"""What an `AutoRegressor` or `AutoClassifier` tells about itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..tables._auto import AutoEstimator
+
+
+def importances(model: AutoEstimator) -> list[tuple[str, float]]:
+    """Return columns and their shares of importance, the largest first."""
+    known = vars(model).get("feature_names_in_")
+    names = [f"column {i}" for i in range(model.n_features_in_)] if known is None else [str(name) for name in known]
+    order = np.argsort(-model.feature_importances_, kind="stable")
+    return [(names[i], float(model.feature_importances_[i])) for i in order]
+
+
+def members(model: AutoEstimator) -> list[str]:
+    """Describe the models of the blend, in the order of `weights_`."""
+    found = []
+    for encoder, fitted, target in zip(model.encoders_, model.models_, model.targets_, strict=True):
+        kernel, centers = type(fitted.kernel_).__name__, fitted.centers_.shape[0]
+        of = "" if target == "y" else f" of {target}"
+        how = f"numbers={encoder.numbers!r}" + (", integers='both'" if encoder.integers == "both" else "")
+        found.append(f"{type(fitted).__name__}{of}, {kernel} kernel, {centers:,} centers, TableEncoder({how})")
+    return found

@@ -1,0 +1,337 @@
+"""Tables in files, read into memory with the types of their columns: text, categories, dates and gaps stay."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.memory import available_memory, format_bytes
+from ..sources.csv_files import check_separator, place_of
+from ..sources.files import Dataset, find
+from ..sources.stored import ContentsError
+from ..sources.table_reader import arrow, column_types, is_time, kind_of, labels, numbers, plain, shortened
+from ..tables._auto import AutoEstimator
+from ._shared import listed, open_data, open_for
+from .main import UsageError
+
+Array = NDArray[Any]
+
+_FORMATS = ("Parquet", "Arrow", "CSV")
+_FIRST_BLOCK = 1 << 22  # bytes of a CSV file that tell the names of its columns
+_LARGEST_BLOCK = 1 << 30  # bytes of a CSV file from which the types of columns are inferred
+_EXPANSION = 6  # of gzip
+_ARRAY_BLOCK = 65_536
+
+
+@dataclass(frozen=True)
+class TableData:
+    """A table in memory.
+
+    Attributes
+    ----------
+    X : table of pyarrow, or array
+    y : array of shape (n,) or (n, k), or None
+    weight : array of shape (n,) or None
+    files : list of str
+    has_categories : whether the file says that the target is categories
+    """
+
+    X: Any
+    y: Array | None
+    weight: Array | None
+    files: list[str]
+    has_categories: bool = False
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1])
+
+    def take(self, indices: Array) -> TableData:
+        """Return some of the rows."""
+        X = self.X[indices] if isinstance(self.X, np.ndarray) else self.X.take(indices)
+        y = None if self.y is None else self.y[indices]
+        return replace(self, X=X, y=y, weight=None if self.weight is None else self.weight[indices])
+
+
+def read_data(
+    paths: Sequence[str],
+    *,
+    target: Sequence[str] | None = None,
+    features: Sequence[str] | None = None,
+    weight: str | None = None,
+    delimiter: str | None = None,
+    as_text: Collection[str] = (),
+    remedy: str = "",
+) -> TableData:
+    """Read files into memory.
+
+    Parameters
+    ----------
+    paths : list of files, folders and patterns
+    target, features, weight : names of columns, as for `gyrfalcon.open`
+    delimiter : str, optional
+        Of CSV files.
+    as_text : names of columns that are text in CSV files, also if they look like numbers
+    remedy : str
+        What to do if the files are larger than memory.
+    """
+    files, format = find(list(paths))
+    if format not in _FORMATS:
+        data = open_data(paths, target=target, features=features, weight=weight, delimiter=delimiter)
+        _require_memory(files[0], data.n_rows * data.X.shape[1] * 8, remedy)
+        X = np.concatenate([np.asarray(block) for block in data.X.blocks(_ARRAY_BLOCK)])
+        return TableData(X, None if target is None else data.y, data.weight, files)
+    if delimiter is not None and format != "CSV":
+        raise UsageError(f"--delimiter {delimiter} is for CSV files, and {files[0]} is {format}")
+    readers: dict[str, Callable[[], Reader]] = {
+        "Parquet": ParquetTable,
+        "Arrow": ArrowTable,
+        "CSV": lambda: CsvTable(delimiter, as_text),
+    }
+    reader = readers[format]()
+    known = reader.names(files[0])
+    targets = list(target or [])
+    weights = [] if weight is None else [weight]
+    for option, names in (("--target", targets), ("--weight", weights), ("--features", list(features or []))):
+        for name in names:
+            if name not in known:
+                typed = "" if option == "--features" else f"{option} {name}: "
+                raise ValueError(f"{typed}{files[0]} has no column {name!r}, its columns are {shortened(known)}")
+    if features is not None and (both := [name for name in targets if name in features]):
+        raise UsageError(f"--target {both[0]} is one of --features as well: leave out one of them")
+    chosen = [name for name in known if name not in {*targets, *weights}] if features is None else list(features)
+    if not chosen:
+        raise ValueError(f"{files[0]} has no columns to learn from beside {', '.join([*targets, *weights])}")
+    needed = list(dict.fromkeys([*chosen, *targets, *weights]))
+    _require_memory(files[0], sum(reader.size(path, needed) for path in files), remedy)
+    parts = [reader.read(path, needed) for path in files]
+    table = _joined(files, parts)
+    if not table.num_rows:
+        raise ValueError(f"there are no rows in {files[0]}")
+    starts = np.cumsum([0, *(part.num_rows for part in parts)])
+
+    def place(row: int) -> str:
+        which = int(np.searchsorted(starts, row, side="right")) - 1
+        inside = row - int(starts[which])
+        return f"in row {inside} of {files[which]} (counted from 0){reader.place(files[which], inside)}"
+
+    ys = [_values(table.column(name), f"the target {name!r}", place) for name in targets]
+    if len(ys) > 1 and any(y.dtype.kind not in "fiub" for y in ys):
+        raise ValueError(f"--target {', '.join(targets)}: several targets must be numbers")
+    w = None if weight is None else _values(table.column(weight), f"the weight {weight!r}", place)
+    if w is not None and w.dtype.kind not in "fiub":
+        raise ValueError(f"--weight {weight}: the weights must be numbers")
+    y = None if not ys else ys[0] if len(ys) == 1 else np.column_stack(ys)
+    categories = len(targets) == 1 and arrow().types.is_dictionary(table.column(targets[0]).type)
+    return TableData(table.select(chosen), y, w, files, categories)
+
+
+def rows_for(
+    model: Any, arguments: argparse.Namespace, target: Sequence[str] | None = None, weight: str | None = None
+) -> Dataset | TableData:
+    """Open the data of the arguments as the model takes it: numbers read block by block, or a table in memory."""
+    if isinstance(model, AutoEstimator):
+        return _read_for(model, arguments, target, weight)
+    return open_for(model, arguments, target, weight)
+
+
+def _read_for(
+    model: AutoEstimator, arguments: argparse.Namespace, target: Sequence[str] | None = None, weight: str | None = None
+) -> TableData:
+    """Read the files of the arguments with the columns that the model was fitted to."""
+    features, known = arguments.features, vars(model).get("feature_names_in_")
+    if known is not None and features is not None and sorted(features) != sorted(known):
+        raise UsageError(f"--features {listed(features)}: the model was fitted to {listed(known)}")
+    files, format = find(list(arguments.data))
+    if features is None and known is not None and format in _FORMATS:
+        features = [str(name) for name in known]
+    if known is not None and format not in _FORMATS:
+        raise UsageError(f"{files[0]}: the columns of {format} files have no names, and the model was fitted to names")
+    kinds = model.encoders_[0].kinds_
+    texts = [] if known is None else [str(name) for name in known[kinds == "category"]]
+    data = read_data(
+        arguments.data,
+        target=target,
+        features=features,
+        weight=weight,
+        delimiter=arguments.delimiter,
+        as_text=texts,
+        remedy=": give the rows in several files, one after another",
+    )
+    if known is None and not isinstance(data.X, np.ndarray):  # a model of arrays, which takes columns by their places
+        rows = [numbers(plain(column.combine_chunks())) for column in data.X.columns]
+        data = replace(data, X=np.column_stack(rows))
+    if data.n_features != model.n_features_in_:
+        raise ValueError(
+            f"{data.files[0]} gives {data.n_features} columns, and the model was fitted to {model.n_features_in_}: "
+            "choose them with --features"
+        )
+    return data
+
+
+def _require_memory(path: str, size: int, remedy: str) -> None:
+    available = available_memory()
+    if size > available:
+        raise MemoryError(
+            f"{path}: the table takes about {format_bytes(size)} in memory, and {format_bytes(available)} are available"
+            f"{remedy}"
+        )
+
+
+def _joined(files: list[str], parts: list[Any]) -> Any:
+    try:
+        return arrow().concat_tables(parts, promote_options="permissive").unify_dictionaries()
+    except (arrow().ArrowInvalid, arrow().ArrowTypeError) as error:
+        for path, part in zip(files, parts, strict=True):
+            for name in part.column_names:
+                first, here = parts[0].schema.field(name).type, part.schema.field(name).type
+                if kind_of(first) != kind_of(here):
+                    message = f"column {name!r} is {first} in {files[0]} and {here} in {path}: make them the same"
+                    raise ContentsError(message) from error
+        raise
+
+
+def _values(column: Any, what: str, place: Callable[[int], str]) -> Array:
+    """Return a target or weights as an array; raise ValueError that says where one is missing."""
+    column = column.combine_chunks()
+    if is_time(column.type):
+        raise ValueError(f"{what} is {column.type}: only numbers and labels can be learnt, so write it as a number")
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    if kind_of(column.type) == "number" and not missing.all():
+        filled = plain(column).drop_null()
+        values = numbers(filled)
+        if values.dtype.kind == "f":
+            missing[~missing] = ~np.isfinite(values)
+    if missing.any():
+        more = f" and in {missing.sum() - 1:,} more" if missing.sum() > 1 else ""
+        raise ValueError(f"{what} is missing or infinite {place(int(missing.argmax()))}{more}: remove such rows")
+    if kind_of(column.type) == "other":
+        raise ValueError(f"{what} is {column.type}: only numbers and labels can be learnt")
+    decoded = plain(column)
+    return labels(decoded).astype(str) if kind_of(column.type) == "label" else numbers(decoded)
+
+
+# ---- formats ---------------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """How files of a format are read into memory."""
+
+    def names(self, path: str) -> list[str]:
+        """Return the names of the columns."""
+        raise NotImplementedError
+
+    def size(self, path: str, columns: Sequence[str]) -> int:
+        """Estimate the bytes that columns of a file take in memory."""
+        return os.path.getsize(path)
+
+    def read(self, path: str, columns: Sequence[str]) -> Any:
+        """Read columns of a file."""
+        raise NotImplementedError
+
+    def place(self, path: str, row: int) -> str:
+        """Describe where in the file a row is, for formats with lines."""
+        return ""
+
+
+def _select(table: Any, path: str, columns: Sequence[str]) -> Any:
+    for name in columns:
+        if name not in table.column_names:
+            raise ContentsError(f"{path} has no column {name!r}, its columns are {shortened(table.column_names)}")
+    return table.select(list(columns))
+
+
+class ParquetTable(Reader):
+    """Parquet files."""
+
+    def names(self, path: str) -> list[str]:
+        arrow()
+        from pyarrow import parquet
+
+        return list(column_types(path, parquet.read_schema(path)))
+
+    def size(self, path: str, columns: Sequence[str]) -> int:
+        from pyarrow import parquet
+
+        found = parquet.read_metadata(path)
+        return sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
+
+    def read(self, path: str, columns: Sequence[str]) -> Any:
+        from pyarrow import parquet
+
+        _select(parquet.read_schema(path).empty_table(), path, columns)
+        return parquet.read_table(path, columns=list(columns), partitioning=None).select(list(columns))
+
+
+class ArrowTable(Reader):
+    """Arrow files, of which Feather is one."""
+
+    def names(self, path: str) -> list[str]:
+        return list(column_types(path, self._read(path).schema))
+
+    def read(self, path: str, columns: Sequence[str]) -> Any:
+        return _select(self._read(path), path, columns)
+
+    def _read(self, path: str) -> Any:
+        arrow()
+        from pyarrow import ipc
+
+        with open(path, "rb") as file:
+            is_file = file.read(6) == b"ARROW1"
+            file.seek(0)
+            return (ipc.open_file(file) if is_file else ipc.open_stream(file)).read_all()
+
+
+class CsvTable(Reader):
+    """CSV files, whose types are inferred from all rows. Empty fields are missing, and so are NA, NaN and null."""
+
+    def __init__(self, delimiter: str | None, as_text: Collection[str]) -> None:
+        if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
+            raise UsageError(f'--delimiter {delimiter!r} must be one character, such as ";"')
+        self.delimiter = delimiter
+        self.as_text = as_text
+
+    def _options(self, block: int) -> dict[str, Any]:
+        from pyarrow import csv
+
+        return {
+            "read_options": csv.ReadOptions(block_size=block),
+            "parse_options": csv.ParseOptions(delimiter=self.delimiter or ",", newlines_in_values=True),
+        }
+
+    def names(self, path: str) -> list[str]:
+        arrow()
+        from pyarrow import csv
+
+        if self.delimiter is None:
+            check_separator(path)
+        with csv.open_csv(path, **self._options(_FIRST_BLOCK)) as reader:
+            return list(column_types(path, reader.schema))
+
+    def size(self, path: str, columns: Sequence[str]) -> int:
+        return os.path.getsize(path) * (_EXPANSION if path.lower().endswith(".gz") else 1)
+
+    def read(self, path: str, columns: Sequence[str]) -> Any:
+        from pyarrow import csv
+
+        present = self.names(path)
+        for name in columns:
+            if name not in present:
+                raise ContentsError(f"{path} has no column {name!r}, its columns are {shortened(present)}")
+        text = {name: arrow().string() for name in self.as_text}
+        convert = csv.ConvertOptions(include_columns=list(columns), column_types=text, strings_can_be_null=True)
+        block = min(max(self.size(path, columns) + 1, _FIRST_BLOCK), _LARGEST_BLOCK)
+        return csv.read_csv(path, convert_options=convert, **self._options(block))
+
+    def place(self, path: str, row: int) -> str:
+        return place_of(path, row, self.delimiter or ",")
