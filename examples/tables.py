@@ -45,7 +45,8 @@ def main() -> None:
     boosted = HistGradientBoostingRegressor(random_state=0, categorical_features=["city"])
     numbers = [part.assign(sold=part["sold"].astype("int64"), agent=0) for part in (train, test)]
     print(f"R2 of AutoRegressor:        {model.score(test, price_test):.4f}")
-    print(f"R2 of boosted trees:        {r2_score(price_test, boosted.fit(numbers[0], price_train).predict(numbers[1])):.4f}")
+    trees = boosted.fit(numbers[0], price_train).predict(numbers[1])
+    print(f"R2 of boosted trees:        {r2_score(price_test, trees):.4f}")
     print(f"90% intervals hold the price of {np.mean((low <= price_test) & (price_test <= high)):.1%} of the flats")
     print("what matters:", pd.Series(model.feature_importances_, table.columns).round(3).to_dict())
     print("the model with the largest weight:", model.best_estimator_, sep="\n")

@@ -39,6 +39,7 @@ _SAMPLE_ROWS = 3_000
 _ROWS_A_SECOND = 150  # of the sample, for each second of the budget
 _SEARCH_SHARE = 0.4  # of the budget
 _EXACT_ROWS = 60_000  # beyond that every row as a center takes too long, whatever the machine
+_QUICK_ROWS = 10_000  # up to which an exact fit takes no longer than FALKON
 _MEMBERS = 4
 _LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitted to all rows
 _RESERVE = 0.04  # of the budget, for what comes after the last fit
@@ -402,7 +403,7 @@ class Learning:
             columns = n_penalties * (folds + 1) * outputs
             if _ITERATIONS * self._pass_seconds(kernel, points, points, columns) < share:
                 return n_penalties, folds
-        return None
+        return (1, 0) if len(points) <= _QUICK_ROWS else None
 
     def _centers(self, kernel: Kernel, X: Any, share: float) -> int:
         """Return how many centers time and memory allow."""
