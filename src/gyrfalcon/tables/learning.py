@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from .._utils.memory import limit_of
-from ..callbacks import Record
+from ..callbacks import Callback, Record
 from ..kernels import Kernel
 from ..operators import KernelOperator, mean_square_gradient
 from .blending import greedy_weights
@@ -45,6 +45,8 @@ _LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitte
 _RESERVE = 0.04  # of the budget, for what comes after the last fit
 _ITERATIONS = 14  # of an exact fit, as a rule
 _MAX_ITER = 40
+# a fit ends when the error of cross-validation has not fallen by a thousandth in the last two iterations
+_FALL, _STEADY, _FIRST_ITERATIONS = 1e-3, 2, 5
 _FIRST_SHARE = 0.7  # of the time left, for a fit that others may follow
 _TRIAL_ROWS = 4_096  # enough for all threads
 _TOLERANCE = 3e-3
@@ -371,18 +373,13 @@ class Learning:
 
     def _common(self, share: float) -> dict[str, Any]:
         """Return the parameters that every last fit has."""
-        deadline = time.perf_counter() + share
-
-        def late(record: Record) -> bool:
-            return time.perf_counter() > deadline
-
         settings = self.settings
         return {
             "dtype": "float32",
             "memory_budget": settings.memory_budget,
             "n_jobs": settings.n_jobs,
             "random_state": int(settings.random_state.randint(2**31 - 1)),
-            "callbacks": late,
+            "callbacks": Enough(time.perf_counter() + share),
         }
 
     def _pass_seconds(self, kernel: Kernel, X: Any, centers: Array, columns: int) -> float:
@@ -468,6 +465,27 @@ class Learning:
             total = total + weight * each / (each.sum() or 1.0)
         out = np.asarray(total)
         return out / (out.sum() or 1.0)
+
+
+class Enough(Callback):
+    """Ends a fit at a deadline, or when errors of cross-validation no longer fall.
+
+    Parameters
+    ----------
+    deadline : float
+        A time of `time.perf_counter`.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.errors: list[float] = []
+
+    def on_iteration(self, record: Record) -> bool:
+        if time.perf_counter() > self.deadline:
+            return True
+        self.errors.append(min(record.get("cv_errors") or [0.0]))
+        steady = self.errors[-_STEADY - 1 :]
+        return record["iteration"] >= _FIRST_ITERATIONS and steady[-1] > 0 and max(steady) < (1 + _FALL) * min(steady)
 
 
 def plain(model: Any) -> Any:
