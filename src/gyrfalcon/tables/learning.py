@@ -97,15 +97,18 @@ class Member:
     encoder : TableEncoder
     model : estimator
     candidate : what the search says of it
-    values : array of shape (m, k)
-        Predictions of the rows by which members are judged, or None if there was no time for them.
+    few : whether it has few centers
+    judged, values : arrays of shape (m,) and (m, k)
+        Rows that it can be judged by, and predictions of them by a model that has not seen them; None if there are none
     seconds : float
     """
 
     encoder: TableEncoder
     model: Any
     candidate: Candidate
-    values: Array | None
+    few: bool
+    judged: Any
+    values: Any
     seconds: float
 
     @property
@@ -285,45 +288,57 @@ class Learning:
             None if sample.weight is None else sample.weight[held],
         )
         order = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] >= _LEAST_WEIGHT][:_MEMBERS]
-        for place, number in enumerate(order):
+        fits = [(finalists[number], False) for number in order]
+        if self.problem.has_likelihood:
+            fits.insert(1, (fits[0][0], True))
+        for place, (candidate, few) in enumerate(fits):
             if self.members and (self.stopped or self._left() < 0.8 * self.members[-1].seconds):
                 break
-            self._fit_one(finalists[number], last=place == len(order) - 1)
+            self._fit_one(candidate, few, last=place == len(fits) - 1)
 
     def _left(self) -> float:
         clock = self.settings.clock
         return clock.left - _RESERVE * clock.budget
 
-    def _fit_one(self, candidate: Candidate, last: bool) -> None:
+    def _fit_one(self, candidate: Candidate, few: bool, last: bool) -> None:
+        """Fit all rows, with every row as a center unless `few` are asked for or time asks for few."""
+        if any(member.candidate is candidate and member.few for member in self.members):
+            return
         began = time.perf_counter()
         share = max(0.5, self._left() * (1.0 if last else _FIRST_SHARE))
         encoding, learnt = self.encodings[candidate.view], self.plan.learnt
         X, n = encoding.rows(learnt), len(learnt)
-        columns = self._columns(candidate.kernel, X, share) if n <= _EXACT_ROWS else None
-        values: Array | None = None
+        in_turn = self.plan.judged is None and self.plan.n_folds > 1
+        columns = None if few or n > _EXACT_ROWS else self._columns(candidate.kernel, X, share)
+        if columns is not None and in_turn and not columns[1] and n > _QUICK_ROWS:
+            columns = None  # it could not be judged
+        judged, values = self.plan.judged, None
         if columns is None:
-            model = self._fit_falkon(candidate, X, share)
+            if in_turn:  # learn without a fold first, and predict it
+                judged = np.flatnonzero(self.plan.fold == 0)
+                rest = np.setdiff1d(learnt, judged)
+                first = self._fit_falkon(candidate, encoding.rows(rest), rest, share / 2)
+                values = self.problem.values(first, candidate.target, encoding.take(judged))
+                share = share / 2
+            model = self._fit_falkon(candidate, X, learnt, share)
         else:
             n_penalties, folds = columns
-            if self.members and not folds:
-                return  # it could not be judged
-            fold = self._merged_folds(folds) if self.plan.judged is None and self.plan.n_folds > 1 else None
+            fold = self._merged_folds(folds) if in_turn else None
             model, values = self._fit_exact(
                 candidate, X, learnt, fold, _SPREAD if n_penalties > 1 and fold is not None else np.ones(1), share
             )
-        judged = self.plan.judged
-        if judged is not None and len(judged):
+            judged = learnt if values is not None else judged
+        if values is None and judged is not None and len(judged):
             values = self.problem.values(model, candidate.target, encoding.take(judged))
+        if values is None:
+            judged = None
         seconds = time.perf_counter() - began
-        self.members.append(Member(encoding.encoder, model, candidate, values, seconds))
-        error = float("nan") if values is None else self._error(values, self._judged)
-        self._tell("all rows", candidate, float(model.penalty_), error, seconds)
+        self.members.append(Member(encoding.encoder, model, candidate, columns is None, judged, values, seconds))
+        error = float("nan") if judged is None else self._error(values, judged)
+        stage = "all rows, few centers" if columns is None else "all rows"
+        self._tell(stage, candidate, float(model.penalty_), error, seconds)
 
-    @property
-    def _judged(self) -> Array:
-        return self.plan.learnt if self.plan.judged is None else self.plan.judged
-
-    def _error(self, values: Array, judged: Array) -> float:
+    def _error(self, values: Any, judged: Array) -> float:
         """Return the root mean squared error, relative to that of the mean."""
         codes = self.problem.codes[judged]
         weight = self._weight(judged)
@@ -358,14 +373,13 @@ class Learning:
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(X, self.problem.learnt(target)[rows], sample_weight=self._weight(rows))
 
-    def _fit_falkon(self, candidate: Candidate, X: Any, share: float) -> Any:
-        rows = self.plan.learnt
+    def _fit_falkon(self, candidate: Candidate, X: Any, rows: Array, share: float) -> Any:
         n, target = len(rows), candidate.target
         model = self.problem.falkon(
             candidate.kernel,
             target,
+            candidate.mu / n,
             n_centers=min(n, self._centers(candidate.kernel, X, share)),
-            penalty=candidate.mu / n,
             **self._common(share),
         )
         self._fit(model, X, rows, target)
@@ -407,9 +421,9 @@ class Learning:
         limit = limit_of(self.settings.memory_budget)
         some = X.take(np.arange(min(1000, X.shape[0]))) if not isinstance(X, np.ndarray) else X[:1000]
         each = self._pass_seconds(kernel, X, some, self.problem.codes.shape[1]) / len(some)
+        passes, factorisations = self.problem.falkon_cost
         for M in _FACTORS:
-            factors = 1e-11 * M**3
-            if 2 * _ITERATIONS * each * M + factors < share and 0.5 * limit > 24 * M * M:
+            if passes * each * M + factorisations * 1e-11 * M**3 < share and 0.5 * limit > 24 * M * M:
                 return M
         return _FACTORS[-1]
 
@@ -428,7 +442,7 @@ class Learning:
         began = time.perf_counter()
         model, _ = self._of_sample(candidate)
         encoder = self.encodings[candidate.view].encoder
-        self.members.append(Member(encoder, model, candidate, None, time.perf_counter() - began))
+        self.members.append(Member(encoder, model, candidate, False, None, None, time.perf_counter() - began))
 
     def _of_sample(self, candidate: Candidate) -> tuple[Any, Array]:
         """Fit the sample; return the model, and its predictions out of fold."""
@@ -440,10 +454,11 @@ class Learning:
 
     def result(self) -> Learnt:
         """Blend the members that can be judged."""
-        judged = self._judged
-        judgeable = [member for member in self.members if member.values is not None]
-        values = [member.values for member in judgeable if member.values is not None]
-        if not judgeable:  # there was no time, or no rows are left to judge by
+        judgeable = [member for member in self.members if member.judged is not None]
+        if judgeable:
+            judged = min((member.judged for member in judgeable), key=len)
+            values = [member.values[np.isin(member.judged, judged)] for member in judgeable]
+        else:  # no rows are left to judge by
             judged, judgeable = self.indices, self.members
             values = [self._of_sample(member.candidate)[1] for member in judgeable]
         weights = greedy_weights(values, self.problem.codes[judged], self._weight(judged))

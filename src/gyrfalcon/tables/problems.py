@@ -16,6 +16,9 @@ from .transforms import LogTarget, Target, targets_of
 
 Array = NDArray[Any]
 
+# The penalty of the logistic loss relative to that of the squared error of codes 1 and 0, whose second derivative is
+# some ten times larger
+_LOGISTIC = 0.1
 _MOST_COLUMNS = 8  # of the targets of a sample: more are replaced by so many random combinations
 
 
@@ -29,12 +32,17 @@ class Problem(ABC):
     transforms : list of Target
         Ways to learn the targets.
     target_type : what `TableEncoder` calls the targets
+    stratify : array of shape (n,), classes of which folds have equal shares, or None
+    has_likelihood : whether fits with few centers have a loss of their own, and so add something to exact ones
+    falkon_cost : passes and factorisations that a fit with few centers takes, as a rule
     """
 
     codes: Array
     transforms: list[Target]
     target_type: str
     stratify: Array | None = None
+    has_likelihood: bool = False
+    falkon_cost: tuple[int, int] = (30, 1)
 
     @abstractmethod
     def screened(self, indices: Array, random_state: np.random.RandomState) -> Array:
@@ -45,8 +53,8 @@ class Problem(ABC):
         """Return the estimator with every row as a center."""
 
     @abstractmethod
-    def falkon(self, kernel: Kernel, target: Target, **parameters: Any) -> Any:
-        """Return the estimator with few centers."""
+    def falkon(self, kernel: Kernel, target: Target, penalty: float, **parameters: Any) -> Any:
+        """Return the estimator with few centers; `penalty` is that of the squared error."""
 
     @abstractmethod
     def learnt(self, target: Target) -> Array:
@@ -94,8 +102,8 @@ class Regression(Problem):
     def exact(self, kernel: Kernel, target: Target, **parameters: Any) -> ExactRegressor:
         return ExactRegressor(kernel, method="pcg", scale=False, **parameters)
 
-    def falkon(self, kernel: Kernel, target: Target, **parameters: Any) -> FalkonRegressor:
-        return FalkonRegressor(kernel, scale=False, **parameters)
+    def falkon(self, kernel: Kernel, target: Target, penalty: float, **parameters: Any) -> FalkonRegressor:
+        return FalkonRegressor(kernel, scale=False, penalty=penalty, **parameters)
 
     def learnt(self, target: Target) -> Array:
         return np.log(self.y) if isinstance(target, LogTarget) else self.y
@@ -138,6 +146,8 @@ class Classification(Problem):
         problem.codes = signs(labels, n_classes)
         problem.transforms = [Target()]
         problem.stratify = labels
+        problem.has_likelihood = True
+        problem.falkon_cost = (80, 12)
         return problem
 
     def screened(self, indices: Array, random_state: np.random.RandomState) -> Array:
@@ -150,8 +160,8 @@ class Classification(Problem):
     def exact(self, kernel: Kernel, target: Target, **parameters: Any) -> ExactClassifier:
         return ExactClassifier(kernel, scale=False, **parameters)
 
-    def falkon(self, kernel: Kernel, target: Target, **parameters: Any) -> FalkonClassifier:
-        return FalkonClassifier(kernel, loss="squared", scale=False, **parameters)
+    def falkon(self, kernel: Kernel, target: Target, penalty: float, **parameters: Any) -> FalkonClassifier:
+        return FalkonClassifier(kernel, loss="logistic", scale=False, penalty=_LOGISTIC * penalty, **parameters)
 
     def learnt(self, target: Target) -> Array:
         return self.y
@@ -166,8 +176,11 @@ class Classification(Problem):
 
 def class_values(model: Any, X: Any) -> Array:
     """Return a fitted classifier's values for targets +1 and -1, as columns."""
-    values = model.uncalibrated(X) if isinstance(model, ExactClassifier) else model.decision_function(X)
-    return np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+    if isinstance(model, ExactClassifier):
+        values = np.asarray(model.uncalibrated(X), dtype=np.float64)
+        return values.reshape(len(values), -1)
+    probabilities = np.asarray(model.predict_proba(X), dtype=np.float64)
+    return 2.0 * (probabilities[:, 1:] if probabilities.shape[1] == 2 else probabilities) - 1.0
 
 
 def sketched(columns: Array, random_state: np.random.RandomState) -> Array:
