@@ -88,7 +88,7 @@ def help_of(arguments, capsys):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "inspect"])
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "report", "inspect"])
 def test_examples_of_help_can_be_typed(command, capsys):
     found = examples(help_of([command], capsys))
     assert len(found) >= 2
@@ -102,7 +102,7 @@ def test_examples_of_help_can_be_typed(command, capsys):
 def test_the_list_of_commands(capsys):
     text = help_of([], capsys)
     assert all(f"\n    {command.name} " in text for command in cli.COMMANDS)
-    assert [line.split()[1] for line in examples(text)] == ["fit", "evaluate", "predict"]
+    assert [line.split()[1] for line in examples(text)] == ["fit", "report", "predict"]
 
 
 def test_defaults_are_told(capsys):

@@ -70,7 +70,7 @@ def _quantiles(model: Any, X: Rows, y: Array, weight: Array | None) -> dict[str,
 
 def _classification(model: Any, X: Rows, y: Array, weight: Array | None) -> dict[str, Any]:
     classes = model.classes_
-    codes = _codes(y, classes)
+    codes = codes_of(y, classes)
     if (codes < 0).all():
         raise ValueError(
             f"the target has labels such as {y[0]!r}, and none that the model knows, such as {classes[0]!r}: name "
@@ -91,7 +91,7 @@ def _classification(model: Any, X: Rows, y: Array, weight: Array | None) -> dict
     return metrics
 
 
-def _codes(y: Array, classes: Array) -> Array:
+def codes_of(y: Array, classes: Array) -> Array:
     """Return the number of each label's class, -1 for unknown labels."""
     labels, at = np.unique(y, return_inverse=True)
     places = {label: code for code, label in enumerate(classes.tolist())}

@@ -68,6 +68,7 @@ COMMANDS: tuple[Command, ...] = (
     _from_module("fit", "Learn a model from the rows of files, and write it to a file."),
     _from_module("predict", "Predict for the rows of files with a model."),
     _from_module("evaluate", "Measure how good a model is on rows whose target is known."),
+    _from_module("report", "Write a page about a model: errors on rows that it has not seen, and what it has learnt."),
     _from_module("inspect", "Show what is in a model file."),
     _from_module("demo", "Learn a non-linear function from a million rows, beside two models of scikit-learn."),
     _from_module("versions", "Show the versions of gyrfalcon and its dependencies, and properties of the machine."),
@@ -76,8 +77,8 @@ COMMANDS: tuple[Command, ...] = (
 
 EXAMPLES = """\
 a first session:
-  gyrfalcon fit train.csv --target price --scale -o price.gyr
-  gyrfalcon evaluate price.gyr test.csv
+  gyrfalcon fit train.csv --target price -o price.gyr
+  gyrfalcon report price.gyr test.csv -o price.html
   gyrfalcon predict price.gyr new.csv -o predictions.csv
 
 gyrfalcon COMMAND --help shows the options of a command.

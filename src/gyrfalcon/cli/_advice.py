@@ -1,0 +1,168 @@
+"""Plain words about a model and its errors on rows that it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..tables import AutoRegressor
+from ..tables._auto import AutoEstimator
+from ._automatic import importances
+
+Array = NDArray[Any]
+
+_FEW_ROWS = 500
+_FEW_JUDGED = 100
+_DOMINATES = 0.8
+_SEARCH_SHARE = 0.4  # of the time budget, at most
+_COVERAGE = 0.9
+
+
+def of_numbers(model: Any, y: Array, predictions: Array, coverage: float | None, target: str) -> Iterator[str]:
+    """Yield advice about one column of numbers.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    y, predictions : arrays of shape (n,)
+    coverage : share of rows inside the intervals of 90%, if there are any
+    target : str
+    """
+    n = len(y)
+    errors = y - predictions
+    spread, deviation = float(np.sqrt(np.mean(errors**2))), float(y.std())
+    r2 = 1 - spread**2 / deviation**2 if deviation > 0 else 0.0
+    if r2 < 0.05:
+        yield (
+            f"The model is hardly better than a constant. The columns may say little about {target}, or these rows are "
+            "of another kind than those of training."
+        )
+    elif r2 > 0.999:
+        yield (
+            "The predictions are almost perfect, which is rare. Is there a column that is computed from the target, or "
+            "is known only after it? Are these rows also in the training data?"
+        )
+    bias = float(errors.mean())
+    if n >= 30 and abs(bias) > max(3 * spread / n**0.5, 0.1 * spread):
+        way = "low" if bias > 0 else "high"
+        yield (
+            f"Predictions are too {way} by {abs(bias):.4g} on average: these rows differ from those of training, for "
+            "example because they are later."
+        )
+    sizes = np.abs(errors)
+    if n >= 50 and sizes.std() > 0 and predictions.std() > 0:
+        grows = float(np.corrcoef(sizes, predictions)[0, 1])
+        if grows > 0.35:
+            yield (
+                "Errors grow with the prediction. Intervals have the same width everywhere: too wide for small "
+                "predictions and too narrow for large ones. The logarithm of the target may be the better target."
+            )
+    if coverage is not None and coverage < _COVERAGE - 3 * (_COVERAGE * (1 - _COVERAGE) / n) ** 0.5 - 0.01:
+        yield (
+            f"Intervals of 90% hold {coverage:.0%} of these rows only. They rely on rows that are like those of "
+            "training: are these from another time or source?"
+        )
+    if isinstance(model, AutoRegressor):
+        known = float(np.sqrt(np.mean(model.residuals_**2)))
+        if model.range_.shape[1] == 1 and n >= 50 and spread > 1.3 * known:
+            yield (
+                f"The error here ({spread:.4g}) is larger than in cross-validation ({known:.4g}). If rows belong "
+                "together, such as those of a person or a day, validate by groups or by time in Python (groups=, cv=)."
+            )
+        low, high = model.range_.min(axis=1)[0], model.range_.max(axis=1)[1]
+        outside = int(((y < low) | (y > high)).sum())
+        if outside:
+            yield (
+                f"{outside:,} rows have a target outside the range of training, {low:.4g} to {high:.4g}, which "
+                "predictions never leave."
+            )
+
+
+def of_labels(model: Any, y: Array, codes: Array, probabilities: Array | None, predicted: Array) -> Iterator[str]:
+    """Yield advice about labels.
+
+    Parameters
+    ----------
+    model : fitted classifier
+    y : array of labels
+    codes : array of their numbers, -1 if unknown to the model
+    probabilities : array of shape (n, n_classes), or None
+    predicted : array of numbers of labels
+    """
+    classes = [str(label) for label in model.classes_]
+    unknown = sorted({str(label) for label in y[codes < 0]})
+    if unknown:
+        yield (
+            f"{int((codes < 0).sum()):,} rows have labels that were not in training, which the model cannot predict: "
+            f"{_listed(unknown)}."
+        )
+    counts = np.bincount(codes[codes >= 0], minlength=len(classes))
+    absent = [name for name, count in zip(classes, counts, strict=True) if not count]
+    if absent:
+        yield f"No row here has the label {_listed(absent)}: how well it is told apart is not known, and AUC undefined."
+    rare = [name for name, count in zip(classes, counts, strict=True) if 0 < count < 10]
+    if rare:
+        yield f"Fewer than 10 rows here have the label {_listed(rare)}: their figures are rough."
+    right = float(np.mean(predicted == codes))
+    majority = float(counts.max() / len(codes))
+    if right > 0.999 and len(codes) >= 50:
+        yield (
+            "The predictions are almost perfect, which is rare. Is there a column that is computed from the target, or "
+            "is known only after it? Are these rows also in the training data?"
+        )
+    elif right <= majority + 0.005:
+        yield (
+            f"To say {classes[int(counts.argmax())]!r} always would be right as often ({majority:.1%}). Judge by AUC "
+            "and log-loss; if rare labels matter, fit with --class-weight balanced, or decide by a probability other "
+            "than the largest."
+        )
+    if probabilities is not None and len(codes) >= _FEW_JUDGED:
+        sure = float(probabilities.max(axis=1).mean())
+        doubt = 3 * (right * (1 - right) / len(codes)) ** 0.5 + 0.02
+        if abs(sure - right) > doubt:
+            way = "too sure" if sure > right else "too cautious"
+            yield f"Probabilities are {way}: right in {right:.0%} of rows, where the model expects {sure:.0%}."
+
+
+def of_model(model: Any, n: int) -> Iterator[str]:
+    """Yield advice about what was learnt, and about the number of rows that it is judged by."""
+    if n < _FEW_JUDGED:
+        yield f"These are {n} rows only: figures of another {n} rows may be quite different."
+    if isinstance(model, AutoEstimator):
+        yield from _of_search(model)
+        return
+    history = vars(model).get("history_") or [{}]
+    if history[-1].get("converged") is False and history[-1].get("residual", 0.0) > 1e-3:
+        yield (
+            "The fit ended before it converged: try a larger --max-iter, or a larger --penalty. That may or may not "
+            "improve predictions."
+        )
+
+
+def _of_search(model: AutoEstimator) -> Iterator[str]:
+    rows = max(fitted.centers_.shape[0] for fitted in model.models_)
+    if rows < _FEW_ROWS:
+        yield f"The model was learnt from some {rows} rows: more rows would help more than anything else."
+    (first, share), *rest = importances(model)
+    if rest and share > _DOMINATES:
+        yield (
+            f"The column {first!r} alone has {share:.0%} of the importance. If it is known only after the target, or "
+            "computed from it, leave it out with --features: the model will not have it when it matters."
+        )
+    spent = sum(record["seconds"] for record in model.candidates_ if record["stage"] == "search")
+    if spent > 0.85 * _SEARCH_SHARE * model.time_budget:
+        yield (
+            f"Time ended the search after {len(model.candidates_)} candidates: a --time-budget of more than "
+            f"{model.time_budget:g} seconds may find a better model."
+        )
+    known = vars(model).get("feature_names_in_")
+    dropped = model.encoders_[0].kinds_ == "dropped"
+    if known is not None and dropped.any():
+        yield f"Columns with one value only were not used: {_listed([str(name) for name in known[dropped]])}."
+
+
+def _listed(names: list[str], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
