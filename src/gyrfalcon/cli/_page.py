@@ -56,7 +56,7 @@ th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid var(--
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 td { unicode-bidi: isolate; }
 .number { text-align: right; white-space: nowrap; }
-.matrix td, .matrix th { text-align: center; max-width: 9rem; overflow-wrap: anywhere; white-space: normal; }
+.matrix td, .matrix th { text-align: center; max-width: 9rem; overflow-wrap: break-word; white-space: normal; }
 .matrix td { background: rgba(var(--accent), calc(var(--share) * .75)); }
 summary { cursor: pointer; color: var(--soft); margin: .5rem 0; }
 @media (max-width: 34rem) { .bars > span { max-width: 8rem; } .card b { font-size: 1.3rem; } }
