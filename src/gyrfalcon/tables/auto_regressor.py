@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import number
@@ -74,6 +74,9 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         Weights of the models in the average.
     encoders_, models_ : list
         The parts: a fitted `TableEncoder`, and a fitted `ExactRegressor` or `FalkonRegressor`, for each model.
+    shift_, unit_ : arrays of shape (n_outputs,)
+        What models learn is (y - shift_) / unit_: 0 and 1, unless y is so large, small or far from zero that float32
+        could not tell its numbers apart.
     residuals_ : array of shape (m, n_outputs)
         Sorted absolute errors of predictions of rows that were held out, for `predict_interval`.
     range_ : array of shape (2, n_outputs)
@@ -115,6 +118,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     residuals_: Array
     range_: Array
     one_column_: bool
+    shift_: Array
+    unit_: Array
 
     def __init__(
         self,
@@ -170,6 +175,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     def _set_outcome(self, learnt: Learnt, problem: Problem, weight: Array | None) -> None:
         assert isinstance(problem, Regression)
         self.one_column_ = problem.y.ndim == 1
+        self.shift_, self.unit_ = problem.shift, problem.unit
         columns = problem.y.reshape(len(problem.y), -1)
         self.range_ = np.stack([columns.min(axis=0), columns.max(axis=0)])
         predictions = np.clip(learnt.values * problem.deviation + problem.mean, *self.range_)
@@ -195,9 +201,9 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
             self._encoded(X), self.models_, self.targets_, self.weights_, strict=True
         ):
             predictions = np.asarray(model.predict(rows), dtype=np.float64)
-            if target == LogTarget.name:
-                predictions = np.exp(predictions)
-            total = total + weight * predictions.reshape(len(predictions), -1)
+            columns = predictions.reshape(len(predictions), -1)
+            columns = np.exp(columns) if target == LogTarget.name else columns * self.unit_ + self.shift_
+            total = total + weight * columns
         predictions = np.clip(total, *self.range_)
         return predictions[:, 0] if self.one_column_ else predictions
 
@@ -243,10 +249,14 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
     def _pipeline(self, number: int) -> Any:
         pipeline = super()._pipeline(number)
-        if self.targets_[number] != LogTarget.name:
+        if self.targets_[number] == LogTarget.name:
+            transformer = FunctionTransformer(np.log, np.exp).fit(np.ones((1, 1)))
+            whole = TransformedTargetRegressor(pipeline, func=np.log, inverse_func=np.exp)
+        elif self.shift_.any() or (self.unit_ != 1).any():
+            transformer = StandardScaler().fit(np.stack([self.shift_ - self.unit_, self.shift_ + self.unit_]))
+            whole = TransformedTargetRegressor(pipeline, transformer=StandardScaler())
+        else:
             return pipeline
-        exponential = TransformedTargetRegressor(pipeline, func=np.log, inverse_func=np.exp)
-        exponential.regressor_ = pipeline
-        exponential.transformer_ = FunctionTransformer(np.log, np.exp).fit(np.ones((1, 1)))
-        exponential._training_dim = 1
-        return exponential
+        whole.regressor_, whole.transformer_ = pipeline, transformer
+        whole._training_dim = 1 if self.one_column_ else 2
+        return whole

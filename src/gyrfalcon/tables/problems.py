@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 from ..estimators import ExactClassifier, ExactRegressor, FalkonClassifier, FalkonRegressor
 from ..fitting.data import indicators, signs
 from ..kernels import Kernel
-from .transforms import LogTarget, Target, targets_of
+from .transforms import LogTarget, Target, moments, targets_of
 
 Array = NDArray[Any]
 
 # The penalty of the logistic loss relative to that of the squared error of codes 1 and 0, whose second derivative is
 # some ten times larger
 _LOGISTIC = 0.1
+_EQUAL = 1e-14  # a deviation so much smaller than the mean is rounding
+_FAR = 1e3  # numbers that are so many deviations from zero lose digits in float32
+_LARGEST = 1e15  # whose squares float32 can hold
 _MOST_COLUMNS = 8  # of the targets of a sample: more are replaced by so many random combinations
 
 
@@ -77,21 +80,25 @@ class Regression(Problem):
     ----------
     y : array of shape (n,) or (n, k)
     mean, deviation : arrays of shape (k,)
+    shift, unit : arrays of shape (k,)
+        Models learn (y - shift) / unit: y itself, unless float32 could not tell its numbers apart.
     """
 
     y: Array
     mean: Array
     deviation: Array
+    shift: Array
+    unit: Array
     target_type: str = "continuous"
 
     @classmethod
     def of(cls, y: Array) -> Regression:
         """Return the problem of learning y."""
         columns = y.reshape(len(y), -1).astype(np.float64)
-        mean = columns.mean(axis=0)
-        deviation = columns.std(axis=0)
-        deviation = np.where(deviation > 0, deviation, 1.0)
-        problem = cls(y, mean, deviation)
+        mean, deviation = moments(columns)
+        deviation = np.where(deviation > _EQUAL * np.abs(mean), deviation, 1.0)
+        plain = (np.abs(mean) <= _FAR * deviation) & (deviation > 1 / _LARGEST) & (deviation < _LARGEST)
+        problem = cls(y, mean, deviation, np.where(plain, 0.0, mean), np.where(plain, 1.0, deviation))
         problem.codes = (columns - mean) / deviation
         problem.transforms = targets_of(y) if y.ndim == 1 else [Target()]
         return problem
@@ -106,7 +113,10 @@ class Regression(Problem):
         return FalkonRegressor(kernel, scale=False, penalty=penalty, **parameters)
 
     def learnt(self, target: Target) -> Array:
-        return np.log(self.y) if isinstance(target, LogTarget) else self.y
+        if isinstance(target, LogTarget):
+            return np.log(self.y)
+        columns = (self.y.reshape(len(self.y), -1) - self.shift) / self.unit
+        return columns.reshape(self.y.shape)
 
     def values(self, model: Any, target: Target, X: Any) -> Array:
         return self._restored(model.predict(X), target)
@@ -117,6 +127,8 @@ class Regression(Problem):
     def _restored(self, predictions: Array, target: Target) -> Array:
         predictions = np.asarray(predictions, dtype=np.float64)
         columns = target.from_learnt(predictions).reshape(len(predictions), -1)
+        if not isinstance(target, LogTarget):
+            columns = columns * self.unit + self.shift
         return (columns - self.mean) / self.deviation
 
 

@@ -147,7 +147,9 @@ class _Guess:
     """
 
     def __init__(self, K: Array, sample: Sample, centers: NDArray[np.intp]) -> None:
-        values, vectors = eigh(K[np.ix_(centers, centers)].astype(np.float64), check_finite=False, driver="evd")
+        square = K[np.ix_(centers, centers)].astype(np.float64)
+        with single_threaded_blas():  # so small that threads would wait for each other
+            values, vectors = eigh(square, check_finite=False, driver="evd")
         kept = values > _ROUNDING * values[-1]
         self.F = (K[:, centers] @ (vectors[:, kept] / np.sqrt(values[kept])).astype(np.float32)).astype(np.float32)
         if sample.weight is not None:
@@ -172,5 +174,6 @@ class _Guess:
         if (fold, mu) not in self._factors:
             square = self._whole - self._squares[fold] if fold >= 0 else self._whole.copy()
             square[np.diag_indices_from(square)] += max(mu, self._least)
-            self._factors[fold, mu] = cho_factor(square, overwrite_a=True, check_finite=False)
+            with single_threaded_blas():  # so small that threads would wait for each other
+                self._factors[fold, mu] = cho_factor(square, overwrite_a=True, check_finite=False)
         return self._factors[fold, mu]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 _SKEWED = 1.0
+_NARROWEST = 1e-3  # logarithms that differ less are as good as y
 _WIDEST = 30.0  # exponents beyond this are no predictions
 
 
@@ -63,6 +64,13 @@ class LogTarget(Target):
         return np.asarray(np.exp(np.clip(predictions - self.center, -_WIDEST, _WIDEST) + self.center))
 
 
+def moments(y: Array) -> tuple[Any, Any]:
+    """Return mean and standard deviation of the columns of y, however large or small its numbers are."""
+    largest = np.abs(y).max(axis=0)
+    unit = np.where(largest > 0, largest, 1.0)
+    return (y / unit).mean(axis=0) * unit, (y / unit).std(axis=0) * unit
+
+
 def targets_of(y: Array) -> list[Target]:
     """Return the ways to learn y: y itself, and its logarithm if y is positive and skewed.
 
@@ -71,15 +79,15 @@ def targets_of(y: Array) -> list[Target]:
     y : array of shape (n,)
     """
     targets = [Target()]
-    deviation = float(y.std())
+    mean, deviation = moments(y)
     if not (y > 0).all() or not deviation > 0:
         return targets
-    if float(np.mean(((y - y.mean()) / deviation) ** 3)) < _SKEWED:
+    if float(np.mean(((y - mean) / deviation) ** 3)) < _SKEWED:
         return targets
     logs = np.log(y)
-    if not logs.std() > 0:
+    if logs.std() < _NARROWEST:
         return targets
     return [
         *targets,
-        LogTarget(mean=float(y.mean()), deviation=deviation, center=float(logs.mean()), width=float(logs.std())),
+        LogTarget(mean=float(mean), deviation=float(deviation), center=float(logs.mean()), width=float(logs.std())),
     ]

@@ -87,6 +87,8 @@ def make_plan(
     random_state : RandomState
     """
     rows = np.arange(n)
+    if groups is not None and len(groups) != n:
+        raise ValueError(f"groups has {len(groups)} entries and X has {n} rows: one for each row is needed")
     if n_validation:
         fold = np.concatenate([np.full(n, ALWAYS), np.zeros(n_validation)]).astype(np.intp)
         return Plan(fold, 1, rows, n + np.arange(n_validation))

@@ -1,0 +1,394 @@
+"""What is not as it should be gets a right answer or a clear error, from AutoRegressor and AutoClassifier alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from short_search import Brief
+
+from gyrfalcon import AutoClassifier, AutoRegressor
+
+
+def regressor(most=2, **parameters):
+    return AutoRegressor(callbacks=Brief(most), random_state=0, **parameters)
+
+
+def classifier(most=2, **parameters):
+    return AutoClassifier(callbacks=Brief(most), random_state=0, **parameters)
+
+
+def table(n=120, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "x": rng.standard_normal(n),
+            "city": rng.choice(["Genova", "Roma", "Torino"], n),
+            "count": rng.integers(0, 9, n),
+            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 700, n), "D"),
+            "member": rng.choice([True, False], n),
+        }
+    )
+    y = np.sin(2 * frame["x"]) + (frame["city"] == "Roma") + 0.1 * rng.standard_normal(n)
+    return frame, y.to_numpy()
+
+
+BOTH = pytest.mark.parametrize("make", [regressor, classifier])
+
+
+def target_of(make, y):
+    return y if make is regressor else np.where(y > np.median(y), "high", "low")
+
+
+def output(model, X):
+    """Predictions that can be compared in detail."""
+    return model.predict(X) if isinstance(model, AutoRegressor) else model.predict_proba(X)
+
+
+# ---- columns ---------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_column_without_values_is_left_out(make):
+    X, y = table()
+    y = target_of(make, y)
+    model = make().fit(X.assign(empty=np.nan, nothing=None), y)
+    assert model.feature_importances_[[5, 6]].tolist() == [0, 0]
+    expected = output(make().fit(X, y), X)
+    np.testing.assert_array_equal(output(model, X.assign(empty=np.nan, nothing=None)), expected)
+
+
+@BOTH
+def test_categories_that_training_had_not(make):
+    X, y = table()
+    model = make().fit(X, target_of(make, y))
+    assert np.isfinite(output(model, X.assign(city="Milano"))).all()
+
+
+@BOTH
+def test_many_categories(make):
+    n = 1000
+    rng = np.random.default_rng(0)
+    level = np.arange(n) % 250
+    X = pd.DataFrame({"who": [f"id {i}" for i in level], "x": rng.standard_normal(n)})
+    y = (level % 7) + X["x"].to_numpy()
+    model = make(1).fit(X, target_of(make, y))
+    assert len(model.encoders_[0].feature_origin_) <= 4
+    assert model.score(X, target_of(make, y)) > 0.8
+
+
+@BOTH
+def test_columns_are_found_by_name(make):
+    X, y = table()
+    model = make().fit(X, target_of(make, y))
+    np.testing.assert_array_equal(output(model, X[X.columns[::-1]]), output(model, X))
+    with pytest.raises(ValueError, match=r"feature names should match(.|\n)*city"):
+        model.predict(X.drop(columns="city"))
+    with pytest.raises(ValueError, match="expecting 5 features"):
+        model.predict(np.zeros((3, 4)))
+
+
+@BOTH
+def test_text_where_training_had_numbers(make):
+    X, y = table()
+    model = make().fit(X, target_of(make, y))
+    wrong = X.assign(x=X["x"].astype(object))
+    wrong.loc[wrong.index[17], "x"] = "many"
+    with pytest.raises(ValueError, match=r"'x'.*17.*many|row 17.*'x'.*many"):
+        model.predict(wrong)
+
+
+@BOTH
+def test_all_rows_equal(make):
+    _, y = table()
+    with pytest.raises(ValueError, match="every column of X is constant"):
+        make().fit(np.ones((len(y), 3)), target_of(make, y))
+
+
+@BOTH
+def test_many_columns(make):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 5000))
+    model = make().fit(X, target_of(make, X[:, 0]))
+    assert len(model.feature_importances_) == 5000
+
+
+# ---- kinds of tables -------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_every_library_gives_the_same_predictions(make):
+    pl = pytest.importorskip("polars")
+    pa = pytest.importorskip("pyarrow")
+    X, y = table()
+    y = target_of(make, y)
+    expected = output(make().fit(X, y), X)
+    for other in (pl.from_pandas(X), pa.Table.from_pandas(X)):
+        np.testing.assert_allclose(output(make().fit(other, y), other), expected, rtol=1e-6, atol=1e-6)
+
+
+@BOTH
+def test_arrays_lists_and_sparse_matrices(make):
+    X, y = table()
+    X, y = X[["x", "count"]].astype(float), target_of(make, y)
+    expected = output(make().fit(X, y), X)
+    rows = X.to_numpy()
+    for other in (rows, np.asfortranarray(rows), rows.tolist(), scipy.sparse.csr_array(rows), rows.astype(object)):
+        np.testing.assert_array_equal(output(make().fit(other, y), other), expected)
+
+
+# ---- few rows --------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_one_row(make):
+    with pytest.raises(ValueError, match=r"n_samples=1|one class"):
+        make().fit([[1.0, 2.0]], [1.0] if make is regressor else ["a"])
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 20])
+def test_few_rows(n):
+    rng = np.random.default_rng(n)
+    X = rng.standard_normal((n, 3))
+    model = regressor(99, time_budget=1).fit(X, X[:, 0])
+    assert np.isfinite(model.predict(X)).all()
+    assert np.isfinite(model.predict_interval(X)).all()
+    labels = np.arange(n) % 2 == 0
+    proba = classifier(99, time_budget=1).fit(X, labels).predict_proba(X)
+    assert np.isfinite(proba).all()
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+
+
+def test_three_rows_of_two_classes():
+    X = np.arange(12.0).reshape(3, 4)
+    X[1] = [5, 1, 0, 2]
+    model = classifier().fit(X, ["a", "b", "b"])
+    assert set(model.predict(X)) <= {"a", "b"}
+
+
+def test_one_row_of_a_class():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3))
+    y = np.where(X[:, 0] > 0, 2, 1)
+    y[7] = 0
+    model = classifier().fit(X, y)
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.predict_proba(X).shape == (60, 3)
+    assert model.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize("budget", [0.1, 1])
+@BOTH
+def test_short_budgets(make, budget):
+    X, y = table()
+    model = make(10**6, time_budget=budget).fit(X, target_of(make, y))
+    assert np.isfinite(output(model, X)).all()
+
+
+@BOTH
+@pytest.mark.parametrize("wrong", [0, -1, np.inf, "1", None])
+def test_budgets_that_are_none(make, wrong):
+    X, y = table()
+    with pytest.raises((ValueError, TypeError), match="time_budget"):
+        make(time_budget=wrong).fit(X, target_of(make, y))
+
+
+# ---- targets ---------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_missing_targets(make):
+    X, y = table()
+    y = target_of(make, y).astype(object)
+    y[31] = None if make is classifier else np.nan
+    with pytest.raises(ValueError, match=r"Input y contains NaN.*row 31"):
+        make().fit(X, y)
+
+
+def test_infinite_targets():
+    X, y = table()
+    y = y.copy()
+    y[5] = np.inf
+    with pytest.raises(ValueError, match="row 5 has inf"):
+        regressor().fit(X, y)
+
+
+def test_text_targets_of_regression():
+    X, y = table()
+    with pytest.raises(ValueError):
+        regressor().fit(X, target_of(classifier, y))
+
+
+@BOTH
+def test_targets_of_another_length(make):
+    X, y = table()
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        make().fit(X, target_of(make, y)[:-1])
+
+
+def test_constant_target():
+    X, _ = table()
+    model = regressor().fit(X, np.full(len(X), 3.25))
+    np.testing.assert_allclose(model.predict(X), 3.25)
+    np.testing.assert_allclose(model.predict_interval(X), 3.25)
+    with pytest.raises(ValueError, match="one class"):
+        classifier().fit(X, np.full(len(X), "a"))
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-30, 1e30, 1e300])
+def test_targets_of_any_magnitude(factor):
+    X, y = table()
+    expected = regressor().fit(X, y).predict(X) * factor
+    found = regressor().fit(X, y * factor).predict(X)
+    np.testing.assert_allclose(found / factor, expected / factor, atol=1e-2 * y.std())
+
+
+def test_targets_far_from_zero():
+    X, y = table()
+    expected = regressor().fit(X, y).predict(X)
+    np.testing.assert_allclose(regressor().fit(X, y + 1e9).predict(X) - 1e9, expected, atol=1e-2 * y.std())
+
+
+def test_several_outputs():
+    X, y = table()
+    Y = np.stack([y, -1000 * y, np.arange(len(y))], axis=1)
+    model = regressor().fit(X, Y)
+    assert model.predict(X).shape == Y.shape
+    assert model.predict_interval(X).shape == (len(y), 2, 3)
+    assert regressor().fit(X, y[:, None]).predict(X).shape == (len(y), 1)
+    np.testing.assert_allclose(model.predict(X)[:, 1], -1000 * model.predict(X)[:, 0], rtol=0.01, atol=10)
+
+
+@pytest.mark.parametrize("kind", ["integers", "strings", "booleans", "objects", "categories", "floats"])
+def test_labels_of_every_kind(kind):
+    X, y = table()
+    codes = (y > 0).astype(int)
+    labels = {
+        "integers": codes * 7 - 3,
+        "strings": np.array(["no", "yes, please"])[codes],
+        "booleans": codes == 1,
+        "objects": np.array(["no", "yes"], dtype=object)[codes],
+        "categories": pd.Series(np.array(["no", "yes"])[codes]).astype("category"),
+        "floats": codes + 0.0,
+    }[kind]
+    model = classifier().fit(X, labels)
+    predictions = model.predict(X)
+    assert predictions.dtype == model.classes_.dtype
+    assert np.mean(predictions == np.asarray(labels)) > 0.9
+    assert model.decision_function(X).shape == (len(y),)
+    np.testing.assert_array_equal(model.predict_proba(X).argmax(axis=1), np.searchsorted(model.classes_, predictions))
+
+
+# ---- weights, groups, folds ------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_rows_of_weight_zero_do_not_count(make):
+    X, y = table()
+    weight = np.ones(len(y))
+    weight[::3] = 0
+    other = y.copy()
+    other[::3] = 1000 if make is regressor else y[::3][::-1]
+    model = make().fit(X, target_of(make, y), sample_weight=weight)
+    assert np.isfinite(output(model, X)).all()
+    if make is regressor:
+        spoilt = make().fit(X, other, sample_weight=weight)
+        kept = weight > 0
+        assert np.corrcoef(spoilt.predict(X[kept]), y[kept])[0, 1] > 0.9
+
+
+@BOTH
+def test_weights_matter(make):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 1))
+    second = np.arange(200) % 2 == 1
+    y = second.astype(float) if make is regressor else np.where(second, "b", "a")
+    weight = np.where(second, 9.0, 1.0)
+    model = make().fit(X, y, sample_weight=weight)
+    level = output(model, X) if make is regressor else output(model, X)[:, 1]
+    assert abs(np.mean(level) - 0.9) < 0.05  # 9 / (9 + 1)
+
+
+@BOTH
+def test_weights_that_are_none(make):
+    X, y = table()
+    y = target_of(make, y)
+    with pytest.raises(ValueError, match=r"non-zero number|zero for every row"):
+        make().fit(X, y, sample_weight=np.zeros(len(y)))
+    with pytest.raises(ValueError, match=r"[Nn]egative"):
+        make().fit(X, y, sample_weight=np.full(len(y), -1.0))
+    with pytest.raises(ValueError, match="shape"):
+        make().fit(X, y, sample_weight=np.ones(3))
+
+
+@pytest.mark.parametrize("given", ["all rows", "validation rows"])
+def test_balanced_classes(given):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 2))
+    y = rng.uniform(size=300) < 0.1
+    held = {} if given == "all rows" else {"X_val": X[200:], "y_val": y[200:]}
+    n = 300 if given == "all rows" else 200
+    plain = classifier().fit(X[:n], y[:n], **held).predict_proba(X)[:, 1].mean()
+    balanced = classifier(class_weight="balanced").fit(X[:n], y[:n], **held).predict_proba(X)[:, 1].mean()
+    assert plain < 0.2
+    assert abs(balanced - 0.5) < 0.15
+
+
+@BOTH
+def test_groups_are_held_out_together(make):
+    from sklearn.model_selection import GroupKFold
+
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(30), 5)
+    # rows of a group are alike, and say nothing about other groups
+    X = np.repeat(rng.standard_normal((30, 3)), 5, axis=0) + 0.01 * rng.standard_normal((150, 3))
+    y = np.repeat(rng.standard_normal(30), 5)
+    y = target_of(make, y)
+    alone = make().fit(X, y)
+    together = make().fit(X, y, groups=groups)
+    split = make(cv=GroupKFold(5)).fit(X, y, groups=groups)
+    assert min(record["error"] for record in alone.candidates_) < 0.7
+    assert min(record["error"] for record in together.candidates_) > 0.85
+    assert min(record["error"] for record in split.candidates_) > 0.85
+    with pytest.raises(ValueError, match="groups"):
+        make(cv=GroupKFold(5)).fit(X, y)
+    with pytest.raises(ValueError, match="groups"):
+        make().fit(X, y, groups=groups[:7])
+
+
+@BOTH
+def test_folds_in_time(make):
+    from sklearn.model_selection import TimeSeriesSplit
+
+    X, y = table()
+    model = make(cv=TimeSeriesSplit(4)).fit(X, target_of(make, y))
+    assert model.score(X, target_of(make, y)) > 0.5
+
+
+@BOTH
+def test_splitters_and_their_splits(make):
+    from sklearn.model_selection import KFold, StratifiedKFold
+
+    X, y = table()
+    y = target_of(make, y)
+    splitter = KFold(3, shuffle=True, random_state=0) if make is regressor else StratifiedKFold(3)
+    one, two = make(cv=splitter).fit(X, y), make(cv=list(splitter.split(X, y))).fit(X, y)
+    np.testing.assert_array_equal(output(one, X), output(two, X))
+    with pytest.raises(ValueError, match="cv="):
+        make(cv=1).fit(X, y)
+
+
+@BOTH
+def test_validation_rows(make):
+    X, y = table(200)
+    y = target_of(make, y)
+    model = make().fit(X[:120], y[:120], X_val=X[120:], y_val=y[120:])
+    assert model.score(X, y) > 0.6
+    with pytest.raises(ValueError, match="y_val is missing"):
+        make().fit(X, y, X_val=X)
+    with pytest.raises(ValueError, match="feature names should match"):
+        make().fit(X, y, X_val=X.rename(columns={"x": "z"}), y_val=y)
+    if make is classifier:
+        with pytest.raises(ValueError, match="other"):
+            make().fit(X, y, X_val=X[:1], y_val=["other"])
