@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..callbacks import CallbackLike, CallbackList, Record
 from ..estimators._sklearn import BaseEstimator
 from ..fitting.folds import check_cv
 from ..fitting.parameters import check_parameters
+from ..storage.checkpoints import identify
 from ..storage.models import save
 from .clock import Clock
 from .encoder import TableEncoder
@@ -24,6 +26,7 @@ from .inputs import as_inputs
 from .learning import Learning, Learnt, Settings
 from .problems import Problem
 from .progress import progress_line
+from .resuming import generator, restore, search_journal, state_of
 from .validation import make_plan
 
 Array = NDArray[Any]
@@ -36,6 +39,7 @@ class AutoEstimator(BaseEstimator):
 
     time_budget: float
     cv: Any
+    checkpoint: Any
     memory_budget: int | float | str
     n_jobs: int | None
     random_state: Any
@@ -55,8 +59,8 @@ class AutoEstimator(BaseEstimator):
         """Write the fitted estimator to a file that `gyrfalcon.load` reads back.
 
         The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
-        temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks`` and the state
-        of a random generator given as ``random_state`` are not kept.
+        temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks``,
+        ``checkpoint`` and the state of a random generator given as ``random_state`` are not kept.
 
         Parameters
         ----------
@@ -73,36 +77,60 @@ class AutoEstimator(BaseEstimator):
         clock = Clock(float(self.time_budget))
         inputs = as_inputs(X)
         total = len(problem.codes)
-        random_state = check_random_state(self.random_state)
-        plan = make_plan(
-            self.cv,
-            inputs.n_rows,
-            total - inputs.n_rows,
-            problem.codes,
-            groups,
-            problem.stratify,
-            _LARGEST_EXACT,
-            random_state,
-        )
-        callbacks = CallbackList(self.callbacks)
-        with progress_line(self, clock) as show, callbacks.fitting(self, {"time_budget": clock.budget}):
+        with search_journal(self.checkpoint) as journal:
+            state = None
+            if journal is not None:
+                parts = {
+                    "y": problem.codes,
+                    "sample_weight": weight,
+                    "groups": None if groups is None else np.asarray(groups).tolist(),
+                }
+                held = None if X_val is None else as_inputs(X_val).fingerprint()
+                journal.check(identify(self, {"X": inputs.fingerprint(), "X_val": held, **parts}), max_iter=0)
+                state = journal.state
+            random_state = check_random_state(self.random_state) if state is None else generator(state)
+            beginning = dict(random_state.get_state(legacy=False))
+            plan = make_plan(
+                self.cv,
+                inputs.n_rows,
+                total - inputs.n_rows,
+                problem.codes,
+                groups,
+                problem.stratify,
+                _LARGEST_EXACT,
+                random_state,
+            )
 
-            def told(record: Record) -> bool:
-                show(record)
-                return callbacks.on_iteration(record)
+            def keep(done: bool = False) -> None:
+                if journal is not None:
+                    journal.write(state_of(learning, beginning, done))
 
-            settings = Settings(clock, self.n_jobs, self.memory_budget, random_state, told)
-            learning = Learning(inputs, X_val, problem, plan, weight, settings)
-            try:
-                learning.search()
-                learning.fit_all()
-            except KeyboardInterrupt:
-                if learning.finder is not None and learning.finder.candidates:
-                    if not learning.members:
-                        learning.fit_sample()
-                    self._set(learning, learning.result(), problem)
-                raise
-            learnt = learning.result()
+            callbacks = CallbackList(self.callbacks)
+            with progress_line(self, clock) as show, callbacks.fitting(self, {"time_budget": clock.budget}):
+
+                def told(record: Record) -> bool:
+                    show(record)
+                    return callbacks.on_iteration(record)
+
+                settings = Settings(clock, self.n_jobs, self.memory_budget, random_state, told)
+                learning = Learning(inputs, X_val, problem, plan, weight, settings)
+                try:
+                    if state is None:
+                        learning.search()
+                        keep()
+                    else:
+                        assert journal is not None
+                        learning.search(partial(restore, state=state, journal=journal))
+                    if state is None or not state["done"]:
+                        learning.fit_all(keep)
+                        keep(done=True)
+                except KeyboardInterrupt:
+                    if learning.finder is not None and learning.finder.candidates:
+                        if not learning.members:
+                            learning.fit_sample()
+                        self._set(learning, learning.result(), problem)
+                    raise
+                learnt = learning.result()
         self._set(learning, learnt, problem)
 
     def _set(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:

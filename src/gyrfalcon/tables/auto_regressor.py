@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from ..callbacks import CallbackLike
 from ..estimators._sklearn import MultiOutputMixin, RegressorMixin
 from ..fitting.lazy import lazily
 from ..fitting.rows import for_score
+from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator
 from .learning import Learnt
@@ -46,6 +48,9 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     cv : int or splitter, default=5
         Folds by which everything is chosen: their number, or a splitter of scikit-learn. Of one whose splits do not
         hold out each row once, such as `TimeSeriesSplit`, the last split is used.
+    checkpoint : str, path-like, Checkpoint or None, default=None
+        A folder for the state of the fit, written after the search and after each last fit. A fit that was killed and
+        is started again continues from there. Each fit needs a folder of its own; delete it to start afresh.
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB"; "auto" is what is available.
     n_jobs : int or None, default=None
@@ -126,6 +131,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         time_budget: float = 60,
         *,
         cv: Any = 5,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         memory_budget: int | float | str = "auto",
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -134,6 +140,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     ) -> None:
         self.time_budget = time_budget
         self.cv = cv
+        self.checkpoint = checkpoint
         self.memory_budget = memory_budget
         self.n_jobs = n_jobs
         self.random_state = random_state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
@@ -14,9 +15,10 @@ from sklearn.utils.validation import _num_samples
 
 from ..sources import Rows, as_source
 from ..sources.blocks import Block, Indices
+from ..storage.describe import digest
 from .columns import from_numbers
 from .encoder import TableEncoder
-from .reading import Table
+from .reading import Table, read_table
 
 Array = NDArray[Any]
 
@@ -31,6 +33,10 @@ class Inputs(ABC):
     @abstractmethod
     def take(self, indices: Indices) -> Any:
         """Return the rows at `indices` as a table in memory."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Describe the contents, by which a checkpoint tells them from others."""
 
     @abstractmethod
     def encoded(self, encoder: TableEncoder) -> Any:
@@ -48,6 +54,9 @@ class TableInputs(Inputs):
         if len(indices) == self.n_rows and np.array_equal(indices, np.arange(self.n_rows)):
             return self.X
         return _safe_indexing(self.X, np.asarray(indices))
+
+    def fingerprint(self) -> str:
+        return table_digest(self.X)
 
     def encoded(self, encoder: TableEncoder) -> Any:
         if self.n_rows <= _BLOCK:
@@ -69,6 +78,9 @@ class StreamedInputs(Inputs):
 
     def take(self, indices: Indices) -> Any:
         return named(self.rows.take(indices), self.rows)
+
+    def fingerprint(self) -> str:
+        return f"{self.rows.shape} {self.rows.fingerprint()}"
 
     def encoded(self, encoder: TableEncoder) -> Any:
         return EncodedRows(self.rows, encoder)
@@ -97,6 +109,15 @@ class EncodedRows(Rows):
 
     def fingerprint(self) -> str:
         return f"{self.rows.fingerprint()} {self.encoder!r}"
+
+
+def table_digest(X: Any) -> str:
+    """Describe a table in memory by its contents."""
+    table = read_table(X, "the checkpoint")
+    parts: list[Any] = [json.dumps(table.names).encode()]
+    for column in table.columns:
+        parts += [json.dumps([column.kind, column.levels]).encode(), column.values]
+    return f"({table.n_rows}, {len(table.columns)}) {digest(*parts)}"
 
 
 def named(block: Any, rows: Rows) -> Any:

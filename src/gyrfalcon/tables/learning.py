@@ -193,8 +193,8 @@ class Learning:
 
     # ---- the search --------------------------------------------------------------------------------------------------
 
-    def search(self) -> None:
-        """Encode the table and compare candidates on a sample."""
+    def search(self, found: Callable[[Learning], None] | None = None) -> None:
+        """Encode the table and compare candidates on a sample; `found` sets what an earlier search came to."""
         clock, random_state = self.settings.clock, self.settings.random_state
         counted = np.ones(len(self.problem.codes), dtype=bool) if self.weight is None else self.weight > 0
         size = int(np.clip(_ROWS_A_SECOND * clock.budget, 300, _SAMPLE_ROWS))
@@ -222,7 +222,10 @@ class Learning:
             self._tell_candidate,
             max(_LEAST_RIDGE, _LEAST_PENALTY * len(self.plan.learnt)),
         )
-        self.finder.run()
+        if found is None:
+            self.finder.run()
+        else:
+            found(self)
 
     def _weight(self, indices: Array) -> Array | None:
         """Return weights of mean 1."""
@@ -277,8 +280,13 @@ class Learning:
 
     # ---- the last fits -----------------------------------------------------------------------------------------------
 
-    def fit_all(self) -> None:
-        """Fit all rows with the candidates that the blend of the sample asks for, the most important first."""
+    def fit_all(self, fitted: Callable[[], None]) -> None:
+        """Fit all rows with the candidates that the blend of the sample asks for, the most important first.
+
+        Parameters
+        ----------
+        fitted : function that is called after each of them
+        """
         assert self.finder is not None
         finalists, sample = self.finder.finalists, self.finder.sample
         held = sample.held
@@ -291,10 +299,14 @@ class Learning:
         fits = [(finalists[number], False) for number in order]
         if self.problem.has_likelihood:
             fits.insert(1, (fits[0][0], True))
+        known = [(id(member.candidate), member.few) for member in self.members]  # of a fit that is resumed
         for place, (candidate, few) in enumerate(fits):
+            if (id(candidate), few) in known:
+                continue
             if self.members and (self.stopped or self._left() < 0.8 * self.members[-1].seconds):
                 break
             self._fit_one(candidate, few, last=place == len(fits) - 1)
+            fitted()
 
     def _left(self) -> float:
         clock = self.settings.clock

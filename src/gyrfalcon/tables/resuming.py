@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..storage.checkpoints import CheckpointError, Journal, as_checkpoint
-from ..storage.describe import digest
 from ..storage.models import Format, read_file, write_file
 from ..storage.values import Decoder, Encoder, ModelFileError
 from .families import GAUSSIAN, LAPLACIAN, LAPLACIAN_1, MATERN
 from .learning import Learning, Member
-from .reading import read_table
 from .search import Candidate
 
 _FORMAT = Format("gyrfalcon-search", 1, "search")
@@ -65,15 +63,6 @@ def search_journal(checkpoint: Any) -> Iterator[SearchJournal | None]:
         return
     with SearchJournal(wanted) as opened:
         yield opened
-
-
-def table_digest(X: Any) -> str:
-    """Describe a table in memory by its contents."""
-    table = read_table(X, "the checkpoint")
-    parts: list[Any] = [json.dumps(table.names).encode()]
-    for column in table.columns:
-        parts += [json.dumps([column.kind, column.levels]).encode(), column.values]
-    return f"({table.n_rows}, {len(table.columns)}) {digest(*parts)}"
 
 
 def state_of(learning: Learning, beginning: dict[str, Any], done: bool) -> dict[str, Any]:
