@@ -78,7 +78,7 @@ def test_another_fit_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="X was"):
         model("regressor", tmp_path).fit(X + 1, y)
     with pytest.raises(CheckpointError, match="y was"):
-        model("regressor", tmp_path).fit(X, y**2)
+        model("regressor", tmp_path).fit(X, 2 * y)
     with pytest.raises(CheckpointError, match="time_budget was 60 and is 7"):
         model("regressor", tmp_path).set_params(time_budget=7).fit(X, y)
     with pytest.raises(CheckpointError, match="estimator was"):

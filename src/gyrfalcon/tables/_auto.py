@@ -81,7 +81,7 @@ class AutoEstimator(BaseEstimator):
             state = None
             if journal is not None:
                 parts = {
-                    "y": problem.codes,
+                    "y": problem.y,
                     "sample_weight": weight,
                     "groups": None if groups is None else np.asarray(groups).tolist(),
                 }

@@ -30,6 +30,8 @@ class Problem(ABC):
 
     Attributes
     ----------
+    y : array of shape (n,) or (n, k)
+        Numbers or labels, those of validation rows last.
     codes : array of shape (n, k)
         What blends are compared with: y in deviations from its mean, or class codes +1 and -1.
     transforms : list of Target
@@ -40,6 +42,7 @@ class Problem(ABC):
     falkon_cost : passes and factorisations that a fit with few centers takes, as a rule
     """
 
+    y: Array
     codes: Array
     transforms: list[Target]
     target_type: str

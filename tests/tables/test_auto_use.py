@@ -1,0 +1,139 @@
+"""AutoRegressor and AutoClassifier in use: model files, interruptions, rows from elsewhere, scikit-learn's tools."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from short_search import Brief
+from sklearn.base import clone
+from test_auto_input import BOTH, output, regressor, table, target_of
+
+import gyrfalcon
+from gyrfalcon import AutoRegressor
+from gyrfalcon.tables import learning
+
+
+@BOTH
+def test_files_and_pickles_predict_the_same(make, tmp_path):
+    X, y = table()
+    model = make(40).fit(X, target_of(make, y))
+    expected = output(model, X)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(output(gyrfalcon.load(tmp_path / "model"), X), expected)
+    np.testing.assert_array_equal(output(pickle.loads(pickle.dumps(model)), X), expected)
+    assert repr(clone(model).get_params()) == repr(model.get_params())
+
+
+@BOTH
+def test_the_same_seed_gives_the_same_model(make):
+    X, y = table()
+    y = target_of(make, y)
+    np.testing.assert_array_equal(output(make(4).fit(X, y), X), output(make(4).fit(X, y), X))
+
+
+@BOTH
+def test_models_of_the_blend_are_pipelines(make):
+    X, y = table()
+    model = make(6).fit(X, target_of(make, y))
+    for pipeline in model.estimators_:
+        assert pipeline.score(X, target_of(make, y)) > 0.5
+    assert model.best_estimator_.predict(X).shape == (len(X),)
+
+
+@BOTH
+def test_an_interrupted_fit_predicts_with_the_best_so_far(make):
+    X, y = table()
+    y = target_of(make, y)
+
+    def interrupt(record):
+        if record["iteration"] == 3:
+            raise KeyboardInterrupt
+
+    model = make().set_params(callbacks=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert model.score(X, y) > 0.5
+
+
+@BOTH
+def test_a_callback_ends_the_search(make):
+    X, y = table()
+    model = make(3).fit(X, target_of(make, y))
+    assert [record["stage"] for record in model.candidates_] == ["search"] * 3 + ["all rows"]
+
+
+@BOTH
+def test_sources_and_dask(make, tmp_path, monkeypatch):
+    da = pytest.importorskip("dask.array")
+    monkeypatch.setattr(learning, "_EXACT_ROWS", 50)
+    X, y = table(200)
+    X, y = X[["x", "count"]].astype(float), target_of(make, y)
+    path = tmp_path / "table.parquet"
+    X.to_parquet(path)
+    model = make().fit(gyrfalcon.open(path).X, y)
+    assert type(model.models_[0]).__name__.startswith("Falkon")
+    assert model.score(gyrfalcon.open(path).X, y) > 0.5
+    blocks = da.from_array(X.to_numpy(), chunks=(70, 2))
+    model = make().fit(blocks, y)
+    lazy = model.predict(blocks)
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_array_equal(lazy.compute(), model.predict(X.to_numpy()))
+
+
+def test_predictions_stay_within_the_training_range():
+    X, y = table()
+    model = regressor().fit(X, y)
+    far = X.assign(x=X["x"] * 100)
+    assert model.predict(far).min() >= y.min()
+    assert model.predict(far).max() <= y.max()
+
+
+def test_intervals_hold_what_they_promise():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1200, 2))
+    y = np.sin(X[:, 0]) + 0.5 * rng.standard_normal(1200)
+    model = regressor(4).fit(X[:300], y[:300])
+    for coverage in (0.5, 0.9):
+        low, high = model.predict_interval(X[300:], coverage=coverage).T
+        # four standard errors of 300 residuals and 900 rows
+        error = 4 * np.sqrt(coverage * (1 - coverage) * (1 / 300 + 1 / 900))
+        assert abs(np.mean((low <= y[300:]) & (y[300:] <= high)) - coverage) < error
+    with pytest.raises(ValueError, match="coverage"):
+        model.predict_interval(X, coverage=1)
+
+
+def test_logarithms_of_skewed_targets():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 2))
+    y = np.exp(2 * X[:, 0] + 0.1 * rng.standard_normal(300))
+    model = AutoRegressor(20, random_state=0, callbacks=Brief(80)).fit(X, y)
+    assert "log y" in {record["target"] for record in model.candidates_}
+    assert "log y" in model.targets_
+    np.testing.assert_allclose(model.best_estimator_.predict(X).clip(y.min(), y.max()), model.predict(X), rtol=0.5)
+
+
+def test_a_line_tells_how_far_the_search_is(capsys):
+    X, y = table()
+    regressor(verbose=1).fit(X, y)
+    assert "AutoRegressor: " in capsys.readouterr().err
+
+
+def test_tools_of_scikit_learn():
+    from sklearn.ensemble import StackingRegressor
+    from sklearn.feature_selection import SelectFromModel
+    from sklearn.inspection import partial_dependence, permutation_importance
+    from sklearn.linear_model import Ridge
+    from sklearn.model_selection import GridSearchCV
+
+    X, y = table(80)
+    numbers = X[["x", "count"]].astype(float)
+    model = regressor().fit(X, y)
+    importances = permutation_importance(model, X, y, n_repeats=2, random_state=0).importances_mean
+    assert importances.argmax() == 0
+    assert partial_dependence(model, numbers.assign(**X.drop(columns=numbers.columns))[X.columns], ["x"])
+    assert "x" in SelectFromModel(regressor()).fit(X, y).get_feature_names_out()
+    assert GridSearchCV(regressor(), {"time_budget": [1, 2]}, cv=2).fit(X, y).best_score_ > 0
+    stacked = StackingRegressor([("auto", regressor()), ("ridge", Ridge())], cv=2).fit(numbers, y)
+    assert stacked.score(numbers, y) > 0.3
