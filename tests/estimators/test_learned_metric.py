@@ -27,7 +27,7 @@ from gyrfalcon.sources import Rows
 
 
 def falkon(kernel="gaussian", **options):
-    return FalkonRegressor(kernel, **{"n_centers": 300, "penalty": 1e-5, "random_state": 0, **options})
+    return FalkonRegressor(kernel, **{"n_centers": 300, "penalty": 1e-5, "scale": False, "random_state": 0, **options})
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_features_that_do_not_matter_are_switched_off(kernel, friedman):
 
 def test_the_default_estimator(friedman):
     X, y = friedman
-    pipeline = make_pipeline(LearnedMetric(random_state=0), FalkonRegressor(random_state=0))
+    pipeline = make_pipeline(LearnedMetric(random_state=0), FalkonRegressor(scale=False, random_state=0))
     assert rmse(pipeline, X, y) < 0.7 * rmse(FalkonRegressor(random_state=0), X, y)
     assert set(pipeline[0].feature_importances_.argsort()[-5:]) == {0, 1, 2, 3, 4}
 
@@ -163,7 +163,7 @@ def test_classes(loss, n_classes, friedman):
     labels = np.array(["low", "middle", "high"])[
         np.digitize(y, np.quantile(y, [0.5] if n_classes == 2 else [0.3, 0.7]))
     ]
-    classifier = FalkonClassifier(loss=loss, n_centers=200, penalty=1e-4, random_state=0)
+    classifier = FalkonClassifier(loss=loss, n_centers=200, penalty=1e-4, scale=False, random_state=0)
     pipeline = make_pipeline(LearnedMetric(classifier, n_rounds=3, random_state=0), classifier)
     scores = [model.fit(X[:1000], labels[:1000]).score(X[1000:], labels[1000:]) for model in (classifier, pipeline)]
     assert 1 - scores[1] < 0.8 * (1 - scores[0])
@@ -341,7 +341,6 @@ def test_other_estimators_with_centers(estimator, friedman):
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"scale": "yes"}, "scale"),
         ({"estimator": RandomFeaturesRegressor()}, "must be None or one of FalkonRegressor"),
-        ({"estimator": FalkonRegressor(scale=True)}, "scale=True, which would undo the metric"),
         ({"estimator": FalkonRegressor(centers=np.zeros((3, 15)))}, "do not follow the metric"),
         ({"estimator": FalkonRegressor(checkpoint="folder")}, "checkpoint"),
         ({"estimator": FalkonRegressor(Linear())}, "Linear has no slopes"),

@@ -24,7 +24,7 @@ NAMES = {
 }
 
 
-def measure(model: Any, X: Rows, y: Array, weight: Array | None = None) -> dict[str, Any]:
+def measure(model: Any, X: Any, y: Array, weight: Array | None = None) -> dict[str, Any]:
     """Compute the metrics of a model on rows, in one pass over them.
 
     Regression has ``rmse``, ``mae`` and ``r2`` (for several targets their mean); a model of quantiles has, for each

@@ -162,7 +162,9 @@ def _about_search(model: AutoEstimator) -> list[str]:
     rest = rows[_SHOWN_CANDIDATES:]
     total = sum(record["seconds"] for record in records)
     weighted = sorted(zip(model.weights_, members(model), model.models_, strict=True), key=lambda one: -one[0])
-    blend = [[f"{weight:.0%}", words, int(vars(fitted).get("n_iter_", 0))] for weight, words, fitted in weighted]
+    blend: list[list[str | float | int | None]] = [
+        [f"{weight:.0%}", words, int(vars(fitted).get("n_iter_", 0))] for weight, words, fitted in weighted
+    ]
     return [
         section(
             "Which columns matter",

@@ -128,7 +128,8 @@ def _numbers(
     if ends is not None and inside is not None:
         width = number(float((ends[:, 1] - ends[:, 0]).mean()))
         boxes.append(("90% intervals", f"{inside.mean():.1%}", f"of the rows are inside; their width is {width}"))
-    charts, words = [], []
+    charts: list[str] = []
+    words: list[str] = []
     for k, name in enumerate(target[:_MOST_OUTPUTS]):
         half = None if ends is None else float((ends[0, 1, k] - ends[0, 0, k]) / 2)
         charts.append(about_numbers(columns[:, k], predictions[:, k], name, half, several=len(target) > 1))

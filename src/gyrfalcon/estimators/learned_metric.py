@@ -59,8 +59,8 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
     Parameters
     ----------
     estimator : estimator or None, default=None
-        Fitted in each round: `FalkonRegressor`, `FalkonClassifier`, or another estimator of this library with centers
-        and `scale=False`. None is a `FalkonRegressor` if y is numbers, and a `FalkonClassifier` otherwise. Its kernel
+        Fitted in each round: `FalkonRegressor`, `FalkonClassifier`, or another estimator of this library with centers;
+        always with `scale=False`, which the method that follows needs too. None is a `FalkonRegressor` if y is numbers, and a `FalkonClassifier` otherwise. Its kernel
         should be that of the method that follows, its length scale "scale", which follows the metric.
     kind : {"diagonal", "full"}, default="diagonal"
         "diagonal" multiplies each feature by a number; "full" all of them by a symmetric matrix, for y that depends on
@@ -132,7 +132,8 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
     >>> from gyrfalcon import FalkonRegressor, LearnedMetric
     >>> X, y = make_friedman1(2000, n_features=15, random_state=0)  # of which 5 matter
     >>> y -= y.mean()
-    >>> model = make_pipeline(LearnedMetric(random_state=0), FalkonRegressor(random_state=0)).fit(X[:1000], y[:1000])
+    >>> falkon = FalkonRegressor(scale=False, random_state=0)  # scaling would undo the metric
+    >>> model = make_pipeline(LearnedMetric(random_state=0), falkon).fit(X[:1000], y[:1000])
     >>> bool(model.score(X[1000:], y[1000:]) > 0.97)
     True
     >>> sorted(model[0].feature_importances_.argsort()[-5:].tolist())
@@ -338,21 +339,16 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         """Return the estimator that is fitted in each round, by the same centers."""
         if self.estimator is None:
             kind = FalkonClassifier if _are_labels(y) else FalkonRegressor
-            return kind(n_jobs=self.n_jobs, random_state=seed)
+            return kind(scale=False, n_jobs=self.n_jobs, random_state=seed)
         if not isinstance(self.estimator, _WITH_CENTERS):
             names = ", ".join(kind.__name__ for kind in _WITH_CENTERS)
             raise TypeError(f"estimator={self.estimator!r} must be None or one of {names}")
-        if self.estimator.scale:
-            raise ValueError(
-                "estimator has scale=True, which would undo the metric: let LearnedMetric scale features, and give an "
-                "estimator with scale=False"
-            )
         given = self.estimator.get_params(deep=False)
         if not isinstance(given.get("centers", "uniform"), str | Centers):
             raise ValueError("estimator has centers given as an array, which do not follow the metric: name a method")
         if given.get("checkpoint") is not None:
             raise ValueError("estimator has a checkpoint, which is for one fit and not for rounds of them: use None")
-        base = clone(self.estimator)
+        base = clone(self.estimator).set_params(scale=False)  # which would undo the metric
         return base if base.random_state is not None else base.set_params(random_state=seed)
 
 

@@ -85,6 +85,8 @@ def state_of(learning: Learning, beginning: dict[str, Any], done: bool) -> dict[
             {
                 "model": member.model,
                 "candidate": places[id(member.candidate)],
+                "few": member.few,
+                "judged": member.judged,
                 "values": member.values,
                 "seconds": member.seconds,
             }
@@ -108,7 +110,8 @@ def restore(learning: Learning, state: dict[str, Any], journal: SearchJournal) -
         for one in state["members"]:
             candidate = finalists[one["candidate"]]
             encoder = learning.encodings[candidate.view].encoder
-            learning.members.append(Member(encoder, one["model"], candidate, one["values"], one["seconds"]))
+            own = (one[name] for name in ("few", "judged", "values", "seconds"))
+            learning.members.append(Member(encoder, one["model"], candidate, *own))
         learning.settings.random_state.set_state(state["random_state"])
         learning.settings.clock.began = time.perf_counter() - state["used"]
     except (LookupError, TypeError, ValueError) as error:
