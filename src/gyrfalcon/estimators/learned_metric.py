@@ -60,8 +60,9 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
     ----------
     estimator : estimator or None, default=None
         Fitted in each round: `FalkonRegressor`, `FalkonClassifier`, or another estimator of this library with centers;
-        always with `scale=False`, which the method that follows needs too. None is a `FalkonRegressor` if y is numbers, and a `FalkonClassifier` otherwise. Its kernel
-        should be that of the method that follows, its length scale "scale", which follows the metric.
+        always with `scale=False`, which the method that follows needs too. None is a `FalkonRegressor` if y is numbers,
+        and a `FalkonClassifier` otherwise. Its kernel should be that of the method that follows, its length scale
+        "scale", which follows the metric.
     kind : {"diagonal", "full"}, default="diagonal"
         "diagonal" multiplies each feature by a number; "full" all of them by a symmetric matrix, for y that depends on
         few directions that are not those of the features. The latter takes time and memory for n_features^2 numbers.
