@@ -41,6 +41,7 @@ _SEARCH_SHARE = 0.4  # of the budget
 _EXACT_ROWS = 60_000  # beyond that every row as a center takes too long, whatever the machine
 _QUICK_ROWS = 10_000  # up to which an exact fit takes no longer than FALKON
 _MEMBERS = 4
+_OVERLAP = 0.6  # error of codes above which classes overlap, and the logistic loss tells more than the squared one
 _LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitted to all rows
 _RESERVE = 0.04  # of the budget, for what comes after the last fit
 _ITERATIONS = 14  # of an exact fit, as a rule
@@ -297,7 +298,7 @@ class Learning:
         )
         order = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] >= _LEAST_WEIGHT][:_MEMBERS]
         fits = [(finalists[number], False) for number in order]
-        if self.problem.has_likelihood:
+        if self.problem.has_likelihood and fits[0][0].error > _OVERLAP:
             fits.insert(1, (fits[0][0], True))
         known = [(id(member.candidate), member.few) for member in self.members]  # of a fit that is resumed
         for place, (candidate, few) in enumerate(fits):
