@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -126,8 +127,20 @@ def test_given_points_are_copied_in_the_dtype_of_the_rows():
 def test_wrong_points(points, message):
     with pytest.raises(ValueError, match=message):
         choose(3, selector=Given(points))
-    with pytest.raises(ValueError, match=message):
-        FalkonRegressor(centers=points).fit(ROWS.X, ROWS.X[:, 0])
+    for scale in (True, False):
+        with pytest.raises(ValueError, match=message):
+            FalkonRegressor(centers=points, scale=scale).fit(ROWS.X, ROWS.X[:, 0])
+
+
+@pytest.mark.parametrize("sparse_rows", [True, False])
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo"])
+def test_sparse_points_of_any_layout_are_scaled(layout, sparse_rows):
+    X = scipy.sparse.random(60, 4, density=0.5, format="csr", random_state=0)
+    points, y, rows = X[:20], X.toarray()[:, 0], X if sparse_rows else X.toarray()
+    model = FalkonRegressor(KERNEL, centers=points.asformat(layout), penalty=1e-3, random_state=0).fit(rows, y)
+    found = model.centers_.toarray() if sparse_rows else model.centers_
+    mean = 0 if sparse_rows else model.mean_  # sparse rows keep their zeros
+    assert_allclose(found, (points.toarray() - mean) / model.scale_, rtol=1e-12, atol=1e-14)
 
 
 def test_what_is_meant():
@@ -149,8 +162,10 @@ def test_a_selector_of_ones_own():
             return Selection(rows.take(indices), indices)
 
     X = np.random.default_rng(0).standard_normal((300, 2))
-    model = FalkonRegressor(n_centers=40, centers=First()).fit(X, X[:, 0])
+    model = FalkonRegressor(n_centers=40, centers=First(), scale=False).fit(X, X[:, 0])
     assert_array_equal(model.centers_, X[:40])
+    model = FalkonRegressor(n_centers=40, centers=First()).fit(X, X[:, 0])  # rows come to it scaled
+    assert_allclose(model.centers_, (X[:40] - X.mean(axis=0)) / X.std(axis=0), rtol=1e-12, atol=1e-14)
 
 
 # ---- what all that look at the data have in common -------------------------------------------------------------------
@@ -316,7 +331,9 @@ def test_selectors_are_plain_objects(selector, tmp_path):
 def test_names_fit(name):
     X = crowd(2000)
     y = np.sin(2 * X[:, 0]) + X[:, 1]
-    model = FalkonRegressor(KERNEL, centers=name, n_centers=200, penalty=1e-6, random_state=0).fit(X, y)
+    # unscaled: scaling would spread the rows, and a length of 1 would reach fewer of them
+    options = {"n_centers": 200, "penalty": 1e-6, "fit_intercept": False, "scale": False, "random_state": 0}
+    model = FalkonRegressor(KERNEL, centers=name, **options).fit(X, y)
     # a few rows far from the others, which uniform centers miss, have most of the variance
     assert model.score(X, y) > (0.6 if name == "uniform" else 0.99)
 

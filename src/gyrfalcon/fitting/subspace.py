@@ -342,8 +342,10 @@ def default_n_centers(n: int) -> int:
 def _scaled(given: Given, data: FitData) -> Given:
     """Return given points, which are in the units of X, in the units of the rows."""
     points: Any = given.points if scipy.sparse.issparse(given.points) else np.asarray(given.points)
-    if points.ndim != 2 or points.shape[1] != data.rows.shape[1]:
+    if points.ndim != 2 or points.shape[1] != data.rows.shape[1] or points.dtype.kind not in "fiu":
         return given  # and will be refused for that
+    if scipy.sparse.issparse(points):
+        points = points.tocsr()
     assert data.scale is not None
     return Given(Standardize(data.mean, data.scale, np.float64)(points))
 
