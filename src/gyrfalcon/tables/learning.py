@@ -44,11 +44,11 @@ _MEMBERS = 4
 _OVERLAP = 0.6  # error of codes above which classes overlap, and the logistic loss tells more than the squared one
 _LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitted to all rows
 _RESERVE = 0.04  # of the budget, for what comes after the last fit
-_ITERATIONS = 14  # of an exact fit, as a rule
+_ITERATIONS = 10  # of an exact fit, as a rule
 _MAX_ITER = 40
 # a fit ends when the error of cross-validation has not fallen by a thousandth in the last two iterations
 _FALL, _STEADY, _FIRST_ITERATIONS = 1e-3, 2, 5
-_FIRST_SHARE = 0.7  # of the time left, for a fit that others may follow
+_FIRST_SHARE = 0.8  # of the time left, for a fit that others may follow
 _TRIAL_ROWS = 4_096  # enough for all threads
 _TOLERANCE = 3e-3
 # Smaller ones are lost in the rounding of float32, or take conjugate gradient more iterations than there is time for:
