@@ -380,7 +380,8 @@ def test_a_kernel_of_ones_own_can_be_fitted():
     rng = np.random.default_rng(0)
     data = rng.uniform(-3, 3, (400, 2))
     y = np.sin(data).sum(axis=1)
-    model = FalkonRegressor(Cauchy(), n_centers=150, penalty=1e-6, max_iter=200, random_state=0).fit(data, y)
+    options = {"penalty": 1e-6, "fit_intercept": False, "scale": False}  # as in the formula below
+    model = FalkonRegressor(Cauchy(), n_centers=150, max_iter=200, random_state=0, **options).fit(data, y)
     K, K_MM = Cauchy()(data, model.centers_), Cauchy()(model.centers_, model.centers_)
     exact = K @ np.linalg.solve(K.T @ K + 1e-6 * 400 * K_MM, K.T @ y)
     np.testing.assert_allclose(model.predict(data), exact, rtol=0, atol=1e-7)

@@ -452,7 +452,9 @@ WIDE = """
         V = rng.standard_normal(100)
         wide = KernelOperator(kernel, X, X[:100], memory_budget=0).sandwich(V)
         np.testing.assert_allclose(wide, KernelOperator(kernel, small, small[:100]).sandwich(V), rtol=1e-10, atol=1e-9)
-    model = FalkonRegressor(kernel="linear", n_centers=100, random_state=0).fit(X, np.asarray(X.sum(axis=1)).ravel())
+    # scale=True keeps a scale for each column, which are vectors of that length
+    model = FalkonRegressor(kernel="linear", n_centers=100, scale=False, random_state=0)
+    model.fit(X, np.asarray(X.sum(axis=1)).ravel())
     assert model.centers_.shape == (100, d)
     print(peak() - before)
 """
@@ -476,7 +478,8 @@ def test_a_hundred_million_columns():
 def test_the_same_model_as_of_dense_rows(kernel, dtype, tmp_path):
     X = random_rows(600, 60, 0.1, dtype=dtype)
     y = X @ np.random.default_rng(0).standard_normal(60)
-    settings = {"kernel": kernel, "n_centers": 80, "penalty": 1e-4, "random_state": 0}
+    # unscaled: of dense rows, scaling subtracts the mean as well
+    settings = {"kernel": kernel, "n_centers": 80, "penalty": 1e-4, "scale": False, "random_state": 0}
     sparse = FalkonRegressor(**settings).fit(X, y)
     dense = FalkonRegressor(**settings).fit(X.toarray(), y)
     assert isinstance(sparse.centers_, sp.csr_array)
@@ -491,7 +494,7 @@ def test_the_same_model_as_of_dense_rows(kernel, dtype, tmp_path):
 def test_classification():
     X = random_rows(600, 60, 0.1)
     y = np.where(X @ np.random.default_rng(0).standard_normal(60) > 0, "yes", "no")
-    model = FalkonClassifier(kernel="linear", n_centers=80, random_state=0).fit(X, y)
-    dense = FalkonClassifier(kernel="linear", n_centers=80, random_state=0).fit(X.toarray(), y)
+    model = FalkonClassifier(kernel="linear", n_centers=80, scale=False, random_state=0).fit(X, y)
+    dense = FalkonClassifier(kernel="linear", n_centers=80, scale=False, random_state=0).fit(X.toarray(), y)
     np.testing.assert_array_equal(model.predict(X), dense.predict(X.toarray()))
     assert model.score(X, y) > 0.9
