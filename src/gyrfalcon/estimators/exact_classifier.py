@@ -146,7 +146,7 @@ class ExactClassifier(KernelClassifier):
     True
     >>> model.predict_proba([[0.0, 1.0], [0.5, 0.25]]).round(1)
     array([[1. , 0. ],
-           [0.5, 0.5]])
+           [0.4, 0.6]])
     """
 
     penalty_: float

@@ -23,7 +23,8 @@ from ..storage.models import save
 from .clock import Clock
 from .encoder import TableEncoder
 from .inputs import as_inputs
-from .learning import Learning, Learnt, Settings
+from .learning import Learning
+from .parts import Learnt, Settings
 from .problems import Problem
 from .progress import progress_line
 from .resuming import generator, restore, search_journal, state_of

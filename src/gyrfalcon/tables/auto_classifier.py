@@ -19,7 +19,7 @@ from ..fitting.rows import for_score
 from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator
-from .learning import Learnt
+from .parts import Learnt
 from .problems import Classification, Problem, class_values
 
 Array = NDArray[Any]

@@ -21,7 +21,7 @@ from ..fitting.rows import for_score
 from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator
-from .learning import Learnt
+from .parts import Learnt
 from .problems import Problem, Regression
 from .transforms import LogTarget
 

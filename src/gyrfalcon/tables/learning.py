@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,14 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from .._utils.memory import limit_of
-from ..callbacks import Callback, Record
+from ..callbacks import Record
 from ..kernels import Kernel
 from ..operators import KernelOperator, mean_square_gradient
 from .blending import greedy_weights
 from .clock import Clock
 from .encoder import TableEncoder
 from .inputs import Inputs
+from .parts import Encoding, Enough, Learnt, Member, Settings
 from .problems import Problem
 from .screening import Sample
 from .search import Candidate, Search, View
@@ -46,8 +46,6 @@ _LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitte
 _RESERVE = 0.04  # of the budget, for what comes after the last fit
 _ITERATIONS = 10  # of an exact fit, as a rule
 _MAX_ITER = 40
-# a fit ends when the error of cross-validation has not fallen by a thousandth in the last two iterations
-_FALL, _STEADY, _FIRST_ITERATIONS = 1e-3, 2, 5
 _FIRST_SHARE = 0.8  # of the time left, for a fit that others may follow
 _TRIAL_ROWS = 4_096  # enough for all threads
 _TOLERANCE = 3e-3
@@ -56,109 +54,6 @@ _TOLERANCE = 3e-3
 _LEAST_RIDGE, _LEAST_PENALTY = 0.004, 2.5e-6
 _FACTORS = (20_000, 14_000, 10_000, 7_000, 5_000, 3_500, 2_500, 1_500, 1_000, 500)  # numbers of centers
 _SPREAD = np.array([1 / 3, 1.0, 3.0])  # penalties of a last fit, relative to that of the search
-
-
-@dataclass
-class Encoding:
-    """An encoder and what it made of the rows.
-
-    Attributes
-    ----------
-    name : what `candidates_` calls it
-    encoder : TableEncoder
-    X : array of shape (n, d), or rows
-    held : array of shape (n_val, d), validation rows that were given
-    """
-
-    name: str
-    encoder: TableEncoder
-    X: Any
-    held: Array
-
-    def take(self, indices: Array) -> Array:
-        """Return rows in memory; those of validation follow the others."""
-        n = self.X.shape[0]
-        inside, beyond = indices[indices < n], indices[indices >= n] - n
-        rows = self.X[inside] if isinstance(self.X, np.ndarray) else self.X.take(inside)
-        return np.ascontiguousarray(np.concatenate([rows, self.held[beyond]]) if len(beyond) else rows)
-
-    def rows(self, indices: Array) -> Any:
-        """Return rows for a fit."""
-        if len(indices) == self.X.shape[0]:
-            return self.X
-        return self.X[indices] if isinstance(self.X, np.ndarray) else self.X.subset(indices)
-
-
-@dataclass
-class Member:
-    """A fitted model of the blend.
-
-    Attributes
-    ----------
-    encoder : TableEncoder
-    model : estimator
-    candidate : what the search says of it
-    few : whether it has few centers
-    judged, values : arrays of shape (m,) and (m, k)
-        Rows that it can be judged by, and predictions of them by a model that has not seen them; None if there are none
-    seconds : float
-    """
-
-    encoder: TableEncoder
-    model: Any
-    candidate: Candidate
-    few: bool
-    judged: Any
-    values: Any
-    seconds: float
-
-    @property
-    def target(self) -> Target:
-        """What the model has learnt."""
-        return self.candidate.target
-
-
-@dataclass
-class Learnt:
-    """What was learnt.
-
-    Attributes
-    ----------
-    members : list of Member
-    weights : array of shape (len(members),)
-    values : array of shape (m, k)
-        Predictions by the blend of rows that it has not seen.
-    judged : array of shape (m,)
-        The positions of these rows among the targets.
-    importances : array of shape (n_columns,)
-        Of the columns of the table.
-    """
-
-    members: list[Member]
-    weights: Array
-    values: Array
-    judged: Array
-    importances: Array
-
-
-@dataclass
-class Settings:
-    """What the user decides.
-
-    Attributes
-    ----------
-    clock : Clock
-    n_jobs : int or None
-    memory_budget : as everywhere
-    random_state : RandomState
-    told : function that is told of each step, and says whether to stop
-    """
-
-    clock: Clock
-    n_jobs: int | None
-    memory_budget: int | float | str
-    random_state: np.random.RandomState
-    told: Callable[[Record], bool]
 
 
 class Learning:
@@ -493,27 +388,6 @@ class Learning:
             total = total + weight * each / (each.sum() or 1.0)
         out = np.asarray(total)
         return out / (out.sum() or 1.0)
-
-
-class Enough(Callback):
-    """Ends a fit at a deadline, or when errors of cross-validation no longer fall.
-
-    Parameters
-    ----------
-    deadline : float
-        A time of `time.perf_counter`.
-    """
-
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-        self.errors: list[float] = []
-
-    def on_iteration(self, record: Record) -> bool:
-        if time.perf_counter() > self.deadline:
-            return True
-        self.errors.append(min(record.get("cv_errors") or [0.0]))
-        steady = self.errors[-_STEADY - 1 :]
-        return record["iteration"] >= _FIRST_ITERATIONS and steady[-1] > 0 and max(steady) < (1 + _FALL) * min(steady)
 
 
 def plain(model: Any) -> Any:

@@ -16,7 +16,8 @@ from ..storage.checkpoints import CheckpointError, Journal, as_checkpoint
 from ..storage.models import Format, read_file, write_file
 from ..storage.values import Decoder, Encoder, ModelFileError
 from .families import GAUSSIAN, LAPLACIAN, LAPLACIAN_1, MATERN
-from .learning import Learning, Member
+from .learning import Learning
+from .parts import Member
 from .search import Candidate
 
 _FORMAT = Format("gyrfalcon-search", 1, "search")

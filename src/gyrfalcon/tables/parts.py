@@ -1,0 +1,146 @@
+"""What a run is made of: its settings, encoded tables, fitted members and when a fit has had enough."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..callbacks import Callback, Record
+from .clock import Clock
+from .encoder import TableEncoder
+from .search import Candidate
+from .transforms import Target
+
+Array = NDArray[Any]
+
+# a fit ends when the error of cross-validation has not fallen by a thousandth in the last two iterations
+_FALL, _STEADY, _FIRST_ITERATIONS = 1e-3, 2, 5
+
+
+@dataclass
+class Encoding:
+    """An encoder and what it made of the rows.
+
+    Attributes
+    ----------
+    name : what `candidates_` calls it
+    encoder : TableEncoder
+    X : array of shape (n, d), or rows
+    held : array of shape (n_val, d), validation rows that were given
+    """
+
+    name: str
+    encoder: TableEncoder
+    X: Any
+    held: Array
+
+    def take(self, indices: Array) -> Array:
+        """Return rows in memory; those of validation follow the others."""
+        n = self.X.shape[0]
+        inside, beyond = indices[indices < n], indices[indices >= n] - n
+        rows = self.X[inside] if isinstance(self.X, np.ndarray) else self.X.take(inside)
+        return np.ascontiguousarray(np.concatenate([rows, self.held[beyond]]) if len(beyond) else rows)
+
+    def rows(self, indices: Array) -> Any:
+        """Return rows for a fit."""
+        if len(indices) == self.X.shape[0]:
+            return self.X
+        return self.X[indices] if isinstance(self.X, np.ndarray) else self.X.subset(indices)
+
+
+@dataclass
+class Member:
+    """A fitted model of the blend.
+
+    Attributes
+    ----------
+    encoder : TableEncoder
+    model : estimator
+    candidate : what the search says of it
+    few : whether it has few centers
+    judged, values : arrays of shape (m,) and (m, k)
+        Rows that it can be judged by, and predictions of them by a model that has not seen them; None if there are none
+    seconds : float
+    """
+
+    encoder: TableEncoder
+    model: Any
+    candidate: Candidate
+    few: bool
+    judged: Any
+    values: Any
+    seconds: float
+
+    @property
+    def target(self) -> Target:
+        """What the model has learnt."""
+        return self.candidate.target
+
+
+@dataclass
+class Learnt:
+    """What was learnt.
+
+    Attributes
+    ----------
+    members : list of Member
+    weights : array of shape (len(members),)
+    values : array of shape (m, k)
+        Predictions by the blend of rows that it has not seen.
+    judged : array of shape (m,)
+        The positions of these rows among the targets.
+    importances : array of shape (n_columns,)
+        Of the columns of the table.
+    """
+
+    members: list[Member]
+    weights: Array
+    values: Array
+    judged: Array
+    importances: Array
+
+
+@dataclass
+class Settings:
+    """What the user decides.
+
+    Attributes
+    ----------
+    clock : Clock
+    n_jobs : int or None
+    memory_budget : as everywhere
+    random_state : RandomState
+    told : function that is told of each step, and says whether to stop
+    """
+
+    clock: Clock
+    n_jobs: int | None
+    memory_budget: int | float | str
+    random_state: np.random.RandomState
+    told: Callable[[Record], bool]
+
+
+class Enough(Callback):
+    """Ends a fit at a deadline, or when errors of cross-validation no longer fall.
+
+    Parameters
+    ----------
+    deadline : float
+        A time of `time.perf_counter`.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.errors: list[float] = []
+
+    def on_iteration(self, record: Record) -> bool:
+        if time.perf_counter() > self.deadline:
+            return True
+        self.errors.append(min(record.get("cv_errors") or [0.0]))
+        steady = self.errors[-_STEADY - 1 :]
+        return record["iteration"] >= _FIRST_ITERATIONS and steady[-1] > 0 and max(steady) < (1 + _FALL) * min(steady)
