@@ -167,11 +167,12 @@ def test_three_rows_of_two_classes():
     assert set(model.predict(X)) <= {"a", "b"}
 
 
-def test_one_row_of_a_class():
+@pytest.mark.parametrize("row", [7, 11, 30])
+def test_one_row_of_a_class(row):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 3))
     y = np.where(X[:, 0] > 0, 2, 1)
-    y[7] = 0
+    y[row] = 0
     model = classifier().fit(X, y)
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.predict_proba(X).shape == (60, 3)

@@ -193,7 +193,8 @@ class Learning:
         )
         order = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] >= _LEAST_WEIGHT][:_MEMBERS]
         fits = [(finalists[number], False) for number in order]
-        if self.problem.has_likelihood and fits[0][0].error > _OVERLAP:
+        judgeable = not self._in_turn or len(self._held_fold()) > 0
+        if self.problem.has_likelihood and fits[0][0].error > _OVERLAP and judgeable:
             fits.insert(1, (fits[0][0], True))
         known = [(id(member.candidate), member.few) for member in self.members]  # of a fit that is resumed
         for place, (candidate, few) in enumerate(fits):
@@ -216,14 +217,15 @@ class Learning:
         share = max(0.5, self._left() * (1.0 if last else _FIRST_SHARE))
         encoding, learnt = self.encodings[candidate.view], self.plan.learnt
         X, n = encoding.rows(learnt), len(learnt)
-        in_turn = self.plan.judged is None and self.plan.n_folds > 1
+        in_turn = self._in_turn
         columns = None if few or n > _EXACT_ROWS else self._columns(candidate.kernel, X, share)
         if columns is not None and in_turn and not columns[1] and n > _QUICK_ROWS:
             columns = None  # it could not be judged
         judged, values = self.plan.judged, None
         if columns is None:
-            if in_turn:  # learn without a fold first, and predict it
-                judged = np.flatnonzero(self.plan.fold == 0)
+            if in_turn:
+                judged = self._held_fold()
+            if in_turn and len(judged):  # learn without a fold first, and predict it
                 rest = np.setdiff1d(learnt, judged)
                 first = self._fit_falkon(candidate, encoding.rows(rest), rest, share / 2)
                 values = self.problem.values(first, candidate.target, encoding.take(judged))
@@ -245,6 +247,20 @@ class Learning:
         error = float("nan") if judged is None else self._error(values, judged)
         stage = "all rows, few centers" if columns is None else "all rows"
         self._tell(stage, candidate, float(model.penalty_), error, seconds)
+
+    @property
+    def _in_turn(self) -> bool:
+        """Whether each row is held out by one of several folds."""
+        return self.plan.judged is None and self.plan.n_folds > 1
+
+    def _held_fold(self) -> Array:
+        """Return the rows of the first fold without which every class is still there; none if there is no such fold."""
+        for number in range(self.plan.n_folds):
+            judged = np.flatnonzero(self.plan.fold == number)
+            rest = np.setdiff1d(self.plan.learnt, judged)
+            if self.problem.is_whole(rest if self.weight is None else rest[self.weight[rest] > 0]):
+                return judged
+        return np.empty(0, dtype=np.intp)
 
     def _error(self, values: Any, judged: Array) -> float:
         """Return the root mean squared error, relative to that of the mean."""

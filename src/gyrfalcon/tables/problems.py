@@ -67,6 +67,10 @@ class Problem(ABC):
         """Return the y that an estimator is given."""
 
     @abstractmethod
+    def is_whole(self, rows: Array) -> bool:
+        """Return whether all there is to learn can be learnt from rows: whether every class is among them."""
+
+    @abstractmethod
     def values(self, model: Any, target: Target, X: Any) -> Array:
         """Return predictions as columns like `codes`."""
 
@@ -120,6 +124,9 @@ class Regression(Problem):
             return np.log(self.y)
         columns = (self.y.reshape(len(self.y), -1) - self.shift) / self.unit
         return columns.reshape(self.y.shape)
+
+    def is_whole(self, rows: Array) -> bool:
+        return len(rows) > 0
 
     def values(self, model: Any, target: Target, X: Any) -> Array:
         return self._restored(model.predict(X), target)
@@ -180,6 +187,9 @@ class Classification(Problem):
 
     def learnt(self, target: Target) -> Array:
         return self.y
+
+    def is_whole(self, rows: Array) -> bool:
+        return len(np.unique(self.labels[rows])) == self.n_classes
 
     def values(self, model: Any, target: Target, X: Any) -> Array:
         return class_values(model, X)
