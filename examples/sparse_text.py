@@ -39,7 +39,7 @@ def error(model):
     return np.sqrt(np.mean((model.predict(X[test]) - y[test]) ** 2))
 
 
-model = FalkonRegressor(Gaussian(2.0), n_centers=800, penalty=1e-6, scale=False, random_state=0).fit(X[train], y[train])
+model = FalkonRegressor(Gaussian(2.0), n_centers=800, penalty=1e-6, random_state=0).fit(X[train], y[train])
 ridge = Ridge(alpha=0.1, solver="sparse_cg", fit_intercept=False).fit(X[train], y[train])
 print(f"ratings deviate by {y.std():.2f}; test error {error(model):.2f}, of scikit-learn's Ridge {error(ridge):.2f}")
 print(f"the model is {model.centers_.nnz:,} numbers in {model.centers_.shape[0]:,} sparse centers, and their weights")

@@ -35,7 +35,7 @@ class KernelEstimator(BaseEstimator):
     takes_sparse: ClassVar[bool] = False
 
     fit_intercept: bool
-    scale: bool
+    scale: bool | str
     dtype: Any
     memory_budget: int | float | str
     n_jobs: int | None

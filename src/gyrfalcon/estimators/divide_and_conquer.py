@@ -47,9 +47,9 @@ class DivideAndConquerRegressor(KernelRegressor):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=True
+    scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory.
+        It costs one pass over the rows and no memory. "auto" is True.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of predictions; "auto" follows X. Systems are solved in float64.
     memory_budget : "auto", int or str, default="auto"
@@ -116,7 +116,7 @@ class DivideAndConquerRegressor(KernelRegressor):
         n_partitions: int | None = None,
         penalty: float = 1e-06,
         fit_intercept: bool = True,
-        scale: bool = True,
+        scale: bool | str = "auto",
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
         n_jobs: int | None = None,

@@ -45,9 +45,9 @@ class EigenProRegressor(KernelRegressor):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=True
+    scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory.
+        It costs one pass over the rows and no memory. "auto" is True.
     n_subsamples : int or None, default=None
         Rows from which the eigenvectors are estimated, at most n. None is 1,000, and 2,000 beyond 100,000 rows.
     n_components : int or None, default=None
@@ -146,7 +146,7 @@ class EigenProRegressor(KernelRegressor):
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
         fit_intercept: bool = True,
-        scale: bool = True,
+        scale: bool | str = "auto",
         n_subsamples: int | None = None,
         n_components: int | None = None,
         max_iter: int = 20,

@@ -75,9 +75,9 @@ class ExactRegressor(KernelRegressor):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=True
+    scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory.
+        It costs one pass over the rows and no memory. "auto" is True.
     max_iter : int or None, default=None
         Maximum number of iterations. None is 500 for `method="early_stopping"`, and 100 for "pcg".
     tol : float or None, default=None
@@ -185,7 +185,7 @@ class ExactRegressor(KernelRegressor):
         cv: Any = 5,
         method: str = "ridge",
         fit_intercept: bool = True,
-        scale: bool = True,
+        scale: bool | str = "auto",
         max_iter: int | None = None,
         tol: float | None = None,
         step: float | str | None = None,

@@ -62,9 +62,9 @@ class ExactClassifier(KernelClassifier):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=True
+    scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory.
+        It costs one pass over the rows and no memory. "auto" is True.
     max_iter : int or None, default=None
         Maximum number of iterations of conjugate gradient. None is 100.
     tol : float or None, default=None
@@ -164,7 +164,7 @@ class ExactClassifier(KernelClassifier):
         cv: Any = 5,
         class_weight: Mapping[Any, float] | str | None = None,
         fit_intercept: bool = True,
-        scale: bool = True,
+        scale: bool | str = "auto",
         max_iter: int | None = None,
         tol: float | None = None,
         validation_fraction: float = 0.1,

@@ -67,10 +67,10 @@ class FalkonRegressor(KernelRegressor):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=True
+    scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros.
+        zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
     preconditioner : "auto", "falkon" or "krill", default="auto"
         What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
         drawn from the rows with known probabilities; "krill" is computed from a sketch of all rows, for any centers, at
@@ -195,7 +195,7 @@ class FalkonRegressor(KernelRegressor):
         quantiles: float | ArrayLike | None = None,
         centers: str | ArrayLike | Centers = "uniform",
         fit_intercept: bool = True,
-        scale: bool = True,
+        scale: bool | str = "auto",
         preconditioner: str = "auto",
         max_iter: int = 20,
         tol: float | None = None,
@@ -281,7 +281,7 @@ class FalkonRegressor(KernelRegressor):
                 copies=self._n_levels(),
             )
             # coefficients mean something else to another loss, and centers to features in other units
-            warm = self.warm_start and self._is_fitted and self.scale == (self.scale_ is not None)
+            warm = self.warm_start and self._is_fitted and (data.scale is None) == (self.scale_ is None)
             warm = warm and type(self.loss_) is type(data.loss)
             with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
                 space, solution = falkon.solve(self, data, session, warm_start_of(self) if warm else None)

@@ -49,10 +49,10 @@ class NytroRegressor(KernelRegressor):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=True
+    scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros.
+        zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
     solver : {"gd", "cg", "sgd"}, default="gd"
         Gradient descent, which is the paper's; conjugate gradient, whose path is shorter; or mini-batch gradient
         descent.
@@ -147,7 +147,7 @@ class NytroRegressor(KernelRegressor):
         n_centers: int | None = None,
         centers: str | ArrayLike | Centers = "uniform",
         fit_intercept: bool = True,
-        scale: bool = True,
+        scale: bool | str = "auto",
         solver: str = "gd",
         max_iter: int = 500,
         step: float | str | None = None,

@@ -50,9 +50,9 @@ class RandomFeaturesClassifier(KernelClassifier):
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
-    scale : bool, default=True
+    scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory.
+        It costs one pass over the rows and no memory. "auto" is True.
     solver : "direct" or "sgd", default="direct"
         "direct" adds up the normal equations in one pass over the rows and factorises them. "sgd" passes over the rows
         in mini-batches, in O(M) memory.
@@ -138,7 +138,7 @@ class RandomFeaturesClassifier(KernelClassifier):
         orthogonal: bool = False,
         class_weight: Mapping[Any, float] | str | None = None,
         fit_intercept: bool = True,
-        scale: bool = True,
+        scale: bool | str = "auto",
         solver: str = "direct",
         max_iter: int = 20,
         step: float | str = "auto",

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 from .._utils.ranges import check_range, check_squares
 from ..losses import Loss, Squared
 from ..sources import Rows
-from .rows import Reader, computed, sample_weights, scaled, tile_dtype, training_rows, validation_rows
+from .rows import Reader, computed, is_scaled, sample_weights, scaled, tile_dtype, training_rows, validation_rows
 
 Array = NDArray[Any]
 Error = Callable[[Array, Array | None, Array], float]
@@ -348,7 +348,7 @@ def _split_and_scaled(
     if data.validation is None and hold_out is not None:
         data = _split(data, error, hold_out, stratify, random_state)
     mean, scale = None, None
-    if estimator.scale:
+    if is_scaled(estimator.scale, data.rows.is_sparse):
         mean, scale = data.rows.moments(data.weight).mean_and_scale(data.rows.feature_names)
     held, weight = data.validation, data.weight
     if held is not None:

@@ -82,7 +82,8 @@ _SHARED: Mapping[str, Rule] = {
     "memory_budget": optional(_memory, "auto"),
     "n_jobs": _threads,
     "verbose": integer(0),
-    **dict.fromkeys(("early_stopping", "fit_intercept", "orthogonal", "scale", "warm_start"), boolean),
+    **dict.fromkeys(("early_stopping", "fit_intercept", "orthogonal", "warm_start"), boolean),
+    "scale": optional(boolean, "auto"),
 }
 
 

@@ -35,8 +35,8 @@ class Reader(Protocol):
         ...
 
     @property
-    def scale(self) -> bool:
-        """Whether features are standardised."""
+    def scale(self) -> bool | str:
+        """Whether features are standardised, or "auto"."""
         ...
 
     @property
@@ -117,6 +117,11 @@ def follows_rows(dtype: Any) -> bool:
     return isinstance(dtype, str) and dtype == "auto"
 
 
+def is_scaled(scale: bool | str, sparse: bool) -> bool:
+    """Whether the parameter `scale` asks for features to be standardised; "auto" leaves sparse ones alone."""
+    return not sparse if isinstance(scale, str) else bool(scale)
+
+
 def scaled(rows: Rows, mean: Array | None, scale: Array | None, dtype: np.dtype[Any]) -> Rows:
     """Return the rows as the kernel sees them: standardised if there is a `scale`, and in its precision."""
     if scale is None:
@@ -154,7 +159,7 @@ def _as_source(X: Any) -> Rows | None:
 def _rows_in_memory(estimator: Reader, X: Array, name: str, *, training: bool) -> Rows:
     """Return checked arrays and CSR matrices as rows; only training rows must not vanish in float32."""
     float32 = not follows_rows(estimator.dtype) and np.dtype(estimator.dtype) == np.float32
-    if float32 and not estimator.scale and X.dtype != np.float32:
+    if float32 and not is_scaled(estimator.scale, scipy.sparse.issparse(X)) and X.dtype != np.float32:
         stored: Any = X.data if scipy.sparse.issparse(X) else X
         check_range(stored, np.float32, name, too_small=training)
     return as_rows(X)

@@ -223,13 +223,11 @@ class Learning:
             columns = None  # it could not be judged
         judged, values = self.plan.judged, None
         if columns is None:
-            if in_turn:
-                judged = self._held_fold()
-            if in_turn and len(judged):  # learn without a fold first, and predict it
-                rest = np.setdiff1d(learnt, judged)
-                first = self._fit_falkon(candidate, encoding.rows(rest), rest, share / 2)
-                values = self.problem.values(first, candidate.target, encoding.take(judged))
-                share = share / 2
+            fold = self._held_fold() if in_turn else learnt[:0]
+            if len(fold):  # learn without a fold first, and predict it
+                judged, rest, share = fold, np.setdiff1d(learnt, fold), share / 2
+                first = self._fit_falkon(candidate, encoding.rows(rest), rest, share)
+                values = self.problem.values(first, candidate.target, encoding.take(fold))
             model = self._fit_falkon(candidate, X, learnt, share)
         else:
             n_penalties, folds = columns
