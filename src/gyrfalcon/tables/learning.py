@@ -193,7 +193,7 @@ class Learning:
         )
         order = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] >= _LEAST_WEIGHT][:_MEMBERS]
         fits = [(finalists[number], False) for number in order]
-        judgeable = not self._in_turn or len(self._held_fold()) > 0
+        judgeable = not self._in_turn or len(self._held_folds()) > 0
         if self.problem.has_likelihood and fits[0][0].error > _OVERLAP and judgeable:
             fits.insert(1, (fits[0][0], True))
         known = [(id(member.candidate), member.few) for member in self.members]  # of a fit that is resumed
@@ -223,11 +223,9 @@ class Learning:
             columns = None  # it could not be judged
         judged, values = self.plan.judged, None
         if columns is None:
-            fold = self._held_fold() if in_turn else learnt[:0]
-            if len(fold):  # learn without a fold first, and predict it
-                judged, rest, share = fold, np.setdiff1d(learnt, fold), share / 2
-                first = self._fit_falkon(candidate, encoding.rows(rest), rest, share)
-                values = self.problem.values(first, candidate.target, encoding.take(fold))
+            if in_turn:
+                judged, values = self._out_of_fold(candidate, encoding, share / 2)
+                share = share / 2
             model = self._fit_falkon(candidate, X, learnt, share)
         else:
             n_penalties, folds = columns
@@ -251,14 +249,37 @@ class Learning:
         """Whether each row is held out by one of several folds."""
         return self.plan.judged is None and self.plan.n_folds > 1
 
-    def _held_fold(self) -> Array:
-        """Return the rows of the first fold without which every class is still there; none if there is no such fold."""
+    def _held_folds(self) -> list[Array]:
+        """Return the rows of each fold without which every class is still there."""
+        folds = []
         for number in range(self.plan.n_folds):
             judged = np.flatnonzero(self.plan.fold == number)
             rest = np.setdiff1d(self.plan.learnt, judged)
             if self.problem.is_whole(rest if self.weight is None else rest[self.weight[rest] > 0]):
-                return judged
-        return np.empty(0, dtype=np.intp)
+                folds.append(judged)
+        return folds
+
+    def _out_of_fold(self, candidate: Candidate, encoding: Encoding, share: float) -> tuple[Any, Any]:
+        """Learn without a fold, with few centers, and predict it, for as many folds as there is time for.
+
+        A blend and probabilities that few rows decide on are overconfident, so small tables are judged by all folds.
+        """
+        began = time.perf_counter()
+        judged: list[Array] = []
+        values: list[Array] = []
+        for held in self._held_folds():
+            used = time.perf_counter() - began
+            if judged and used * (len(judged) + 1) / len(judged) > share:
+                break
+            rest = np.setdiff1d(self.plan.learnt, held)
+            model = self._fit_falkon(candidate, encoding.rows(rest), rest, share - used)
+            values.append(self.problem.values(model, candidate.target, encoding.take(held)))
+            judged.append(held)
+        if not judged:
+            return None, None
+        rows = np.concatenate(judged)
+        order = np.argsort(rows)
+        return rows[order], np.concatenate(values)[order]
 
     def _error(self, values: Any, judged: Array) -> float:
         """Return the root mean squared error, relative to that of the mean."""
