@@ -137,7 +137,8 @@ def test_wrong_points(points, message):
 def test_sparse_points_of_any_layout_are_scaled(layout, sparse_rows):
     X = scipy.sparse.random(60, 4, density=0.5, format="csr", random_state=0)
     points, y, rows = X[:20], X.toarray()[:, 0], X if sparse_rows else X.toarray()
-    model = FalkonRegressor(KERNEL, centers=points.asformat(layout), penalty=1e-3, random_state=0).fit(rows, y)
+    model = FalkonRegressor(KERNEL, centers=points.asformat(layout), penalty=1e-3, scale=True, random_state=0)
+    model.fit(rows, y)
     found = model.centers_.toarray() if sparse_rows else model.centers_
     mean = 0 if sparse_rows else model.mean_  # sparse rows keep their zeros
     assert_allclose(found, (points.toarray() - mean) / model.scale_, rtol=1e-12, atol=1e-14)
