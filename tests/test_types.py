@@ -33,7 +33,7 @@ assert_type(EigenProRegressor().fit(X, y), EigenProRegressor)
 assert_type(model.score(X, y), float)
 assert_type(model.dual_coef_, NDArray[Any])
 assert_type(model.loss_, Loss)
-assert_type(model.penalty, float)
+assert_type(model.penalty_, float)
 assert_type(model.n_centers, int | None)
 assert_type(KernelOperator(Gaussian(0.5), X, X).matmat(y), NDArray[Any])
 model.set_score_request(sample_weight=True).get_params(deep=False)["n_centers"]
