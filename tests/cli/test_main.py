@@ -236,7 +236,8 @@ def test_ctrl_c_in_the_middle_of_the_demo():
     time.sleep(1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    # Python may end by the signal itself, seen once on a busy machine: a shell calls both 130
+    assert process.returncode in (130, -signal.SIGINT), err
     assert out == ""
     assert err.strip().splitlines()[-1] == "gyrfalcon: interrupted"
     assert "Traceback" not in err
