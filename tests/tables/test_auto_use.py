@@ -67,7 +67,7 @@ def test_a_callback_ends_the_search(make):
 @BOTH
 def test_sources_and_dask(make, tmp_path, monkeypatch):
     da = pytest.importorskip("dask.array")
-    monkeypatch.setattr(learning, "_EXACT_ROWS", 50)
+    monkeypatch.setattr(learning, "EXACT_ROWS", 50)
     X, y = table(200)
     X, y = X[["x", "count"]].astype(float), target_of(make, y)
     path = tmp_path / "table.parquet"

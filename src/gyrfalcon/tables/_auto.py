@@ -23,7 +23,7 @@ from ..storage.models import save
 from .clock import Clock
 from .encoder import TableEncoder
 from .inputs import as_inputs
-from .learning import Learning
+from .learning import EXACT_ROWS, Learning
 from .parts import Learnt, Settings
 from .problems import Problem
 from .progress import progress_line
@@ -31,8 +31,6 @@ from .resuming import generator, restore, search_journal, state_of
 from .validation import make_plan
 
 Array = NDArray[Any]
-
-_LARGEST_EXACT = 60_000
 
 
 class AutoEstimator(BaseEstimator):
@@ -98,7 +96,7 @@ class AutoEstimator(BaseEstimator):
                 problem.codes,
                 groups,
                 problem.stratify,
-                _LARGEST_EXACT,
+                EXACT_ROWS,
                 random_state,
             )
 

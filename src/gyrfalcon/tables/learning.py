@@ -38,7 +38,7 @@ _ENCODED_ROWS = 100_000  # from which an encoder learns
 _SAMPLE_ROWS = 3_000
 _ROWS_A_SECOND = 150  # of the sample, for each second of the budget
 _SEARCH_SHARE = 0.4  # of the budget
-_EXACT_ROWS = 60_000  # beyond that every row as a center takes too long, whatever the machine
+EXACT_ROWS = 60_000  # beyond that every row as a center takes too long, whatever the machine
 _QUICK_ROWS = 10_000  # up to which an exact fit takes no longer than FALKON
 _MEMBERS = 4
 _OVERLAP = 0.6  # error of codes above which classes overlap, and the logistic loss tells more than the squared one
@@ -196,9 +196,9 @@ class Learning:
         judgeable = not self._in_turn or len(self._held_folds()) > 0
         if self.problem.has_likelihood and fits[0][0].error > _OVERLAP and judgeable:
             fits.insert(1, (fits[0][0], True))
-        known = [(id(member.candidate), member.few) for member in self.members]  # of a fit that is resumed
         for place, (candidate, few) in enumerate(fits):
-            if (id(candidate), few) in known:
+            # of a fit that is resumed, or that had no time for more centers
+            if any(member.candidate is candidate and (member.few or not few) for member in self.members):
                 continue
             if self.members and (self.stopped or self._left() < 0.8 * self.members[-1].seconds):
                 break
@@ -211,14 +211,12 @@ class Learning:
 
     def _fit_one(self, candidate: Candidate, few: bool, last: bool) -> None:
         """Fit all rows, with every row as a center unless `few` are asked for or time asks for few."""
-        if any(member.candidate is candidate and member.few for member in self.members):
-            return
         began = time.perf_counter()
         share = max(0.5, self._left() * (1.0 if last else _FIRST_SHARE))
         encoding, learnt = self.encodings[candidate.view], self.plan.learnt
         X, n = encoding.rows(learnt), len(learnt)
         in_turn = self._in_turn
-        columns = None if few or n > _EXACT_ROWS else self._columns(candidate.kernel, X, share)
+        columns = None if few or n > EXACT_ROWS else self._columns(candidate.kernel, X, share)
         if columns is not None and in_turn and not columns[1] and n > _QUICK_ROWS:
             columns = None  # it could not be judged
         judged, values = self.plan.judged, None
@@ -296,7 +294,6 @@ class Learning:
         choice = {} if fold is None else {"choose_by": "cv", "cv": fold}
         model = self.problem.exact(
             candidate.kernel,
-            target,
             penalties=candidate.mu / n * ridges if fold is not None else None,
             penalty=candidate.mu / n,
             tol=_TOLERANCE,
@@ -320,7 +317,6 @@ class Learning:
         n, target = len(rows), candidate.target
         model = self.problem.falkon(
             candidate.kernel,
-            target,
             candidate.mu / n,
             n_centers=min(n, self._centers(candidate.kernel, X, share)),
             **self._common(share),
@@ -339,23 +335,27 @@ class Learning:
             "callbacks": Enough(time.perf_counter() + share),
         }
 
-    def _pass_seconds(self, kernel: Kernel, X: Any, centers: Array, columns: int) -> float:
-        """Measure how long a product of k(X, centers) with so many columns takes, on some rows."""
+    def _trial(self, kernel: Kernel, X: Any, centers: Array) -> Callable[[int], float]:
+        """Return a function that measures how long a product of k(X, centers) with so many columns takes."""
         rows = X[:_TRIAL_ROWS] if isinstance(X, np.ndarray) else X.take(np.arange(min(_TRIAL_ROWS, X.shape[0])))
         operator = KernelOperator(kernel, rows, centers, n_jobs=self.settings.n_jobs, memory_budget=0)
-        V = np.zeros((len(centers), columns), dtype=np.float32)
-        operator.matmat(V[:, :1])
-        began = time.perf_counter()
-        operator.matmat(V)
-        return (time.perf_counter() - began) * X.shape[0] / len(rows)
+        operator.matmat(np.zeros((len(centers), 1), dtype=np.float32))
+
+        def seconds(columns: int) -> float:
+            V = np.zeros((len(centers), columns), dtype=np.float32)
+            began = time.perf_counter()
+            operator.matmat(V)
+            return (time.perf_counter() - began) * float(X.shape[0] / len(rows))
+
+        return seconds
 
     def _columns(self, kernel: Kernel, X: Any, share: float) -> tuple[int, int] | None:
         """Return how many penalties and folds an exact fit has time for; None if it has none at all."""
         outputs = self.problem.codes.shape[1]
-        points = np.asarray(X) if isinstance(X, np.ndarray) else X.take(np.arange(X.shape[0]))
+        points = X if isinstance(X, np.ndarray) else X.take(np.arange(X.shape[0]))
+        seconds = self._trial(kernel, points, points)
         for n_penalties, folds in ((3, 5), (1, 5), (1, 3), (1, 0)):
-            columns = n_penalties * (folds + 1) * outputs
-            if _ITERATIONS * self._pass_seconds(kernel, points, points, columns) < share:
+            if _ITERATIONS * seconds(n_penalties * (folds + 1) * outputs) < share:
                 return n_penalties, folds
         return (1, 0) if len(points) <= _QUICK_ROWS else None
 
@@ -363,7 +363,7 @@ class Learning:
         """Return how many centers time and memory allow."""
         limit = limit_of(self.settings.memory_budget)
         some = X.take(np.arange(min(1000, X.shape[0]))) if not isinstance(X, np.ndarray) else X[:1000]
-        each = self._pass_seconds(kernel, X, some, self.problem.codes.shape[1]) / len(some)
+        each = self._trial(kernel, X, some)(self.problem.codes.shape[1]) / len(some)
         passes, factorisations = self.problem.falkon_cost
         for M in _FACTORS:
             if passes * each * M + factorisations * 1e-11 * M**3 < share and 0.5 * limit > 24 * M * M:
@@ -383,9 +383,9 @@ class Learning:
         assert self.finder is not None
         candidate = self.finder.best
         began = time.perf_counter()
-        model, _ = self._of_sample(candidate)
-        encoder = self.encodings[candidate.view].encoder
-        self.members.append(Member(encoder, model, candidate, False, None, None, time.perf_counter() - began))
+        model, values = self._of_sample(candidate)
+        encoder, seconds = self.encodings[candidate.view].encoder, time.perf_counter() - began
+        self.members.append(Member(encoder, model, candidate, False, self.indices, values, seconds))
 
     def _of_sample(self, candidate: Candidate) -> tuple[Any, Array]:
         """Fit the sample; return the model, and its predictions out of fold."""

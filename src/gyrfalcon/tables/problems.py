@@ -55,11 +55,11 @@ class Problem(ABC):
         """Return the targets of a sample, of mean 0 and total variance 1."""
 
     @abstractmethod
-    def exact(self, kernel: Kernel, target: Target, **parameters: Any) -> Any:
+    def exact(self, kernel: Kernel, **parameters: Any) -> Any:
         """Return the estimator with every row as a center."""
 
     @abstractmethod
-    def falkon(self, kernel: Kernel, target: Target, penalty: float, **parameters: Any) -> Any:
+    def falkon(self, kernel: Kernel, penalty: float, **parameters: Any) -> Any:
         """Return the estimator with few centers; `penalty` is that of the squared error."""
 
     @abstractmethod
@@ -113,10 +113,10 @@ class Regression(Problem):
     def screened(self, indices: Array, random_state: np.random.RandomState) -> Array:
         return sketched(self.codes[indices] / np.sqrt(self.codes.shape[1]), random_state)
 
-    def exact(self, kernel: Kernel, target: Target, **parameters: Any) -> ExactRegressor:
+    def exact(self, kernel: Kernel, **parameters: Any) -> ExactRegressor:
         return ExactRegressor(kernel, method="pcg", scale=False, **parameters)
 
-    def falkon(self, kernel: Kernel, target: Target, penalty: float, **parameters: Any) -> FalkonRegressor:
+    def falkon(self, kernel: Kernel, penalty: float, **parameters: Any) -> FalkonRegressor:
         return FalkonRegressor(kernel, scale=False, penalty=penalty, **parameters)
 
     def learnt(self, target: Target) -> Array:
@@ -179,10 +179,10 @@ class Classification(Problem):
         size = float(np.sqrt(np.square(columns).sum(axis=1).mean()))
         return columns / (size or 1.0)
 
-    def exact(self, kernel: Kernel, target: Target, **parameters: Any) -> ExactClassifier:
+    def exact(self, kernel: Kernel, **parameters: Any) -> ExactClassifier:
         return ExactClassifier(kernel, scale=False, **parameters)
 
-    def falkon(self, kernel: Kernel, target: Target, penalty: float, **parameters: Any) -> FalkonClassifier:
+    def falkon(self, kernel: Kernel, penalty: float, **parameters: Any) -> FalkonClassifier:
         return FalkonClassifier(kernel, loss="logistic", scale=False, penalty=_LOGISTIC * penalty, **parameters)
 
     def learnt(self, target: Target) -> Array:
