@@ -268,40 +268,33 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         texts = {at: as_text(columns[at]) for at, kind in enumerate(kinds) if kind in ("category", "boolean")}
         crowded = any(len(text.levels) + text.missing.any() > self.max_onehot for text in texts.values())
-        if self.integers == "both":
-            crowded |= any(_has_repeated_values(values[~np.isnan(values)], self.max_onehot) for values in numbers.T)
-        targets, labels = target_columns(y, self.target_type) if crowded and y is not None else (None, [])
+        known = [values[~np.isnan(values)] for values in numbers.T] if self.integers == "both" else []
+        repeated = [_has_repeated_values(values, self.max_onehot) for values in known]
+        targets, labels = (
+            target_columns(y, self.target_type) if (crowded or any(repeated)) and y is not None else (None, [])
+        )
         self.category_columns_, self.categories_ = [], []
-        for at, text in texts.items():
+
+        def add(at: int, text: Column, training: Column | None = None) -> None:
+            """Encode a column of text, by the target where it has many levels; of `training` alone, without."""
             category = CategoryColumn(self.max_onehot, self.min_frequency, seed)
-            if cross_fit:
+            if training is not None:
+                parts.append(category.fit(training).transform(text))
+            elif cross_fit:
                 parts.append(category.fit_transform(text, targets, labels))
             else:
                 parts.append(category.fit(text, targets, labels).transform(text))
             self.category_columns_.append(at)
             self.categories_.append(category)
-        if self.integers == "both":
-            for at, values in zip(self.number_columns_, numbers.T, strict=True):
-                known = values[~np.isnan(values)]
-                if (
-                    targets is not None
-                    and _has_repeated_values(known, self.max_onehot)
-                    and len(labels) <= _MOST_TARGETS
-                ):
-                    category = CategoryColumn(self.max_onehot, self.min_frequency, seed)
-                    text = as_text(Column("number", values))
-                    if cross_fit:
-                        parts.append(category.fit_transform(text, targets, labels))
-                    else:
-                        parts.append(category.fit(text, targets, labels).transform(text))
-                    self.category_columns_.append(at)
-                    self.categories_.append(category)
-                elif _has_few_integers(known, self.max_onehot):
-                    category = CategoryColumn(self.max_onehot, self.min_frequency, seed)
-                    category.fit(as_text(Column("number", known)))  # the numbers tell already what is missing
-                    parts.append(category.transform(as_text(Column("number", values))))
-                    self.category_columns_.append(at)
-                    self.categories_.append(category)
+
+        for at, text in texts.items():
+            add(at, text)
+        for number, values in enumerate(known):
+            at, column = self.number_columns_[number], Column("number", numbers[:, number])
+            if repeated[number] and targets is not None and len(labels) <= _MOST_TARGETS:
+                add(at, as_text(column))
+            elif _has_few_integers(values, self.max_onehot):
+                add(at, as_text(column), as_text(Column("number", values)))  # the numbers tell already what is missing
         self._set_outputs(kinds)
         return self._joined(parts)
 
