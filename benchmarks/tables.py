@@ -191,7 +191,10 @@ def gyrfalcon_10s(X: Any, y: Any, T: Any, task: str, seed: int) -> np.ndarray:
 
 
 def predicted(model: Any, T: Any, task: str) -> np.ndarray:
-    return np.asarray(model.predict_proba(T) if task == "classification" else model.predict(T), dtype=np.float64)
+    if task == "regression":
+        return np.asarray(model.predict(T), dtype=np.float64)
+    order = np.argsort(np.asarray(model.classes_).astype(str))  # CatBoost has "10" after "9"
+    return np.asarray(model.predict_proba(T), dtype=np.float64)[:, order]
 
 
 CONTENDERS: dict[str, Callable[..., np.ndarray]] = {

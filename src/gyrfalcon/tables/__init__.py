@@ -3,5 +3,6 @@
 from .auto_classifier import AutoClassifier
 from .auto_regressor import AutoRegressor
 from .encoder import TableEncoder
+from .mixing import Mixing
 
-__all__ = ["AutoClassifier", "AutoRegressor", "TableEncoder"]
+__all__ = ["AutoClassifier", "AutoRegressor", "Mixing", "TableEncoder"]

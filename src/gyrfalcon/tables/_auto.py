@@ -22,8 +22,9 @@ from ..storage.checkpoints import identify
 from ..storage.models import save
 from .clock import Clock
 from .encoder import TableEncoder
-from .inputs import as_inputs
+from .inputs import as_inputs, mixed
 from .learning import EXACT_ROWS, Learning
+from .mixing import Mixing
 from .parts import Learnt, Settings
 from .problems import Problem
 from .progress import progress_line
@@ -46,6 +47,7 @@ class AutoEstimator(BaseEstimator):
     verbose: int
 
     encoders_: list[TableEncoder]
+    mixings_: list[Mixing | None]
     models_: list[Any]
     targets_: list[str]
     weights_: Array
@@ -140,6 +142,7 @@ class AutoEstimator(BaseEstimator):
         if "feature_names_in_" in vars(first):
             self.feature_names_in_ = first.feature_names_in_
         self.encoders_ = [member.encoder for member in learnt.members]
+        self.mixings_ = [member.mixing for member in learnt.members]
         self.models_ = [member.model for member in learnt.members]
         self.targets_ = [member.target.name for member in learnt.members]
         self.weights_ = learnt.weights
@@ -164,7 +167,7 @@ class AutoEstimator(BaseEstimator):
         names = [f"{encoder.numbers}, {encoder.integers}" for encoder in self.encoders_]
         distinct = dict(zip(names, self.encoders_, strict=True))
         made = {name: inputs.encoded(encoder) for name, encoder in distinct.items()}
-        return [made[name] for name in names]
+        return [mixed(made[name], mixing) for name, mixing in zip(names, self.mixings_, strict=True)]
 
     @property
     def estimators_(self) -> list[Any]:
@@ -178,8 +181,9 @@ class AutoEstimator(BaseEstimator):
         return self.estimators_[0]
 
     def _pipeline(self, number: int) -> Any:
-        steps = [("columns", self.encoders_[number]), ("model", self.models_[number])]
-        return Pipeline(steps)
+        mixing = self.mixings_[number]
+        mixed = [] if mixing is None else [("metric", mixing)]
+        return Pipeline([("columns", self.encoders_[number]), *mixed, ("model", self.models_[number])])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

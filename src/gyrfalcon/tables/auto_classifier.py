@@ -8,17 +8,19 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
 
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..estimators._sklearn import ClassifierMixin
-from ..fitting.calibration import Calibration, fit_calibration
+from ..fitting.calibration import Calibration
 from ..fitting.data import with_class_weight
 from ..fitting.lazy import lazily
 from ..fitting.rows import for_score
 from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator
+from .blending import best_temperature
 from .parts import Learnt
 from .problems import Classification, Problem, class_values
 
@@ -71,10 +73,13 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         The model with the largest weight, an ordinary pipeline of public parts. `estimators_` has all of them.
     weights_ : array of shape (n_models,)
         Weights of the models in the average.
-    encoders_, models_ : list
-        The parts: a fitted `TableEncoder`, and a fitted `ExactClassifier` or `FalkonClassifier`, for each model.
-    calibration_ : Calibration
-        What makes probabilities of the average.
+    encoders_, mixings_, models_ : list
+        The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
+        `ExactClassifier` or `FalkonClassifier`, for each model.
+    calibrations_ : list of Calibration
+        What makes probabilities of each model's values. The logarithms of these are averaged.
+    temperature_ : float
+        What the average is divided by, before it is made into probabilities again.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : array of str
@@ -102,7 +107,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     """
 
     classes_: Array
-    calibration_: Calibration
+    calibrations_: list[Calibration]
+    temperature_: float
 
     def __init__(
         self,
@@ -166,13 +172,14 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         assert isinstance(problem, Classification)
         judged = learnt.judged
         self.classes_ = np.unique(problem.y)
-        self.calibration_ = fit_calibration(
-            learnt.values, problem.labels[judged], problem.n_classes, None if weight is None else weight[judged]
+        self.calibrations_ = learnt.calibrations
+        self.temperature_ = best_temperature(
+            learnt.values, problem.labels[judged], None if weight is None else weight[judged]
         )
 
     @lazily
     def decision_function(self, X: Any) -> Array:
-        """Return the learnt functions' values: positive for ``classes_[1]`` of two classes, else largest for the class.
+        """Return log P of each class, or of two log P(second) - log P(first).
 
         Parameters
         ----------
@@ -183,14 +190,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         -------
         array of shape (n,) for two classes, else (n, n_classes); a Dask array for a Dask collection
         """
-        values = self._values(X)
-        return values[:, 0] if len(self.classes_) == 2 else values
-
-    def _values(self, X: Any) -> Array:
-        total: Any = 0.0
-        for rows, model, weight in zip(self._encoded(X), self.models_, self.weights_, strict=True):
-            total = total + weight * class_values(model, rows)
-        return np.asarray(total)
+        logs = self.predict_log_proba(X)
+        return logs[:, 1] - logs[:, 0] if len(self.classes_) == 2 else logs
 
     @lazily
     def predict_proba(self, X: Any) -> Array:
@@ -206,6 +207,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         """
         return np.exp(self.predict_log_proba(X))
 
+    @lazily
     def predict_log_proba(self, X: Any) -> Array:
         """Predict the logarithm of the probability of each class, finite even where a probability rounds to zero.
 
@@ -217,8 +219,12 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         -------
         array of shape (n, n_classes)
         """
-        values = self._values(X)
-        return self.calibration_.log_probabilities(values)
+        total: Any = 0.0
+        for rows, model, calibration, weight in zip(
+            self._encoded(X), self.models_, self.calibrations_, self.weights_, strict=True
+        ):
+            total = total + weight * calibration.log_probabilities(class_values(model, rows))
+        return np.asarray(log_softmax(total / self.temperature_, axis=1))
 
     @lazily
     def predict(self, X: Any) -> Array:

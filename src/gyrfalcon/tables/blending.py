@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
 Array = NDArray[Any]
+
+_MOST_ROWS = 10_000  # that decide on the weights of classes' members
+_TEMPERATURES = (0.3, 3.0)
 
 
 def greedy_weights(predictions: list[Array], targets: Array, weight: Array | None = None, steps: int = 40) -> Array:
@@ -38,12 +44,79 @@ def greedy_weights(predictions: list[Array], targets: Array, weight: Array | Non
     root = 1.0 if weight is None else np.sqrt(weight)[:, None]
     residuals = np.stack([((member - targets) * root).ravel() for member in predictions])
     products = residuals @ residuals.T  # the error of any average follows from these
+    square, sums = 0.0, np.zeros(len(predictions))  # products of all members with those taken so far
     counts = np.zeros(len(predictions))
-    sums = np.zeros(len(predictions))  # of the products with all members taken so far
-    square = 0.0
     for _ in range(steps):
         best = int(np.argmin(square + 2 * sums + products.diagonal()))
         square += 2 * sums[best] + products[best, best]
         sums += products[best]
         counts[best] += 1
     return np.asarray(counts / steps)
+
+
+def greedy_log_weights(logs: list[Array], labels: Array, weight: Array | None = None, steps: int = 40) -> Array:
+    """Return weights, not negative and of sum 1, for which the average of logarithms has a small log-loss.
+
+    Averages of log P rank rows better than averages of P, where one sure member outweighs several that are not.
+
+    Parameters
+    ----------
+    logs : list of arrays of shape (n, n_classes)
+        Logarithms of probabilities.
+    labels : array of shape (n,)
+        Numbers of the rows' classes.
+    weight : array of shape (n,), optional
+    steps : int
+
+    Returns
+    -------
+    array of shape (len(logs),)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.tables.blending import greedy_log_weights
+    >>> sure, unsure = np.log([[0.9, 0.1], [0.1, 0.9]]), np.log([[0.5, 0.5], [0.5, 0.5]])
+    >>> greedy_log_weights([sure, unsure], np.array([0, 1])).tolist()
+    [1.0, 0.0]
+    """
+    if len(logs) == 1:
+        return np.ones(1)
+    some = slice(None, None, -(-len(labels) // _MOST_ROWS))
+    loss = _loss_of(labels[some], None if weight is None else weight[some])
+    members = [member[some] for member in logs]
+    counts, total = np.zeros(len(members)), np.zeros_like(members[0])
+    for step in range(steps):
+        best = int(np.argmin([loss((total + member) / (step + 1)) for member in members]))
+        total += members[best]
+        counts[best] += 1
+    return np.asarray(counts / steps)
+
+
+def best_temperature(logs: Array, labels: Array, weight: Array | None = None) -> float:
+    """Return the temperature T for which the probabilities softmax(logs / T) have the least log-loss.
+
+    Parameters
+    ----------
+    logs : array of shape (n, n_classes)
+    labels : array of shape (n,)
+    weight : array of shape (n,), optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.tables.blending import best_temperature
+    >>> truth = np.log([[0.8, 0.2]] * 10)
+    >>> round(best_temperature(2 * truth, np.array([0] * 8 + [1] * 2)), 2)  # overconfident by a factor of two
+    2.0
+    """
+    loss = _loss_of(labels, weight)
+    found = minimize_scalar(
+        lambda u: loss(logs / np.exp(u)), bounds=np.log(_TEMPERATURES), method="bounded", options={"xatol": 1e-4}
+    )
+    return float(np.exp(found.x))
+
+
+def _loss_of(labels: Array, weight: Array | None) -> Callable[[Array], float]:
+    rows = np.arange(len(labels))
+    return lambda z: float(np.average(logsumexp(z, axis=1) - z[rows, labels], weights=weight))

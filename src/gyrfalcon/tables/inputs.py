@@ -18,6 +18,7 @@ from ..sources.blocks import Block, Indices
 from ..storage.describe import digest
 from .columns import from_numbers
 from .encoder import TableEncoder
+from .mixing import Mixing
 from .reading import Table, read_table
 
 Array = NDArray[Any]
@@ -87,28 +88,37 @@ class StreamedInputs(Inputs):
 
 
 class EncodedRows(Rows):
-    """Rows that an encoder makes of others as they are read."""
+    """Rows that an encoder makes of others as they are read, and that may be mixed then."""
 
-    def __init__(self, rows: Rows, encoder: TableEncoder) -> None:
+    def __init__(self, rows: Rows, encoder: TableEncoder, mixing: Mixing | None = None) -> None:
         self.rows = rows
         self.encoder = encoder
+        self.mixing = mixing
         self.shape = (rows.shape[0], len(encoder.feature_origin_))
         self.dtype = np.dtype(encoder.dtype)
 
     def blocks(self, size: int) -> Iterator[Block]:
-        return (self.encoder.transform(named(block, self.rows)) for block in self.rows.blocks(size))
+        return (self._made(block) for block in self.rows.blocks(size))
 
     def take(self, indices: Indices) -> Block:
         if not len(indices):
             return np.empty((0, self.shape[1]), dtype=self.dtype)
-        return self.encoder.transform(named(self.rows.take(indices), self.rows))
+        return self._made(self.rows.take(indices))
+
+    def mixed(self, mixing: Mixing) -> EncodedRows:
+        """Return the same rows, multiplied with a matrix."""
+        return EncodedRows(self.rows, self.encoder, mixing)
+
+    def _made(self, block: Block) -> Array:
+        rows: Array = self.encoder.transform(named(block, self.rows))
+        return rows if self.mixing is None else self.mixing.transform(rows)
 
     @property
     def is_sparse(self) -> bool:
         return False
 
     def fingerprint(self) -> str:
-        return f"{self.rows.fingerprint()} {self.encoder!r}"
+        return f"{self.rows.fingerprint()} {self.encoder!r} {self.mixing!r}"
 
 
 def table_digest(X: Any) -> str:
@@ -118,6 +128,13 @@ def table_digest(X: Any) -> str:
     for column in table.columns:
         parts += [json.dumps([column.kind, column.levels]).encode(), column.values]
     return f"({table.n_rows}, {len(table.columns)}) {digest(*parts)}"
+
+
+def mixed(rows: Any, mixing: Mixing | None) -> Any:
+    """Return encoded rows, of an array or as they are read, multiplied with a matrix if there is one."""
+    if mixing is None:
+        return rows
+    return rows.mixed(mixing) if isinstance(rows, EncodedRows) else mixing.transform(rows)
 
 
 def named(block: Any, rows: Rows) -> Any:

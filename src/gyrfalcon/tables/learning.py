@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from .._utils.memory import limit_of
+from .._utils.memory import limit_of, parse_memory
 from ..callbacks import Record
+from ..estimators._metric_rounds import under
 from ..kernels import Kernel
 from ..operators import KernelOperator, mean_square_gradient
 from .blending import greedy_weights
@@ -24,7 +25,7 @@ from .problems import Problem
 from .screening import Sample
 from .search import Candidate, Search, View
 from .transforms import Target
-from .validation import Plan
+from .validation import Drawn, Plan
 
 Array = NDArray[Any]
 
@@ -37,16 +38,22 @@ _ENCODINGS = (
 _ENCODED_ROWS = 100_000  # from which an encoder learns
 _SAMPLE_ROWS = 3_000
 _ROWS_A_SECOND = 150  # of the sample, for each second of the budget
-_SEARCH_SHARE = 0.4  # of the budget
+_LARGER = 8 / 3  # times as many are looked at again
+_CLOSE, _REFINED = 1.05, 6  # candidates that are: so much worse than the best, and so many
+_SEARCH_SHARE, _REFINE_SHARE = 0.3, 0.45  # of the budget, when they end
+_GRADIENT = 3e8  # rows x centers x columns of the gradient that importances are from
 EXACT_ROWS = 60_000  # beyond that every row as a center takes too long, whatever the machine
 _QUICK_ROWS = 10_000  # up to which an exact fit takes no longer than FALKON
-_MEMBERS = 4
+_MEMBERS = 6
 _OVERLAP = 0.6  # error of codes above which classes overlap, and the logistic loss tells more than the squared one
 _LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitted to all rows
 _RESERVE = 0.04  # of the budget, for what comes after the last fit
 _ITERATIONS = 10  # of an exact fit, as a rule
+_KEPT_SHARE = 0.9  # of the memory budget, for a kernel matrix that is kept
+_KEPT_PASS, _TOUCH = 0.5, 7e-10  # time of a pass over it, relative to making it, and seconds for each new byte
 _MAX_ITER = 40
-_FIRST_SHARE = 0.8  # of the time left, for a fit that others may follow
+_FIRST_SHARE = 0.65  # of the time left, for a fit that others may follow
+_LEAST_SHARE = 0.08  # of the budget, for a fit that follows others
 _TRIAL_ROWS = 4_096  # enough for all threads
 _TOLERANCE = 3e-3
 # Smaller ones are lost in the rounding of float32, or take conjugate gradient more iterations than there is time for:
@@ -85,43 +92,57 @@ class Learning:
         self.records: list[Record] = []
         self.indices: Array = np.empty(0, dtype=np.intp)  # of the sample
         self.finder: Search | None = None
+        self.refiner: Search | None = None  # on more rows, with what the finder has found
         self.stopped = False
 
     # ---- the search --------------------------------------------------------------------------------------------------
 
     def search(self, found: Callable[[Learning], None] | None = None) -> None:
-        """Encode the table and compare candidates on a sample; `found` sets what an earlier search came to."""
+        """Encode the table and compare candidates on samples; `found` sets what an earlier search came to."""
         clock, random_state = self.settings.clock, self.settings.random_state
         counted = np.ones(len(self.problem.codes), dtype=bool) if self.weight is None else self.weight > 0
         size = int(np.clip(_ROWS_A_SECOND * clock.budget, 300, _SAMPLE_ROWS))
-        self.indices = indices = self.plan.sample(size, counted, random_state)
+        larger = int(_LARGER * size)
+        first, second = self.plan.draw((size, larger), counted, random_state)
+        self.indices = first.indices
         self._encode(int(random_state.randint(2**31 - 1)))
-        sample = Sample(
-            self.problem.screened(indices, random_state),
-            self.plan.folds(indices),
-            self.plan.n_folds,
-            self._weight(indices),
-        )
+        self.finder = self._finder(first, _SEARCH_SHARE, mixes=second is None)
+        self.refiner = None if second is None else self._finder(second, _REFINE_SHARE, mixes=True)
+        if found is not None:
+            found(self)
+            return
+        self.finder.run()
+        if self.refiner is not None and not self.stopped:
+            finalists = self.finder.finalists
+            close = [one for one in finalists if one.error < _CLOSE * finalists[0].error]
+            self.refiner.refine(close[:_REFINED])
+
+    @property
+    def found(self) -> Search:
+        """The search whose candidates count: the last one that has any."""
+        assert self.finder is not None
+        return self.refiner if self.refiner is not None and self.refiner.candidates else self.finder
+
+    def _finder(self, drawn: Drawn, until: float, mixes: bool) -> Search:
+        """Return a search on a sample, that ends at a share of the budget."""
+        clock, random_state = self.settings.clock, self.settings.random_state
+        sample = Sample(self.problem.screened(drawn.indices, random_state), drawn.splits, self._weight(drawn.indices))
         views: list[View] = []
         for encoding in self.encodings:
-            X = encoding.take(indices)
+            X = encoding.take(drawn.indices)
             same = encoding.name == "quantile" and X.shape[1] == views[0].X.shape[1]
             views.append(View(encoding.name, X, 0 if same else None))
-        share = Clock(_SEARCH_SHARE * clock.budget, began=clock.began)
-        self.finder = Search(
+        return Search(
             views,
             sample,
             self.problem.transforms,
-            share,
+            Clock(until * clock.budget, began=clock.began),
             random_state,
             self.settings.n_jobs,
             self._tell_candidate,
             max(_LEAST_RIDGE, _LEAST_PENALTY * len(self.plan.learnt)),
+            mixes,
         )
-        if found is None:
-            self.finder.run()
-        else:
-            found(self)
 
     def _weight(self, indices: Array) -> Array | None:
         """Return weights of mean 1."""
@@ -152,8 +173,9 @@ class Learning:
             self.encodings.append(Encoding(name, encoder, X if every else self.inputs.encoded(encoder), held))
 
     def _tell_candidate(self, candidate: Candidate) -> None:
-        n = len(candidate.predictions)
-        self._tell("search", candidate, candidate.mu / n, candidate.error, candidate.seconds)
+        stage = "search" if self.found is self.finder else "larger sample"
+        n = len(candidate.coefs[0])
+        self._tell(stage, candidate, candidate.mu / n, candidate.error, candidate.seconds)
 
     def _tell(self, stage: str, candidate: Candidate, penalty: float, error: float, seconds: float) -> None:
         record: Record = {
@@ -171,8 +193,9 @@ class Learning:
         self.records.append(record)
         if self.settings.told(record):
             self.stopped = True
-            if self.finder is not None:
-                self.finder.clock.budget = 0.0
+            for search in (self.finder, self.refiner):
+                if search is not None:
+                    search.clock.budget = 0.0
 
     # ---- the last fits -----------------------------------------------------------------------------------------------
 
@@ -183,8 +206,7 @@ class Learning:
         ----------
         fitted : function that is called after each of them
         """
-        assert self.finder is not None
-        finalists, sample = self.finder.finalists, self.finder.sample
+        finalists, sample = self.found.finalists, self.found.sample
         held = sample.held
         weights = greedy_weights(
             [candidate.predictions[held] for candidate in finalists],
@@ -194,13 +216,13 @@ class Learning:
         order = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] >= _LEAST_WEIGHT][:_MEMBERS]
         fits = [(finalists[number], False) for number in order]
         judgeable = not self._in_turn or len(self._held_folds()) > 0
-        if self.problem.has_likelihood and fits[0][0].error > _OVERLAP and judgeable:
-            fits.insert(1, (fits[0][0], True))
+        if self.problem.has_likelihood and judgeable:
+            fits.insert(1 if fits[0][0].error > _OVERLAP else len(fits), (fits[0][0], True))
         for place, (candidate, few) in enumerate(fits):
             # of a fit that is resumed, or that had no time for more centers
             if any(member.candidate is candidate and (member.few or not few) for member in self.members):
                 continue
-            if self.members and (self.stopped or self._left() < 0.8 * self.members[-1].seconds):
+            if self.members and (self.stopped or self._left() < _LEAST_SHARE * self.settings.clock.budget):
                 break
             self._fit_one(candidate, few, last=place == len(fits) - 1)
             fitted()
@@ -213,7 +235,7 @@ class Learning:
         """Fit all rows, with every row as a center unless `few` are asked for or time asks for few."""
         began = time.perf_counter()
         share = max(0.5, self._left() * (1.0 if last else _FIRST_SHARE))
-        encoding, learnt = self.encodings[candidate.view], self.plan.learnt
+        encoding, learnt = self.encodings[candidate.view].mixed(candidate.mixing), self.plan.learnt
         X, n = encoding.rows(learnt), len(learnt)
         in_turn = self._in_turn
         columns = None if few or n > EXACT_ROWS else self._columns(candidate.kernel, X, share)
@@ -354,8 +376,12 @@ class Learning:
         outputs = self.problem.codes.shape[1]
         points = X if isinstance(X, np.ndarray) else X.take(np.arange(X.shape[0]))
         seconds = self._trial(kernel, points, points)
-        for n_penalties, folds in ((3, 5), (1, 5), (1, 3), (1, 0)):
-            if _ITERATIONS * seconds(n_penalties * (folds + 1) * outputs) < share:
+        size = 4 * len(points) ** 2  # bytes of the kernel matrix
+        keeps = size < _KEPT_SHARE * parse_memory(self.settings.memory_budget)
+        passes, more = (1 + _KEPT_PASS * (_ITERATIONS - 1), size * _TOUCH) if keeps else (float(_ITERATIONS), 0.0)
+        choices = ((1, 5), (1, 3), (1, 0)) if self.found is self.refiner else ((3, 5), (1, 5), (1, 3), (1, 0))
+        for n_penalties, folds in choices:
+            if passes * seconds(n_penalties * (folds + 1) * outputs) + more < share:
                 return n_penalties, folds
         return (1, 0) if len(points) <= _QUICK_ROWS else None
 
@@ -380,8 +406,7 @@ class Learning:
 
     def fit_sample(self) -> None:
         """Fit the sample alone, with the best candidate: what there is when there is no time for more."""
-        assert self.finder is not None
-        candidate = self.finder.best
+        candidate = self.found.best
         began = time.perf_counter()
         model, values = self._of_sample(candidate)
         encoder, seconds = self.encodings[candidate.view].encoder, time.perf_counter() - began
@@ -389,7 +414,7 @@ class Learning:
 
     def _of_sample(self, candidate: Candidate) -> tuple[Any, Array]:
         """Fit the sample; return the model, and its predictions out of fold."""
-        X = self.encodings[candidate.view].take(self.indices)
+        X = self.encodings[candidate.view].mixed(candidate.mixing).take(self.indices)
         fold = np.arange(len(self.indices)) % min(5, len(self.indices))
         model, values = self._fit_exact(candidate, X, self.indices, fold, np.ones(1), share=np.inf)
         assert values is not None
@@ -404,19 +429,30 @@ class Learning:
         else:  # no rows are left to judge by
             judged, judgeable = self.indices, self.members
             values = [self._of_sample(member.candidate)[1] for member in judgeable]
-        weights = greedy_weights(values, self.problem.codes[judged], self._weight(judged))
-        kept = np.flatnonzero(weights)
-        blend = np.sum([weights[i] * values[i] for i in kept], axis=0)
-        members = [judgeable[i] for i in kept]
-        return Learnt(members, weights[kept], blend, judged, self._importances(members, weights[kept]))
+        blend = self.problem.blend(values, judged, self._weight(judged))
+        kept = np.flatnonzero(blend.weights)
+        members, weights = [judgeable[i] for i in kept], blend.weights[kept]
+        calibrations = [blend.calibrations[i] for i in kept if blend.calibrations]
+        return Learnt(members, weights, blend.values, calibrations, judged, self._importances(members, weights))
 
     def _importances(self, members: list[Member], weights: Array) -> Array:
         """Return how much the blend changes with each column of the table, in shares of all."""
         total = 0.0
         for member, weight in zip(members, weights, strict=True):
-            candidate = member.candidate
+            candidate, model = member.candidate, member.model
             X = self.encodings[candidate.view].take(self.indices)
-            squares = mean_square_gradient(candidate.kernel, X[:500], X, candidate.coef, n_jobs=self.settings.n_jobs)
+            matrix = candidate.mixing
+            Z = X if matrix is None else under(matrix, X)
+            some = Z[: int(np.clip(_GRADIENT / model.centers_.size, 50, 500))]
+            squares = mean_square_gradient(
+                model.kernel_,
+                some,
+                model.centers_,
+                model.dual_coef_,
+                full=matrix is not None,
+                n_jobs=self.settings.n_jobs,
+            )
+            squares = squares if matrix is None else np.diag(matrix @ squares @ matrix)
             moves = np.sqrt(squares) * X.std(axis=0)
             origin = member.encoder.feature_origin_
             each = np.sqrt(np.bincount(origin, weights=moves**2, minlength=member.encoder.n_features_in_))

@@ -11,8 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..callbacks import Callback, Record
+from ..fitting.calibration import Calibration
 from .clock import Clock
 from .encoder import TableEncoder
+from .inputs import mixed
+from .mixing import Mixing
 from .search import Candidate
 from .transforms import Target
 
@@ -45,6 +48,14 @@ class Encoding:
         inside, beyond = indices[indices < n], indices[indices >= n] - n
         rows = self.X[inside] if isinstance(self.X, np.ndarray) else self.X.take(inside)
         return np.ascontiguousarray(np.concatenate([rows, self.held[beyond]]) if len(beyond) else rows)
+
+    def mixed(self, matrix: Array | None) -> Encoding:
+        """Return the same with rows multiplied by a matrix; itself if there is none."""
+        if matrix is None:
+            return self
+        mixing = Mixing(matrix)
+        held = mixing.transform(self.held) if len(self.held) else self.held
+        return Encoding(self.name, self.encoder, mixed(self.X, mixing), held)
 
     def rows(self, indices: Array) -> Any:
         """Return rows for a fit."""
@@ -81,6 +92,12 @@ class Member:
         """What the model has learnt."""
         return self.candidate.target
 
+    @property
+    def mixing(self) -> Mixing | None:
+        """What the encoder's rows are multiplied with before the model sees them."""
+        matrix = self.candidate.mixing
+        return None if matrix is None else Mixing(matrix)
+
 
 @dataclass
 class Learnt:
@@ -91,7 +108,9 @@ class Learnt:
     members : list of Member
     weights : array of shape (len(members),)
     values : array of shape (m, k)
-        Predictions by the blend of rows that it has not seen.
+        What the blend says of rows that it has not seen, see `Blend`.
+    calibrations : list of Calibration
+        Of each member; none for numbers.
     judged : array of shape (m,)
         The positions of these rows among the targets.
     importances : array of shape (n_columns,)
@@ -101,6 +120,7 @@ class Learnt:
     members: list[Member]
     weights: Array
     values: Array
+    calibrations: list[Calibration]
     judged: Array
     importances: Array
 

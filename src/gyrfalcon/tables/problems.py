@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimators import ExactClassifier, ExactRegressor, FalkonClassifier, FalkonRegressor
+from ..fitting.calibration import Calibration, fit_calibration
 from ..fitting.data import indicators, signs
 from ..kernels import Kernel
+from .blending import greedy_log_weights, greedy_weights
 from .transforms import LogTarget, Target, moments, targets_of
 
 Array = NDArray[Any]
@@ -23,6 +25,24 @@ _EQUAL = 1e-14  # a deviation so much smaller than the mean is rounding
 _FAR = 1e3  # numbers that are so many deviations from zero lose digits in float32
 _LARGEST = 1e15  # whose squares float32 can hold
 _MOST_COLUMNS = 8  # of the targets of a sample: more are replaced by so many random combinations
+
+
+@dataclass(frozen=True)
+class Blend:
+    """An average of members.
+
+    Attributes
+    ----------
+    weights : array of shape (n_members,)
+    values : array of shape (m, k)
+        Of the average: in deviations of y from its mean, or logarithms of probabilities, up to a constant for each row.
+    calibrations : list of Calibration
+        Of each member; none for numbers.
+    """
+
+    weights: Array
+    values: Array
+    calibrations: list[Calibration]
 
 
 class Problem(ABC):
@@ -73,6 +93,19 @@ class Problem(ABC):
     @abstractmethod
     def values(self, model: Any, target: Target, X: Any) -> Array:
         """Return predictions as columns like `codes`."""
+
+    @abstractmethod
+    def blend(self, values: list[Array], judged: Array, weight: Array | None) -> Blend:
+        """Average members.
+
+        Parameters
+        ----------
+        values : list of arrays of shape (m, k)
+            What each member says of rows that it has not seen, like `codes`.
+        judged : array of shape (m,)
+            The positions of these rows.
+        weight : array of shape (m,), or None
+        """
 
     @abstractmethod
     def held_out(self, model: Any, target: Target) -> Array:
@@ -133,6 +166,10 @@ class Regression(Problem):
 
     def held_out(self, model: Any, target: Target) -> Array:
         return self._restored(model.cv_predictions_, target)
+
+    def blend(self, values: list[Array], judged: Array, weight: Array | None) -> Blend:
+        weights = greedy_weights(values, self.codes[judged], weight)
+        return Blend(weights, np.tensordot(weights, np.stack(values), 1), [])
 
     def _restored(self, predictions: Array, target: Target) -> Array:
         predictions = np.asarray(predictions, dtype=np.float64)
@@ -197,6 +234,13 @@ class Classification(Problem):
     def held_out(self, model: Any, target: Target) -> Array:
         values = np.asarray(model.cv_predictions_, dtype=np.float64)
         return values.reshape(len(values), -1)
+
+    def blend(self, values: list[Array], judged: Array, weight: Array | None) -> Blend:
+        labels = self.labels[judged]
+        calibrations = [fit_calibration(member, labels, self.n_classes, weight) for member in values]
+        logs = [one.log_probabilities(member) for one, member in zip(calibrations, values, strict=True)]
+        weights = greedy_log_weights(logs, labels, weight)
+        return Blend(weights, np.tensordot(weights, np.stack(logs), 1), calibrations)
 
 
 def class_values(model: Any, X: Any) -> Array:

@@ -68,8 +68,7 @@ def search_journal(checkpoint: Any) -> Iterator[SearchJournal | None]:
 
 def state_of(learning: Learning, beginning: dict[str, Any], done: bool) -> dict[str, Any]:
     """Return what a fit that is started again needs to know."""
-    assert learning.finder is not None
-    finalists = learning.finder.finalists
+    finalists = learning.found.finalists
     places = {id(candidate): place for place, candidate in enumerate(finalists)}
     return {
         "beginning": beginning,
@@ -77,6 +76,7 @@ def state_of(learning: Learning, beginning: dict[str, Any], done: bool) -> dict[
         "used": learning.settings.clock.used,
         "done": done,
         "stopped": learning.stopped,
+        "refined": learning.found is learning.refiner,
         "records": learning.records,
         "finalists": [
             {**vars(candidate), "family": candidate.family.name, "target": asdict(candidate.target)}
@@ -98,14 +98,16 @@ def state_of(learning: Learning, beginning: dict[str, Any], done: bool) -> dict[
 
 def restore(learning: Learning, state: dict[str, Any], journal: SearchJournal) -> None:
     """Set what was found before, once the table is encoded."""
-    assert learning.finder is not None
+    search = learning.refiner if state["refined"] else learning.finder
     targets = {target.name: target for target in learning.problem.transforms}
     try:
         finalists = [
             Candidate(**{**one, "family": _FAMILIES[one["family"]], "target": targets[one["target"]["name"]]})
             for one in state["finalists"]
         ]
-        learning.finder.candidates.extend(finalists)
+        if search is None:
+            raise ValueError("it has a second search, and there is none")
+        search.candidates.extend(finalists)
         learning.records.extend(state["records"])
         learning.stopped = bool(state["stopped"])
         for one in state["members"]:

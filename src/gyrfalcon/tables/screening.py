@@ -1,8 +1,9 @@
-"""Exact fits of a sample of the rows, by whose cross-validated errors kernels and penalties are compared."""
+"""Exact fits of a sample of the rows, by whose errors on rows they have not seen kernels and penalties are compared."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from .._utils.threads import single_threaded_blas
 from ..kernels import Kernel
 from ..operators import KernelOperator
 from ..solvers.kernel_cg import KernelIterate, KernelSystems, kernel_cg
+from .validation import Split
 
 Array = NDArray[Any]
 
@@ -33,48 +35,56 @@ class Sample:
     Attributes
     ----------
     targets : array of shape (n, k), of mean 0 and total variance 1
-    fold : array of shape (n,)
-        Number of each row's fold; rows of the number `n_folds` are never held out.
-    n_folds : int
+    splits : tuple of Split
+        No row is held out twice.
     weight : array of shape (n,) with mean 1, or None
     """
 
     targets: Array
-    fold: NDArray[np.intp]
-    n_folds: int
+    splits: tuple[Split, ...]
     weight: Array | None = None
 
     @property
     def held(self) -> NDArray[np.bool_]:
-        """Which rows are held out by some fold."""
-        return self.fold < self.n_folds
+        """Which rows are held out by some split."""
+        mask = np.zeros(len(self.targets), dtype=bool)
+        mask[np.concatenate([split.held for split in self.splits])] = True
+        return mask
 
 
 @dataclass(frozen=True)
 class Screened:
-    """What cross-validation says of one kernel.
+    """What rows that were held out say of one kernel.
 
     Attributes
     ----------
     mu : the ridge with the least error: the penalty times the number of rows
-    predictions : array of shape (n, k), out of fold
-    coef : array of shape (n, k), of all rows
+    predictions : array of shape (n, k)
+        Of rows that were held out, by the fit that has not seen them; else 0.
+    coefs : list of arrays of shape (m, k), of the rows that each split learns from
     """
 
     mu: float
     predictions: Array
-    coef: Array
+    coefs: list[Array]
 
 
 def screen(
-    kernel: Kernel, X: Array, sample: Sample, ridges: Array, *, random_state: np.random.RandomState, n_jobs: int | None
+    kernels: Sequence[Kernel],
+    rows: Sequence[Array],
+    sample: Sample,
+    ridges: Array,
+    *,
+    random_state: np.random.RandomState,
+    n_jobs: int | None,
 ) -> Screened:
-    """Solve kernel ridge regression without each fold for several ridges at once.
+    """Solve kernel ridge regression on what each split learns from, for several ridges, and predict what it holds out.
 
     Parameters
     ----------
-    kernel : Kernel
-    X : array of shape (n, d)
+    kernels : a Kernel for each split
+    rows : an array of shape (n, d) for each split
+        All rows of the sample, as that split's metric makes them.
     sample : Sample
     ridges : array of shape (P,)
         Penalties times the number of rows.
@@ -82,38 +92,46 @@ def screen(
         By which the centers of the preconditioner are drawn.
     n_jobs : int or None
     """
-    with single_threaded_blas() if len(X) <= _FEW_ROWS else nullcontext():
-        return _screen(kernel, X, sample, ridges, random_state, n_jobs)
-
-
-def _screen(
-    kernel: Kernel, X: Array, sample: Sample, ridges: Array, random_state: np.random.RandomState, n_jobs: int | None
-) -> Screened:
     n, k = sample.targets.shape
-    P, folds = len(ridges), sample.n_folds
-    total = np.ones(n) if sample.weight is None else sample.weight
-    share = [1.0, *(1 - np.bincount(sample.fold, weights=total, minlength=folds)[:folds] / total.sum())]
-    spread = np.sqrt(np.average(sample.targets**2, axis=0, weights=total)) * np.sqrt(n) + np.finfo(np.float64).tiny
-    systems = KernelSystems(
-        targets=sample.targets,
-        output=np.tile(np.arange(k), (folds + 1) * P),
-        mu=np.repeat(np.outer(share, ridges).ravel(), k),
-        left_out=np.repeat(np.arange(-1, folds), P * k),
-        size=np.tile(spread, (folds + 1) * P),
-        fold=sample.fold,
-        weight=sample.weight,
-    )
-    operator = _Gram(KernelOperator(kernel, X, X, n_jobs=n_jobs, memory_budget=0).centers_gram(np.float32))
-    guess = _Guess(operator.K, sample, random_state.choice(n, min(n, _CENTERS), replace=False))
-    last: KernelIterate = deque(kernel_cg(operator, systems, guess, max_iter=_MAX_ITER, tol=_TOLERANCE), maxlen=1)[0]
-    values = last.values.reshape(n, folds + 1, P, k)
-    held = sample.held
+    P = len(ridges)
     predictions = np.zeros((n, P, k))
-    predictions[held] = values[np.flatnonzero(held), sample.fold[held] + 1]
+    coefs = []
+    for kernel, X, split in zip(kernels, rows, sample.splits, strict=True):
+        Z, weight = X[split.learnt], None if sample.weight is None else sample.weight[split.learnt]
+        with single_threaded_blas() if len(Z) <= _FEW_ROWS else nullcontext():
+            coef = _solve(kernel, Z, sample.targets[split.learnt], weight, ridges, random_state, n_jobs)
+        operator = KernelOperator(kernel, X[split.held], Z, n_jobs=n_jobs, memory_budget=0)
+        predictions[split.held] = operator.matmat(coef.reshape(len(Z), -1)).reshape(-1, P, k)
+        coefs.append(coef)
     errors = [squared_error(predictions[:, i], sample) for i in range(P)]
     best = int(np.argmin(errors))
-    coef = last.coef().reshape(n, folds + 1, P, k)[:, 0, best]
-    return Screened(float(ridges[best]), predictions[:, best], coef)
+    return Screened(float(ridges[best]), predictions[:, best], [coef[:, best] for coef in coefs])
+
+
+def _solve(
+    kernel: Kernel,
+    X: Array,
+    targets: Array,
+    weight: Array | None,
+    ridges: Array,
+    random_state: np.random.RandomState,
+    n_jobs: int | None,
+) -> Array:
+    """Return the coefficients of each ridge, of shape (n, P, k)."""
+    (n, k), P = targets.shape, len(ridges)
+    spread = np.sqrt(np.average(targets**2, axis=0, weights=weight)) * np.sqrt(n) + np.finfo(np.float64).tiny
+    systems = KernelSystems(
+        targets=targets,
+        output=np.tile(np.arange(k), P),
+        mu=np.repeat(ridges, k),
+        left_out=np.full(P * k, -1),
+        size=np.tile(spread, P),
+        weight=weight,
+    )
+    operator = _Gram(KernelOperator(kernel, X, X, n_jobs=n_jobs, memory_budget=0).centers_gram(np.float32))
+    guess = _Guess(operator.K, weight, random_state.choice(n, min(n, _CENTERS), replace=False))
+    last: KernelIterate = deque(kernel_cg(operator, systems, guess, max_iter=_MAX_ITER, tol=_TOLERANCE), maxlen=1)[0]
+    return np.asarray(last.coef()).reshape(n, P, k)
 
 
 def squared_error(predictions: Array, sample: Sample) -> float:
@@ -141,39 +159,35 @@ class _Gram:
 
 
 class _Guess:
-    """Woodbury's inverse of F F' + mu I in the place of that of K + mu I, for each fold that is left out.
+    """Woodbury's inverse of F F' + mu I in the place of that of K + mu I.
 
     The same as `NystromPreconditioner`, with matrices that are there: for samples, a tenth of its time.
     """
 
-    def __init__(self, K: Array, sample: Sample, centers: NDArray[np.intp]) -> None:
+    def __init__(self, K: Array, weight: Array | None, centers: NDArray[np.intp]) -> None:
         square = K[np.ix_(centers, centers)].astype(np.float64)
         with single_threaded_blas():  # so small that threads would wait for each other
             values, vectors = eigh(square, check_finite=False, driver="evd")
         kept = values > _ROUNDING * values[-1]
         self.F = (K[:, centers] @ (vectors[:, kept] / np.sqrt(values[kept])).astype(np.float32)).astype(np.float32)
-        if sample.weight is not None:
-            self.F *= np.sqrt(sample.weight)[:, None].astype(np.float32)
-        self._squares = {
-            fold: self.F[sample.fold == fold].astype(np.float64) for fold in np.unique(sample.fold).tolist()
-        }
-        self._squares = {fold: part.T @ part for fold, part in self._squares.items()}
-        self._whole = sum(self._squares.values())
-        self._least = _ROUNDING * float(np.trace(self._whole))
-        self._factors: dict[tuple[int, float], Any] = {}
+        if weight is not None:
+            self.F *= np.sqrt(weight)[:, None].astype(np.float32)
+        exact = self.F.astype(np.float64)
+        self._square = exact.T @ exact
+        self._least = _ROUNDING * float(np.trace(self._square))
+        self._factors: dict[float, Any] = {}
 
     def apply(self, V: Array, shift: Array, left_out: NDArray[np.intp]) -> Array:
         """Return mu (F F' + mu I)^-1 V, up to rounding."""
         Z = (self.F.T @ V.astype(np.float32)).astype(np.float64)
-        for fold, mu in sorted(set(zip(left_out.tolist(), shift.tolist(), strict=True))):
-            columns = (left_out == fold) & (shift == mu)
-            Z[:, columns] = cho_solve(self._factor(fold, mu), Z[:, columns], check_finite=False)
+        for mu in np.unique(shift).tolist():
+            Z[:, shift == mu] = cho_solve(self._factor(mu), Z[:, shift == mu], check_finite=False)
         return np.asarray(V - self.F @ Z.astype(np.float32))
 
-    def _factor(self, fold: int, mu: float) -> Any:
-        if (fold, mu) not in self._factors:
-            square = self._whole - self._squares[fold] if fold >= 0 else self._whole.copy()
+    def _factor(self, mu: float) -> Any:
+        if mu not in self._factors:
+            square = self._square.copy()
             square[np.diag_indices_from(square)] += max(mu, self._least)
             with single_threaded_blas():  # so small that threads would wait for each other
-                self._factors[fold, mu] = cho_factor(square, overwrite_a=True, check_finite=False)
-        return self._factors[fold, mu]
+                self._factors[mu] = cho_factor(square, overwrite_a=True, check_finite=False)
+        return self._factors[mu]

@@ -1,8 +1,10 @@
 """The search: which encoding, kernel, metric, length scale and penalty suit a sample of the rows.
 
 The metric is a scale for each column, learnt from the gradient of a fit: columns along which the learnt function
-changes much are stretched, others shrink (Radhakrishnan et al., Science 2024). Every candidate is an exact fit of the
-sample whose error is cross-validated, about a third of a second each.
+changes much are stretched, others shrink (Radhakrishnan et al., Science 2024); or a matrix, if y depends on few
+combinations of the columns. Every candidate is an exact fit of the sample, some tenths of a second each, and is judged
+by rows from whose targets neither its coefficients nor its metric were learnt: with several splits, each has a metric
+of its own. A metric judged by rows it was learnt from looks better the more it follows their noise.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..estimators._metric_rounds import root_metric, under
 from ..kernels import Kernel
 from ..operators import mean_square_gradient
 from .clock import Clock
@@ -34,6 +37,11 @@ _FLOOR = 1e-3  # of a scale: no column is lost for good
 _GAIN = 0.995  # a round whose error is not lower than this times the last one's is the last
 _CLOSE = 1.05  # candidates that are worse than this times the best are not followed
 _SIGNS = 3e8  # rows x centers x columns of a gradient
+_FULL_COLUMNS = 64  # whose pairs a matrix has a number for
+_RIDGE_WORTH = 1e-3  # of the error, that a ridge twice as large is worth
+_CLOSE_TO_MIX = 1.15  # a matrix can gain more than other choices
+_REFINED = 4  # candidates whose metric is learnt on more rows
+_FULL_STARTS = 2  # candidates from which a matrix is learnt
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,14 @@ class View:
     like: int | None = None
 
 
+class Kind(NamedTuple):
+    """The encoding, the kernel and the target of a candidate."""
+
+    view: int
+    family: Family
+    target: Target
+
+
 @dataclass(frozen=True)
 class Candidate:
     """What was tried, and how well it did.
@@ -62,31 +78,47 @@ class Candidate:
     family : Family
     target : Target
     round : how often the metric was learnt
-    scales : array of shape (d,)
-    length, factor : the length scale, and the same in units of half the typical distance
+    metric : array of shape (d,) or (d, d)
+        What columns or rows are multiplied with: the mean of those of the splits.
+    metrics : list of such arrays, one for each split
+    lengths : list of float, the length scale of each split
+    factor : float, their unit is half the typical distance
     mu : the ridge: the penalty times the number of rows
-    error : root mean squared error of cross-validation, in deviations of y
+    error : root mean squared error of rows that were held out, in deviations of y
     seconds : float
-    predictions, coef : arrays of shape (n, k)
+    predictions : array of shape (n, k)
+        Of rows that were held out.
+    coefs : list of arrays of shape (m, k), one for each split
     """
 
     view: int
     family: Family
     target: Target
     round: int
-    scales: Array
-    length: float
+    metric: Array
+    metrics: list[Array]
+    lengths: list[float]
     factor: float
     mu: float
     error: float
     seconds: float
     predictions: Array
-    coef: Array
+    coefs: list[Array]
+
+    @property
+    def kind(self) -> Kind:
+        """What does not change when its metric is learnt again."""
+        return Kind(self.view, self.family, self.target)
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel, with a length scale for each column."""
-        return self.family.kernel(self.scales, self.length)
+        """The kernel, with a length scale for each column; if the metric is a matrix, of rows multiplied with it."""
+        return self.family.kernel(_scales(self.metric), float(np.mean(self.lengths)))
+
+    @property
+    def mixing(self) -> Array | None:
+        """What rows are multiplied with, None if nothing."""
+        return self.metric if self.metric.ndim == 2 else None
 
 
 class OutOfTimeError(Exception):
@@ -110,6 +142,8 @@ class Search:
     told : function that is told of each candidate
     least_ridge : float
         Smaller ones count as that.
+    mixes : bool
+        Whether `run` tries matrices, too.
 
     Attributes
     ----------
@@ -127,6 +161,7 @@ class Search:
         n_jobs: int | None,
         told: Callable[[Candidate], None],
         least_ridge: float = 0.004,
+        mixes: bool = True,
     ) -> None:
         self.views = views
         self.sample = sample
@@ -136,6 +171,7 @@ class Search:
         self.n_jobs = n_jobs
         self.told = told
         self.least_ridge = least_ridge
+        self.mixes = mixes
         self.candidates: list[Candidate] = []
 
     def run(self) -> None:
@@ -143,15 +179,24 @@ class Search:
         with suppress(OutOfTimeError):
             self._run()
 
+    def refine(self, found: list[Candidate]) -> None:
+        """Try again what a search has found on fewer rows, and learn their metrics anew."""
+        with suppress(OutOfTimeError):
+            again = [self._again(candidate) for candidate in found]
+            for candidate in sorted(again, key=_rank)[:_REFINED]:
+                self._rounds(candidate, explore=False)
+            self._mix()
+            self._explore(self.best.view, self.best.family, self.best, self.best.target)
+
     @property
     def finalists(self) -> list[Candidate]:
-        """The best candidate of each encoding, kernel and target, the best first."""
+        """The best candidate of each encoding, kernel, kind of metric and target, the best first."""
         best: dict[Any, Candidate] = {}
         for candidate in self.candidates:
-            key = (candidate.view, candidate.family.name, candidate.target.name)
-            if key not in best or candidate.error < best[key].error:
+            key = (candidate.view, candidate.family.name, candidate.metric.ndim, candidate.target.name)
+            if key not in best or _rank(candidate) < _rank(best[key]):
                 best[key] = candidate
-        return sorted(best.values(), key=lambda candidate: candidate.error)
+        return sorted(best.values(), key=_rank)
 
     def _run(self) -> None:
         rough = {0: self._rounds(self._explore(0, LAPLACIAN_1, None))}
@@ -166,117 +211,141 @@ class Search:
         plain = self.best
         for target in self.targets[1:]:
             for family in (plain.family, MATERN if plain.family is LAPLACIAN_1 else LAPLACIAN_1):
-                start = min(self._of(plain.view, family), key=lambda candidate: candidate.error, default=plain)
+                start = min(self._of(plain.view, family), key=_rank, default=plain)
                 found = self._explore(plain.view, family, start, target)
                 if found.error > _CLOSE * plain.error:
                     break
         best = self.best
         for family in (LAPLACIAN, GAUSSIAN):
-            start = min(self._of(best.view, MATERN), key=lambda candidate: candidate.error, default=best)
+            start = min(self._of(best.view, MATERN), key=_rank, default=best)
             self._explore(best.view, family, start, best.target)
+        if self.mixes:
+            self._mix()
 
     @property
     def best(self) -> Candidate:
         """The candidate with the least error so far."""
-        return min(self.candidates, key=lambda candidate: candidate.error)
+        return min(self.candidates, key=_rank)
 
     def _of(self, view: int, family: Family) -> Iterable[Candidate]:
         return (one for one in self.candidates if one.view == view and one.family is family)
 
+    def _again(self, candidate: Candidate) -> Candidate:
+        """Try a candidate of another search."""
+        metrics = [candidate.metric] * len(self.sample.splits)
+        return self._try(candidate.kind, candidate.round, metrics, candidate.factor, candidate.mu * _NEAR)
+
     def _explore(self, view: int, family: Family, start: Candidate | None, target: Target | None = None) -> Candidate:
         """Try length scales, twice or half of the best one as long as that helps."""
-        X = self.views[view].X
-        scales = np.ones(X.shape[1]) if start is None else start.scales
+        d, times = self.views[view].X.shape[1], len(self.sample.splits)
+        metrics = [np.ones(d)] * times if start is None else start.metrics
         ridges = _RIDGES if start is None else start.mu * _NEAR
         same = start is not None and start.family is family
         factors = [start.factor] if same and start is not None else list(family.factors)
         target = (self.targets[0] if start is None else start.target) if target is None else target
-        number = 0 if start is None else start.round
-        return self._line(view, family, target, number, scales, factors, ridges)
+        return self._line(Kind(view, family, target), 0 if start is None else start.round, metrics, factors, ridges)
 
-    def _line(
-        self,
-        view: int,
-        family: Family,
-        target: Target,
-        number: int,
-        scales: Array,
-        factors: list[float],
-        ridges: Array,
-    ) -> Candidate:
-        typical = family.typical(self.views[view].X, scales)
+    def _line(self, kind: Kind, number: int, metrics: list[Array], factors: list[float], ridges: Array) -> Candidate:
         tried: dict[float, Candidate] = {}
         while factors:
             factor = factors.pop(0)
-            tried[factor] = self._try(view, family, target, number, scales, typical * factor, factor, ridges)
-            best = min(tried.values(), key=lambda candidate: candidate.error)
+            tried[factor] = self._try(kind, number, metrics, factor, ridges)
+            best = min(tried.values(), key=_rank)
             ridges = best.mu * _NEAR if len(tried) > 1 else ridges
             if not factors and len(tried) < _MOST_FACTORS:
                 near = (best.factor / 2, best.factor * 2)
                 factors = [c for c in near if c not in tried and _FEWEST <= c <= _MOST][:1]
         return best
 
-    def _rounds(self, best: Candidate) -> Candidate:
-        """Learn the metric again and again, as long as that helps."""
+    def _rounds(self, best: Candidate, explore: bool = True) -> Candidate:
+        """Learn the metric again and again, as long as that helps; `explore` says whether to try other lengths too."""
         last = best
         for _ in range(_ROUNDS):
-            scales = self._metric(last)
-            found = self._line(
-                last.view, last.family, last.target, last.round + 1, scales, [last.factor], last.mu * _NEAR
+            metrics = self._learn(last, full=last.metric.ndim == 2)
+            attempt = (last.kind, last.round + 1, metrics)
+            found = (
+                self._line(*attempt, [last.factor], last.mu * _NEAR)
+                if explore
+                else self._try(*attempt, last.factor, last.mu * _NEAR)
             )
             gained = found.error < _GAIN * best.error
-            best = min(best, found, key=lambda candidate: candidate.error)
+            best = min(best, found, key=_rank)
             if not gained:
                 break
             last = found
         return best
 
-    def _metric(self, candidate: Candidate) -> Array:
-        """Return a scale for each column: the root of the mean squared derivative, relative to the largest."""
-        X = self.views[candidate.view].X
-        n, d = X.shape
-        some = self.random_state.permutation(n)[: int(np.clip(_SIGNS / (n * d), 50, 1000))]
-        squares = mean_square_gradient(candidate.kernel, X[some], X, candidate.coef, n_jobs=self.n_jobs)
-        largest = float(squares.max())
-        if not 0 < largest < np.inf:
-            return np.asarray(candidate.scales)
-        return np.asarray(np.maximum(np.sqrt(squares / largest), _FLOOR))
+    def _mix(self) -> None:
+        """Learn a matrix from the best smooth candidates: one round, since further ones follow noise."""
+        smooth = [
+            one
+            for one in self.finalists
+            if one.family is not LAPLACIAN_1 and one.metric.ndim == 1 and len(one.metric) <= _FULL_COLUMNS
+        ]
+        for candidate in [one for one in smooth if one.error < _CLOSE_TO_MIX * self.best.error][:_FULL_STARTS]:
+            metrics = self._learn(candidate, full=True)
+            self._try(candidate.kind, candidate.round + 1, metrics, candidate.factor, candidate.mu * _NEAR)
 
-    def _try(
-        self,
-        view: int,
-        family: Family,
-        target: Target,
-        number: int,
-        scales: Array,
-        length: float,
-        factor: float,
-        ridges: Array,
-    ) -> Candidate:
+    def _learn(self, candidate: Candidate, full: bool) -> list[Array]:
+        """Return a metric for each split, from the gradient of its fit at rows that it holds out.
+
+        It is the root of the mean squared derivatives, relative to the largest.
+        """
+        rows = self._mixed(candidate.view, candidate.metrics)
+        metrics = []
+        for split, old, length, coef, Z in zip(
+            self.sample.splits, candidate.metrics, candidate.lengths, candidate.coefs, rows, strict=True
+        ):
+            some = split.held[: int(np.clip(_SIGNS / (len(split.learnt) * Z.shape[1]), 50, 1000))]
+            kernel = candidate.family.kernel(_scales(old), length)
+            squares = mean_square_gradient(kernel, Z[some], Z[split.learnt], coef, full=full, n_jobs=self.n_jobs)
+            squares = old @ squares @ old if old.ndim == 2 else squares
+            known = np.isfinite(squares).all() and squares.any()
+            metrics.append(root_metric(squares, _FLOOR) if known else old)
+        return metrics
+
+    def _mixed(self, view: int, metrics: list[Array]) -> list[Array]:
+        """Return the sample's rows for each split, multiplied with its metric if that is a matrix."""
+        X = self.views[view].X
+        return [X if metric.ndim == 1 else under(metric, X) for metric in metrics]
+
+    def _try(self, kind: Kind, number: int, metrics: list[Array], factor: float, ridges: Array) -> Candidate:
         if self.candidates and self.clock.left <= 0:
             raise OutOfTimeError
         began = time.perf_counter()
+        view, family, target = kind
         own = replace(self.sample, targets=target.learnt(self.sample.targets))
-        X = self.views[view].X
+        rows = self._mixed(view, metrics)
+        lengths = [family.typical(Z, _scales(metric)) * factor for Z, metric in zip(rows, metrics, strict=True)]
+        kernels = [family.kernel(_scales(metric), length) for metric, length in zip(metrics, lengths, strict=True)]
         ridges = np.unique(np.maximum(ridges, self.least_ridge))
-        screened = screen(
-            family.kernel(scales, length), X, own, ridges, random_state=self.random_state, n_jobs=self.n_jobs
-        )
+        screened = screen(kernels, rows, own, ridges, random_state=self.random_state, n_jobs=self.n_jobs)
         predictions = target.restored(screened.predictions)
         candidate = Candidate(
             view=view,
             family=family,
             target=target,
             round=number,
-            scales=scales,
-            length=length,
+            metric=np.mean(metrics, axis=0),
+            metrics=metrics,
+            lengths=lengths,
             factor=factor,
             mu=screened.mu,
             error=float(np.sqrt(squared_error(predictions, self.sample))),
             seconds=time.perf_counter() - began,
             predictions=predictions,
-            coef=screened.coef,
+            coefs=screened.coefs,
         )
         self.candidates.append(candidate)
         self.told(candidate)
         return candidate
+
+
+def _rank(candidate: Candidate) -> float:
+    """Return the error, a little more for small ridges: of two that err alike, the other takes fewer iterations."""
+    return candidate.error * (1 - _RIDGE_WORTH * float(np.log2(candidate.mu)))
+
+
+def _scales(metric: Array) -> Array:
+    """Return the scales that a kernel has: of a matrix, by which rows are multiplied before, ones."""
+    return metric if metric.ndim == 1 else np.ones(len(metric))

@@ -14,6 +14,37 @@ Array = NDArray[Any]
 ALWAYS, NEVER = -1, -2  # numbers of folds: rows that are always learnt from, and rows that the search leaves alone
 
 _HELD_ROWS = 10_000
+_FRESH_ROWS = 1_000  # that were held out, from which half can judge the search and half what follows it
+_MORE = 1.5  # times as many rows are worth a second look
+_TOTAL = 1.35  # fits of a given size, that several splits may cost together
+
+
+@dataclass(frozen=True)
+class Split:
+    """Positions of rows in a sample.
+
+    Attributes
+    ----------
+    learnt, held : arrays of int
+    """
+
+    learnt: Array
+    held: Array
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A sample.
+
+    Attributes
+    ----------
+    indices : array of int
+        Its rows, in order.
+    splits : tuple of Split
+    """
+
+    indices: Array
+    splits: tuple[Split, ...]
 
 
 @dataclass(frozen=True)
@@ -36,26 +67,75 @@ class Plan:
     learnt: Array
     judged: Array | None
 
-    def sample(self, size: int, counted: Array, random_state: np.random.RandomState) -> Array:
-        """Draw rows for the search, in order: at most `size`, of which a third is held out if others never are.
+    def draw(
+        self, sizes: tuple[int, int], counted: Array, random_state: np.random.RandomState
+    ) -> tuple[Drawn, Drawn | None]:
+        """Draw rows for the search, and others for what follows it, which are judged by rows of their own.
 
         Parameters
         ----------
-        size : int
+        sizes : tuple of int
+            How many rows each is to learn from at most; two thirds as many are held out.
         counted : array of bool of shape (n,)
             Which rows have a weight.
         random_state : RandomState
-        """
-        held = np.flatnonzero((self.fold >= 0) & counted)
-        always = np.flatnonzero((self.fold == ALWAYS) & counted)
-        n_held = size if not len(always) else max(1, size // 3)
-        drawn = [random_state.permutation(held)[:n_held], random_state.permutation(always)[:size]]
-        return np.sort(np.concatenate(drawn))
 
-    def folds(self, indices: Array) -> NDArray[np.intp]:
-        """Return the folds of rows, in which `n_folds` stands for rows that are never held out."""
-        fold = self.fold[indices]
-        return np.where(fold < 0, self.n_folds, fold).astype(np.intp)
+        Returns
+        -------
+        first : Drawn
+            Of small tables several folds are held out in turn, so that enough rows judge; each time fewer are learnt
+            from.
+        second : Drawn or None
+            Its held rows are not in the first at all. None if there are too few rows for that, or not many more to
+            learn from.
+        """
+        first, second = sizes
+        if self.n_folds == 1:
+            always = np.flatnonzero((self.fold == ALWAYS) & counted)
+            held = random_state.permutation(np.flatnonzero((self.fold == 0) & counted))
+            again = len(held) >= _FRESH_ROWS and min(second, len(always)) >= _MORE * first
+            halves = np.array_split(held, 2) if again else [held]
+            drawn = [
+                _draw([(always, half)], size, random_state) for size, half in zip((first, second), halves, strict=False)
+            ]
+            return drawn[0], drawn[1] if again else None
+        n = int(((self.fold >= 0) & counted).sum())
+        times = min(self.n_folds, -(-_held(first) * self.n_folds // max(n, 1)))
+        room = n * (self.n_folds - 1) // self.n_folds
+        again = 2 * times < self.n_folds and min(second, room) >= _MORE * first
+        spare = self.n_folds - times if again else self.n_folds  # folds from this on are kept for the second
+
+        def rows(held: int, below: int) -> tuple[Array, Array]:
+            learnt = (self.fold != held) & (self.fold < below) & counted
+            return np.flatnonzero(learnt), np.flatnonzero((self.fold == held) & counted)
+
+        one = _draw([rows(fold, spare) for fold in range(times)], first, random_state)
+        if not again:
+            return one, None
+        every = self.n_folds
+        return one, _draw([rows(fold, every) for fold in range(spare, every)], second, random_state)
+
+
+def _held(size: int) -> int:
+    """Return how many rows judge a fit of so many."""
+    return 2 * size // 3
+
+
+def _draw(splits: list[tuple[Array, Array]], size: int, random_state: np.random.RandomState) -> Drawn:
+    """Draw from what each split could learn from and hold out."""
+    times = len(splits)
+    size_each = int(size * np.sqrt(min(1.0, _TOTAL / times)))
+    held_each = max(1, -(-_held(size) // times))
+    parts = [
+        (np.sort(random_state.permutation(learnt)[:size_each]), np.sort(random_state.permutation(held)[:held_each]))
+        for learnt, held in splits
+    ]
+    parts = [(learnt, held) for learnt, held in parts if len(learnt) and len(held)]
+    indices = np.unique(np.concatenate([rows for part in parts for rows in part]))
+    return Drawn(
+        indices,
+        tuple(Split(np.searchsorted(indices, learnt), np.searchsorted(indices, held)) for learnt, held in parts),
+    )
 
 
 def make_plan(
