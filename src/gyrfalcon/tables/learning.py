@@ -51,6 +51,7 @@ _RESERVE = 0.04  # of the budget, for what comes after the last fit
 _ITERATIONS = 10  # of an exact fit, as a rule
 _KEPT_SHARE = 0.9  # of the memory budget, for a kernel matrix that is kept
 _KEPT_PASS, _TOUCH = 0.5, 7e-10  # time of a pass over it, relative to making it, and seconds for each new byte
+_BEFORE = (1.0, 3e-5)  # seconds, and seconds for each row, before the first pass
 _MAX_ITER = 40
 _FIRST_SHARE = 0.65  # of the time left, for a fit that others may follow
 _LEAST_SHARE = 0.08  # of the budget, for a fit that follows others
@@ -234,13 +235,19 @@ class Learning:
     def _fit_one(self, candidate: Candidate, few: bool, last: bool) -> None:
         """Fit all rows, with every row as a center unless `few` are asked for or time asks for few."""
         began = time.perf_counter()
-        share = max(0.5, self._left() * (1.0 if last else _FIRST_SHARE))
+        left = max(0.5, self._left())
+        share = left if last else _FIRST_SHARE * left
         encoding, learnt = self.encodings[candidate.view].mixed(candidate.mixing), self.plan.learnt
         X, n = encoding.rows(learnt), len(learnt)
         in_turn = self._in_turn
-        columns = None if few or n > EXACT_ROWS else self._columns(candidate.kernel, X, share)
-        if columns is not None and in_turn and not columns[1] and n > _QUICK_ROWS:
-            columns = None  # it could not be judged
+        # one exact fit is better than several with few centers, so the first may take all the time that is left
+        for most in () if few or n > EXACT_ROWS else (share,) if self.members else (share, left):
+            columns = self._columns(candidate.kernel, X, most)
+            if columns is not None:
+                share = most
+                break
+        else:
+            columns = None
         judged, values = self.plan.judged, None
         if columns is None:
             if in_turn:
@@ -378,8 +385,11 @@ class Learning:
         seconds = self._trial(kernel, points, points)
         size = 4 * len(points) ** 2  # bytes of the kernel matrix
         keeps = size < _KEPT_SHARE * parse_memory(self.settings.memory_budget)
-        passes, more = (1 + _KEPT_PASS * (_ITERATIONS - 1), size * _TOUCH) if keeps else (float(_ITERATIONS), 0.0)
-        choices = ((1, 5), (1, 3), (1, 0)) if self.found is self.refiner else ((3, 5), (1, 5), (1, 3), (1, 0))
+        passes = 1 + _KEPT_PASS * (_ITERATIONS - 1) if keeps else float(_ITERATIONS)
+        more = _BEFORE[0] + _BEFORE[1] * len(points) + (_TOUCH * size if keeps else 0.0)
+        choices = [(1, 5), (1, 3), (1, 0)] if self.found is self.refiner else [(3, 5), (1, 5), (1, 3), (1, 0)]
+        if self._in_turn and len(points) > _QUICK_ROWS:
+            choices.remove((1, 0))  # it could not be judged
         for n_penalties, folds in choices:
             if passes * seconds(n_penalties * (folds + 1) * outputs) + more < share:
                 return n_penalties, folds
