@@ -58,6 +58,26 @@ def test_a_killed_fit_goes_on(kind, tmp_path):
     assert [record["stage"] for record in resumed.candidates_][:3] == ["search"] * 3
 
 
+def test_models_that_were_fitted_before_the_end_are_kept(tmp_path):
+    script = SCRIPT.replace("all rows", "never").replace(
+        "model(sys.argv", "import gyrfalcon.tables.learning as learning\n"
+        "fit_one, done = learning.Learning._fit_one, []\n"
+        "def killed_later(self, *given, **named):\n"
+        "    if done: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    done.append(1); fit_one(self, *given, **named)\n"
+        "learning.Learning._fit_one = killed_later\nmodel(sys.argv",
+    ).replace('>= 3', '>= 300')  # fmt: skip
+    X, y = data("classifier")
+    command = [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path / "folder"), "classifier"]
+    ended = subprocess.run(command, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    stages = []
+    resumed = model("classifier", tmp_path / "folder")
+    resumed.set_params(callbacks=lambda record: stages.append(record["stage"])).fit(X, y)
+    fitted = [record for record in resumed.candidates_ if record["stage"].startswith("all rows")]
+    assert len(stages) == len(fitted) - 1  # the first was there already
+
+
 @pytest.mark.parametrize("kind", ["regressor", "classifier"])
 def test_a_fit_that_is_over_is_not_repeated(kind, tmp_path):
     X, y = data(kind)

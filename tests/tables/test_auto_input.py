@@ -79,6 +79,18 @@ def test_many_categories(make):
 
 
 @BOTH
+def test_ten_thousand_categories(make):
+    rng = np.random.default_rng(0)
+    level = rng.permutation(np.arange(12_000) % 10_000)
+    X = pd.DataFrame({"who": [f"id {i}" for i in level], "x": rng.standard_normal(len(level))})
+    y = X["x"].to_numpy() + 0.01 * rng.standard_normal(len(level))
+    model = make(1).fit(X, target_of(make, y))
+    assert len(model.encoders_[0].feature_origin_) <= 4
+    assert model.score(X, target_of(make, y)) > 0.8
+    assert np.isfinite(output(model, X.assign(who="nobody"))).all()
+
+
+@BOTH
 def test_columns_are_found_by_name(make):
     X, y = table()
     model = make().fit(X, target_of(make, y))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from short_search import Brief
 from sklearn.base import clone
-from test_auto_input import BOTH, output, regressor, table, target_of
+from test_auto_input import BOTH, classifier, output, regressor, table, target_of
 
 import gyrfalcon
 from gyrfalcon import AutoRegressor
@@ -40,6 +43,74 @@ def test_models_of_the_blend_are_pipelines(make):
     for pipeline in model.estimators_:
         assert pipeline.score(X, target_of(make, y)) > 0.5
     assert model.best_estimator_.predict(X).shape == (len(X),)
+
+
+def direction(n=500):
+    """Rows whose y depends on one direction that is no column's."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 6))
+    return X, np.sin(2 * X @ np.ones(6) / np.sqrt(6)) + 0.1 * rng.standard_normal(n)
+
+
+@BOTH
+def test_a_metric_that_is_a_matrix(make, tmp_path):
+    X, y = direction()
+    y = target_of(make, y)
+    model = make(200, time_budget=600).fit(X[:400], y[:400])
+    mixed = [mixing for mixing in model.mixings_ if mixing is not None]
+    assert mixed
+    assert mixed[0].matrix.shape == (6, 6)
+    assert "metric" in model.best_estimator_.named_steps
+    assert model.score(X[400:], y[400:]) > 0.85
+    assert model.feature_importances_.sum() == pytest.approx(1)
+    assert model.feature_importances_.max() < 0.3  # all six matter alike
+    expected = output(model, X)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(output(gyrfalcon.load(tmp_path / "model"), X), expected)
+    np.save(tmp_path / "X.npy", X)
+    np.testing.assert_allclose(output(model, gyrfalcon.open(tmp_path / "X.npy", target=None).X), expected, rtol=1e-5)
+
+
+def test_a_matrix_for_rows_from_a_file(tmp_path):
+    X, y = direction()
+    np.save(tmp_path / "X.npy", X)
+    model = regressor(200, time_budget=600).fit(gyrfalcon.open(tmp_path / "X.npy", target=None).X, y)
+    assert any(mixing is not None for mixing in model.mixings_)
+    assert model.score(X, y) > 0.9
+
+
+def test_a_matrix_that_does_not_fit():
+    from gyrfalcon.tables import Mixing
+
+    with pytest.raises(ValueError, match=r"X has 3 columns, and the matrix has shape \(2, 2\)"):
+        Mixing(np.eye(2)).fit(np.zeros((4, 3)))
+
+
+@BOTH
+def test_ctrl_c_keeps_the_best_so_far(make):
+    script = """
+import os, signal, sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from test_auto_input import classifier, regressor, output, table, target_of
+
+make = {"regressor": regressor, "classifier": classifier}[sys.argv[2]]
+X, y = table()
+def interrupt(record):
+    if record["iteration"] == 3:
+        os.kill(os.getpid(), signal.SIGINT)
+
+model = make().set_params(callbacks=interrupt)
+try:
+    model.fit(X, target_of(make, y))
+except KeyboardInterrupt:
+    print("interrupted", np.isfinite(output(model, X)).all())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(Path(__file__).parent), make.__name__],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["interrupted", "True"], done.stderr
 
 
 @BOTH
@@ -108,7 +179,7 @@ def test_logarithms_of_skewed_targets():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 2))
     y = np.exp(2 * X[:, 0] + 0.1 * rng.standard_normal(300))
-    model = AutoRegressor(20, random_state=0, callbacks=Brief(80)).fit(X, y)
+    model = AutoRegressor(600, random_state=0, callbacks=Brief(80)).fit(X, y)
     assert "log y" in {record["target"] for record in model.candidates_}
     assert "log y" in model.targets_
     np.testing.assert_allclose(model.best_estimator_.predict(X).clip(y.min(), y.max()), model.predict(X), rtol=0.5)
@@ -137,3 +208,25 @@ def test_tools_of_scikit_learn():
     assert GridSearchCV(regressor(), {"time_budget": [1, 2]}, cv=2).fit(X, y).best_score_ > 0
     stacked = StackingRegressor([("auto", regressor()), ("ridge", Ridge())], cv=2).fit(numbers, y)
     assert stacked.score(numbers, y) > 0.3
+
+
+def test_displays_of_scikit_learn():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from sklearn.calibration import CalibrationDisplay
+    from sklearn.inspection import PartialDependenceDisplay
+    from sklearn.metrics import ConfusionMatrixDisplay, PredictionErrorDisplay, RocCurveDisplay
+
+    X, y = table(200)
+    labels = target_of(classifier, y)
+    model = classifier(4).fit(X, labels)
+    assert RocCurveDisplay.from_estimator(model, X, labels).roc_auc > 0.8
+    CalibrationDisplay.from_estimator(model, X, labels, n_bins=4, pos_label="high")
+    assert ConfusionMatrixDisplay.from_estimator(model, X, labels).confusion_matrix.trace() > 150
+    fitted = regressor(4).fit(X, y)
+    PredictionErrorDisplay.from_estimator(fitted, X, y)
+    shown = PartialDependenceDisplay.from_estimator(
+        fitted, X.astype({"count": float}), ["x", "city"], categorical_features=["city"]
+    )
+    average = shown.pd_results[1]["average"][0]
+    assert average.argmax() == shown.pd_results[1]["grid_values"][0].tolist().index("Roma")

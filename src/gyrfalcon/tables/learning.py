@@ -39,7 +39,7 @@ _ENCODED_ROWS = 100_000  # from which an encoder learns
 _SAMPLE_ROWS = 3_000
 _ROWS_A_SECOND = 150  # of the sample, for each second of the budget
 _LARGER = 8 / 3  # times as many are looked at again
-_CLOSE, _REFINED = 1.05, 6  # candidates that are: so much worse than the best, and so many
+_LISTED = 6  # candidates, or some more
 _SEARCH_SHARE, _REFINE_SHARE = 0.3, 0.45  # of the budget, when they end
 _GRADIENT = 3e8  # rows x centers x columns of the gradient that importances are from
 EXACT_ROWS = 60_000  # beyond that every row as a center takes too long, whatever the machine
@@ -51,7 +51,7 @@ _RESERVE = 0.04  # of the budget, for what comes after the last fit
 _ITERATIONS = 10  # of an exact fit, as a rule
 _KEPT_SHARE = 0.9  # of the memory budget, for a kernel matrix that is kept
 _KEPT_PASS, _TOUCH = 0.5, 7e-10  # time of a pass over it, relative to making it, and seconds for each new byte
-_BEFORE = (1.0, 3e-5)  # seconds, and seconds for each row, before the first pass
+_BEFORE = (1.0, 1e-4, 3e-5)  # seconds before the first pass: at most, for each row, and for each row beside that
 _MAX_ITER = 40
 _FIRST_SHARE = 0.65  # of the time left, for a fit that others may follow
 _LEAST_SHARE = 0.08  # of the budget, for a fit that follows others
@@ -114,9 +114,7 @@ class Learning:
             return
         self.finder.run()
         if self.refiner is not None and not self.stopped:
-            finalists = self.finder.finalists
-            close = [one for one in finalists if one.error < _CLOSE * finalists[0].error]
-            self.refiner.refine(close[:_REFINED])
+            self.refiner.refine(self.finder.shortlist(_LISTED))
 
     @property
     def found(self) -> Search:
@@ -320,7 +318,7 @@ class Learning:
     ) -> tuple[Any, Array | None]:
         """Fit with every row as a center; return the model, and its predictions of rows out of fold."""
         n, target = len(rows), candidate.target
-        choice = {} if fold is None else {"choose_by": "cv", "cv": fold}
+        choice = {"cv": min(5, n)} if fold is None else {"choose_by": "cv", "cv": fold}
         model = self.problem.exact(
             candidate.kernel,
             penalties=candidate.mu / n * ridges if fold is not None else None,
@@ -386,14 +384,15 @@ class Learning:
         size = 4 * len(points) ** 2  # bytes of the kernel matrix
         keeps = size < _KEPT_SHARE * parse_memory(self.settings.memory_budget)
         passes = 1 + _KEPT_PASS * (_ITERATIONS - 1) if keeps else float(_ITERATIONS)
-        more = _BEFORE[0] + _BEFORE[1] * len(points) + (_TOUCH * size if keeps else 0.0)
+        before = min(_BEFORE[0], _BEFORE[1] * len(points)) + _BEFORE[2] * len(points)
+        more = before + (_TOUCH * size if keeps else 0.0)
         choices = [(1, 5), (1, 3), (1, 0)] if self.found is self.refiner else [(3, 5), (1, 5), (1, 3), (1, 0)]
-        if self._in_turn and len(points) > _QUICK_ROWS:
+        if self._in_turn:
             choices.remove((1, 0))  # it could not be judged
         for n_penalties, folds in choices:
             if passes * seconds(n_penalties * (folds + 1) * outputs) + more < share:
                 return n_penalties, folds
-        return (1, 0) if len(points) <= _QUICK_ROWS else None
+        return choices[-1] if len(points) <= _QUICK_ROWS else None
 
     def _centers(self, kernel: Kernel, X: Any, share: float) -> int:
         """Return how many centers time and memory allow."""

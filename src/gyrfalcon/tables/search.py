@@ -41,6 +41,7 @@ _FULL_COLUMNS = 64  # whose pairs a matrix has a number for
 _RIDGE_WORTH = 1e-3  # of the error, that a ridge twice as large is worth
 _CLOSE_TO_MIX = 1.15  # a matrix can gain more than other choices
 _REFINED = 4  # candidates whose metric is learnt on more rows
+_EARLIER = 2  # candidates of which an earlier round is looked at again, too
 _FULL_STARTS = 2  # candidates from which a matrix is learnt
 
 
@@ -197,6 +198,19 @@ class Search:
             if key not in best or _rank(candidate) < _rank(best[key]):
                 best[key] = candidate
         return sorted(best.values(), key=_rank)
+
+    def shortlist(self, most: int) -> list[Candidate]:
+        """Return what is worth another look: the best finalists, and of the first ones an earlier round too.
+
+        With each round columns that matter little on few rows count less, in the metric and so in all that is learnt
+        under it. On more rows they may be worth something.
+        """
+        close = [one for one in self.finalists if one.error < _CLOSE * self.best.error][:most]
+        for late in close[:_EARLIER]:
+            alike = [one for one in self.candidates if one.kind[1:] == late.kind[1:]]  # of any encoding
+            earlier = [one for one in alike if one.round < late.round and one.error < _CLOSE * late.error]
+            close += [min(earlier, key=_rank)] if earlier else []
+        return close
 
     def _run(self) -> None:
         rough = {0: self._rounds(self._explore(0, LAPLACIAN_1, None))}
