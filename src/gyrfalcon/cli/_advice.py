@@ -17,7 +17,7 @@ Array = NDArray[Any]
 _FEW_ROWS = 500
 _FEW_JUDGED = 100
 _DOMINATES = 0.8
-_SEARCH_SHARE = 0.4  # of the time budget, at most
+_SEARCH_SHARE = 0.3  # of the time budget, at most
 _COVERAGE = 0.9
 
 

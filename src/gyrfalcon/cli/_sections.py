@@ -151,6 +151,7 @@ def _about_search(model: AutoEstimator) -> list[str]:
             record["kernel"],
             record["target"],
             int(record["round"]),
+            record["metric"],
             record["length_scale"],
             record["penalty"],
             record["error"],
@@ -158,7 +159,7 @@ def _about_search(model: AutoEstimator) -> list[str]:
         ]
         for record in ordered
     ]
-    names = ["stage", "columns", "kernel", "target", "round", "length scale", "penalty", "error", "seconds"]
+    names = ["stage", "columns", "kernel", "target", "round", "metric", "length scale", "penalty", "error", "seconds"]
     rest = rows[_SHOWN_CANDIDATES:]
     total = sum(record["seconds"] for record in records)
     weighted = sorted(zip(model.weights_, members(model), model.models_, strict=True), key=lambda one: -one[0])
@@ -196,14 +197,14 @@ def _about_search(model: AutoEstimator) -> list[str]:
 def _search_chart(records: list[dict[str, Any]]) -> str:
     place = np.array([record["iteration"] for record in records], dtype=np.float64)
     errors = np.array([record["error"] for record in records], dtype=np.float64)
-    last = np.array([record["stage"] != "search" for record in records])
+    last = np.array([record["stage"].startswith("all rows") for record in records])
     height = min(float(errors.max()), 2.5 * float(np.median(errors)))  # one that is far off hides all others
     chart = Chart((0.5, place.max() + 0.5), span(np.minimum(errors, height)), "candidate", "error", whole=True)
     chart.curve(place, np.minimum.accumulate(np.minimum(errors, height)))
     chart.points(place[~last], np.minimum(errors, height)[~last], "solid", 3.5)
     chart.points(place[last], np.minimum(errors, height)[last], "second", 4.5)
     drawn = chart.svg("errors of candidates in the order in which they were tried")
-    words = "Points are candidates, on a sample of the rows; the line is the least error so far."
+    words = "Points are candidates, on samples of the rows; the line is the least error so far."
     if last.any():
         words += " Points of the other colour are fits of all rows."
     return figure("The error along the search", drawn, words, alone=True)

@@ -31,13 +31,14 @@ Array = NDArray[Any]
 class AutoClassifier(ClassifierMixin, AutoEstimator):
     """Classification of a table as it is, with nothing to choose.
 
-    As `AutoRegressor`, for classes: kernel models learn a function for each class by the squared error, and the
-    logistic loss of their predictions of rows that were held out turns the average into probabilities.
+    As `AutoRegressor`, for classes: kernel models learn a function for each class by the squared error, one also by the
+    logistic loss. Predictions of rows that were held out turn their values into probabilities, and the logarithms of
+    these are averaged.
 
     Parameters
     ----------
     time_budget : float, default=60
-        Seconds that `fit` may take, kept to within a fifth. The search takes two fifths of it at most, and small tables
+        Seconds that `fit` may take, kept to within a fifth. The search takes half of it at most, and small tables
         take less. Where the time ends the search or a fit, another run may end it elsewhere; where it does not, the
         same `random_state` gives the same model.
     class_weight : dict, "balanced" or None, default=None

@@ -36,13 +36,13 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
     Takes tables of pandas, polars and pyarrow, and arrays, with categories, strings, dates and missing values. It
     encodes the columns (`TableEncoder`), learns which of them matter from the gradient of a fit [1]_, chooses among
-    kernels, length scales and penalties by cross-validation on a sample of the rows, fits all rows with the best ones
-    (with every row as a center, if there is time for that [2]_, else by FALKON), and averages them.
+    kernels, length scales and penalties by rows that are held out of samples, fits all rows with the best ones (with
+    every row as a center, if there is time for that [2]_, else by FALKON), and averages them.
 
     Parameters
     ----------
     time_budget : float, default=60
-        Seconds that `fit` may take, kept to within a fifth. The search takes two fifths of it at most, and small tables
+        Seconds that `fit` may take, kept to within a fifth. The search takes half of it at most, and small tables
         take less. Where the time ends the search or a fit, another run may end it elsewhere; where it does not, the
         same `random_state` gives the same model.
     cv : int or splitter, default=5
@@ -67,18 +67,19 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     Attributes
     ----------
     candidates_ : list of dict
-        What was tried: `stage` ("search" or "all rows"), `encoding`, `kernel`, `target` (y or log y), `round` of the
-        metric, `length_scale` in units of half the typical distance, `penalty`, `error` (root mean squared error of
-        rows that were held out, in standard deviations of y) and `seconds`. ``pandas.DataFrame(model.candidates_)`` is
-        a table.
+        What was tried: `stage` ("search", "larger sample", "all rows" or "all rows, few centers"), `encoding`,
+        `kernel`, `target` (y or log y), `round` of the metric, `metric` ("scales" of the columns or "matrix"),
+        `length_scale` in units of half the typical distance, `penalty`, `error` (root mean squared error of rows that
+        were held out, in standard deviations of y) and `seconds`. ``pandas.DataFrame(model.candidates_)`` is a table.
     feature_importances_ : array of shape (n_features_in_,)
         How much the learnt function changes along each column of X, in shares of all.
     best_estimator_ : pipeline
         The model with the largest weight, an ordinary pipeline of public parts. `estimators_` has all of them.
     weights_ : array of shape (n_models,)
         Weights of the models in the average.
-    encoders_, models_ : list
-        The parts: a fitted `TableEncoder`, and a fitted `ExactRegressor` or `FalkonRegressor`, for each model.
+    encoders_, mixings_, models_ : list
+        The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
+        `ExactRegressor` or `FalkonRegressor`, for each model.
     shift_, unit_ : arrays of shape (n_outputs,)
         What models learn is (y - shift_) / unit_: 0 and 1, unless y is so large, small or far from zero that float32
         could not tell its numbers apart.

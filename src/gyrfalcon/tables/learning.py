@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from .._utils.memory import limit_of, parse_memory
 from ..callbacks import Record
 from ..estimators._metric_rounds import under
 from ..kernels import Kernel
-from ..operators import KernelOperator, mean_square_gradient
+from ..operators import mean_square_gradient
 from .blending import greedy_weights
 from .clock import Clock
+from .costs import affordable_centers, exact_seconds
 from .encoder import TableEncoder
 from .inputs import Inputs
 from .parts import Encoding, Enough, Learnt, Member, Settings
@@ -48,19 +48,13 @@ _MEMBERS = 6
 _OVERLAP = 0.6  # error of codes above which classes overlap, and the logistic loss tells more than the squared one
 _LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitted to all rows
 _RESERVE = 0.04  # of the budget, for what comes after the last fit
-_ITERATIONS = 10  # of an exact fit, as a rule
-_KEPT_SHARE = 0.9  # of the memory budget, for a kernel matrix that is kept
-_KEPT_PASS, _TOUCH = 0.5, 7e-10  # time of a pass over it, relative to making it, and seconds for each new byte
-_BEFORE = (1.0, 1e-4, 3e-5)  # seconds before the first pass: at most, for each row, and for each row beside that
 _MAX_ITER = 40
 _FIRST_SHARE = 0.65  # of the time left, for a fit that others may follow
 _LEAST_SHARE = 0.08  # of the budget, for a fit that follows others
-_TRIAL_ROWS = 4_096  # enough for all threads
 _TOLERANCE = 3e-3
 # Smaller ones are lost in the rounding of float32, or take conjugate gradient more iterations than there is time for:
 # with 20,000 rows 60 for a ridge of 0.01 and 25 for 0.1
 _LEAST_RIDGE, _LEAST_PENALTY = 0.004, 2.5e-6
-_FACTORS = (20_000, 14_000, 10_000, 7_000, 5_000, 3_500, 2_500, 1_500, 1_000, 500)  # numbers of centers
 _SPREAD = np.array([1 / 3, 1.0, 3.0])  # penalties of a last fit, relative to that of the search
 
 
@@ -184,6 +178,7 @@ class Learning:
             "kernel": candidate.family.name,
             "target": candidate.target.name,
             "round": candidate.round,
+            "metric": "scales" if candidate.mixing is None else "matrix",
             "length_scale": candidate.factor,
             "penalty": penalty,
             "error": error,
@@ -345,7 +340,9 @@ class Learning:
         model = self.problem.falkon(
             candidate.kernel,
             candidate.mu / n,
-            n_centers=min(n, self._centers(candidate.kernel, X, share)),
+            n_centers=affordable_centers(
+                candidate.kernel, X, self.problem.codes.shape[1], self.problem.falkon_cost, share, self.settings
+            ),
             **self._common(share),
         )
         self._fit(model, X, rows, target)
@@ -362,48 +359,18 @@ class Learning:
             "callbacks": Enough(time.perf_counter() + share),
         }
 
-    def _trial(self, kernel: Kernel, X: Any, centers: Array) -> Callable[[int], float]:
-        """Return a function that measures how long a product of k(X, centers) with so many columns takes."""
-        rows = X[:_TRIAL_ROWS] if isinstance(X, np.ndarray) else X.take(np.arange(min(_TRIAL_ROWS, X.shape[0])))
-        operator = KernelOperator(kernel, rows, centers, n_jobs=self.settings.n_jobs, memory_budget=0)
-        operator.matmat(np.zeros((len(centers), 1), dtype=np.float32))
-
-        def seconds(columns: int) -> float:
-            V = np.zeros((len(centers), columns), dtype=np.float32)
-            began = time.perf_counter()
-            operator.matmat(V)
-            return (time.perf_counter() - began) * float(X.shape[0] / len(rows))
-
-        return seconds
-
     def _columns(self, kernel: Kernel, X: Any, share: float) -> tuple[int, int] | None:
         """Return how many penalties and folds an exact fit has time for; None if it has none at all."""
         outputs = self.problem.codes.shape[1]
         points = X if isinstance(X, np.ndarray) else X.take(np.arange(X.shape[0]))
-        seconds = self._trial(kernel, points, points)
-        size = 4 * len(points) ** 2  # bytes of the kernel matrix
-        keeps = size < _KEPT_SHARE * parse_memory(self.settings.memory_budget)
-        passes = 1 + _KEPT_PASS * (_ITERATIONS - 1) if keeps else float(_ITERATIONS)
-        before = min(_BEFORE[0], _BEFORE[1] * len(points)) + _BEFORE[2] * len(points)
-        more = before + (_TOUCH * size if keeps else 0.0)
+        seconds = exact_seconds(kernel, points, self.settings)
         choices = [(1, 5), (1, 3), (1, 0)] if self.found is self.refiner else [(3, 5), (1, 5), (1, 3), (1, 0)]
         if self._in_turn:
             choices.remove((1, 0))  # it could not be judged
         for n_penalties, folds in choices:
-            if passes * seconds(n_penalties * (folds + 1) * outputs) + more < share:
+            if seconds(n_penalties * (folds + 1) * outputs) < share:
                 return n_penalties, folds
         return choices[-1] if len(points) <= _QUICK_ROWS else None
-
-    def _centers(self, kernel: Kernel, X: Any, share: float) -> int:
-        """Return how many centers time and memory allow."""
-        limit = limit_of(self.settings.memory_budget)
-        some = X.take(np.arange(min(1000, X.shape[0]))) if not isinstance(X, np.ndarray) else X[:1000]
-        each = self._trial(kernel, X, some)(self.problem.codes.shape[1]) / len(some)
-        passes, factorisations = self.problem.falkon_cost
-        for M in _FACTORS:
-            if passes * each * M + factorisations * 1e-11 * M**3 < share and 0.5 * limit > 24 * M * M:
-                return M
-        return _FACTORS[-1]
 
     def _merged_folds(self, most: int) -> Array | None:
         """Return the fold of each row, with as many folds as there is time for."""
