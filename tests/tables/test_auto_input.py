@@ -324,6 +324,15 @@ def test_weights_matter(make):
 
 
 @BOTH
+def test_one_row_with_a_weight(make):
+    X, y = table(30)
+    weight = np.zeros(30)
+    weight[3] = 1.0
+    with pytest.raises(ValueError, match=r"rows that have a weight|class|different"):
+        make().fit(X, target_of(make, y), sample_weight=weight)
+
+
+@BOTH
 def test_weights_that_are_none(make):
     X, y = table()
     y = target_of(make, y)

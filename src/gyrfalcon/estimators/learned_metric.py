@@ -74,8 +74,8 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         Number of rows over which squared derivatives are averaged. Rows that are centers are left out.
     n_rows : int, default=20000
         Number of rows that are fitted at most, drawn at random: more change a metric little. As many for validation.
-    floor : float, default=0.001
-        Smallest scale; the largest is 1.
+    floor : float, default=0.02
+        Smallest scale; the largest is 1. Features that do not matter at all keep it.
     validation_fraction : float, default=0.2
         Share of the rows that is held out where a validation set is needed and `fit` is given none.
     n_jobs : int or None, default=None
@@ -166,7 +166,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         n_rounds: int = 5,
         n_gradients: int = 4000,
         n_rows: int = 20000,
-        floor: float = 0.001,
+        floor: float = 0.02,
         validation_fraction: float = 0.2,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,

@@ -131,6 +131,8 @@ def _draw(splits: list[tuple[Array, Array]], size: int, random_state: np.random.
         for learnt, held in splits
     ]
     parts = [(learnt, held) for learnt, held in parts if len(learnt) and len(held)]
+    if not parts:
+        raise ValueError("all rows that have a weight are learnt from, or all are held out: both kinds are needed")
     indices = np.unique(np.concatenate([rows for part in parts for rows in part]))
     return Drawn(
         indices,
