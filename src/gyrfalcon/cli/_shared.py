@@ -66,6 +66,16 @@ def add_model_arguments(parser: argparse.ArgumentParser, data: str = "DATA") -> 
     add_delimiter_argument(parser)
 
 
+def add_target_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option of commands that compare predictions with the truth."""
+    parser.add_argument(
+        "--target",
+        metavar="NAME",
+        action="append",
+        help="the column with the true values; by default the one that gyrfalcon fit was given",
+    )
+
+
 def add_talk_arguments(parser: Any) -> None:
     """Add the options for how much is printed, and how."""
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object, for programs")

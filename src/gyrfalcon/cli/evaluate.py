@@ -9,6 +9,7 @@ from ._metrics import in_words, measure
 from ._shared import (
     add_model_arguments,
     add_talk_arguments,
+    add_target_argument,
     load_model,
     no_choice_of_features,
     print_json,
@@ -37,12 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s MODEL DATA [DATA ...] [options]"
     parser.epilog = EXAMPLES
     add_model_arguments(parser)
-    parser.add_argument(
-        "--target",
-        metavar="NAME",
-        action="append",
-        help="the column with the true values; by default the one that gyrfalcon fit was given",
-    )
+    add_target_argument(parser)
     parser.add_argument("--weight", metavar="NAME", help="the column with the weights of the rows")
     parser.add_argument("--n-jobs", metavar="N", type=int, help="threads (not given: as when the model was fitted)")
     add_talk_arguments(parser)

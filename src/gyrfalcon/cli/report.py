@@ -20,6 +20,7 @@ from ._sections import about_labels, about_model, about_numbers
 from ._shared import (
     add_model_arguments,
     add_talk_arguments,
+    add_target_argument,
     check_output,
     load_model,
     no_choice_of_features,
@@ -50,12 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s MODEL DATA [DATA ...] [options]"
     parser.epilog = EXAMPLES
     add_model_arguments(parser)
-    parser.add_argument(
-        "--target",
-        metavar="NAME",
-        action="append",
-        help="the column with the true values; by default the one that gyrfalcon fit was given",
-    )
+    add_target_argument(parser)
     parser.add_argument("-o", "--output", metavar="FILE", default="report.html", help="the page to write")
     parser.add_argument("--n-jobs", metavar="N", type=int, help="threads (not given: as when the model was fitted)")
     add_talk_arguments(parser)

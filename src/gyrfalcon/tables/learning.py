@@ -234,21 +234,16 @@ class Learning:
         X, n = encoding.rows(learnt), len(learnt)
         in_turn = self._in_turn
         # one exact fit is better than several with few centers, so the first may take all the time that is left
-        for most in () if few or n > EXACT_ROWS else (share,) if self.members else (share, left):
-            columns = self._columns(candidate.kernel, X, most)
-            if columns is not None:
-                share = most
-                break
-        else:
-            columns = None
+        shares = (share,) if self.members else (share, left)
+        exact = None if few or n > EXACT_ROWS else self._columns(candidate.kernel, X, shares)
         judged, values = self.plan.judged, None
-        if columns is None:
+        if exact is None:
             if in_turn:
                 judged, values = self._out_of_fold(candidate, encoding, share / 2)
                 share = share / 2
             model = self._fit_falkon(candidate, X, learnt, share)
         else:
-            n_penalties, folds = columns
+            n_penalties, folds, share = exact
             fold = self._merged_folds(folds) if in_turn else None
             model, values = self._fit_exact(
                 candidate, X, learnt, fold, _SPREAD if n_penalties > 1 and fold is not None else np.ones(1), share
@@ -259,9 +254,9 @@ class Learning:
         if values is None:
             judged = None
         seconds = time.perf_counter() - began
-        self.members.append(Member(encoding.encoder, model, candidate, columns is None, judged, values, seconds))
+        self.members.append(Member(encoding.encoder, model, candidate, exact is None, judged, values, seconds))
         error = float("nan") if judged is None else self._error(values, judged)
-        stage = "all rows, few centers" if columns is None else "all rows"
+        stage = "all rows, few centers" if exact is None else "all rows"
         self._tell(stage, candidate, float(model.penalty_), error, seconds)
 
     @property
@@ -359,18 +354,24 @@ class Learning:
             "callbacks": Enough(time.perf_counter() + share),
         }
 
-    def _columns(self, kernel: Kernel, X: Any, share: float) -> tuple[int, int] | None:
-        """Return how many penalties and folds an exact fit has time for; None if it has none at all."""
+    def _columns(self, kernel: Kernel, X: Any, shares: tuple[float, ...]) -> tuple[int, int, float] | None:
+        """Return how many penalties and folds an exact fit has time for, and the first share of it that is enough.
+
+        None if there is no such share; few rows take the first in any case.
+        """
         outputs = self.problem.codes.shape[1]
         points = X if isinstance(X, np.ndarray) else X.take(np.arange(X.shape[0]))
         seconds = exact_seconds(kernel, points, self.settings)
         choices = [(1, 5), (1, 3), (1, 0)] if self.found is self.refiner else [(3, 5), (1, 5), (1, 3), (1, 0)]
         if self._in_turn:
             choices.remove((1, 0))  # it could not be judged
-        for n_penalties, folds in choices:
-            if seconds(n_penalties * (folds + 1) * outputs) < share:
-                return n_penalties, folds
-        return choices[-1] if len(points) <= _QUICK_ROWS else None
+        for share in shares:
+            for n_penalties, folds in choices:
+                if seconds(n_penalties * (folds + 1) * outputs) < share:
+                    return n_penalties, folds, share
+            if len(points) <= _QUICK_ROWS:
+                return *choices[-1], share
+        return None
 
     def _merged_folds(self, most: int) -> Array | None:
         """Return the fold of each row, with as many folds as there is time for."""
