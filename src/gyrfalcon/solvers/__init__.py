@@ -6,6 +6,7 @@ newton        Newton's method for other losses than the squared one
 gradient      gradient descent and mini-batches: NYTRO and its comparisons
 eigenpro      preconditioned mini-batches for exact interpolation
 ridge_path    direct solves for a whole list of penalties: Nyström and exact
+nystrom_features   the features F = K R and their sums, for direct methods on centers
 exact         one exact solve
 features      normal equations of random features
 lanczos       extreme eigenvalues, for the condition number and the longest step
@@ -17,6 +18,7 @@ from .exact import exact_ridge
 from .features import normal_equations, solve_ridge
 from .gradient import gradient_descent, kernel_descent, largest_eigenvalue, stochastic_gradient
 from .kernel_cg import KernelIterate, KernelSystems, kernel_cg
+from .nystrom_features import feature_sums, nystrom_features
 from .ridge_path import RidgePath, exact_path, nystrom_path
 
 __all__ = [
@@ -28,11 +30,13 @@ __all__ = [
     "conjugate_gradient",
     "exact_path",
     "exact_ridge",
+    "feature_sums",
     "gradient_descent",
     "kernel_cg",
     "kernel_descent",
     "largest_eigenvalue",
     "normal_equations",
+    "nystrom_features",
     "nystrom_path",
     "solve_ridge",
     "stochastic_gradient",

@@ -1,8 +1,7 @@
 """Ridge regression for a whole list of penalties after one factorisation: the direct Nyström solve (NKRLS), and exact.
 
 Nyström: with R from `Whitening`, R'K_MM R = I, the problem in beta = R^-1 alpha is ridge regression on the n x r
-features F = K R. F is made block by block with triangular solves; forming K'K first would square the condition number.
-With mu = lambda n,
+features F = K R (`nystrom_features`). With mu = lambda n,
 
     F'WF = V diag(s) V',     alpha = R V (c / (s + mu)),     c = D'W y,     D = F V.
 
@@ -23,12 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh, solve_triangular
-from scipy.linalg.blas import dsyrk
 
 from .._utils.checks import numbers
 from ..operators import Operator
 from ..preconditioners import Whitening
 from .exact import weighted_gram
+from .nystrom_features import feature_sums, nystrom_features
 
 Vectors = NDArray[np.float64]
 Blocks = Iterator[tuple[slice, Vectors]]
@@ -205,30 +204,15 @@ def nystrom_path(
     n, made_for = operator.shape[0], (whitening.n, whitening.M)
     if operator.shape != made_for:
         raise ValueError(f"the operator has shape {operator.shape}, but the whitening was made for {made_for}")
-    if whitening.dtype != np.float64:
-        raise ValueError(f"the whitening is {whitening.dtype}: make it from centers_gram(np.float64)")
-    rank, root_n = whitening.rank, np.sqrt(n)
+    root_n = np.sqrt(n)
     Y = np.asarray(y, dtype=np.float64).reshape(n, -1)
     weight = None if weight is None else np.asarray(weight, dtype=np.float64)
 
-    def features() -> Blocks:
-        """Yield the columns of F' = R'K', a block of rows at a time."""
-        for at, K in operator.blocks():
-            yield at, whitening.apply_transpose(K.T) * root_n
-
-    G, rhs = np.zeros((rank, rank), order="F"), np.zeros((rank, Y.shape[1]))
-    for at, F in features():
-        y_block = Y[at]
-        if weight is not None:
-            root = np.sqrt(weight[at])
-            F, y_block = F * root, root[:, None] * y_block
-        if rank:
-            G = dsyrk(1.0, F, beta=1.0, c=G, overwrite_c=True)  # the upper triangle
-        rhs += F @ y_block
+    G, rhs = feature_sums(operator, whitening, Y, weight)
     s, V = _eigensystem(G, whitening)
 
     def directions() -> Blocks:
-        for at, F in features():
+        for at, F in nystrom_features(operator, whitening):
             yield at, F.T @ V
 
     def lift(x: Vectors) -> Vectors:

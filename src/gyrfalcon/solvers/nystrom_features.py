@@ -1,0 +1,88 @@
+"""The Nyström features F = K R of the rows, block by block, and their sums: what direct methods on centers are made of.
+
+R is that of `Whitening`, with R'K_MM R = I, so that inner products of rows of F are those of the rows' projections onto
+the span of the centers in feature space: F F' = K K_MM^+ K'. F is made with triangular solves; forming K'K first would
+square the condition number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dsyrk
+
+from ..operators import Operator
+from ..preconditioners import Whitening
+
+Vectors = NDArray[np.float64]
+
+
+def nystrom_features(operator: Operator, whitening: Whitening) -> Iterator[tuple[slice, Vectors]]:
+    """Yield blocks of rows of the Nyström features, as columns of F' = R'K'; one pass over the rows.
+
+    Parameters
+    ----------
+    operator : Operator
+        K, of shape (n, M), of any rows: those of a fit, or new ones.
+    whitening : Whitening
+        T of the same centers, in float64.
+
+    Yields
+    ------
+    at : slice
+        The rows of the block.
+    F : ndarray of shape (rank, b), float64
+        Their features, a column for each row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import nystrom_features
+    >>> X = np.random.default_rng(0).standard_normal((6, 2))
+    >>> K = KernelOperator("gaussian", X, X)  # every row is a center: nothing is lost
+    >>> [(at, F)] = nystrom_features(K, Whitening(K.centers_gram(), 6))
+    >>> np.allclose(F.T @ F, K.centers_gram())
+    True
+    """
+    if operator.shape[1] != whitening.M:
+        raise ValueError(f"the operator has {operator.shape[1]} centers, but the whitening was made for {whitening.M}")
+    if whitening.dtype != np.float64:
+        raise ValueError(f"the whitening is {whitening.dtype}: make it from centers_gram(np.float64)")
+    root_n = np.sqrt(whitening.n)
+    for at, K in operator.blocks():
+        yield at, whitening.apply_transpose(K.T) * root_n
+
+
+def feature_sums(
+    operator: Operator, whitening: Whitening, Y: NDArray[Any], weight: NDArray[Any] | None = None
+) -> tuple[Vectors, Vectors]:
+    """Return F'WF, of which the upper triangle counts, and F'WY, in one pass over the rows.
+
+    Parameters
+    ----------
+    operator, whitening : as for `nystrom_features`
+    Y : ndarray of shape (n, k)
+    weight : ndarray of shape (n,), optional
+        The diagonal of W.
+
+    Returns
+    -------
+    G : ndarray of shape (rank, rank), Fortran order
+    rhs : ndarray of shape (rank, k)
+    """
+    rank = whitening.rank
+    G, rhs = np.zeros((rank, rank), order="F"), np.zeros((rank, Y.shape[1]))
+    for at, F in nystrom_features(operator, whitening):
+        y_block = Y[at]
+        if weight is not None:
+            root = np.sqrt(weight[at])
+            F, y_block = F * root, root[:, None] * y_block
+        if rank:
+            G = dsyrk(1.0, F, beta=1.0, c=G, overwrite_c=True)
+        rhs += F @ y_block
+    return G, rhs
