@@ -301,7 +301,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     solver.add_argument(
         "--preconditioner",
-        choices=["auto", "falkon", "krill"],
+        choices=["auto", "falkon", "sample", "krill"],
         default=default_of("preconditioner"),
         help="the preconditioner of conjugate gradient; auto is nearly always right",
     )

@@ -90,11 +90,13 @@ class FalkonClassifier(KernelClassifier):
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
         zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
-    preconditioner : "auto", "falkon" or "krill", default="auto"
+    preconditioner : "auto", "falkon", "sample" or "krill", default="auto"
         What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
-        drawn from the rows with known probabilities; "krill" is computed from a sketch of all rows, for any centers, at
-        the cost of one more pass and three more M x M matrices. "auto" uses "krill", if memory allows, for centers that
-        were given or not drawn in that way, and where four iterations show that "falkon" does not suit the rows.
+        drawn from the rows with known probabilities; "sample" solves the problem of a sample of the rows in each
+        iteration on all of them, of which one to three are then enough; "krill" is computed from a sketch of all rows,
+        for any centers, at the cost of one more pass and three more M x M matrices. "auto" uses "sample" where there
+        are many rows for each center and a pass takes long; "krill", if memory allows, for centers that were given or
+        not drawn in that way, and where four iterations show that "falkon" does not suit the rows.
     max_iter : int, default=20
         Maximum number of iterations: of conjugate gradient for the squared loss, where ten to twenty are enough with a
         good preconditioner; of Newton steps for other losses, of which most problems need ten to fifteen.
@@ -102,9 +104,10 @@ class FalkonClassifier(KernelClassifier):
         For the squared loss, stop when the norm of the preconditioned residual falls below `tol` times that of the
         right-hand side; for other losses, when a Newton step promises to lower the objective by at most `tol` times
         itself. A `ConvergenceWarning` says if that was not reached. None stops where further iterations would not show
-        in predictions (1e-6 in float32 and 1e-10 in float64 for the squared loss; 5e-3 for others, which leaves some
-        0.1% of the objective); 0 runs all `max_iter` iterations. Both warn only if predictions would still change by a
-        twentieth of the standard deviation of y, or the objective of another loss by 5e-3 of itself.
+        in predictions (1e-6 in float32 and 1e-10 in float64 for the squared loss, or with a sample of the rows when
+        the squared error is known to a thousandth; 5e-3 for others, which leaves some 0.1% of the objective); 0 runs
+        all `max_iter` iterations. Both warn only if predictions would still change by a twentieth of the standard
+        deviation of y, or the objective of another loss by 5e-3 of itself.
     penalty_path : list of float, or None, default=None
         For losses other than the squared one: penalties of the first Newton steps, one step each, before `penalty`.
         None chooses them: from a large one on, each a tenth of the last, as soon as Newton's method is near enough.

@@ -69,7 +69,7 @@ _SHARED: Mapping[str, Rule] = {
         numbers(lambda x: 0 <= x < np.inf, "None or a list of finite numbers, none negative", empty=True)
     ),
     "choose_by": one_of(None, "validation", "gcv", "loo"),
-    "preconditioner": one_of("auto", "falkon", "krill"),
+    "preconditioner": one_of("auto", "falkon", "krill", "sample"),
     "max_iter": integer(1),
     "tol": optional(not_negative("None or a finite number, not negative")),
     "cg_steps": optional(_step_counts),

@@ -1,12 +1,13 @@
 """Solvers: plain functions of an operator, targets and a few numbers. Iterative ones yield a record for each iteration.
 
 cg            conjugate gradient: FALKON, and Nyström with any coordinates
+two_level     conjugate gradient preconditioned by a sample of the rows
 kernel_cg     conjugate gradient with every row as a center, for many systems at once
 newton        Newton's method for other losses than the squared one
 gradient      gradient descent and mini-batches: NYTRO and its comparisons
 eigenpro      preconditioned mini-batches for exact interpolation
 ridge_path    direct solves for a whole list of penalties: Nyström and exact
-nystrom_features   the features F = K R and their sums, for direct methods on centers
+nystrom_features  the features F = K R and their sums, for direct methods on centers
 exact         one exact solve
 features      normal equations of random features
 lanczos       extreme eigenvalues, for the condition number and the longest step
@@ -20,12 +21,14 @@ from .gradient import gradient_descent, kernel_descent, largest_eigenvalue, stoc
 from .kernel_cg import KernelIterate, KernelSystems, kernel_cg
 from .nystrom_features import feature_sums, nystrom_features
 from .ridge_path import RidgePath, exact_path, nystrom_path
+from .two_level import RowSample, two_level_cg
 
 __all__ = [
     "Iterate",
     "KernelIterate",
     "KernelSystems",
     "RidgePath",
+    "RowSample",
     "StateError",
     "conjugate_gradient",
     "exact_path",
@@ -40,4 +43,5 @@ __all__ = [
     "nystrom_path",
     "solve_ridge",
     "stochastic_gradient",
+    "two_level_cg",
 ]
