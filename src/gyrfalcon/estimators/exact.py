@@ -134,8 +134,8 @@ class ExactRegressor(PosteriorRegressor):
     history_ : list of dict
         For each penalty `penalty`, `df` (degrees of freedom) and `log_evidence` (both not for a single one without
         `uncertainty`), and `validation_error`, `gcv_error` or `loo_error`, in the units of y; for each iteration of
-        "early_stopping" and "pcg" what `FalkonRegressor` has. "pcg" adds `n_columns`, the systems still at work (one for each penalty, fold and output), `cv_errors` of
-        the penalties, and at the end `validation_errors`.
+        "early_stopping" and "pcg" what `FalkonRegressor` has. "pcg" adds `n_columns`, the systems still at work (one
+        for each penalty, fold and output), `cv_errors` of the penalties, and at the end `validation_errors`.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     noise_variance_ : array of shape (n_outputs,)
