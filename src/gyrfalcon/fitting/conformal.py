@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length
 
 from .._utils.checks import array, number
 from .._utils.registry import register
+from ..sources import as_source
+from .rows import computed
 
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
@@ -87,3 +92,67 @@ class Conformity:
                 "their y; raise the penalty"
             )
         return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows, as an estimator takes them: X, y, and the sample weights or None."""
+
+    X: Any
+    y: Array
+    weight: Array | None
+
+
+def hold_out(
+    X: Any,
+    y: Array,
+    sample_weight: ArrayLike | None,
+    X_val: Any,
+    y_val: Array | None,
+    share: float,
+    random_state: np.random.RandomState,
+) -> tuple[Part, Part]:
+    """Return the rows to learn from, and those that judge: the validation rows, or a random share of X.
+
+    Rows of weight 0 do not judge.
+
+    Parameters
+    ----------
+    X : table, array, sparse matrix, source or Dask collection
+    y : array of shape (n,) or (n, n_outputs)
+    sample_weight : array of shape (n,), optional
+    X_val, y_val : rows that judge, or None
+    share : float
+        Between 0 and 1.
+    random_state : RandomState
+    """
+    check_consistent_length(X, y)
+    weight = None
+    if sample_weight is not None:
+        given = computed(sample_weight, as_source(X))
+        of_each = np.broadcast_to(0.0, (len(y), 1))
+        weight = _check_sample_weight(given, of_each, dtype=np.float64, ensure_non_negative=True)
+    if X_val is not None:
+        assert y_val is not None
+        check_consistent_length(X_val, y_val)
+        return Part(X, y, weight), Part(X_val, y_val, None)
+    candidates = np.arange(len(y)) if weight is None else np.flatnonzero(weight)
+    count = max(1, round(share * len(candidates)))
+    if count >= len(candidates):
+        raise ValueError(
+            f"there are no rows to hold out, with n_samples={len(candidates)}: give X_val and y_val, or more rows"
+        )
+    held = np.zeros(len(y), dtype=bool)
+    held[random_state.choice(candidates, count, replace=False)] = True
+    return _part(X, y, weight, np.flatnonzero(~held)), _part(X, y, weight, np.flatnonzero(held))
+
+
+def _part(X: Any, y: Array, weight: Array | None, indices: Array) -> Part:
+    source = None if _is_indexable(X) else as_source(X)
+    rows = _safe_indexing(X, indices) if source is None else source.subset(indices)
+    return Part(rows, y[indices], None if weight is None else weight[indices])
+
+
+def _is_indexable(X: Any) -> bool:
+    """Whether scikit-learn can take rows of X, as the same kind of matrix."""
+    return isinstance(X, np.ndarray) or scipy.sparse.issparse(X)
