@@ -10,11 +10,11 @@ from scipy.linalg import get_lapack_funcs
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.checks import integer
+from .._utils.checks import array, integer
 from .._utils.memory import format_bytes, require
 from ..fitting.conformal import COVERAGE, Conformity
 from ..fitting.lazy import lazily
-from ..fitting.posterior import Uncertainty, in_float64
+from ..fitting.posterior import Uncertainty, in_float64, widening
 from ..operators import KernelOperator
 from ..solvers import Posterior
 from ..sources import as_rows, is_dask
@@ -22,7 +22,7 @@ from ._base import KernelRegressor
 
 Array = NDArray[Any]
 
-_ATTRIBUTES = ("posterior_", "conformity_", "noise_variance_")
+_ATTRIBUTES = ("posterior_", "spread_", "conformity_", "noise_variance_")
 
 
 class PosteriorRegressor(KernelRegressor):
@@ -34,6 +34,7 @@ class PosteriorRegressor(KernelRegressor):
     uncertainty: bool
 
     posterior_: Posterior
+    spread_: Array
     conformity_: Conformity
     noise_variance_: Array
 
@@ -42,7 +43,7 @@ class PosteriorRegressor(KernelRegressor):
         for name in _ATTRIBUTES:
             vars(self).pop(name, None)
         if found is not None:
-            self.posterior_, self.conformity_ = found.posterior, found.conformity
+            self.posterior_, self.spread_, self.conformity_ = found.posterior, found.spread, found.conformity
             with np.errstate(over="ignore"):
                 self.noise_variance_ = np.square(found.posterior.noise_deviation)
 
@@ -76,9 +77,9 @@ class PosteriorRegressor(KernelRegressor):
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict intervals that hold y with the given probability.
 
-        They are as wide as the deviation of y times a number, the same for all rows, that suits the leave-one-out
-        errors of the training rows: no row is held out, and no distribution is assumed. Rows to come must be like the
-        training rows. Needs a fit with `uncertainty=True`.
+        They are wide where the model knows little (by the deviation of y) and where y is noisy (by the leave-one-out
+        errors of training rows nearby), and as wide as all leave-one-out errors ask for: no row is held out, and no
+        distribution is assumed. Rows to come must be like the training rows. Needs a fit with `uncertainty=True`.
 
         Parameters
         ----------
@@ -96,8 +97,9 @@ class PosteriorRegressor(KernelRegressor):
         times = self.conformity_.quantile(coverage)
         rows = as_rows(X) if is_dask(X) else X
         predictions = np.asarray(super().predict(rows), dtype=np.float64)
-        middle, std = predictions.reshape(len(predictions), -1), self._deviation(rows).reshape(len(predictions), -1)
-        width = times * np.hypot(std, self.posterior_.noise_deviation)
+        middle, operator = predictions.reshape(len(predictions), -1), self._operator(rows)
+        std = np.sqrt(self.posterior_.variances(operator))[:, None] * self.posterior_.prior_deviation
+        width = times * np.hypot(std, self.posterior_.noise_deviation) * widening(operator, self.spread_)
         ends = np.stack([middle - width, middle + width], axis=1)
         return ends[:, :, 0] if predictions.ndim == 1 else ends
 
@@ -165,6 +167,7 @@ class PosteriorRegressor(KernelRegressor):
         M, k = len(self.dual_coef_), len(self.offset_)
         if self.posterior_.projection.shape[0] != M or self.posterior_.prior_deviation.shape != (k,):
             raise ValueError(f"posterior_ does not fit {M} centers and {k} outputs")
+        array((M, k))("spread_", self.spread_)
         if self.conformity_.scores.shape[1] != k or np.shape(self.noise_variance_) != (k,):
             raise ValueError(f"conformity_ or noise_variance_ does not fit {k} outputs")
 

@@ -140,7 +140,7 @@ class ExactRegressor(PosteriorRegressor):
         Constants that f is measured from; 0 without `fit_intercept`.
     noise_variance_ : array of shape (n_outputs,)
         With `uncertainty=True`, the variance of y around f, for a row of average weight.
-    posterior_, conformity_ : objects
+    posterior_, spread_, conformity_ : objects
         With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None with `scale=False`.

@@ -75,8 +75,8 @@ class FalkonRegressor(PosteriorRegressor):
         zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
-        float64, in memory and in model files. Iterative solvers make one more pass over the rows for it, which takes
-        n M^2 time and 6 M^2 numbers of memory. For the squared loss only.
+        float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
+        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss only.
     preconditioner : "auto", "falkon" or "krill", default="auto"
         What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
         drawn from the rows with known probabilities; "krill" is computed from a sketch of all rows, for any centers, at
@@ -152,7 +152,7 @@ class FalkonRegressor(PosteriorRegressor):
         Constants that f is measured from; 0 without `fit_intercept`.
     noise_variance_ : array of shape (n_outputs,)
         With `uncertainty=True`, the variance of y around f, for a row of average weight.
-    posterior_, conformity_ : objects
+    posterior_, spread_, conformity_ : objects
         With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None with `scale=False`.
@@ -310,7 +310,8 @@ class FalkonRegressor(PosteriorRegressor):
                     buffers=BUFFERS if self.uncertainty else 1,
                 )
             data = space.data
-            self._set_uncertainty(uncertainty_of_centers(space, self.n_jobs) if self.uncertainty else None)
+            uncertainty = uncertainty_of_centers(space, space.penalty, self.n_jobs) if self.uncertainty else None
+            self._set_uncertainty(uncertainty)
             self._set_solution(data, session)
             self._set_expansion(space.operator, solution.coef, data)
             self._chosen, self.penalty_ = space.remembered, space.penalty

@@ -21,7 +21,7 @@ from ..fitting.descent import iterate_on_centers
 from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty
-from ..fitting.posterior import BUFFERS, Uncertainty, uncertainty_of_path
+from ..fitting.posterior import BUFFERS, Uncertainty, uncertainty_of_centers, uncertainty_of_path
 from ..fitting.session import Session, fit_session
 from ..fitting.subspace import Subspace, choose_subspace
 from ..kernels import Kernel, KernelFunction
@@ -70,8 +70,8 @@ class NystromRegressor(PosteriorRegressor):
         zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
-        float64, in memory and in model files. Iterative solvers make one more pass over the rows for it, which takes
-        n M^2 time and 6 M^2 numbers of memory. For the squared loss only.
+        float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
+        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss only.
     solver : {"direct", "gd", "cg", "sgd"}, default="direct"
         One factorisation; or gradient descent, conjugate gradient or mini-batch gradient descent without
         preconditioner, which take many iterations and are here to be compared with.
@@ -130,7 +130,7 @@ class NystromRegressor(PosteriorRegressor):
         Constants that f is measured from; 0 without `fit_intercept`.
     noise_variance_ : array of shape (n_outputs,)
         With `uncertainty=True`, the variance of y around f, for a row of average weight.
-    posterior_, conformity_ : objects
+    posterior_, spread_, conformity_ : objects
         With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None with `scale=False`.
@@ -302,18 +302,14 @@ class NystromRegressor(PosteriorRegressor):
             scale=space.scale,
             n_jobs=self.n_jobs,
         )
-        uncertainty = None
-        if self.uncertainty:
-            uncertainty = uncertainty_of_path(
-                path,
-                space.data,
-                operator,
-                space.targets,
-                space.scale,
-                max(chosen, whitening.least_penalty),
-                space.selection.indices,
-                self.n_jobs,
-            )
+        if not self.uncertainty:
+            return space, coef, chosen, None
+        if operator.dtype != np.float64:
+            return space, coef, chosen, uncertainty_of_centers(space, chosen, self.n_jobs)
+        used, indices = max(chosen, whitening.least_penalty), space.selection.indices
+        uncertainty = uncertainty_of_path(
+            path, space.data, operator, space.targets, space.scale, used, indices, self.n_jobs
+        )
         return space, coef, chosen, uncertainty
 
     def _iterate(self, data: FitData, session: Session) -> Solved:

@@ -5,10 +5,10 @@ tau^2 mu. With d(x) = B'k_M(x), in which F'WF = diag(s) (`RidgePath.features`), 
 
     cov(f(x), f(x')) = tau^2 [k(x, x') - q(x)'q(x')],     q(x) = Q'k_M(x),     Q = B diag(s / (s + mu))^(1/2).
 
-So one M x r matrix is all that is kept. Its columns have norms of at most 1 / sqrt(M lambda) or so: directions that
-the rows say nothing about, in which B is large, hardly count in Q, and float64 is enough whatever the rank of K_MM.
-What the centers cannot represent, k(x, x') - d(x)'d(x'), keeps its prior variance, so that far from all centers the
-deviation is the prior's.
+So one M x r matrix is all that is kept. B is as large as the inverse root of K_MM's least eigenvalue, but Q at most
+|K K_MM^+| / sqrt(mu), the weights with which centers represent rows: directions that the rows say nothing about hardly
+count. What the centers cannot represent, k(x, x') - d(x)'d(x'), keeps its prior variance, so that far from all centers
+the deviation is the prior's.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def leave_one_out_scores(
     ndarray of shape (m, k)
         In units of tau, which is the same for all rows; infinite where a row is fitted exactly whatever its y.
     """
-    coef, noise = path.feature_coefficients(penalty), penalty * path.n_counted
-    inverse = 1 / (path.eigenvalues + penalty * path.n)
+    coef, noise, mu = path.feature_coefficients(penalty), penalty * path.n_counted, penalty * path.n
+    inverse = 1 / (path.eigenvalues + mu)
     scores = np.empty(y.shape)
     for at, diagonal, K in _with_diagonal(operator):
         d = K @ features
@@ -150,7 +150,7 @@ def leave_one_out_scores(
         left = 1.0 - (h if weight is None else h * weight[at])
         safe = np.where(left > 1e-12, left, 1.0)
         # without the row, h of the others is h / (1 - w h), and the residual r / (1 - w h)
-        deviation = np.sqrt(noise * (1 + h / safe) + unseen)
+        deviation = np.sqrt(noise + mu * h / safe + unseen)
         scores[at] = np.where((left > 1e-12)[:, None], r / (safe * deviation)[:, None], np.inf)
     return scores
 
