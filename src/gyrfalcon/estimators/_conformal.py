@@ -41,13 +41,18 @@ class ConformalEstimator(BaseEstimator):
         """
         save(self, path)
 
+    def _check(self, y: Any) -> None:
+        """Raise ValueError for wrong parameters, or without y."""
+        check_parameters(self)
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+
     @abstractmethod
     def _default(self, seed: int) -> Any:
         """Return the model where none is given."""
 
     def _learn(self, X: Any, y: Array, sample_weight: ArrayLike | None, X_val: Any, y_val: Array | None) -> None:
         """Fit the model, and score the rows that judge it."""
-        check_parameters(self)
         if (X_val is None) != (y_val is None):
             raise ValueError(f"X_val and y_val go together: {'y_val' if y_val is None else 'X_val'} is missing")
         random_state = check_random_state(self.random_state)

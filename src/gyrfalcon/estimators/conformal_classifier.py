@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import _check_y, check_is_fitted
 
 from .._utils.checks import one_of
 from .._utils.registry import register
@@ -114,11 +114,11 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         self
         """
         one_of("lac", "aps")("method", self.method)
-        if y is not None:
-            y = column_or_1d(computed(y, as_source(X)), warn=True)
-            check_classification_targets(y)
+        self._check(y)
+        y = _check_y(computed(y, as_source(X)), estimator=self)
+        check_classification_targets(y)
         if y_val is not None:
-            y_val = column_or_1d(computed(y_val, as_source(X_val)), warn=True)
+            y_val = _check_y(computed(y_val, as_source(X_val)), estimator=self)
         self._learn(X, y, sample_weight, X_val, y_val)
         return self
 

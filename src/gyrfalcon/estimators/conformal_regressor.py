@@ -125,14 +125,14 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         self
         """
         one_of(*_DEFAULTS)("method", self.method)
+        self._check(y)
         given = {} if self.estimator is None else self.estimator.get_params(deep=False)
         if self.method == "deviation" and given.get("uncertainty", True) is False:
             raise ValueError(
                 f'method="deviation" needs deviations: use {type(self.estimator).__name__}(uncertainty=True, ...)'
             )
         checks = {"multi_output": self.method != "quantiles", "y_numeric": True, "estimator": self}
-        if y is not None:
-            y = _check_y(computed(y, as_source(X)), **checks)
+        y = _check_y(computed(y, as_source(X)), **checks)
         if y_val is not None:
             y_val = _check_y(computed(y_val, as_source(X_val)), **checks)
         self._learn(X, y, sample_weight, X_val, y_val)

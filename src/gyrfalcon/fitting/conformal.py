@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length
 
 from .._utils.checks import array, number
@@ -126,10 +126,13 @@ def hold_out(
         Between 0 and 1.
     random_state : RandomState
     """
-    check_consistent_length(X, y)
+    # sparse matrices are sliced by scikit-learn, so that any model takes them
+    source = None if scipy.sparse.issparse(X) else as_source(X)
+    rows = indexable(X)[0] if source is None else source
+    check_consistent_length(rows, y)
     weight = None
     if sample_weight is not None:
-        given = computed(sample_weight, as_source(X))
+        given = computed(sample_weight, source)
         of_each = np.broadcast_to(0.0, (len(y), 1))
         weight = _check_sample_weight(given, of_each, dtype=np.float64, ensure_non_negative=True)
     if X_val is not None:
@@ -144,15 +147,10 @@ def hold_out(
         )
     held = np.zeros(len(y), dtype=bool)
     held[random_state.choice(candidates, count, replace=False)] = True
-    return _part(X, y, weight, np.flatnonzero(~held)), _part(X, y, weight, np.flatnonzero(held))
 
+    def part(chosen: Array) -> Part:
+        indices = np.flatnonzero(chosen)
+        some = _safe_indexing(rows, indices) if source is None else source.subset(indices)
+        return Part(some, y[indices], None if weight is None else weight[indices])
 
-def _part(X: Any, y: Array, weight: Array | None, indices: Array) -> Part:
-    source = None if _is_indexable(X) else as_source(X)
-    rows = _safe_indexing(X, indices) if source is None else source.subset(indices)
-    return Part(rows, y[indices], None if weight is None else weight[indices])
-
-
-def _is_indexable(X: Any) -> bool:
-    """Whether scikit-learn can take rows of X, as the same kind of matrix."""
-    return isinstance(X, np.ndarray) or scipy.sparse.issparse(X)
+    return part(~held), part(held)
