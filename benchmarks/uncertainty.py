@@ -2,7 +2,7 @@
 
 For each set and split, intervals of the coverage asked for from the same training rows: with a constant width, in
 proportion to the deviation and by quantiles, all from rows that are held out; and from leave-one-out errors, without
-holding out any. `--rows` and `--centers` choose the size, `--only` the methods.
+holding out any. `--rows` and `--centers` choose the size, `--sets` the data, `--only` the methods.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ def model_of(method: str, n_centers: int, coverage: float, seed: int) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the .npz files")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--rows", type=int, default=10_000, help="training rows; 5,000 others at most are judged")
     parser.add_argument("--centers", type=int, default=500)
     parser.add_argument("--coverage", type=float, default=0.9)
     parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS))
     arguments = parser.parse_args()
-    for name in SETS:
+    for name in arguments.sets:
         X, y = load(arguments.data, name)
         found: dict[str, list[tuple[float, float, float]]] = {method: [] for method in arguments.only}
         for seed in range(arguments.splits):

@@ -316,3 +316,13 @@ def test_degenerate_data(Estimator, case):
         assert_allclose(std, np.full(len(X), np.sqrt(model.noise_variance_ / count)), rtol=0.1)
         assert np.mean((ends[:, 0] <= y) & (y <= ends[:, 1])) >= 0.85
         assert np.isfinite(model.sample_y(X, 2)).all()
+
+
+def test_a_fit_that_goes_on_from_a_checkpoint_finds_the_same(tmp_path):
+    X, y = data()
+    whole = certain(FalkonRegressor).fit(X, y)
+    kept = certain(FalkonRegressor, checkpoint=tmp_path / "state")
+    first = kept.fit(X, y).predict_interval(X)
+    again = kept.fit(X, y).predict_interval(X)  # all is over but the posterior, which no checkpoint holds
+    assert_array_equal(first, whole.predict_interval(X))
+    assert_array_equal(again, first)
