@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .centers.leverage import effective_dimension, leverage_scores
     from .centers.theory import suggest
     from .estimators import (
+        ConformalClassifier,
+        ConformalRegressor,
         DivideAndConquerRegressor,
         EigenProRegressor,
         ExactClassifier,
@@ -41,6 +43,8 @@ __all__ = [
     "AutoRegressor",
     "Checkpoint",
     "CheckpointError",
+    "ConformalClassifier",
+    "ConformalRegressor",
     "DivideAndConquerRegressor",
     "EigenProRegressor",
     "ExactClassifier",
@@ -76,6 +80,8 @@ _MODULES = {
     "AutoRegressor": "tables",
     "Checkpoint": "storage.checkpoints",
     "CheckpointError": "storage.checkpoints",
+    "ConformalClassifier": "estimators",
+    "ConformalRegressor": "estimators",
     "DivideAndConquerRegressor": "estimators",
     "EigenProRegressor": "estimators",
     "ExactClassifier": "estimators",

@@ -15,7 +15,8 @@ from gyrfalcon.sources import Rows
 
 ESTIMATORS = [getattr(estimators, name) for name in estimators.__all__]
 TRANSFORMERS = [gyrfalcon.LearnedMetric, gyrfalcon.RandomFeatures]
-LEARNERS = [cls for cls in ESTIMATORS if cls not in TRANSFORMERS]
+AROUND_OTHERS = [gyrfalcon.ConformalClassifier, gyrfalcon.ConformalRegressor]
+LEARNERS = [cls for cls in ESTIMATORS if cls not in TRANSFORMERS + AROUND_OTHERS]
 
 # Parameters with another default in some estimators: the methods that regularise by stopping validate by default.
 STOPPING = {"NytroRegressor", "ExactRegressor"}
@@ -43,6 +44,7 @@ OWN_WORDS = {
     "cv": [{"ExactClassifier"}],
     "penalty": [{"FalkonRegressor"}, {"FalkonClassifier"}, {"NystromRegressor", *EXACT}, FEATURES],
     "scale": [{*EXACT, "DivideAndConquerRegressor", "EigenProRegressor", *FEATURES}],
+    "uncertainty": [{"ExactRegressor"}],
     "loss": [{"FalkonClassifier"}],
     "early_stopping": [STOPPING, FEATURES, {"EigenProRegressor"}],
     "n_iter_no_change": [STOPPING],
@@ -94,6 +96,7 @@ ORDER = [
     "centers",
     "fit_intercept",
     "scale",
+    "uncertainty",
     "solver",
     "n_subsamples",
     "preconditioner",

@@ -82,11 +82,18 @@ FEATURES = {
     "batch_size": [None, 1, 7],
     "max_iter": [1, 5],
 }
+CERTAIN = {"uncertainty": [False, True]}
 ESTIMATORS: dict[str, dict[str, Any]] = {
-    "FalkonRegressor": {**FALKON, "loss": ["squared"] * 3 + ["huber", "quantile", "poisson"]},
+    "FalkonRegressor": {**FALKON, **CERTAIN, "loss": ["squared"] * 3 + ["huber", "quantile", "poisson"]},
     "FalkonClassifier": {**FALKON, "loss": ["squared", "logistic"], "class_weight": [None, "balanced"]},
-    "NystromRegressor": {**CENTERS, **PENALTY, **STEPS, "solver": ["direct", "gd", "sgd", "cg"]},
-    "ExactRegressor": {**PENALTY, **ENDING, "max_iter": [1, 20], "method": ["ridge", "pcg", "gd", "landweber", "nu"]},
+    "NystromRegressor": {**CENTERS, **PENALTY, **STEPS, **CERTAIN, "solver": ["direct", "gd", "sgd", "cg"]},
+    "ExactRegressor": {
+        **PENALTY,
+        **ENDING,
+        **CERTAIN,
+        "max_iter": [1, 20],
+        "method": ["ridge", "pcg", "gd", "landweber", "nu"],
+    },
     "ExactClassifier": {**PENALTY, "max_iter": [1, 20], "cv": [2, 5], "class_weight": [None, "balanced"]},
     "NytroRegressor": {**CENTERS, **ENDING, **STEPS, "solver": ["gd", "sgd"]},
     "DivideAndConquerRegressor": {**PENALTY, "n_partitions": [None, 1, 2, 7]},
@@ -205,6 +212,12 @@ def fit(rng: Generator, folder: Path) -> None:
         raise Finding(f"{len(predicted)} predictions for {X.shape[0]} rows")
     if predicted.dtype.kind == "f" and np.isnan(predicted).any():
         raise Finding("predictions are NaN")
+    if chosen.get("uncertainty") is True:
+        std = model.predict(X, return_std=True)[1]
+        if np.isnan(std).any() or (std < 0).any():
+            raise Finding("deviations are NaN or negative")
+        if np.isnan(model.sample_y(X)).any() or np.isnan(model.predict_interval(X, 0.5)).any():
+            raise Finding("samples or intervals are NaN")
 
 
 # ---- damage ----------------------------------------------------------------------------------------------------------

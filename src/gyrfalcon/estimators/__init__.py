@@ -1,5 +1,7 @@
 """Estimators, one file for each: plain constructors, and fits that read as a screen of named steps."""
 
+from .conformal_classifier import ConformalClassifier
+from .conformal_regressor import ConformalRegressor
 from .divide_and_conquer import DivideAndConquerRegressor
 from .eigenpro import EigenProRegressor
 from .exact import ExactRegressor
@@ -14,6 +16,8 @@ from .random_features_classifier import RandomFeaturesClassifier
 from .random_features_regressor import RandomFeaturesRegressor
 
 __all__ = [
+    "ConformalClassifier",
+    "ConformalRegressor",
     "DivideAndConquerRegressor",
     "EigenProRegressor",
     "ExactClassifier",

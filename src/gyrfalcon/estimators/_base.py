@@ -20,7 +20,7 @@ from ..kernels import Kernel
 from ..operators import Operator, make_operator
 from ..sources import Rows
 from ..storage.models import save
-from ._sklearn import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+from ._sklearn import BaseEstimator, ClassifierMixin, RegressorMixin
 
 Array = NDArray[Any]
 
@@ -149,7 +149,7 @@ class KernelEstimator(BaseEstimator):
         return tags
 
 
-class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
+class KernelRegressor(RegressorMixin, KernelEstimator):
     """An estimator that predicts one or several columns of numbers."""
 
     @lazily
@@ -180,6 +180,11 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         float
         """
         return float(super().score(*for_score(X, y, sample_weight)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
 
 class KernelClassifier(ClassifierMixin, KernelEstimator):

@@ -17,19 +17,21 @@ from ..centers import Centers
 from ..fitting import falkon
 from ..fitting.data import regression_data
 from ..fitting.parameters import check_parameters
+from ..fitting.posterior import BUFFERS, uncertainty_of_centers
 from ..fitting.rows import for_score
 from ..fitting.session import fit_session
 from ..fitting.subspace import ChosenCenters
 from ..kernels import Kernel, KernelFunction
-from ..losses import Loss, Poisson, Quantile, as_loss
+from ..losses import Loss, Poisson, Quantile, Squared, as_loss
 from ..storage.checkpoints import Checkpoint
-from ._base import KernelRegressor, warm_start_of
+from ._base import warm_start_of
+from ._posterior import PosteriorRegressor
 
 Array = NDArray[Any]
 
 
 @register
-class FalkonRegressor(KernelRegressor):
+class FalkonRegressor(PosteriorRegressor):
     """Kernel ridge regression on millions of rows, by FALKON; also robust regression, quantiles and counts.
 
     Minimises mean((y - f(x))^2) + penalty |f - offset|^2 over functions f(x) = offset + sum_j coef_j k(x, center_j),
@@ -71,6 +73,10 @@ class FalkonRegressor(KernelRegressor):
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
         zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
+    uncertainty : bool, default=False
+        Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
+        float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
+        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss only.
     preconditioner : "auto", "falkon", "sample" or "krill", default="auto"
         What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
         drawn from the rows with known probabilities; "sample" solves the problem of a sample of the rows in each
@@ -147,6 +153,10 @@ class FalkonRegressor(KernelRegressor):
         The loss, with parameters that depend on the data resolved.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    noise_variance_ : array of shape (n_outputs,)
+        With `uncertainty=True`, the variance of y around f, for a row of average weight.
+    posterior_, spread_, conformity_ : objects
+        With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None with `scale=False`.
     n_features_in_ : int
@@ -199,6 +209,7 @@ class FalkonRegressor(KernelRegressor):
         centers: str | ArrayLike | Centers = "uniform",
         fit_intercept: bool = True,
         scale: bool | str = "auto",
+        uncertainty: bool = False,
         preconditioner: str = "auto",
         max_iter: int = 20,
         tol: float | None = None,
@@ -224,6 +235,7 @@ class FalkonRegressor(KernelRegressor):
         self.centers = centers
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.uncertainty = uncertainty
         self.preconditioner = preconditioner
         self.max_iter = max_iter
         self.tol = tol
@@ -269,6 +281,12 @@ class FalkonRegressor(KernelRegressor):
         self
         """
         check_parameters(self)
+        loss = self._loss()
+        if self.uncertainty and type(loss) is not Squared:
+            raise ValueError(
+                f"uncertainty=True is for the squared loss, not for loss={self.loss!r}: "
+                'loss="quantile" has intervals of its own, and ConformalRegressor makes them hold'
+            )
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with fit_session(self, patience=patience, checkpoint=self.checkpoint) as session:
             data = regression_data(
@@ -280,15 +298,23 @@ class FalkonRegressor(KernelRegressor):
                 y_val,
                 random_state=session.random_state,
                 hold_out=self.validation_fraction if self.early_stopping else None,
-                loss=self._loss(),
+                loss=loss,
                 copies=self._n_levels(),
             )
             # coefficients mean something else to another loss, and centers to features in other units
             warm = self.warm_start and self._is_fitted and (data.scale is None) == (self.scale_ is None)
             warm = warm and type(self.loss_) is type(data.loss)
             with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
-                space, solution = falkon.solve(self, data, session, warm_start_of(self) if warm else None)
+                space, solution = falkon.solve(
+                    self,
+                    data,
+                    session,
+                    warm_start_of(self) if warm else None,
+                    buffers=BUFFERS if self.uncertainty else 1,
+                )
             data = space.data
+            uncertainty = uncertainty_of_centers(space, space.penalty, self.n_jobs) if self.uncertainty else None
+            self._set_uncertainty(uncertainty)
             self._set_solution(data, session)
             self._set_expansion(space.operator, solution.coef, data)
             self._chosen, self.penalty_ = space.remembered, space.penalty

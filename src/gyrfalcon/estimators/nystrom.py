@@ -21,18 +21,20 @@ from ..fitting.descent import iterate_on_centers
 from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty
+from ..fitting.posterior import BUFFERS, Uncertainty, uncertainty_of_centers, uncertainty_of_path
 from ..fitting.session import Session, fit_session
 from ..fitting.subspace import Subspace, choose_subspace
 from ..kernels import Kernel, KernelFunction
 from ..preconditioners import Identity, Whitening
 from ..solvers import Iterate, nystrom_path
-from ._base import KernelRegressor
+from ._posterior import PosteriorRegressor
 
 Array = NDArray[Any]
+Solved = tuple[Subspace, Array, float, Uncertainty | None]
 
 
 @register
-class NystromRegressor(KernelRegressor):
+class NystromRegressor(PosteriorRegressor):
     """Nyström kernel ridge regression, solved directly for a whole list of penalties, or by plain iterations.
 
     Minimises mean((y - f(x))^2) + penalty |f|^2 over functions f(x) = sum_j coef_j k(x, center_j), as `FalkonRegressor`
@@ -52,10 +54,10 @@ class NystromRegressor(KernelRegressor):
         chooses one by leave-one-out errors on a sample of the rows, in about a second; `penalty_` is what it chose.
     penalties : array of shape (P,), or None, default=None
         Penalties to choose among: one factorisation serves them all.
-    choose_by : {"validation", "gcv", "loo"} or None, default=None
-        Which error chooses among `penalties`: that of the validation rows (given to `fit`, or held out of X), that of
-        generalised cross-validation, or the leave-one-out error. None is "validation" if `fit` is given validation
-        rows, else "loo".
+    choose_by : {"validation", "gcv", "loo", "evidence"} or None, default=None
+        What chooses among `penalties`: the error of the validation rows (given to `fit`, or held out of X), that of
+        generalised cross-validation, the leave-one-out error, or the evidence, how probable y is. None is "validation"
+        if `fit` is given validation rows, else "loo".
     centers : str, selector, or array of shape (M, n_features), default="uniform"
         How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
         by a selector of `gyrfalcon.centers`, or given.
@@ -66,6 +68,10 @@ class NystromRegressor(KernelRegressor):
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
         zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
+    uncertainty : bool, default=False
+        Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
+        float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
+        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss only.
     solver : {"direct", "gd", "cg", "sgd"}, default="direct"
         One factorisation; or gradient descent, conjugate gradient or mini-batch gradient descent without
         preconditioner, which take many iterations and are here to be compared with.
@@ -117,10 +123,15 @@ class NystromRegressor(KernelRegressor):
     n_iter_ : int
         Number of iterations, or of penalties tried.
     history_ : list of dict
-        With "direct", for each penalty: `penalty`, `df` (degrees of freedom), and `validation_error`, `gcv_error` or
-        `loo_error`, all in the units of y. Otherwise, for each iteration, what `FalkonRegressor` has.
+        With "direct", for each penalty: `penalty`, `df` (degrees of freedom), `log_evidence` (the logarithm of the
+        density of y, summed over outputs), and `validation_error`, `gcv_error` or `loo_error`, in the units of y.
+        Otherwise, for each iteration, what `FalkonRegressor` has.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    noise_variance_ : array of shape (n_outputs,)
+        With `uncertainty=True`, the variance of y around f, for a row of average weight.
+    posterior_, spread_, conformity_ : objects
+        With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None with `scale=False`.
     n_features_in_ : int
@@ -136,8 +147,8 @@ class NystromRegressor(KernelRegressor):
     Notes
     -----
     Where validation rows are held out of X to choose a penalty, the fit is to the others. Leave-one-out keeps centers
-    and kernel as they are, and takes a second pass; generalised cross-validation takes none. "direct" takes some
-    5 M^2 numbers of memory.
+    and kernel as they are, and takes a second pass; generalised cross-validation and the evidence take none.
+    "direct" takes some 5 M^2 numbers of memory.
 
     References
     ----------
@@ -172,6 +183,7 @@ class NystromRegressor(KernelRegressor):
         centers: str | ArrayLike | Centers = "uniform",
         fit_intercept: bool = True,
         scale: bool | str = "auto",
+        uncertainty: bool = False,
         solver: str = "direct",
         max_iter: int = 500,
         tol: float | None = None,
@@ -195,6 +207,7 @@ class NystromRegressor(KernelRegressor):
         self.centers = centers
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.uncertainty = uncertainty
         self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
@@ -241,6 +254,11 @@ class NystromRegressor(KernelRegressor):
         direct = self.solver == "direct"
         if not direct and self.penalties is not None:
             raise ValueError(f'penalties are for solver="direct": solver={self.solver!r} has one penalty')
+        if not direct and self.uncertainty:
+            raise ValueError(
+                f'uncertainty=True is for solver="direct", not for solver={self.solver!r}; FalkonRegressor, which is '
+                "iterative, has it as well"
+            )
         validates = self.penalties is not None and self.choose_by == "validation" if direct else self.early_stopping
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with fit_session(self, patience=patience) as session:
@@ -256,23 +274,25 @@ class NystromRegressor(KernelRegressor):
                 random_access=self.solver == "sgd",
             )
             solve = self._solve_directly if direct else self._iterate
-            space, coef, penalty = solve(data, session)
+            space, coef, penalty, uncertainty = solve(data, session)
             self._set_solution(space.data, session)
             self._set_expansion(space.operator, coef, space.data)
+            self._set_uncertainty(uncertainty)
             self.penalty_ = penalty
         return self
 
-    def _solve_directly(self, data: FitData, session: Session) -> tuple[Subspace, Array, float]:
+    def _solve_directly(self, data: FitData, session: Session) -> Solved:
         # the factor of K_MM, F'F, its eigenvectors and room to make them, all in float64
-        buffers = 5 * 8 // data.rows.dtype.itemsize
+        buffers = (BUFFERS if self.uncertainty else 5) * 8 // data.rows.dtype.itemsize
         # selectors of centers that depend on a penalty take the least of a list
         penalty = self.penalty if self.penalties is None else float(np.min(self.penalties))
         space = choose_subspace(self, data, session, penalty=penalty, buffers=buffers)
         operator, (n, M) = space.operator, space.operator.shape
         whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)
         session.start(space.data, n_centers=M)
+        path = nystrom_path(operator, space.targets, whitening, space.data.weight)
         coef, chosen = choose_penalty(
-            nystrom_path(operator, space.targets, whitening, space.data.weight),
+            path,
             space.data,
             operator,
             session,
@@ -282,9 +302,17 @@ class NystromRegressor(KernelRegressor):
             scale=space.scale,
             n_jobs=self.n_jobs,
         )
-        return space, coef, chosen
+        if not self.uncertainty:
+            return space, coef, chosen, None
+        if operator.dtype != np.float64:
+            return space, coef, chosen, uncertainty_of_centers(space, chosen, self.n_jobs)
+        used, indices = max(chosen, whitening.least_penalty), space.selection.indices
+        uncertainty = uncertainty_of_path(
+            path, space.data, operator, space.targets, space.scale, used, indices, self.n_jobs
+        )
+        return space, coef, chosen, uncertainty
 
-    def _iterate(self, data: FitData, session: Session) -> tuple[Subspace, Array, float]:
+    def _iterate(self, data: FitData, session: Session) -> Solved:
         space = choose_subspace(self, data, session, penalty=self.penalty)
         operator, (n, M) = space.operator, space.operator.shape
         tol = tolerance(self.tol, space.data.rows.dtype)
@@ -319,4 +347,4 @@ class NystromRegressor(KernelRegressor):
                 steps="iterations",
                 remedy=f'raise max_iter={self.max_iter}, the penalty or tol, or use solver="direct" or FalkonRegressor',
             )
-        return space, solution.coef, space.penalty
+        return space, solution.coef, space.penalty, None

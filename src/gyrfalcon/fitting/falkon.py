@@ -84,11 +84,14 @@ class FalkonParameters(CenterParameters, Protocol):
 
 
 def solve(
-    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None
+    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None, *, buffers: int = 1
 ) -> tuple[Subspace, Solution[Any]]:
-    """Learn from `data`: one linear system for the squared loss, Newton's method for others."""
+    """Learn from `data`: one linear system for the squared loss, Newton's method for others.
+
+    There is room for so many M x M `buffers` in float64 afterwards, if there is one linear system.
+    """
     if data.is_least_squares:
-        return _solve_least_squares(model, data, session, warm)
+        return _solve_least_squares(model, data, session, warm, buffers)
     return _solve_newton(model, data, session, warm)
 
 
@@ -96,15 +99,16 @@ def solve(
 
 
 def _solve_least_squares(
-    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None
+    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None, later: int
 ) -> tuple[Subspace, Solution[Iterate]]:
+    own = 4 if model.preconditioner == "krill" else 1
     space = choose_subspace(
         model,
         data,
         session,
         penalty=model.penalty,
         resolves_penalty=True,
-        buffers=4 if model.preconditioner == "krill" else 1,
+        buffers=own if later <= 1 else max(own, later * 8 // data.rows.dtype.itemsize),
         warm=warm,
         max_iter=model.max_iter,
     )

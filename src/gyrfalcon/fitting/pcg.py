@@ -78,7 +78,7 @@ class _CheckedIterate(KernelIterate):
 
 def criterion_of(model: PcgParameters, has_validation: bool, *, calibrates: bool = False) -> str | None:
     """Return what chooses among penalties, and None if there is nothing to choose nor to predict nor to calibrate."""
-    if model.choose_by in ("gcv", "loo"):
+    if model.choose_by in ("gcv", "loo", "evidence"):
         raise ValueError(
             f'choose_by={model.choose_by!r} needs the n x n matrix that method="pcg" does without: choose by "cv" or '
             '"validation"'

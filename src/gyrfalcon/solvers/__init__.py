@@ -7,6 +7,7 @@ newton        Newton's method for other losses than the squared one
 gradient      gradient descent and mini-batches: NYTRO and its comparisons
 eigenpro      preconditioned mini-batches for exact interpolation
 ridge_path    direct solves for a whole list of penalties: Nyström and exact
+posterior     the covariance of f, and leave-one-out errors in units of it
 nystrom_features  the features F = K R and their sums, for direct methods on centers
 exact         one exact solve
 features      normal equations of random features
@@ -20,6 +21,7 @@ from .features import normal_equations, solve_ridge
 from .gradient import gradient_descent, kernel_descent, largest_eigenvalue, stochastic_gradient
 from .kernel_cg import KernelIterate, KernelSystems, kernel_cg
 from .nystrom_features import feature_sums, nystrom_features
+from .posterior import Posterior, leave_one_out_scores, posterior_of
 from .ridge_path import RidgePath, exact_path, nystrom_path
 from .two_level import RowSample, two_level_cg
 
@@ -27,6 +29,7 @@ __all__ = [
     "Iterate",
     "KernelIterate",
     "KernelSystems",
+    "Posterior",
     "RidgePath",
     "RowSample",
     "StateError",
@@ -38,9 +41,11 @@ __all__ = [
     "kernel_cg",
     "kernel_descent",
     "largest_eigenvalue",
+    "leave_one_out_scores",
     "normal_equations",
     "nystrom_features",
     "nystrom_path",
+    "posterior_of",
     "solve_ridge",
     "stochastic_gradient",
     "two_level_cg",
