@@ -7,6 +7,8 @@ from .exact_classifier import ExactClassifier
 from .falkon_classifier import FalkonClassifier
 from .falkon_regressor import FalkonRegressor
 from .feature_transform import RandomFeatures
+from .kernel_kmeans import KernelKMeans
+from .kernel_pca import KernelPCA
 from .learned_metric import LearnedMetric
 from .nystrom import NystromRegressor
 from .nytro import NytroRegressor
@@ -20,6 +22,8 @@ __all__ = [
     "ExactRegressor",
     "FalkonClassifier",
     "FalkonRegressor",
+    "KernelKMeans",
+    "KernelPCA",
     "LearnedMetric",
     "NystromRegressor",
     "NytroRegressor",

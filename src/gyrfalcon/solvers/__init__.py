@@ -7,6 +7,8 @@ gradient      gradient descent and mini-batches: NYTRO and its comparisons
 eigenpro      preconditioned mini-batches for exact interpolation
 ridge_path    direct solves for a whole list of penalties: Nyström and exact
 nystrom_features   the features F = K R and their sums, for direct methods on centers
+principal     principal components of these features
+lloyd         k-means of these features
 exact         one exact solve
 features      normal equations of random features
 lanczos       extreme eigenvalues, for the condition number and the longest step
@@ -18,26 +20,34 @@ from .exact import exact_ridge
 from .features import normal_equations, solve_ridge
 from .gradient import gradient_descent, kernel_descent, largest_eigenvalue, stochastic_gradient
 from .kernel_cg import KernelIterate, KernelSystems, kernel_cg
-from .nystrom_features import feature_sums, nystrom_features
+from .lloyd import Clustering, Lloyd
+from .nystrom_features import feature_sums, features_of, nystrom_features
+from .principal import Components, largest_components, principal_components
 from .ridge_path import RidgePath, exact_path, nystrom_path
 
 __all__ = [
+    "Clustering",
+    "Components",
     "Iterate",
     "KernelIterate",
     "KernelSystems",
+    "Lloyd",
     "RidgePath",
     "StateError",
     "conjugate_gradient",
     "exact_path",
     "exact_ridge",
     "feature_sums",
+    "features_of",
     "gradient_descent",
     "kernel_cg",
     "kernel_descent",
+    "largest_components",
     "largest_eigenvalue",
     "normal_equations",
     "nystrom_features",
     "nystrom_path",
+    "principal_components",
     "solve_ridge",
     "stochastic_gradient",
 ]

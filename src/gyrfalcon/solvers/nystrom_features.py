@@ -86,3 +86,10 @@ def feature_sums(
             G = dsyrk(1.0, F, beta=1.0, c=G, overwrite_c=True)
         rhs += F @ y_block
     return G, rhs
+
+
+def features_of(operator: Operator, whitening: Whitening, points: Any) -> Vectors:
+    """Return the features of a few rows, of shape (rank, b)."""
+    root_n = np.sqrt(whitening.n)
+    parts = [whitening.apply_transpose(K.T.astype(np.float64)) * root_n for _, K in operator.on(points).blocks()]
+    return np.hstack(parts) if parts else np.zeros((whitening.rank, 0))
