@@ -21,7 +21,7 @@ from ..fitting.session import Session, fit_session
 from ..fitting.subspace import Subspace, choose_subspace
 from ..fitting.unlabelled import kernel_diagonal, unlabelled_data
 from ..kernels import Kernel, KernelFunction
-from ..operators import Operator
+from ..operators import Operator, make_operator
 from ..preconditioners import Whitening
 from ..solvers import Clustering, Lloyd, features_of
 from ..sources import as_rows, is_dask
@@ -29,6 +29,9 @@ from ._base import KernelEstimator
 from ._sklearn import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 
 Array = NDArray[Any]
+
+_SAMPLE = 10_000
+_SAMPLE_PER_CLUSTER = 100
 
 
 def _init(name: str, value: Any) -> None:
@@ -61,7 +64,9 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMix
         Rows to start from: drawn from a sample in proportion to squared distances in feature space, drawn uniformly, or
         given, in the units of X.
     n_init : int, default=3
-        Number of starts, of which the best is kept. They share the passes over the rows. Given points are one start.
+        Number of starts, which share the passes over the rows, and of which the best is kept. Of many rows a sample of
+        10,000 (or 100 for each cluster) decides between the starts, and the best goes on from there with all rows.
+        Given points are one start, with all rows.
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
@@ -202,8 +207,9 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMix
             if k > rows_that_count:
                 raise ValueError(f"n_clusters={k} must be at most the number of rows that count, {rows_that_count}")
             starts = int(self.n_init) if isinstance(self.init, str) else 1
-            # labels of two iterations and the nearest values, and two vectors of distances and weights
-            held = n * (16 * starts + 24)
+            # labels of two iterations and the nearest values, two vectors of distances and weights, and the sample
+            width = 0 if data.rows.is_sparse else data.rows.shape[1]
+            held = n * (16 * starts + 24) + 2 * 8 * min(n, _sample_size(k)) * width
             buffers = 8 // data.rows.dtype.itemsize
             space = choose_subspace(self, data, session, buffers=buffers, columns=starts * k, held=held)
             operator = space.operator
@@ -211,7 +217,9 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMix
                 operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, n_jobs=self.n_jobs
             )
             centroids = self._starts(space, whitening, starts, session.random_state)
-            found = self._iterate(space, whitening, centroids, session)
+            session.start(data, max_iter=self.max_iter, n_centers=operator.shape[1])
+            lloyd = self._lloyd(operator, whitening, centroids, space.data.weight)
+            found = _run(lloyd, self.max_iter, session)
             warn_if_clusters_unsettled(found.converged, len(np.unique(found.labels)), k, self.max_iter)
             self.kernel_, self.centers_, self.dual_coef_ = operator.kernel, operator.centers, found.coef
             self.offset_ = -found.squares / 2
@@ -220,50 +228,58 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMix
             self.history_ = session.history
         return self
 
-    def _iterate(self, space: Subspace, whitening: Whitening, centroids: Array, session: Session) -> Clustering:
-        """Run Lloyd's algorithm to its end, or until a callback stops it."""
-        operator = space.operator
-        lloyd = Lloyd(
-            operator,
-            whitening,
-            centroids,
-            int(self.n_clusters),
-            kernel_diagonal(operator.kernel, operator.rows),
-            space.data.weight,
-            tol=float(self.tol),
-        )
-        session.start(space.data, max_iter=self.max_iter, n_centers=operator.shape[1])
-        stop = False
-        while lloyd.running and lloyd.iteration < self.max_iter and not stop:
-            lloyd.step()
-            assert lloyd.best is not None
-            record = {"inertia": lloyd.best.inertia, "moved": lloyd.moved, "running": lloyd.running}
-            stop = session.record({"iteration": lloyd.iteration, **record})
-        assert lloyd.best is not None
-        return lloyd.best
+    def _lloyd(self, operator: Operator, whitening: Whitening, centroids: Array, weight: Array | None) -> Lloyd:
+        diagonal = kernel_diagonal(operator.kernel, operator.rows)
+        return Lloyd(operator, whitening, centroids, int(self.n_clusters), diagonal, weight, tol=float(self.tol))
 
     def _starts(self, space: Subspace, whitening: Whitening, starts: int, random_state: np.random.RandomState) -> Array:
-        """Return the features of the rows to start from, of shape (rank, starts * k)."""
-        operator, k = space.operator, int(self.n_clusters)
+        """Return the centroids to start from, of shape (rank, starts * k), or those of the best start on a sample."""
+        operator, weight = space.operator, space.data.weight
         if not isinstance(self.init, str):
             return features_of(operator, whitening, self._given(space))
-        weight = space.data.weight
-        candidates = None if weight is None or weight.all() else np.flatnonzero(weight)
-        parts = []
+        candidates = np.arange(operator.shape[0]) if weight is None else np.flatnonzero(weight)
+        size = _sample_size(int(self.n_clusters))
+        if len(candidates) <= 2 * size:
+            return self._drawn(operator, whitening, candidates, starts, random_state)
+        chosen = np.sort(random_state.choice(candidates, size, replace=False))
+        sample = make_operator(
+            operator.kernel,
+            as_rows(operator.rows.take(chosen)),
+            operator.centers,
+            n_jobs=self.n_jobs,
+            memory_budget=max(0, space.budget - operator.kept_bytes),
+        )
+        first = self._drawn(sample, whitening, np.arange(size), starts, random_state)
+        lloyd = self._lloyd(sample, whitening, first, None if weight is None else weight[chosen])
+        return _run(lloyd, self.max_iter).centroids
+
+    def _drawn(
+        self,
+        operator: Operator,
+        whitening: Whitening,
+        candidates: NDArray[np.intp],
+        starts: int,
+        random_state: np.random.RandomState,
+    ) -> Array:
+        """Draw rows to start from, and return their features."""
+        k, parts = int(self.n_clusters), []
         for _ in range(starts):
             if self.init == "random":
-                pool = np.arange(operator.shape[0]) if candidates is None else candidates
-                points = operator.rows.take(np.sort(random_state.choice(pool, k, replace=False)))
+                points = operator.rows.take(np.sort(random_state.choice(candidates, k, replace=False)))
             else:
-                points = KMeansPlusPlus().select(
-                    operator.rows,
-                    k,
-                    kernel=operator.kernel,
-                    penalty=0.0,
-                    candidates=candidates,
-                    random_state=random_state,
-                    n_jobs=self.n_jobs,
-                ).points
+                points = (
+                    KMeansPlusPlus()
+                    .select(
+                        operator.rows,
+                        k,
+                        kernel=operator.kernel,
+                        penalty=0.0,
+                        candidates=candidates,
+                        random_state=random_state,
+                        n_jobs=self.n_jobs,
+                    )
+                    .points
+                )
             F = features_of(operator, whitening, points)
             parts.append(F[:, np.arange(k) % F.shape[1]])  # there may be fewer distinct rows than clusters
         return np.hstack(parts)
@@ -345,3 +361,21 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMix
         super()._check_loaded()
         if self.dual_coef_.ndim != 2:
             raise ValueError(f"dual_coef_ has shape {self.dual_coef_.shape}: it needs a column for each cluster")
+
+
+def _sample_size(n_clusters: int) -> int:
+    """Return how many rows decide between the starts."""
+    return max(_SAMPLE, _SAMPLE_PER_CLUSTER * n_clusters)
+
+
+def _run(lloyd: Lloyd, max_iter: int, session: Session | None = None) -> Clustering:
+    """Run Lloyd's algorithm to its end, or until a callback stops it."""
+    stop = False
+    while lloyd.running and lloyd.iteration < max_iter and not stop:
+        lloyd.step()
+        assert lloyd.best is not None
+        if session is not None:
+            record = {"inertia": lloyd.best.inertia, "moved": lloyd.moved, "running": lloyd.running}
+            stop = session.record({"iteration": lloyd.iteration, **record})
+    assert lloyd.best is not None
+    return lloyd.best

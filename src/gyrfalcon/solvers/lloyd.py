@@ -34,6 +34,8 @@ class Clustering:
 
     Attributes
     ----------
+    centroids : ndarray of shape (rank, k)
+        The centroids c, in coordinates of the features.
     coef : ndarray of shape (M, k)
         Coefficients R c of the centroids.
     squares : ndarray of shape (k,)
@@ -50,6 +52,7 @@ class Clustering:
         Whether labels or centroids no longer change.
     """
 
+    centroids: Vectors
     coef: Vectors
     squares: Vectors
     labels: Array
@@ -170,7 +173,7 @@ class Lloyd:
             inertia = max(0.0, float(self.weight @ distances))
             found.append(
                 Clustering(
-                    coef[:, at], squares[at], labels[:, r], inertia, counts[r], self.iteration, converged=bool(done[r])
+                    C[:, at], coef[:, at], squares[at], labels[:, r], inertia, counts[r], self.iteration, bool(done[r])
                 )
             )
         self._finished += [one for one, over in zip(found, done, strict=True) if over]
