@@ -23,12 +23,14 @@ if TYPE_CHECKING:
         KernelKMeans,
         KernelPCA,
         LearnedMetric,
+        NoveltyDetector,
         NystromRegressor,
         NytroRegressor,
         RandomFeatures,
         RandomFeaturesClassifier,
         RandomFeaturesRegressor,
     )
+    from .estimators.two_sample import MMDTest, mmd_test
     from .operators.dense import KernelOperator
     from .sources.files import open
     from .storage.checkpoints import Checkpoint, CheckpointError
@@ -53,7 +55,9 @@ __all__ = [
     "KernelOperator",
     "KernelPCA",
     "LearnedMetric",
+    "MMDTest",
     "ModelFileError",
+    "NoveltyDetector",
     "NystromRegressor",
     "NytroRegressor",
     "RandomFeatures",
@@ -67,6 +71,7 @@ __all__ = [
     "leverage_scores",
     "load",
     "losses",
+    "mmd_test",
     "open",
     "save",
     "show_versions",
@@ -90,7 +95,9 @@ _MODULES = {
     "KernelOperator": "operators.dense",
     "KernelPCA": "estimators",
     "LearnedMetric": "estimators",
+    "MMDTest": "estimators.two_sample",
     "ModelFileError": "storage.models",
+    "NoveltyDetector": "estimators",
     "NystromRegressor": "estimators",
     "NytroRegressor": "estimators",
     "RandomFeatures": "estimators",
@@ -100,6 +107,7 @@ _MODULES = {
     "effective_dimension": "centers.leverage",
     "leverage_scores": "centers.leverage",
     "load": "storage.models",
+    "mmd_test": "estimators.two_sample",
     "open": "sources.files",
     "save": "storage.models",
     "show_versions": "backends.versions",

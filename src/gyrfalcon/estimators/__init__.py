@@ -10,6 +10,7 @@ from .feature_transform import RandomFeatures
 from .kernel_kmeans import KernelKMeans
 from .kernel_pca import KernelPCA
 from .learned_metric import LearnedMetric
+from .novelty import NoveltyDetector
 from .nystrom import NystromRegressor
 from .nytro import NytroRegressor
 from .random_features_classifier import RandomFeaturesClassifier
@@ -25,6 +26,7 @@ __all__ = [
     "KernelKMeans",
     "KernelPCA",
     "LearnedMetric",
+    "NoveltyDetector",
     "NystromRegressor",
     "NytroRegressor",
     "RandomFeatures",

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import integer, not_negative
 from .._utils.registry import register
@@ -26,7 +27,7 @@ from ..preconditioners import Whitening
 from ..solvers import Clustering, Lloyd, features_of
 from ..sources import as_rows, is_dask
 from ._base import KernelEstimator
-from ._sklearn import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from ._sklearn import ClusterMixin, TransformerMixin
 
 Array = NDArray[Any]
 
@@ -41,7 +42,7 @@ def _init(name: str, value: Any) -> None:
 
 
 @register
-class KernelKMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, KernelEstimator):
+class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
     """k-means in the kernel's feature space, on Nyström centers: clusters whose borders need not be straight.
 
     Lloyd's algorithm on the rows' projections onto the span of M centers [1]_, which are never stored: an iteration is
@@ -73,7 +74,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMix
         zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
     max_iter : int, default=300
         Maximum number of iterations, each a pass over the rows.
-    tol : float, default=1e-4
+    tol : float, default=0.0001
         Stop when the squared moves of the centroids add up to less than this share of the variance of the rows in
         feature space. 0 runs until no label changes.
     dtype : "auto", "float32" or "float64", default="auto"
@@ -136,9 +137,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMix
     >>> from sklearn.datasets import make_circles
     >>> from sklearn.metrics import adjusted_rand_score
     >>> from gyrfalcon import KernelKMeans
-    >>> from gyrfalcon.kernels import Gaussian
     >>> X, y = make_circles(500, factor=0.3, noise=0.05, random_state=0)
-    >>> model = KernelKMeans(2, kernel=Gaussian(0.4), n_centers=100, random_state=0).fit(X)
+    >>> model = KernelKMeans(2, n_centers=100, random_state=0).fit(X)
     >>> adjusted_rand_score(y, model.labels_)
     1.0
     """
@@ -211,11 +211,9 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMix
             width = 0 if data.rows.is_sparse else data.rows.shape[1]
             held = n * (16 * starts + 24) + 2 * 8 * min(n, _sample_size(k)) * width
             buffers = 8 // data.rows.dtype.itemsize
-            space = choose_subspace(self, data, session, buffers=buffers, columns=starts * k, held=held)
+            space = choose_subspace(self, data, session, buffers=buffers, row_vectors=0, columns=starts * k, held=held)
             operator = space.operator
-            whitening = Whitening(
-                operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, n_jobs=self.n_jobs
-            )
+            whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, n_jobs=self.n_jobs)
             centroids = self._starts(space, whitening, starts, session.random_state)
             session.start(data, max_iter=self.max_iter, n_centers=operator.shape[1])
             lloyd = self._lloyd(operator, whitening, centroids, space.data.weight)
@@ -348,9 +346,19 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMix
         diagonal = kernel_diagonal(operator.kernel, operator.rows)[:, None]
         return np.maximum(diagonal - 2.0 * values, 0.0).astype(values.dtype)
 
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.dual_coef_.shape[1])
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Return the names of the columns that `transform` gives.
+
+        Parameters
+        ----------
+        input_features : ignored
+
+        Returns
+        -------
+        array of str
+        """
+        check_is_fitted(self)
+        return np.asarray([f"kernelkmeans{j}" for j in range(self.dual_coef_.shape[1])], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

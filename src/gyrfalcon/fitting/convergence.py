@@ -97,8 +97,8 @@ def warn_if_clusters_unsettled(converged: bool, distinct: int, n_clusters: int, 
     """Warn of k-means that `max_iter` has ended, or that has found fewer clusters than it was asked for."""
     if distinct < n_clusters:
         warn(
-            f"{distinct} clusters were found where n_clusters={n_clusters}: there are no more distinct rows, or they are "
-            "the same to the kernel",
+            f"{distinct} clusters were found where n_clusters={n_clusters}: the rows, as the "
+            "kernel sees them, are no more distinct points",
             ConvergenceWarning,
         )
     elif not converged:

@@ -62,7 +62,9 @@ class Plan:
         return {
             "the factors": self.buffers * M * M * self.factors(M).itemsize,
             "the centers": 2 * M * self.width * self.itemsize,
-            "vectors": self.row_vectors * self.n * self.k * self.itemsize + _CENTER_VECTORS * 8 * M * self.k + self.held,
+            "vectors": self.row_vectors * self.n * self.k * self.itemsize
+            + _CENTER_VECTORS * 8 * M * self.k
+            + self.held,
             "blocks at work": in_flight * block * (self.width + self.k) * self.itemsize
             + self.n_threads * min(_TILE, max(48, block) * M) * self.itemsize,
             "reading": self.buffered,

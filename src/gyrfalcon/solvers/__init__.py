@@ -21,7 +21,7 @@ from .features import normal_equations, solve_ridge
 from .gradient import gradient_descent, kernel_descent, largest_eigenvalue, stochastic_gradient
 from .kernel_cg import KernelIterate, KernelSystems, kernel_cg
 from .lloyd import Clustering, Lloyd
-from .nystrom_features import feature_sums, features_of, nystrom_features
+from .nystrom_features import feature_sums, features_of, nystrom_features, row_squares
 from .principal import Components, largest_components, principal_components
 from .ridge_path import RidgePath, exact_path, nystrom_path
 
@@ -48,6 +48,7 @@ __all__ = [
     "nystrom_features",
     "nystrom_path",
     "principal_components",
+    "row_squares",
     "solve_ridge",
     "stochastic_gradient",
 ]

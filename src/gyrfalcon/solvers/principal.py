@@ -132,8 +132,9 @@ def _block_krylov(
 ) -> tuple[Vectors, Vectors, float, int]:
     """Return the q largest eigenvalues of a symmetric matrix, their vectors, the largest residual, and the products."""
     basis, images = np.zeros((len(start), 0)), np.zeros((len(start), 0))
-    block = start
-    for step in range(1, _MOST_BLOCKS + 1):
+    block, steps = start, 0
+    while steps < _MOST_BLOCKS:
+        steps += 1
         block = _orthonormal(block, basis)
         image = product(block)
         basis, images = np.hstack([basis, block]), np.hstack([images, image])
@@ -149,7 +150,7 @@ def _block_krylov(
         if residual <= tol or basis.shape[1] >= len(start) or not image.any():
             break
         block = image[:, : len(start) - basis.shape[1]]
-    return s, V, residual, step
+    return s, V, residual, steps
 
 
 def _orthonormal(block: Vectors, basis: Vectors) -> Vectors:
