@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 
-from .._utils.checks import number, positive
+from .._utils.checks import integer, number, positive
 from .._utils.registry import register
 from .._utils.threads import effective_n_jobs, single_threaded_blas
 from ..centers import Centers
@@ -47,7 +47,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
         most 10,000.
     penalty : float, default=0.001
         The papers' lambda, positive. A smaller one tells rows apart that have few like them; a larger one looks at the
-        bulk of the rows.
+        bulk of the rows. One that float64 cannot tell from rounding counts as the least that it can.
     contamination : float, default=0.1
         Share of the training rows that are outliers, at most 0.5: it decides `offset_`.
     centers : str, selector, or array of shape (M, n_features), default="uniform"
@@ -70,12 +70,14 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     ----------
     offset_ : float
         Threshold of `score_samples`: decision_function = score_samples - offset_.
+    penalty_ : float
+        The penalty that was used.
     effective_dimension_ : float
         Sum of the leverage scores of the training rows.
     centers_ : array of shape (M, n_features_in_)
         The centers.
     dual_coef_ : array of shape (M, rank)
-        The leverage score of x is k(x, x) / (penalty n) - |k(x, centers) dual_coef_|^2.
+        The leverage score of x is k(x, x) / (penalty_ n) - |k(x, centers) dual_coef_|^2.
     n_samples_fit_ : int
         Number of training rows n.
     kernel_ : Kernel
@@ -115,6 +117,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     verbose: ClassVar[int] = 0
 
     offset_: float  # type: ignore[assignment]
+    penalty_: float
     effective_dimension_: float
     n_samples_fit_: int
 
@@ -166,7 +169,8 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
             operator, n = space.operator, space.operator.shape[0]
             whitening = Whitening(operator.centers_gram(np.float64), n, n_jobs=self.n_jobs)
             G, _ = feature_sums(operator, whitening, np.empty((n, 0)))
-            self.dual_coef_ = _factor(G, whitening, float(self.penalty) * n)
+            self.penalty_ = max(float(self.penalty), whitening.least_penalty)
+            self.dual_coef_ = _factor(G, whitening, self.penalty_ * n)
             self.kernel_, self.centers_, self.n_samples_fit_ = operator.kernel, operator.centers, n
             self.mean_, self.scale_ = data.mean, data.scale
             scores = self._scores(operator)
@@ -220,12 +224,18 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     def _scores(self, operator: Operator) -> Array:
         """Return minus the leverage scores of the rows of an operator; rounding can make no negative ones."""
         explained = row_squares(operator, self.dual_coef_, effective_n_jobs(self.n_jobs))
-        most = kernel_diagonal(operator.kernel, operator.rows) / (self.penalty * self.n_samples_fit_)
+        most = kernel_diagonal(operator.kernel, operator.rows) / (self.penalty_ * self.n_samples_fit_)
         return -np.maximum(most - explained, 0.0)
 
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        integer(1)("n_samples_fit_", self.n_samples_fit_)
+        positive()("penalty_", self.penalty_)
+
     def _check_offset(self, coef: Array) -> None:
-        if not np.isfinite(self.offset_) or coef.ndim != 2:
-            raise ValueError(f"offset_={self.offset_!r} must be a finite number, and dual_coef_ a matrix")
+        number(np.isfinite, "a finite number")("offset_", self.offset_)
+        if coef.ndim != 2:
+            raise ValueError(f"dual_coef_ has shape {coef.shape}: it must be a matrix")
 
 
 def _factor(G: Array, whitening: Whitening, mu: float) -> Array:
