@@ -36,6 +36,7 @@ _TOLERANCES = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}
 _FEW = 12  # centers to a component from where passes for few components are faster than a solve for all of them
 _SMALL = 400  # centers for which the solve for all of them takes no time
 _BLOCKS_HELD = 10
+_INVERSE_CENTERS = 500  # twice as many take twice the time, and pre-images of MNIST are 7% nearer
 
 
 def _components(name: str, value: Any) -> None:
@@ -296,7 +297,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         length = np.sqrt(float(scores.var(axis=0).sum()) / 2) or 1.0
         model = NystromRegressor(
             Gaussian(np.full(self.n_components_, length)),
-            n_centers=min(1_000, len(scores)),
+            n_centers=min(_INVERSE_CENTERS, len(scores)),
             penalties=np.logspace(-8, 0, 9),
             choose_by="loo",
             scale=False,
