@@ -162,7 +162,7 @@ class Lloyd:
         sums = self.whitening.apply_transpose(self.operator.sandwich(coef, assign)) * root_n
         self.iteration += 1
         counts = np.stack([np.bincount(labels[:, r], self.weight, minlength=k) for r in range(R)]).astype(np.float64)
-        moved, relocated = self._move(sums, counts, labels, nearest)
+        centroids, moved, relocated = self._move(sums, counts, labels, nearest)
         same = np.zeros(R, dtype=bool) if self._labels is None else (labels == self._labels).all(axis=0)
         done = (same & ~relocated) | self._settled
 
@@ -182,17 +182,19 @@ class Lloyd:
         self.moved = float(moved[going].max(initial=0.0))
         self._settled = (moved <= self.tol)[going] & ~relocated[going]
         self._labels = labels[:, going]
-        self._centroids = self._next[:, np.repeat(going, k)]
+        self._centroids = centroids[:, np.repeat(going, k)]
 
-    def _move(self, sums: Vectors, counts: Vectors, labels: Array, nearest: Array) -> tuple[Vectors, NDArray[np.bool_]]:
-        """Set the next centroids; return the squared moves as shares of the variance, and which starts had to relocate.
+    def _move(
+        self, sums: Vectors, counts: Vectors, labels: Array, nearest: Array
+    ) -> tuple[Vectors, Vectors, NDArray[np.bool_]]:
+        """Return the next centroids, their squared moves as shares of the variance, and which starts had to relocate.
 
         An empty cluster takes the row that is farthest from its centroid, away from the cluster it is in.
         """
         k, R, total = self.k, self.running, float(self.weight.sum())
         relocated = np.zeros(R, dtype=bool)
         moved = np.zeros(R)
-        self._next = self._centroids.copy()
+        centroids = self._centroids.copy()
         for r in range(R):
             at = slice(r * k, (r + 1) * k)
             S, count = sums[:, at], counts[r].copy()
@@ -200,12 +202,12 @@ class Lloyd:
             if len(empty):
                 relocated[r] = self._relocate(S, count, empty, labels[:, r], self.diagonal - 2.0 * nearest[:, r])
             kept = count > 0
-            self._next[:, at][:, kept] = S[:, kept] / count[kept]
-            shift = float(np.square(self._next[:, at] - self._centroids[:, at]).sum())
+            centroids[:, at][:, kept] = S[:, kept] / count[kept]
+            shift = float(np.square(centroids[:, at] - self._centroids[:, at]).sum())
             mean = S.sum(axis=1) / total
             variance = float(self.weight @ self.diagonal) / total - float(mean @ mean)
             moved[r] = shift / variance if variance > 0 else 0.0
-        return moved, relocated
+        return centroids, moved, relocated
 
     def _relocate(self, S: Vectors, count: Vectors, empty: Array, labels: Array, distances: Vectors) -> bool:
         """Give empty clusters the farthest rows, in the sums and counts; return whether there were such rows."""
