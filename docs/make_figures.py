@@ -4,6 +4,7 @@
     python docs/make_figures.py parameters        the effect of length_scale and n_centers, on data in one dimension
     python docs/make_figures.py learned_metric    errors and scales of features, round by round
     python docs/make_figures.py uncertainty       deviations, samples and intervals, on data in one dimension
+    python docs/make_figures.py unsupervised      circles: scores, clusters, novelty, a witness
     python docs/make_figures.py demo              the demo's picture: a million rows, best on an idle machine
 
 Without a name all but the last are drawn.
@@ -222,6 +223,55 @@ def uncertainty() -> None:
     save(figure, "uncertainty.png")
 
 
+def unsupervised() -> None:
+    """Two circles: scores of kernel PCA, clusters, novelty, and the witness of a two-sample test."""
+    from sklearn.datasets import make_circles
+
+    from gyrfalcon import KernelKMeans, KernelPCA, NoveltyDetector, mmd_test
+    from gyrfalcon.kernels import Gaussian
+
+    X, y = make_circles(1_500, factor=0.3, noise=0.06, random_state=0)
+    side = np.linspace(-1.7, 1.7, 160)
+    grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+
+    def values(ax: Any, z: Any, colors: str, **options: Any) -> None:
+        ax.contourf(side, side, z.reshape(160, 160), levels=24, cmap=colors, alpha=0.85, **options)
+
+    figure, axes = plt.subplots(1, 4, figsize=(11, 3), layout="constrained")
+    scores = KernelPCA(Gaussian(1.0), n_components=3, random_state=0).fit_transform(X)
+    radial = int(np.argmax(np.abs([np.corrcoef(scores[:, j], y)[0, 1] for j in range(3)])))
+    other = 0 if radial else 1
+    for kind, color in ((0, TILE), (1, CENTERS)):
+        axes[0].plot(scores[y == kind, other], scores[y == kind, radial], ".", color=color, markersize=3)
+    axes[0].set(
+        title="KernelPCA: two scores", xlabel=f"component {other + 1}", ylabel=f"component {radial + 1}", box_aspect=1
+    )
+    clusters = KernelKMeans(2, random_state=0).fit(X)
+    axes[1].contourf(side, side, clusters.predict(grid).reshape(160, 160), levels=1, colors=[ROWS, FACTOR])
+    axes[1].plot(*X.T, ".", color=INK, markersize=1.5)
+    axes[1].set_title("KernelKMeans: two clusters")
+    detector = NoveltyDetector(Gaussian(0.3), contamination=0.02, random_state=0).fit(X)
+    novelty = detector.decision_function(grid)
+    values(axes[2], np.log10(-detector.score_samples(grid)), "Blues_r")
+    axes[2].contour(side, side, novelty.reshape(160, 160), levels=[0.0], colors=CENTERS, linewidths=1.5)
+    axes[2].plot(*X.T, ".", color=INK, markersize=1.5)
+    axes[2].set_title("NoveltyDetector: the border")
+    wider = 1.15 * make_circles(1_500, factor=0.3, noise=0.06, random_state=1)[0]
+    test = mmd_test(X, wider, Gaussian(0.4), random_state=0)
+    witness = test.witness(grid)
+    most = float(np.abs(witness).max())
+    values(axes[3], witness, "RdBu_r", vmin=-most, vmax=most)
+    axes[3].plot(*X[::3].T, ".", color="#7a2018", markersize=1.5)
+    axes[3].plot(*wider[::3].T, ".", color="#10345c", markersize=1.5)
+    axes[3].set_title(f"mmd_test: witness, p = {test.p_value:.3f}")
+    for ax in axes[1:]:
+        ax.set(xlim=(-1.7, 1.7), ylim=(-1.7, 1.7), xticks=[], yticks=[], aspect="equal")
+    for ax in axes:
+        ax.title.set_fontsize(10.5)
+    axes[0].set(xticks=[], yticks=[])
+    save(figure, "unsupervised.png")
+
+
 def demo() -> None:
     from gyrfalcon.cli.main import main
 
@@ -233,6 +283,7 @@ FIGURES = {
     "parameters": parameters,
     "learned_metric": learned_metric,
     "uncertainty": uncertainty,
+    "unsupervised": unsupervised,
     "demo": demo,
 }
 

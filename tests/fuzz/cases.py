@@ -107,7 +107,17 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     },
     "RandomFeaturesRegressor": FEATURES,
     "RandomFeaturesClassifier": {**FEATURES, "class_weight": [None, "balanced"]},
+    "KernelPCA": {
+        **CENTERS,
+        "n_components": [None, 1, 2, 5, 0.5, 0.99],
+        "solver": ["auto", "direct", "iterative"],
+        "fit_inverse_transform": [True, False],
+    },
+    "KernelKMeans": {**CENTERS, "n_clusters": [1, 2, 5, 30], "init": ["k-means++", "random"], "n_init": [1, 3]},
+    "NoveltyDetector": {**CENTERS, **PENALTY, "contamination": [0.01, 0.1, 0.5]},
 }
+UNLABELLED = ("KernelPCA", "KernelKMeans", "NoveltyDetector")
+WITHOUT_WEIGHTS = ("EigenProRegressor", "KernelPCA", "NoveltyDetector")
 KERNELS: list[Callable[[], Any]] = [
     lambda: "gaussian",
     lambda: kernels.Gaussian(1.0),
@@ -190,24 +200,26 @@ def fit(rng: Generator, folder: Path) -> None:
     """Fit any estimator to anything, and predict."""
     name = one(rng, list(ESTIMATORS))
     options = {**EVERYWHERE, **ESTIMATORS[name]}
+    if name == "NoveltyDetector":
+        del options["dtype"]
     chosen = {key: one(rng, values) for key, values in options.items() if rng.random() < 0.5}
     if rng.random() < 0.03 and chosen:
         chosen[one(rng, sorted(chosen))] = one(rng, [-1, "nonsense", None, np.nan, [], 1e9])
     kernel = one(rng, KERNELS)()
     X = rows(rng)
     y = targets(rng, X, name.endswith("Classifier"))
-    w = None if name == "EigenProRegressor" else weights(rng, X.shape[0])
+    w = None if name in WITHOUT_WEIGHTS else weights(rng, X.shape[0])
     words = ", ".join(f"{key}={value!r}" for key, value in chosen.items())
     w_words = "" if w is None else f", sample_weight=[{w.min():g}..{w.max():g}]"
     say(f"{name}({kernel!r}, random_state=0, {words}).fit(X {X.dtype} {X.shape}, y {y.dtype} {y.shape}{w_words})")
-    model = getattr(gyrfalcon, name)(kernel, random_state=0, **chosen)
+    model = getattr(gyrfalcon, name)(kernel=kernel, random_state=0, **chosen)
     model.fit(X, y, **({} if w is None else {"sample_weight": w}))
     values = X.data if scipy.sparse.issparse(X) else X
     if not np.isfinite(values).all():
         raise Finding("fitted to features that are not finite")
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
+    if name not in UNLABELLED and y.dtype.kind == "f" and not np.isfinite(y).all():
         raise Finding("fitted to targets that are not finite")
-    predicted = np.asarray(model.predict(X))
+    predicted = np.asarray(answers(model, X))
     if len(predicted) != X.shape[0]:
         raise Finding(f"{len(predicted)} predictions for {X.shape[0]} rows")
     if predicted.dtype.kind == "f" and np.isnan(predicted).any():
@@ -218,6 +230,10 @@ def fit(rng: Generator, folder: Path) -> None:
             raise Finding("deviations are NaN or negative")
         if np.isnan(model.sample_y(X)).any() or np.isnan(model.predict_interval(X, 0.5)).any():
             raise Finding("samples or intervals are NaN")
+
+
+def answers(model: Any, X: Any) -> Any:
+    return model.transform(X) if isinstance(model, gyrfalcon.KernelPCA) else model.predict(X)
 
 
 # ---- damage ----------------------------------------------------------------------------------------------------------
@@ -341,6 +357,9 @@ MODELS: list[Callable[[], Any]] = [
     lambda: gyrfalcon.DivideAndConquerRegressor(random_state=0, n_partitions=2).fit(X, Y),
     lambda: gyrfalcon.RandomFeaturesRegressor(n_components=20, random_state=0).fit(X, Y),
     lambda: gyrfalcon.EigenProRegressor(random_state=0, max_iter=2).fit(X, Y),
+    lambda: gyrfalcon.KernelPCA(n_components=2, n_centers=9, random_state=0, fit_inverse_transform=True).fit(X),
+    lambda: gyrfalcon.KernelKMeans(3, n_centers=9, random_state=0).fit(X),
+    lambda: gyrfalcon.NoveltyDetector(n_centers=9, random_state=0).fit(X),
 ]
 
 
@@ -364,7 +383,7 @@ def model(rng: Generator, folder: Path) -> None:
     except Exception as error:
         raise Finding(f"load raises {type(error).__name__} and not ModelFileError: {error}") from error
     repr(loaded)
-    if len(loaded.predict(X)) != len(X):
+    if len(answers(loaded, X)) != len(X):
         raise Finding("predictions of another length")
 
 

@@ -9,7 +9,10 @@ from .exact_classifier import ExactClassifier
 from .falkon_classifier import FalkonClassifier
 from .falkon_regressor import FalkonRegressor
 from .feature_transform import RandomFeatures
+from .kernel_kmeans import KernelKMeans
+from .kernel_pca import KernelPCA
 from .learned_metric import LearnedMetric
+from .novelty import NoveltyDetector
 from .nystrom import NystromRegressor
 from .nytro import NytroRegressor
 from .random_features_classifier import RandomFeaturesClassifier
@@ -24,7 +27,10 @@ __all__ = [
     "ExactRegressor",
     "FalkonClassifier",
     "FalkonRegressor",
+    "KernelKMeans",
+    "KernelPCA",
     "LearnedMetric",
+    "NoveltyDetector",
     "NystromRegressor",
     "NytroRegressor",
     "RandomFeatures",

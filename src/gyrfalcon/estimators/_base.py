@@ -100,14 +100,17 @@ class KernelEstimator(BaseEstimator):
         """Return rows to predict for, as the kernel sees them."""
         return scaled(more_rows(self, X), self.mean_, self.scale_, dtype)
 
-    def _values(self, X: Any) -> Array:
-        """Return the values of the learnt functions for new rows, of shape (n,) or (n, k)."""
+    def _operator(self, X: Any) -> Operator:
+        """Return k(rows, centers) for new rows, which keeps nothing."""
         check_is_fitted(self)  # before centers_ is asked for
         rows = self._scaled_rows(X, self.centers_.dtype)
         if scipy.sparse.issparse(self.centers_) and not rows.is_sparse:
             rows = rows.map(scipy.sparse.csr_array, rows.dtype)
-        operator = make_operator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs, memory_budget=0)
-        return self._from_offset(operator.matmat(self.dual_coef_))
+        return make_operator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs, memory_budget=0)
+
+    def _values(self, X: Any) -> Array:
+        """Return the values of the learnt functions for new rows, of shape (n,) or (n, k)."""
+        return self._from_offset(self._operator(X).matmat(self.dual_coef_))
 
     def _from_offset(self, f: Array) -> Array:
         """Return function values with the offset, which is added in float64."""

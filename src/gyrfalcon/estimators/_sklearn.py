@@ -34,7 +34,46 @@ if MYPY:
     class MultiOutputMixin:
         """A tag."""
 
-else:
-    from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+    class TransformerMixin:
+        """fit_transform, and the kind of its output."""
 
-__all__ = ["BaseEstimator", "ClassifierMixin", "MultiOutputMixin", "RegressorMixin"]
+        def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any: ...
+        def set_output(self, *, transform: str | None = None) -> Self: ...
+
+    class ClassNamePrefixFeaturesOutMixin:
+        """Names of columns."""
+
+        def get_feature_names_out(self, input_features: Any = None) -> Any: ...
+
+    class ClusterMixin:
+        """fit_predict."""
+
+        def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any: ...
+
+    class OutlierMixin:
+        """fit_predict."""
+
+        def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any: ...
+
+else:
+    from sklearn.base import (
+        BaseEstimator,
+        ClassifierMixin,
+        ClassNamePrefixFeaturesOutMixin,
+        ClusterMixin,
+        MultiOutputMixin,
+        OutlierMixin,
+        RegressorMixin,
+        TransformerMixin,
+    )
+
+__all__ = [
+    "BaseEstimator",
+    "ClassNamePrefixFeaturesOutMixin",
+    "ClassifierMixin",
+    "ClusterMixin",
+    "MultiOutputMixin",
+    "OutlierMixin",
+    "RegressorMixin",
+    "TransformerMixin",
+]

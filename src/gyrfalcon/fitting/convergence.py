@@ -83,6 +83,28 @@ def warn_of_lost_penalty(penalty: float) -> None:
     )
 
 
+def warn_if_components_unsettled(residual: float, tol: float, passes: int) -> None:
+    """Warn of principal components that the iterations have not found to `tol`."""
+    if residual > tol:
+        warn(
+            f"the residual of the components is {residual:.1e} after {passes} passes, above tol={tol:g}: raise tol, or "
+            'use solver="direct"',
+            ConvergenceWarning,
+        )
+
+
+def warn_if_clusters_unsettled(converged: bool, distinct: int, n_clusters: int, max_iter: int) -> None:
+    """Warn of k-means that `max_iter` has ended, or that has found fewer clusters than it was asked for."""
+    if distinct < n_clusters:
+        warn(
+            f"{distinct} clusters were found where n_clusters={n_clusters}: the rows, as the "
+            "kernel sees them, are no more distinct points",
+            ConvergenceWarning,
+        )
+    elif not converged:
+        warn(f"centroids still move after max_iter={max_iter} iterations: raise max_iter or tol", ConvergenceWarning)
+
+
 def deviation(targets: Array, weight: Array | None) -> Array:
     """Return the standard deviation of each column, or a hundredth of its mean where it is constant; never 0."""
     mean = np.average(targets, axis=0, weights=weight)

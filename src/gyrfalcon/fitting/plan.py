@@ -30,6 +30,7 @@ class Plan:
     n_threads : how many blocks are at work at once
     buffered : what the source holds while it is read
     budget : `memory_budget` as the user gave it
+    held : further bytes that the solver holds
     limit : bytes that there are
     """
 
@@ -42,6 +43,7 @@ class Plan:
     n_threads: int
     buffered: int
     budget: int | float | str
+    held: int = 0
     limit: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,7 +62,9 @@ class Plan:
         return {
             "the factors": self.buffers * M * M * self.factors(M).itemsize,
             "the centers": 2 * M * self.width * self.itemsize,
-            "vectors": self.row_vectors * self.n * self.k * self.itemsize + _CENTER_VECTORS * 8 * M * self.k,
+            "vectors": self.row_vectors * self.n * self.k * self.itemsize
+            + _CENTER_VECTORS * 8 * M * self.k
+            + self.held,
             "blocks at work": in_flight * block * (self.width + self.k) * self.itemsize
             + self.n_threads * min(_TILE, max(48, block) * M) * self.itemsize,
             "reading": self.buffered,

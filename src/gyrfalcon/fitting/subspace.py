@@ -179,6 +179,8 @@ def choose_subspace(
     resolves_penalty: bool = False,
     buffers: int = 1,
     row_vectors: int = 2,
+    columns: int | None = None,
+    held: int = 0,
     warm: WarmStart | None = None,
     max_iter: int = 0,
 ) -> Subspace:
@@ -199,6 +201,10 @@ def choose_subspace(
         Whether the kernel's precision must resolve the penalty.
     buffers, row_vectors : int
         What the solver holds in memory; see `Plan`.
+    columns : int, optional
+        Columns that a pass multiplies, if they are not those of the targets.
+    held : int
+        Further bytes that the solver holds.
     warm : WarmStart, optional
         Where to start from.
     max_iter : int
@@ -215,6 +221,8 @@ def choose_subspace(
         resolves_penalty=resolves_penalty,
         buffers=buffers,
         row_vectors=row_vectors,
+        columns=columns,
+        held=held,
         warm=warm,
     )
     session.begin(space.beginning)
@@ -231,6 +239,8 @@ def _subspace(
     resolves_penalty: bool,
     buffers: int,
     row_vectors: int,
+    columns: int | None,
+    held: int,
     warm: WarmStart | None,
 ) -> Subspace:
     """Choose the subspace, or the one that a fit which is resumed had `begun` with."""
@@ -239,13 +249,14 @@ def _subspace(
     plan = Plan(
         n=rows.shape[0],
         width=0 if rows.is_sparse else rows.shape[1],
-        k=k,
+        k=k if columns is None else columns,
         itemsize=rows.dtype.itemsize,
         buffers=buffers,
         row_vectors=row_vectors,
         n_threads=effective_n_jobs(model.n_jobs),
         buffered=0 if elsewhere else rows.buffer_bytes,
         budget=model.memory_budget,
+        held=held,
     )
     plan.check(min(_wanted(model, rows.shape[0]), rows.shape[0]))
     if begun is not None:

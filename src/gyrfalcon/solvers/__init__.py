@@ -9,6 +9,8 @@ eigenpro      preconditioned mini-batches for exact interpolation
 ridge_path    direct solves for a whole list of penalties: Nyström and exact
 posterior     the covariance of f, and leave-one-out errors in units of it
 nystrom_features  the features F = K R and their sums, for direct methods on centers
+principal     principal components of these features
+lloyd         k-means of these features
 exact         one exact solve
 features      normal equations of random features
 lanczos       extreme eigenvalues, for the condition number and the longest step
@@ -20,15 +22,20 @@ from .exact import exact_ridge
 from .features import normal_equations, solve_ridge
 from .gradient import gradient_descent, kernel_descent, largest_eigenvalue, stochastic_gradient
 from .kernel_cg import KernelIterate, KernelSystems, kernel_cg
-from .nystrom_features import feature_sums, nystrom_features
+from .lloyd import Clustering, Lloyd
+from .nystrom_features import feature_sums, features_of, nystrom_features, row_squares
 from .posterior import Posterior, leave_one_out_scores, posterior_of
+from .principal import Components, largest_components, principal_components
 from .ridge_path import RidgePath, exact_path, nystrom_path
 from .two_level import RowSample, two_level_cg
 
 __all__ = [
+    "Clustering",
+    "Components",
     "Iterate",
     "KernelIterate",
     "KernelSystems",
+    "Lloyd",
     "Posterior",
     "RidgePath",
     "RowSample",
@@ -37,15 +44,19 @@ __all__ = [
     "exact_path",
     "exact_ridge",
     "feature_sums",
+    "features_of",
     "gradient_descent",
     "kernel_cg",
     "kernel_descent",
+    "largest_components",
     "largest_eigenvalue",
     "leave_one_out_scores",
     "normal_equations",
     "nystrom_features",
     "nystrom_path",
     "posterior_of",
+    "principal_components",
+    "row_squares",
     "solve_ridge",
     "stochastic_gradient",
     "two_level_cg",

@@ -14,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
+from .._utils.threads import share
 from ..operators import Operator
 from ..preconditioners import Whitening
 
 Vectors = NDArray[np.float64]
+
+_SQUARED_ROWS = 512
 
 
 def nystrom_features(operator: Operator, whitening: Whitening) -> Iterator[tuple[slice, Vectors]]:
@@ -86,3 +89,32 @@ def feature_sums(
             G = dsyrk(1.0, F, beta=1.0, c=G, overwrite_c=True)
         rhs += F @ y_block
     return G, rhs
+
+
+def features_of(operator: Operator, whitening: Whitening, points: Any) -> Vectors:
+    """Return the features of a few rows, of shape (rank, b)."""
+    root_n = np.sqrt(whitening.n)
+    parts = [whitening.apply_transpose(K.T.astype(np.float64)) * root_n for _, K in operator.on(points).blocks()]
+    return np.hstack(parts) if parts else np.zeros((whitening.rank, 0))
+
+
+def row_squares(operator: Operator, V: Vectors, n_threads: int) -> Vectors:
+    """Return the squared norms of the rows of K V, of shape (n,), without a matrix of that size; one pass.
+
+    Parameters
+    ----------
+    operator : Operator
+        K, of shape (n, M).
+    V : ndarray of shape (M, r)
+    n_threads : int
+    """
+    out = np.empty(operator.shape[0])
+    for at, K in operator.blocks():
+        squares = out[at]
+
+        def run(start: int, K: NDArray[Any] = K, squares: Vectors = squares) -> None:
+            product = K[start : start + _SQUARED_ROWS] @ V
+            squares[start : start + _SQUARED_ROWS] = np.einsum("ij,ij->i", product, product)
+
+        share(run, range(0, len(K), _SQUARED_ROWS), n_threads)
+    return out

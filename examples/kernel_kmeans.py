@@ -1,0 +1,34 @@
+"""Kernel k-means, outliers and a two-sample test: what one can ask of rows without targets.
+
+python examples/kernel_kmeans.py [rows]
+"""
+
+import sys
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_circles
+from sklearn.metrics import adjusted_rand_score
+
+from gyrfalcon import KernelKMeans, NoveltyDetector, mmd_test
+from gyrfalcon.kernels import Gaussian
+
+rows = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000
+X, y = make_circles(rows, factor=0.3, noise=0.05, random_state=0)
+X = X.astype(np.float32)
+
+for name, model in {"KMeans": KMeans(2, n_init=3), "KernelKMeans": KernelKMeans(2, n_centers=300)}.items():
+    labels = model.set_params(random_state=0).fit_predict(X)
+    print(f"{name}: agreement with the circles {adjusted_rand_score(y, labels):.3f} (1 is perfect)")
+print(f"{model.n_iter_} passes over all rows, inertia {model.inertia_ / rows:.4f} a row")
+
+detector = NoveltyDetector(Gaussian(0.3), n_centers=300, contamination=0.01, random_state=0).fit(X)
+new = np.array([[0.0, 1.0], [0.0, 0.3], [0.0, 0.65], [2.0, 2.0]])
+for row, decision in zip(new, detector.decision_function(new), strict=True):
+    print(f"{row}: {'an outlier' if decision < 0 else 'like the others'}")
+
+# Half of the rows against the other half, and against the other half with circles that are wider
+first, second = X[::2], X[1::2]
+for name, other in {"the other half": second, "circles that are 5% wider": 1.05 * second}.items():
+    test = mmd_test(first, other, n_centers=300, random_state=0)
+    print(f"{name}: MMD^2 {test.statistic:.2e}, p = {test.p_value:.3f}")

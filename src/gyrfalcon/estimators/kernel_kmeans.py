@@ -1,0 +1,389 @@
+"""k-means in the kernel's feature space, with Nyström centers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.checks import integer, not_negative
+from .._utils.registry import register
+from ..callbacks import CallbackLike
+from ..centers import Centers, KMeansPlusPlus
+from ..fitting.convergence import warn_if_clusters_unsettled
+from ..fitting.lazy import lazily
+from ..fitting.parameters import check_parameters
+from ..fitting.rows import computed, more_rows, sample_weights, scaled
+from ..fitting.session import Session, fit_session
+from ..fitting.subspace import Subspace, choose_subspace
+from ..fitting.unlabelled import kernel_diagonal, unlabelled_data
+from ..kernels import Kernel, KernelFunction
+from ..operators import Operator, make_operator
+from ..preconditioners import Whitening
+from ..solvers import Clustering, Lloyd, features_of
+from ..sources import as_rows, is_dask
+from ._base import KernelEstimator
+from ._sklearn import ClusterMixin, TransformerMixin
+
+Array = NDArray[Any]
+
+_SAMPLE = 10_000
+_SAMPLE_PER_CLUSTER = 100
+
+
+def _init(name: str, value: Any) -> None:
+    """Require "k-means++", "random" or points."""
+    if isinstance(value, str) and value not in ("k-means++", "random"):
+        raise ValueError(f'{name}={value!r} must be "k-means++", "random" or an array of n_clusters points')
+
+
+@register
+class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
+    """k-means in the kernel's feature space, on Nyström centers: clusters whose borders need not be straight.
+
+    Lloyd's algorithm on the rows' projections onto the span of M centers [1]_, which are never stored: an iteration is
+    one pass over the rows. With every row a center it is exact kernel k-means.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters k.
+    kernel : Kernel, str or callable, default="gaussian"
+        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    n_centers : int or None, default=None
+        Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
+        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
+        most 10,000.
+    centers : str, selector, or array of shape (M, n_features), default="uniform"
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
+        by a selector of `gyrfalcon.centers`, or given.
+    init : {"k-means++", "random"} or array of shape (n_clusters, n_features), default="k-means++"
+        Rows to start from: drawn from a sample in proportion to squared distances in feature space, drawn uniformly, or
+        given, in the units of X.
+    n_init : int, default=3
+        Number of starts, which share the passes over the rows, and of which the best is kept. Of many rows a sample of
+        10,000 (or 100 for each cluster) decides between the starts, and the best goes on from there with all rows.
+        Given points are one start, with all rows.
+    scale : bool or "auto", default="auto"
+        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
+        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
+        zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
+    max_iter : int, default=300
+        Maximum number of iterations, each a pass over the rows.
+    tol : float, default=0.0001
+        Stop when the squared moves of the centroids add up to less than this share of the variance of the rows in
+        feature space. 0 runs until no label changes.
+    dtype : "auto", "float32" or "float64", default="auto"
+        Precision of the kernel; "auto" follows X.
+    memory_budget : "auto", int or str, default="auto"
+        Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
+        files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
+        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of the centers and of the rows to start from.
+    callbacks : callable, Callback, list of them, or None, default=None
+        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
+    verbose : int, default=0
+        1 shows a progress bar, 2 also logs a line for each iteration.
+
+    Attributes
+    ----------
+    labels_ : array of shape (n,)
+        The cluster of each row.
+    inertia_ : float
+        Sum of the squared distances of rows to their centroids in feature space; sample weights count as weights of
+        mean 1.
+    n_iter_ : int
+        Number of iterations of the best start.
+    history_ : list of dict
+        For each iteration: `iteration`, `inertia` of the best start, `moved` (squared moves of centroids as a share of
+        the variance), `running` (starts that have not converged) and `seconds`.
+    centers_ : array of shape (M, n_features_in_)
+        The Nyström centers. Centroids are no rows: they are combinations of these in feature space.
+    dual_coef_ : array of shape (M, n_clusters)
+        Coefficients of the centroids.
+    offset_ : array of shape (n_clusters,)
+        Minus half the squared norms of the centroids: the nearest has the largest k(x, centers) dual_coef_ + offset_.
+    kernel_ : Kernel
+        The kernel, with parameters that depend on the data resolved.
+    mean_, scale_ : array of shape (n_features_in_,), or None
+        Means and standard deviations by which features were scaled; None with `scale=False`.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array of str
+        Names of the features, if X has names that are all strings.
+
+    See Also
+    --------
+    KernelPCA : Columns that describe the rows in the same feature space.
+
+    Notes
+    -----
+    Distances include what the centers miss of a row, which is the same for all centroids. A cluster that becomes empty
+    takes the row farthest from its centroid.
+
+    References
+    ----------
+    .. [1] Calandriello, Rosasco, "Statistical and Computational Trade-Offs in Kernel K-Means", NeurIPS 2018.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_circles
+    >>> from sklearn.metrics import adjusted_rand_score
+    >>> from gyrfalcon import KernelKMeans
+    >>> X, y = make_circles(500, factor=0.3, noise=0.05, random_state=0)
+    >>> model = KernelKMeans(2, n_centers=100, random_state=0).fit(X)
+    >>> adjusted_rand_score(y, model.labels_)
+    1.0
+    """
+
+    takes_sparse = True
+
+    labels_: Array
+    inertia_: float
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        n_centers: int | None = None,
+        centers: str | ArrayLike | Centers = "uniform",
+        init: str | ArrayLike = "k-means++",
+        n_init: int = 3,
+        scale: bool | str = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        dtype: DTypeLike = "auto",
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.kernel = kernel
+        self.n_centers = n_centers
+        self.centers = centers
+        self.init = init
+        self.n_init = n_init
+        self.scale = scale
+        self.max_iter = max_iter
+        self.tol = tol
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Find the clusters.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
+            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+        y : ignored
+        sample_weight : array of shape (n,), optional
+            Not negative. Only ratios matter.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, n_clusters=integer(1), init=_init, n_init=integer(1), tol=not_negative())
+        with fit_session(self) as session:
+            data = unlabelled_data(self, X, sample_weight)
+            n, k = data.rows.shape[0], int(self.n_clusters)
+            rows_that_count = n if data.weight is None else int(np.count_nonzero(data.weight))
+            if k > rows_that_count:
+                raise ValueError(f"n_clusters={k} must be at most the number of rows that count, {rows_that_count}")
+            starts = int(self.n_init) if isinstance(self.init, str) else 1
+            # labels of two iterations and the nearest values, two vectors of distances and weights, and the sample
+            width = 0 if data.rows.is_sparse else data.rows.shape[1]
+            held = n * (16 * starts + 24) + 2 * 8 * min(n, _sample_size(k)) * width
+            buffers = 8 // data.rows.dtype.itemsize
+            space = choose_subspace(self, data, session, buffers=buffers, row_vectors=0, columns=starts * k, held=held)
+            operator = space.operator
+            whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, n_jobs=self.n_jobs)
+            centroids = self._starts(space, whitening, starts, session.random_state)
+            session.start(data, max_iter=self.max_iter, n_centers=operator.shape[1])
+            lloyd = self._lloyd(operator, whitening, centroids, space.data.weight)
+            found = _run(lloyd, self.max_iter, session)
+            warn_if_clusters_unsettled(found.converged, len(np.unique(found.labels)), k, self.max_iter)
+            self.kernel_, self.centers_, self.dual_coef_ = operator.kernel, operator.centers, found.coef
+            self.offset_ = -found.squares / 2
+            self.mean_, self.scale_ = data.mean, data.scale
+            self.labels_, self.inertia_, self.n_iter_ = found.labels.copy(), found.inertia, found.iteration
+            self.history_ = session.history
+        return self
+
+    def _lloyd(self, operator: Operator, whitening: Whitening, centroids: Array, weight: Array | None) -> Lloyd:
+        diagonal = kernel_diagonal(operator.kernel, operator.rows)
+        return Lloyd(operator, whitening, centroids, int(self.n_clusters), diagonal, weight, tol=float(self.tol))
+
+    def _starts(self, space: Subspace, whitening: Whitening, starts: int, random_state: np.random.RandomState) -> Array:
+        """Return the centroids to start from, of shape (rank, starts * k), or those of the best start on a sample."""
+        operator, weight = space.operator, space.data.weight
+        if not isinstance(self.init, str):
+            return features_of(operator, whitening, self._given(space))
+        candidates = np.arange(operator.shape[0]) if weight is None else np.flatnonzero(weight)
+        size = _sample_size(int(self.n_clusters))
+        if len(candidates) <= 2 * size:
+            return self._drawn(operator, whitening, candidates, starts, random_state)
+        chosen = np.sort(random_state.choice(candidates, size, replace=False))
+        sample = make_operator(
+            operator.kernel,
+            as_rows(operator.rows.take(chosen)),
+            operator.centers,
+            n_jobs=self.n_jobs,
+            memory_budget=max(0, space.budget - operator.kept_bytes),
+        )
+        first = self._drawn(sample, whitening, np.arange(size), starts, random_state)
+        lloyd = self._lloyd(sample, whitening, first, None if weight is None else weight[chosen])
+        return _run(lloyd, self.max_iter).centroids
+
+    def _drawn(
+        self,
+        operator: Operator,
+        whitening: Whitening,
+        candidates: NDArray[np.intp],
+        starts: int,
+        random_state: np.random.RandomState,
+    ) -> Array:
+        """Draw rows to start from, and return their features."""
+        k, parts = int(self.n_clusters), []
+        for _ in range(starts):
+            if self.init == "random":
+                points = operator.rows.take(np.sort(random_state.choice(candidates, k, replace=False)))
+            else:
+                points = (
+                    KMeansPlusPlus()
+                    .select(
+                        operator.rows,
+                        k,
+                        kernel=operator.kernel,
+                        penalty=0.0,
+                        candidates=candidates,
+                        random_state=random_state,
+                        n_jobs=self.n_jobs,
+                    )
+                    .points
+                )
+            F = features_of(operator, whitening, points)
+            parts.append(F[:, np.arange(k) % F.shape[1]])  # there may be fewer distinct rows than clusters
+        return np.hstack(parts)
+
+    def _given(self, space: Subspace) -> Any:
+        """Return the points to start from as the kernel sees them."""
+        rows = more_rows(self, self.init, "init")
+        if rows.shape[0] != self.n_clusters:
+            raise ValueError(f"init has {rows.shape[0]} points, and n_clusters={self.n_clusters}: give one for each")
+        points = scaled(rows, space.data.mean, space.data.scale, space.operator.dtype).take(np.arange(rows.shape[0]))
+        sparse = scipy.sparse.issparse(space.operator.centers)
+        if sparse == scipy.sparse.issparse(points):
+            return points
+        return scipy.sparse.csr_array(points) if sparse else points.toarray()
+
+    @lazily
+    def predict(self, X: Any) -> Array:
+        """Return the nearest cluster of each row.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n,); a Dask array for a Dask collection
+        """
+        return self._values(X).argmax(axis=1).astype(np.int32)
+
+    @lazily
+    def transform(self, X: Any) -> Array:
+        """Return the distances of rows to the centroids, in feature space.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n, n_clusters); a Dask array for a Dask collection
+        """
+        return np.sqrt(self._squared_distances(self._operator(X)))
+
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
+        """Return minus the sum of the squared distances of rows to their nearest centroids, in feature space.
+
+        Parameters
+        ----------
+        X : as for `predict`
+        y : ignored
+        sample_weight : array of shape (n,), optional
+            Counted as weights of mean 1, as in `inertia_`.
+
+        Returns
+        -------
+        float
+        """
+        operator = self._operator(as_rows(X) if is_dask(X) else X)
+        nearest = self._squared_distances(operator).min(axis=1).astype(np.float64)
+        weight = sample_weights(computed(sample_weight, operator.rows), operator.rows)
+        return -float(nearest.sum() if weight is None else nearest @ (weight / weight.mean()))
+
+    def _squared_distances(self, operator: Operator) -> Array:
+        """Return squared distances to the centroids, of shape (n, k); rounding can make no negative ones."""
+        values = self._from_offset(operator.matmat(self.dual_coef_))
+        diagonal = kernel_diagonal(operator.kernel, operator.rows)[:, None]
+        return np.maximum(diagonal - 2.0 * values, 0.0).astype(values.dtype)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Return the names of the columns that `transform` gives.
+
+        Parameters
+        ----------
+        input_features : ignored
+
+        Returns
+        -------
+        array of str
+        """
+        check_is_fitted(self)
+        return np.asarray([f"kernelkmeans{j}" for j in range(self.dual_coef_.shape[1])], dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        if self.dual_coef_.ndim != 2:
+            raise ValueError(f"dual_coef_ has shape {self.dual_coef_.shape}: it needs a column for each cluster")
+
+
+def _sample_size(n_clusters: int) -> int:
+    """Return how many rows decide between the starts."""
+    return max(_SAMPLE, _SAMPLE_PER_CLUSTER * n_clusters)
+
+
+def _run(lloyd: Lloyd, max_iter: int, session: Session | None = None) -> Clustering:
+    """Run Lloyd's algorithm to its end, or until a callback stops it."""
+    stop = False
+    while lloyd.running and lloyd.iteration < max_iter and not stop:
+        lloyd.step()
+        assert lloyd.best is not None
+        if session is not None:
+            record = {"inertia": lloyd.best.inertia, "moved": lloyd.moved, "running": lloyd.running}
+            stop = session.record({"iteration": lloyd.iteration, **record})
+    assert lloyd.best is not None
+    return lloyd.best

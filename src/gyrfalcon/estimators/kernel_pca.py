@@ -1,0 +1,370 @@
+"""Kernel principal component analysis with Nyström centers, from all rows."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from .._utils.checks import boolean, integer, number, one_of
+from .._utils.registry import register
+from .._utils.sampling import sample_rows
+from ..centers import Centers
+from ..fitting.convergence import warn_if_components_unsettled
+from ..fitting.data import FitData
+from ..fitting.lazy import lazily
+from ..fitting.parameters import check_parameters
+from ..fitting.session import Session, fit_session
+from ..fitting.subspace import Subspace, choose_subspace, default_n_centers
+from ..fitting.unlabelled import kernel_diagonal, unlabelled_data
+from ..kernels import Gaussian, Kernel, KernelFunction
+from ..operators import Operator
+from ..preconditioners import Whitening
+from ..solvers import Components, largest_components, principal_components
+from ..solvers.principal import krylov_block
+from ._base import KernelEstimator
+from ._sklearn import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from .nystrom import NystromRegressor
+
+Array = NDArray[Any]
+
+_TOLERANCES = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}
+_FEW = 12  # centers to a component from where passes for few components are faster than a solve for all of them
+_SMALL = 400  # centers for which the solve for all of them takes no time
+_BLOCKS_HELD = 10
+_INVERSE_CENTERS = 500  # twice as many take twice the time, and pre-images of MNIST are 7% nearer
+
+
+def _components(name: str, value: Any) -> None:
+    """Require None, a positive integer, or a share of the variance."""
+    if value is None:
+        return
+    words = "None, an integer of at least 1, or a share of the variance between 0 and 1, both excluded"
+    if isinstance(value, Integral):
+        integer(1, words=words)(name, value)
+    else:
+        number(lambda x: 0 < x < 1, words)(name, value)
+
+
+@register
+class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
+    """Kernel principal component analysis on Nyström centers: few non-linear columns that describe the rows.
+
+    Principal components of the rows in the kernel's feature space, restricted to the span of M centers but measured on
+    all n rows [1]_. With every row a center it is scikit-learn's `KernelPCA`; with fewer it takes memory for M x M
+    numbers in the place of n x n, and reads rows from wherever they are.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable, default="gaussian"
+        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    n_centers : int or None, default=None
+        Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
+        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
+        most 10,000.
+    n_components : int, float or None, default=None
+        Number of components, at most M; or the share of the variance that they explain, between 0 and 1. None keeps all
+        whose variance is not rounding.
+    centers : str, selector, or array of shape (M, n_features), default="uniform"
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
+        by a selector of `gyrfalcon.centers`, or given.
+    fit_inverse_transform : bool, default=False
+        Whether to learn `inverse_transform`, by kernel ridge regression from the scores to the rows, on at most 10,000
+        of them. Not for sparse rows.
+    scale : bool or "auto", default="auto"
+        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
+        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
+        zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
+    solver : {"auto", "direct", "iterative"}, default="auto"
+        "direct" finds all components in one pass and n M^2 time, "iterative" the first `n_components` in some passes of
+        n M time each. "auto" iterates if they are a twelfth of the centers or less.
+    tol : float or None, default=None
+        Residual of the components, relative to the largest eigenvalue, at which "iterative" stops; a
+        `ConvergenceWarning` says if it did not come to that. Eigenvalues are then known to the square of it. None is
+        1e-4 in float32 and 1e-8 in float64.
+    dtype : "auto", "float32" or "float64", default="auto"
+        Precision of the kernel; "auto" follows X. "direct" factors in float64.
+    memory_budget : "auto", int or str, default="auto"
+        Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
+        files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
+        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of the centers and of the first block of "iterative".
+
+    Attributes
+    ----------
+    eigenvalues_ : array of shape (n_components_,)
+        Eigenvalues of the centered kernel matrix of all rows, from the largest.
+    explained_variance_ : array of shape (n_components_,)
+        Mean squares of the scores of the training rows, `eigenvalues_` / n.
+    explained_variance_ratio_ : array of shape (n_components_,)
+        The same as shares of the variance of the rows in feature space, of which the span of the centers is a part.
+    n_components_ : int
+        Number of components.
+    centers_ : array of shape (M, n_features_in_)
+        The centers.
+    dual_coef_ : array of shape (M, n_components_)
+        Coefficients of the centers: scores are k(x, centers) dual_coef_ + offset_.
+    offset_ : array of shape (n_components_,)
+        What centers the scores.
+    kernel_ : Kernel
+        The kernel, with parameters that depend on the data resolved.
+    inverse_ : NystromRegressor or None
+        The regression from scores to rows, with `fit_inverse_transform=True`.
+    mean_, scale_ : array of shape (n_features_in_,), or None
+        Means and standard deviations by which features were scaled; None with `scale=False`.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array of str
+        Names of the features, if X has names that are all strings.
+
+    See Also
+    --------
+    KernelKMeans : Clusters in the same feature space.
+    RandomFeatures : Columns whose inner products are the kernel, without looking at the rows.
+
+    Notes
+    -----
+    The sign of a component is such that the center with the largest score has a positive one. "direct" takes some
+    5 M^2 numbers of memory.
+
+    References
+    ----------
+    .. [1] Sterge, Sriperumbudur, Rosasco, Rudi, "Gain with no Pain: Efficiency of Kernel-PCA by Nyström Sampling",
+       AISTATS 2020.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_circles
+    >>> from gyrfalcon import KernelPCA
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> X, y = make_circles(500, factor=0.3, noise=0.05, random_state=0)
+    >>> pca = KernelPCA(Gaussian(1.0), n_components=2, n_centers=100, scale=False, random_state=0)
+    >>> scores = pca.fit_transform(X)
+    >>> scores.shape
+    (500, 2)
+    >>> bool(pca.explained_variance_ratio_.sum() > 0.6)
+    True
+    """
+
+    takes_sparse = True
+    # one pass, or some: nobody watches it
+    callbacks: ClassVar[None] = None
+    verbose: ClassVar[int] = 0
+
+    eigenvalues_: Array
+    explained_variance_: Array
+    explained_variance_ratio_: Array
+    n_components_: int
+    inverse_: NystromRegressor | None
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        n_centers: int | None = None,
+        n_components: int | float | None = None,
+        centers: str | ArrayLike | Centers = "uniform",
+        fit_inverse_transform: bool = False,
+        scale: bool | str = "auto",
+        solver: str = "auto",
+        tol: float | None = None,
+        dtype: DTypeLike = "auto",
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.n_centers = n_centers
+        self.n_components = n_components
+        self.centers = centers
+        self.fit_inverse_transform = fit_inverse_transform
+        self.scale = scale
+        self.solver = solver
+        self.tol = tol
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the components.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
+            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(
+            self,
+            n_components=_components,
+            solver=one_of("auto", "direct", "iterative"),
+            fit_inverse_transform=boolean,
+        )
+        if self.solver == "iterative" and not isinstance(self.n_components, Integral):
+            raise ValueError(
+                f'solver="iterative" needs a number of components: n_components={self.n_components!r} is none; '
+                'use solver="direct"'
+            )
+        with fit_session(self) as session:
+            data = unlabelled_data(self, X)
+            if self.fit_inverse_transform and data.rows.is_sparse:
+                raise ValueError("fit_inverse_transform=True needs dense rows, and X is sparse: set it to False")
+            space = self._subspace(data, session)
+            found, whitening = self._solve(space, session)
+            self._set_components(found, whitening, space)
+            self.mean_, self.scale_ = data.mean, data.scale
+            self.inverse_ = self._learn_inverse(space, session) if self.fit_inverse_transform else None
+        return self
+
+    def _subspace(self, data: FitData, session: Session) -> Subspace:
+        """Choose the centers and make the operator, if what the solver needs fits in memory beside it."""
+        n, itemsize = data.rows.shape[0], data.rows.dtype.itemsize
+        M = min(n, default_n_centers(n) if self.n_centers is None else int(self.n_centers))
+        if isinstance(self.n_components, Integral) and self._iterates(M):
+            columns = krylov_block(int(self.n_components))
+            # blocks of the Krylov space and their images, for as many passes as are usual
+            held = 2 * _BLOCKS_HELD * 8 * columns * M
+            return choose_subspace(
+                self, data, session, buffers=8 // itemsize, row_vectors=0, columns=columns, held=held
+            )
+        # the factor of K_MM, F'F, its eigenvectors and room to make them, all in float64
+        return choose_subspace(self, data, session, buffers=5 * 8 // itemsize)
+
+    def _iterates(self, M: int) -> bool:
+        """Whether passes for a few components are made, and not a solve for all of them."""
+        if self.solver != "auto" or not isinstance(self.n_components, Integral):
+            return self.solver == "iterative"
+        return M > _SMALL and _FEW * int(self.n_components) <= M
+
+    def _solve(self, space: Subspace, session: Session) -> tuple[Components, Whitening]:
+        operator, (n, M) = space.operator, space.operator.shape
+        q = self.n_components
+        if isinstance(q, Integral) and q > M:
+            raise ValueError(f"n_components={q} must be at most the number of centers, {M}: raise n_centers")
+        whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, n_jobs=self.n_jobs)
+        if not self._iterates(M) or whitening.rank <= int(q or 0):
+            return principal_components(operator, whitening), whitening
+        tol = _TOLERANCES[operator.dtype] if self.tol is None else float(self.tol)
+        found = largest_components(operator, whitening, int(q or 0), tol=tol, random_state=session.random_state)
+        warn_if_components_unsettled(found.residual, tol, found.passes)
+        return found, whitening
+
+    def _set_components(self, found: Components, whitening: Whitening, space: Subspace) -> None:
+        """Keep the components that are asked for, as expansions of the centers."""
+        operator, n = space.operator, space.operator.shape[0]
+        diagonal = float(kernel_diagonal(operator.kernel, operator.rows).mean())
+        total = max(0.0, diagonal - float(found.mean @ found.mean))
+        rounding = float(np.finfo(operator.dtype).eps) * operator.shape[1] * diagonal
+        real = int((found.eigenvalues > rounding).sum())
+        if self.n_components is None:
+            q = max(1, real)
+        elif isinstance(self.n_components, Integral):
+            q = int(self.n_components)
+        else:
+            q = max(1, min(real, 1 + int((found.eigenvalues.cumsum() < self.n_components * total).sum())))
+        kept = min(q, real)
+        variance, coef = np.zeros(q), np.zeros((operator.shape[1], q))
+        variance[:kept] = found.eigenvalues[:kept]
+        V = found.vectors[:, :kept]
+        coef[:, :kept] = whitening.apply(V) * np.sqrt(whitening.n)
+        offset = np.zeros(q)
+        offset[:kept] = -(found.mean @ V)
+        sign = _signs(operator, coef, offset)
+        self.kernel_, self.centers_ = operator.kernel, operator.centers
+        self.dual_coef_, self.offset_, self.n_components_ = coef * sign, offset * sign, q
+        self.explained_variance_, self.eigenvalues_ = variance, variance * n
+        self.explained_variance_ratio_ = variance / total if total > 0 else np.zeros(q)
+
+    def _learn_inverse(self, space: Subspace, session: Session) -> NystromRegressor:
+        """Learn the rows from their scores."""
+        rows = space.operator.rows
+        sample = rows.take(sample_rows(rows.shape[0], session.random_state))
+        scores = self._from_offset(space.operator.on(sample).matmat(self.dual_coef_)).astype(np.float64)
+        # half the typical distance of scores; a list of one value says that components may differ in size
+        length = np.sqrt(float(scores.var(axis=0).sum()) / 2) or 1.0
+        model = NystromRegressor(
+            Gaussian(np.full(self.n_components_, length)),
+            n_centers=min(_INVERSE_CENTERS, len(scores)),
+            penalties=np.logspace(-8, 0, 9),
+            choose_by="loo",
+            scale=False,
+            n_jobs=self.n_jobs,
+            random_state=session.random_state.randint(np.iinfo(np.int32).max),
+        )
+        return model.fit(scores, sample.astype(np.float64).reshape(len(sample), -1))
+
+    @lazily
+    def transform(self, X: Any) -> Array:
+        """Return the scores of rows.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n, n_components_); a Dask array for a Dask collection
+        """
+        return self._values(X)
+
+    def inverse_transform(self, X: ArrayLike) -> Array:
+        """Return rows whose scores are about those given: pre-images, which are not unique.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_components_)
+            Scores.
+
+        Returns
+        -------
+        array of shape (n, n_features_in_)
+        """
+        check_is_fitted(self)
+        if self.inverse_ is None:
+            raise NotFittedError("inverse_transform was not learnt: set fit_inverse_transform=True and fit again")
+        scores = check_array(X, dtype=[np.float64, np.float32], ensure_min_features=0)
+        if scores.shape[1] != self.n_components_:
+            raise ValueError(f"X has {scores.shape[1]} columns: there are {self.n_components_} components")
+        rows = self.inverse_.predict(scores.astype(np.float64)).reshape(len(scores), -1)
+        if self.scale_ is not None:
+            rows = rows * self.scale_ + (0.0 if self.mean_ is None else self.mean_)
+        return np.asarray(rows, dtype=self.centers_.dtype)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        q = self.n_components_
+        if self.dual_coef_.shape[1:] != (q,):
+            raise ValueError(f"dual_coef_ has shape {self.dual_coef_.shape}, and there are {q} components")
+        if not (self.inverse_ is None or isinstance(self.inverse_, NystromRegressor)):
+            raise ValueError("inverse_ is no NystromRegressor")
+        if self.inverse_ is not None and self.inverse_.n_features_in_ != q:
+            raise ValueError(f"inverse_ takes {self.inverse_.n_features_in_} scores, and there are {q} components")
+
+
+def _signs(operator: Operator, coef: Array, offset: Array) -> Array:
+    """Return for each component 1, or -1 if the center with the largest score has a negative one."""
+    scores = operator.on(operator.centers).matmat(coef).astype(np.float64) + offset
+    largest = scores[np.abs(scores).argmax(axis=0), np.arange(scores.shape[1])]
+    return np.where(largest < 0, -1.0, 1.0)

@@ -1,0 +1,252 @@
+"""Novelty of rows by their leverage scores."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigh
+
+from .._utils.checks import integer, number, positive
+from .._utils.registry import register
+from .._utils.threads import effective_n_jobs, single_threaded_blas
+from ..centers import Centers
+from ..fitting.lazy import lazily
+from ..fitting.parameters import check_parameters
+from ..fitting.session import fit_session
+from ..fitting.subspace import choose_subspace
+from ..fitting.unlabelled import kernel_diagonal, unlabelled_data
+from ..kernels import Kernel, KernelFunction
+from ..operators import Operator
+from ..preconditioners import Whitening
+from ..solvers import feature_sums, row_squares
+from ._base import KernelEstimator
+from ._sklearn import OutlierMixin
+
+Array = NDArray[Any]
+
+_NEGLIGIBLE = 1e-10  # a direction in which the rows have so small a share of the penalty takes that much of a score
+
+
+@register
+class NoveltyDetector(OutlierMixin, KernelEstimator):
+    """Outliers by leverage scores: how far the training rows are from explaining a row.
+
+    The ridge leverage score of x is k(x, x) - k(x, X) (K + penalty n)^-1 k(X, x), over penalty n: the variance that a
+    Gaussian process has left at x when it has seen the training rows, large where they have nothing alike. It is
+    computed on Nyström centers, in one pass over the rows, with what the centers miss of x counted in full.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable, default="gaussian"
+        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    n_centers : int or None, default=None
+        Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
+        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
+        most 10,000.
+    penalty : float, default=0.001
+        The papers' lambda, positive. A smaller one tells rows apart that have few like them; a larger one looks at the
+        bulk of the rows. One that float64 cannot tell from rounding counts as the least that it can.
+    contamination : float, default=0.1
+        Share of the training rows that are outliers, at most 0.5: it decides `offset_`.
+    centers : str, selector, or array of shape (M, n_features), default="uniform"
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
+        by a selector of `gyrfalcon.centers`, or given.
+    scale : bool or "auto", default="auto"
+        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
+        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
+        zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
+    memory_budget : "auto", int or str, default="auto"
+        Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
+        files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
+        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of the centers.
+
+    Attributes
+    ----------
+    offset_ : float
+        Threshold of `score_samples`: decision_function = score_samples - offset_.
+    penalty_ : float
+        The penalty that was used.
+    effective_dimension_ : float
+        Sum of the leverage scores of the training rows.
+    centers_ : array of shape (M, n_features_in_)
+        The centers.
+    dual_coef_ : array of shape (M, rank)
+        The leverage score of x is k(x, x) / (penalty_ n) - |k(x, centers) dual_coef_|^2.
+    n_samples_fit_ : int
+        Number of training rows n.
+    kernel_ : Kernel
+        The kernel, with parameters that depend on the data resolved.
+    mean_, scale_ : array of shape (n_features_in_,), or None
+        Means and standard deviations by which features were scaled; None with `scale=False`.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array of str
+        Names of the features, if X has names that are all strings.
+
+    See Also
+    --------
+    gyrfalcon.leverage_scores : Scores of the training rows themselves, exact or from a sample.
+
+    Notes
+    -----
+    Scores are differences of nearly equal numbers, so that everything is computed in float64. The score of a training
+    row is at most 1, for it explains itself; that of a new row can be as large as k(x, x) / (penalty n). The fit takes
+    n M^2 time and some 5 M^2 numbers of memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import NoveltyDetector
+    >>> X = np.random.default_rng(0).standard_normal((500, 2))
+    >>> model = NoveltyDetector(contamination=0.05, random_state=0).fit(X)
+    >>> model.predict([[0.0, 0.0], [6.0, 6.0]])
+    array([ 1, -1])
+    """
+
+    takes_sparse = True
+    # scores are differences of nearly equal numbers
+    dtype = "float64"
+    # one pass: nobody watches it
+    callbacks: ClassVar[None] = None
+    verbose: ClassVar[int] = 0
+
+    offset_: float  # type: ignore[assignment]
+    penalty_: float
+    effective_dimension_: float
+    n_samples_fit_: int
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        n_centers: int | None = None,
+        penalty: float = 1e-3,
+        contamination: float = 0.1,
+        centers: str | ArrayLike | Centers = "uniform",
+        scale: bool | str = "auto",
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.n_centers = n_centers
+        self.penalty = penalty
+        self.contamination = contamination
+        self.centers = centers
+        self.scale = scale
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn what the rows have alike.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+            A source, such as ``gyrfalcon.open(path).X``, is read block by block.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(
+            self,
+            penalty=positive(),
+            contamination=number(lambda x: 0 < x <= 0.5, "greater than 0 and at most 0.5"),
+        )
+        with fit_session(self) as session:
+            data = unlabelled_data(self, X)
+            # the factor of K_MM, F'F, its eigenvectors and room to make them, and what becomes of them
+            space = choose_subspace(self, data, session, penalty=float(self.penalty), buffers=5)
+            operator, n = space.operator, space.operator.shape[0]
+            whitening = Whitening(operator.centers_gram(np.float64), n, n_jobs=self.n_jobs)
+            G, _ = feature_sums(operator, whitening, np.empty((n, 0)))
+            self.penalty_ = max(float(self.penalty), whitening.least_penalty)
+            self.dual_coef_ = _factor(G, whitening, self.penalty_ * n)
+            self.kernel_, self.centers_, self.n_samples_fit_ = operator.kernel, operator.centers, n
+            self.mean_, self.scale_ = data.mean, data.scale
+            scores = self._scores(operator)
+            self.effective_dimension_ = -float(scores.sum())
+            self.offset_ = float(np.percentile(scores, 100.0 * self.contamination))
+        return self
+
+    @lazily
+    def score_samples(self, X: Any) -> Array:
+        """Return minus the leverage scores: the lower, the less a row is like the training rows.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n,); a Dask array for a Dask collection
+        """
+        return self._scores(self._operator(X))
+
+    @lazily
+    def decision_function(self, X: Any) -> Array:
+        """Return `score_samples` less the threshold: negative for outliers.
+
+        Parameters
+        ----------
+        X : as for `score_samples`
+
+        Returns
+        -------
+        array of shape (n,); a Dask array for a Dask collection
+        """
+        scores: Array = self.score_samples(X)
+        return scores - self.offset_
+
+    @lazily
+    def predict(self, X: Any) -> Array:
+        """Return -1 for outliers and 1 for other rows.
+
+        Parameters
+        ----------
+        X : as for `score_samples`
+
+        Returns
+        -------
+        array of shape (n,); a Dask array for a Dask collection
+        """
+        return np.where(self.decision_function(X) < 0, -1, 1)
+
+    def _scores(self, operator: Operator) -> Array:
+        """Return minus the leverage scores of the rows of an operator; rounding can make no negative ones."""
+        explained = row_squares(operator, self.dual_coef_, effective_n_jobs(self.n_jobs))
+        most = kernel_diagonal(operator.kernel, operator.rows) / (self.penalty_ * self.n_samples_fit_)
+        return -np.maximum(most - explained, 0.0)
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        integer(1)("n_samples_fit_", self.n_samples_fit_)
+        positive()("penalty_", self.penalty_)
+
+    def _check_offset(self, coef: Array) -> None:
+        number(np.isfinite, "a finite number")("offset_", self.offset_)
+        if coef.ndim != 2:
+            raise ValueError(f"dual_coef_ has shape {coef.shape}: it must be a matrix")
+
+
+def _factor(G: Array, whitening: Whitening, mu: float) -> Array:
+    """Return P with |k(x, centers) P|^2 = |f|^2 / mu - f'(F'F + mu I)^-1 f, from the upper triangle of F'F."""
+    if not whitening.rank:
+        return np.zeros((whitening.M, 1))
+    with single_threaded_blas():
+        s, V = eigh(G, lower=False, overwrite_a=True, check_finite=False, driver="evd")
+    s = np.maximum(s, 0.0)
+    kept = s > _NEGLIGIBLE * mu
+    if not kept.any():
+        return np.zeros((whitening.M, 1))
+    P: Array = whitening.apply(V[:, kept] * np.sqrt(s[kept] / (mu * (s[kept] + mu)))) * np.sqrt(whitening.n)
+    return P

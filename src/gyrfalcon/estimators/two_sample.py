@@ -1,0 +1,227 @@
+"""The kernel two-sample test: whether two sets of rows come from the same distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from .._utils.checks import boolean, integer, optional
+from .._utils.memory import format_bytes, limit_of, require
+from ..fitting.kernel import resolved_kernel
+from ..fitting.rows import is_scaled, scaled
+from ..fitting.subspace import default_n_centers
+from ..kernels import Kernel, KernelFunction
+from ..operators import make_operator
+from ..preconditioners import Whitening
+from ..sources import Rows, as_rows
+from ..sources.blocks import stack
+
+__all__ = ["MMDTest", "mmd_test"]
+
+Array = NDArray[Any]
+
+_MOST_COLUMNS = 128  # of a pass: more are not faster
+_SHARE = 4  # of the memory that there is, for the columns
+
+
+@dataclass(frozen=True)
+class MMDTest:
+    """The outcome of `mmd_test`.
+
+    Attributes
+    ----------
+    statistic : float
+        MMD^2, the squared distance of the two means in feature space, on the span of the centers.
+    p_value : float
+        Share of permutations, the one that was observed among them, whose statistic is at least as large.
+    permutations : array of shape (n_permutations,)
+        Statistics of random permutations.
+    kernel : Kernel
+        With parameters that depend on the data resolved.
+    centers : array of shape (M, n_features)
+        The centers, in the units of the kernel.
+    coef : array of shape (M,)
+        Coefficients of the witness function.
+    mean, scale : array of shape (n_features,), or None
+        What features were standardised with.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import mmd_test
+    >>> rng = np.random.default_rng(0)
+    >>> mmd_test(rng.standard_normal((50, 2)), rng.standard_normal((50, 2)) + 1.0, random_state=0).p_value
+    0.001996007984031936
+    """
+
+    statistic: float
+    p_value: float
+    permutations: Array = field(repr=False)
+    kernel: Kernel = field(repr=False)
+    centers: Any = field(repr=False)
+    coef: Array = field(repr=False)
+    mean: Array | None = field(repr=False)
+    scale: Array | None = field(repr=False)
+
+    def witness(self, rows: Any) -> Array:
+        """Return the witness function: positive where X has more rows than Y, negative where it has fewer.
+
+        Parameters
+        ----------
+        rows : array, sparse matrix, source or Dask collection of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n,)
+        """
+        seen = scaled(as_rows(rows), self.mean, self.scale, self.centers.dtype)
+        if scipy.sparse.issparse(self.centers) and not seen.is_sparse:
+            seen = seen.map(scipy.sparse.csr_array, seen.dtype)
+        return make_operator(self.kernel, seen, self.centers, memory_budget=0).matmat(self.coef)
+
+
+def mmd_test(
+    X: Any,
+    Y: Any,
+    kernel: Kernel | str | KernelFunction = "gaussian",
+    *,
+    n_permutations: int = 500,
+    n_centers: int | None = None,
+    scale: bool | str = "auto",
+    memory_budget: int | float | str = "auto",
+    n_jobs: int | None = None,
+    random_state: int | np.random.RandomState | None = None,
+) -> MMDTest:
+    """Test whether two sets of rows come from the same distribution, by the distance of their means in feature space.
+
+    The maximum mean discrepancy [1]_ on Nyström centers, which are drawn from both sets together, and its distribution
+    under random permutations of the rows: all of them are columns of the same passes. If both sets come from the same
+    distribution, a p-value of at most a comes with a probability of at most a, for any number of rows and centers.
+
+    Parameters
+    ----------
+    X, Y : array, sparse matrix, source or Dask collection of shape (n, n_features) and (m, n_features)
+    kernel : Kernel, str or callable
+        Parameters given as "scale" are worked out from the centers.
+    n_permutations : int
+        The least p-value is 1 / (n_permutations + 1).
+    n_centers : int or None
+        Number of Nyström centers M. None is 5 sqrt(n + m), at least 1,000 and at most 10,000.
+    scale : bool or "auto"
+        Whether to standardise features, by the means and deviations of both sets together; "auto" does it to dense
+        rows.
+    memory_budget : "auto", int or str
+        Memory that the test may use beside X and Y, in bytes or as "4GB".
+    n_jobs : int or None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None
+        Seed of the centers and of the permutations.
+
+    Returns
+    -------
+    MMDTest
+
+    References
+    ----------
+    .. [1] Gretton, Borgwardt, Rasch, Schölkopf, Smola, "A Kernel Two-Sample Test", JMLR 13, 2012.
+
+    Examples
+    --------
+    Two distributions with the same mean and variance:
+
+    >>> import numpy as np
+    >>> from gyrfalcon import mmd_test
+    >>> rng = np.random.default_rng(0)
+    >>> X, Y = rng.standard_normal((400, 1)), rng.laplace(scale=0.5**0.5, size=(400, 1))
+    >>> test = mmd_test(X, Y, "gaussian", random_state=0)
+    >>> test.p_value < 0.05
+    True
+    >>> bool(test.witness([[0.0]]) < 0)  # Y has more rows there
+    True
+    """
+    integer(1)("n_permutations", n_permutations)
+    optional(integer(1))("n_centers", n_centers)
+    optional(boolean, "auto")("scale", scale)
+    generator = check_random_state(random_state)
+    sets, mean, deviation = _both(X, Y, scale)
+    n, m = sets[0].shape[0], sets[1].shape[0]
+    centers = _centers(sets, default_n_centers(n + m) if n_centers is None else int(n_centers), generator)
+    resolved = resolved_kernel(kernel, centers, None, sets[0].dtype)
+    M, limit = centers.shape[0], limit_of(memory_budget)
+    size = 2 * 8 * M * M
+    require(memory_budget, size, f"{M} centers take {format_bytes(size)} for factors", "lower n_centers", limit=limit)
+    columns = int(np.clip(limit // _SHARE // (sets[0].dtype.itemsize * (n + m)), 1, _MOST_COLUMNS))
+    columns = min(columns, n_permutations + 1)
+    left = limit // 2 if memory_budget != 0 and n_permutations >= columns else 0
+    operators = []
+    for rows in sets:
+        operators.append(make_operator(resolved, rows, centers, n_jobs=n_jobs, memory_budget=left))
+        left = max(0, left - operators[-1].kept_bytes)
+    gram = operators[0].centers_gram(np.float64)
+    whitening = Whitening(gram, n + m, tile_dtype=sets[0].dtype, n_jobs=n_jobs)
+
+    def sums(chosen: Array) -> Array:
+        """Return the sums of k(row, centers) over the rows that are chosen, a column for each choice."""
+        return operators[0].rmatmat(chosen[:n]) + operators[1].rmatmat(chosen[n:])
+
+    def differences(chosen: Array, total: Array) -> Array:
+        """Return the means of the rows that are chosen less those of the others, in coordinates of the features."""
+        of_chosen = sums(chosen)
+        return whitening.apply_transpose(of_chosen / n - (total - of_chosen) / m) * np.sqrt(n + m)
+
+    dtype = sets[0].dtype
+    total = sums(np.ones((n + m, 1), dtype=dtype))
+    observed = np.zeros((n + m, 1), dtype=dtype)
+    observed[:n] = 1
+    difference = differences(observed, total)
+    statistic = float(np.square(difference).sum())
+    permuted: list[Array] = []
+    for start in range(0, n_permutations, columns):
+        chosen = np.zeros((n + m, min(columns, n_permutations - start)), dtype=dtype)
+        for j in range(chosen.shape[1]):
+            chosen[generator.permutation(n + m)[:n], j] = 1
+        permuted.append(np.square(differences(chosen, total)).sum(axis=0))
+    permutations = np.concatenate(permuted)
+    # statistics that differ by rounding are equal, as for a permutation that changes nothing
+    rounding = 100 * float(np.finfo(dtype).eps) * (statistic + float(permutations.mean()))
+    larger = int((permutations >= statistic - rounding).sum())
+    return MMDTest(
+        statistic=statistic,
+        p_value=(1 + larger) / (1 + n_permutations),
+        permutations=permutations,
+        kernel=resolved,
+        centers=operators[0].centers,
+        coef=(whitening.apply(difference) * np.sqrt(n + m))[:, 0],
+        mean=mean,
+        scale=deviation,
+    )
+
+
+def _both(X: Any, Y: Any, scale: bool | str) -> tuple[list[Rows], Array | None, Array | None]:
+    """Return both sets as the kernel sees them, and what they were standardised with."""
+    sets = [as_rows(X), as_rows(Y)]
+    for name, rows in zip("XY", sets, strict=True):
+        if rows.shape[0] == 0:
+            raise ValueError(f"{name} has no rows: at least one is needed")
+    if sets[0].shape[1] != sets[1].shape[1]:
+        raise ValueError(f"X has {sets[0].shape[1]} features and Y {sets[1].shape[1]}: they must have the same")
+    if sets[0].is_sparse != sets[1].is_sparse:
+        raise TypeError("one of X and Y is sparse and the other is not: give both sparse, or both dense")
+    dtype = np.result_type(sets[0].dtype, sets[1].dtype)
+    mean, deviation = None, None
+    if is_scaled(scale, sets[0].is_sparse):
+        mean, deviation = (sets[0].moments() + sets[1].moments()).mean_and_scale(sets[0].feature_names)
+    return [scaled(rows, mean, deviation, dtype) for rows in sets], mean, deviation
+
+
+def _centers(sets: list[Rows], M: int, random_state: np.random.RandomState) -> Any:
+    """Draw centers from both sets together, so that which set a row is from has no say in it."""
+    n, m = sets[0].shape[0], sets[1].shape[0]
+    drawn = np.sort(random_state.choice(n + m, min(M, n + m), replace=False))
+    parts = [drawn[drawn < n], drawn[drawn >= n] - n]
+    return stack([rows.take(part) for rows, part in zip(sets, parts, strict=True) if len(part)])

@@ -1,0 +1,63 @@
+"""Rows without targets, for methods that look at the rows alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..kernels import Kernel, Stationary
+from ..sources import Rows
+from .data import FitData
+from .rows import Reader, is_scaled, sample_weights, scaled, tile_dtype, unlabelled_rows
+
+_DIAGONAL_ROWS = 16_384
+
+
+def unlabelled_data(estimator: Reader, X: Any, sample_weight: ArrayLike | None = None) -> FitData:
+    """Check what a `fit` without y is given; the targets have no columns.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its `n_features_in_` and `feature_names_in_` are set.
+    X, sample_weight : as given to `fit`
+    """
+    rows = unlabelled_rows(estimator, X)
+    weight = sample_weights(sample_weight, rows)
+    mean, scale = None, None
+    if is_scaled(estimator.scale, rows.is_sparse):
+        mean, scale = rows.moments(weight).mean_and_scale(rows.feature_names)
+    return FitData(
+        rows=scaled(rows, mean, scale, tile_dtype(estimator.dtype, rows)),
+        targets=np.empty((rows.shape[0], 0)),
+        weight=None if weight is None else np.asarray(weight / weight.mean()),
+        mean=mean,
+        scale=scale,
+    )
+
+
+def kernel_diagonal(kernel: Kernel, rows: Rows) -> NDArray[np.float64]:
+    """Return k(x, x) for each row, of shape (n,); the rows are read once, unless all values are the same.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Resolved.
+    rows : Rows
+        As the kernel sees them.
+    """
+    n = rows.shape[0]
+    if isinstance(kernel, Stationary):
+        return np.broadcast_to(kernel.diag(np.zeros((1, 1))), (n,))
+    diagonal, start = np.empty(n), 0
+    for block in rows.blocks(_DIAGONAL_ROWS):
+        diagonal[start : start + block.shape[0]] = kernel.diag(block)
+        start += block.shape[0]
+    if not np.isfinite(diagonal).all():
+        raise ValueError(
+            f"k(x, x) of {kernel!r} is not finite at row {int(np.flatnonzero(~np.isfinite(diagonal))[0])}: remove NaN "
+            "and infinity, and rescale the features"
+        )
+    return diagonal

@@ -1,0 +1,230 @@
+"""Lloyd's algorithm for k-means on the Nyström features F = K R, which are never stored.
+
+A centroid c is a combination of features, and so an expansion of M kernels with the coefficients R c:
+
+    |f(x) - c|^2 = |f(x)|^2 - 2 k(x, centers) R c + |c|^2,
+
+of which the first term is the same for all centroids. The label of a row is the largest of K R C' - |c|^2 / 2, the sums
+of the rows of each cluster are R'K'U with U the labels as columns of 0 and 1, and both are one `sandwich`
+(Calandriello, Rosasco, "Statistical and Computational Trade-Offs in Kernel K-Means", 2018). Restarts are further
+columns of the same passes; one that has converged leaves them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..operators import Operator
+from ..preconditioners import Whitening
+from .nystrom_features import features_of
+
+__all__ = ["Clustering", "Lloyd"]
+
+Array = NDArray[Any]
+Vectors = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Centroids, and the rows that are nearest to each.
+
+    Attributes
+    ----------
+    centroids : ndarray of shape (rank, k)
+        The centroids c, in coordinates of the features.
+    coef : ndarray of shape (M, k)
+        Coefficients R c of the centroids.
+    squares : ndarray of shape (k,)
+        |c|^2.
+    labels : ndarray of shape (n,), int32
+        The nearest centroid of each row.
+    inertia : float
+        Sum of the weighted squared distances of rows to their centroids, with what the centers miss of the rows.
+    counts : ndarray of shape (k,)
+        Weights of the clusters.
+    iteration : int
+        Passes after which it was found.
+    converged : bool
+        Whether labels or centroids no longer change.
+    """
+
+    centroids: Vectors
+    coef: Vectors
+    squares: Vectors
+    labels: Array
+    inertia: float
+    counts: Vectors
+    iteration: int
+    converged: bool
+
+
+class Lloyd:
+    """Lloyd's algorithm from several starts at once; `step` makes one pass over the rows.
+
+    Parameters
+    ----------
+    operator : Operator
+        K, of shape (n, M).
+    whitening : Whitening
+        T of the same centers.
+    centroids : ndarray of shape (rank, R k)
+        Centroids to start from, in coordinates of the features: those of the first start, of the second, and so on.
+    n_clusters : int
+        k.
+    diagonal : ndarray of shape (n,)
+        k(x, x) of the rows.
+    weight : ndarray of shape (n,), optional
+        Sample weights.
+    tol : float
+        A start has converged when the squared moves of its centroids add up to this share of the variance of the rows.
+
+    Attributes
+    ----------
+    iteration : int
+        Passes so far.
+    running : int
+        Starts that have not converged.
+    moved : float
+        The largest of the squared moves, as a share of the variance.
+    best : Clustering or None
+        The one with the least inertia, of those that have converged and those that have not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import Lloyd, features_of
+    >>> X = np.array([[0.0], [0.2], [5.0], [5.2]])
+    >>> K = KernelOperator("gaussian", X, X)
+    >>> T = Whitening(K.centers_gram(), 4)
+    >>> lloyd = Lloyd(K, T, features_of(K, T, X[:2]), 2, np.ones(4))
+    >>> while lloyd.running:
+    ...     lloyd.step()
+    >>> lloyd.best.labels
+    array([0, 0, 1, 1], dtype=int32)
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        whitening: Whitening,
+        centroids: Vectors,
+        n_clusters: int,
+        diagonal: Vectors,
+        weight: Array | None = None,
+        *,
+        tol: float = 0.0,
+    ) -> None:
+        self.operator, self.whitening, self.k = operator, whitening, n_clusters
+        self.diagonal, self.tol = diagonal, tol
+        self.weight = np.ones(operator.shape[0]) if weight is None else np.asarray(weight, dtype=np.float64)
+        self.iteration, self.moved = 0, np.inf
+        self._finished: list[Clustering] = []
+        self._running: list[Clustering] = []
+        self._centroids = centroids
+        self._settled = np.zeros(centroids.shape[1] // n_clusters, dtype=bool)
+        self._labels: Array | None = None
+
+    @property
+    def running(self) -> int:
+        return len(self._settled)
+
+    @property
+    def best(self) -> Clustering | None:
+        return min([*self._finished, *self._running], key=lambda found: found.inertia, default=None)
+
+    def step(self) -> None:
+        """Assign every row to its nearest centroid, and move the centroids to the means of their rows; one pass.
+
+        `best` has the labels together with the centroids that they belong to, those before the move.
+        """
+        k, R, n = self.k, self.running, self.operator.shape[0]
+        C, root_n = self._centroids, np.sqrt(self.whitening.n)
+        coef, squares = self.whitening.apply(C) * root_n, np.square(C).sum(axis=0)
+        labels, nearest = np.empty((n, R), dtype=np.int32), np.empty((n, R), dtype=self.operator.dtype)
+        half = (squares / 2).astype(self.operator.dtype)
+        weight = self.weight.astype(self.operator.dtype)
+
+        def assign(at: slice, T: Array) -> Array:
+            near = (T - half).reshape(len(T), R, k)
+            chosen = near.argmax(axis=2)[:, :, None]
+            labels[at] = chosen[:, :, 0]
+            nearest[at] = np.take_along_axis(near, chosen, axis=2)[:, :, 0]
+            near[...] = 0
+            np.put_along_axis(near, chosen, weight[at, None, None], axis=2)
+            return near.reshape(len(T), R * k)
+
+        sums = self.whitening.apply_transpose(self.operator.sandwich(coef, assign)) * root_n
+        self.iteration += 1
+        counts = np.stack([np.bincount(labels[:, r], self.weight, minlength=k) for r in range(R)]).astype(np.float64)
+        centroids, moved, relocated = self._move(sums, counts, labels, nearest)
+        same = np.zeros(R, dtype=bool) if self._labels is None else (labels == self._labels).all(axis=0)
+        done = (same & ~relocated) | self._settled
+
+        found = []
+        for r in range(R):
+            at = slice(r * k, (r + 1) * k)
+            distances = self.diagonal - 2.0 * nearest[:, r]
+            inertia = max(0.0, float(self.weight @ distances))
+            found.append(
+                Clustering(
+                    C[:, at], coef[:, at], squares[at], labels[:, r], inertia, counts[r], self.iteration, bool(done[r])
+                )
+            )
+        self._finished += [one for one, over in zip(found, done, strict=True) if over]
+        self._running = [one for one, over in zip(found, done, strict=True) if not over]
+        going = ~done
+        self.moved = float(moved[going].max(initial=0.0))
+        self._settled = (moved <= self.tol)[going] & ~relocated[going]
+        self._labels = labels[:, going]
+        self._centroids = centroids[:, np.repeat(going, k)]
+
+    def _move(
+        self, sums: Vectors, counts: Vectors, labels: Array, nearest: Array
+    ) -> tuple[Vectors, Vectors, NDArray[np.bool_]]:
+        """Return the next centroids, their squared moves as shares of the variance, and which starts had to relocate.
+
+        An empty cluster takes the row that is farthest from its centroid, away from the cluster it is in.
+        """
+        k, R, total = self.k, self.running, float(self.weight.sum())
+        relocated = np.zeros(R, dtype=bool)
+        moved = np.zeros(R)
+        centroids = self._centroids.copy()
+        for r in range(R):
+            at = slice(r * k, (r + 1) * k)
+            S, count = sums[:, at], counts[r].copy()
+            empty = np.flatnonzero(count == 0)
+            if len(empty):
+                relocated[r] = self._relocate(S, count, empty, labels[:, r], self.diagonal - 2.0 * nearest[:, r])
+            kept = count > 0
+            centroids[:, at][:, kept] = S[:, kept] / count[kept]
+            shift = float(np.square(centroids[:, at] - self._centroids[:, at]).sum())
+            mean = S.sum(axis=1) / total
+            variance = float(self.weight @ self.diagonal) / total - float(mean @ mean)
+            moved[r] = shift / variance if variance > 0 else 0.0
+        return centroids, moved, relocated
+
+    def _relocate(self, S: Vectors, count: Vectors, empty: Array, labels: Array, distances: Vectors) -> bool:
+        """Give empty clusters the farthest rows, in the sums and counts; return whether there were such rows."""
+        rounding = 100 * float(np.finfo(self.operator.dtype).eps) * float(np.abs(self.diagonal).max(initial=0.0))
+        candidates = np.where(self.weight > 0, distances, -np.inf)
+        found = False
+        for j in empty:
+            i = int(candidates.argmax())
+            # rows that coincide with their centroid, or are a cluster by themselves, leave nothing to gain
+            while candidates[i] > rounding and count[labels[i]] <= self.weight[i]:
+                candidates[i] = -np.inf
+                i = int(candidates.argmax())
+            if not candidates[i] > rounding:
+                break
+            f = features_of(self.operator, self.whitening, self.operator.rows.take(np.array([i])))[:, 0]
+            S[:, labels[i]] -= self.weight[i] * f
+            count[labels[i]] -= self.weight[i]
+            S[:, j], count[j] = self.weight[i] * f, self.weight[i]
+            candidates[i], found = -np.inf, True
+        return found
