@@ -31,6 +31,10 @@ __all__ = ["KernelOperator"]
 Array = NDArray[Any]
 BlockProduct = Callable[[slice, Array], Array]
 
+# Operations that one thread makes in the third of a millisecond that a pool of threads takes to start and to end
+_FEW_OPERATIONS = 1 << 24
+_PROFILE_COST = 16  # operations of a kernel's profile, beside those for each feature
+
 
 def _locate_non_finite(start: int, rows: Any, names: Sequence[str] | None) -> str:
     """Locate the first non-finite value of a block whose first row is number `start`."""
@@ -276,9 +280,15 @@ class KernelOperator(Operator):
             return at, self._finite(join(products))
 
         with single_threaded_blas():
-            yield from ordered_map(run, self._blocks(from_rows=not self._filled), self._n_threads)
+            yield from ordered_map(run, self._blocks(from_rows=not self._filled), self._threads())
         self.passes += 1
         self._filled = kept is not None
+
+    def _threads(self) -> int:
+        """Return the number of threads for a pass: one where starting others takes as long as the pass."""
+        n, M = self.shape
+        alone = n <= self.block_size or n * M * (stored_per_row(self.centers) + _PROFILE_COST) <= _FEW_OPERATIONS
+        return 1 if alone else self._n_threads
 
     def _blocks(self, from_rows: bool) -> Iterator[tuple[slice, Array | None]]:
         n, width = self.shape[0], self.centers.shape[1]
