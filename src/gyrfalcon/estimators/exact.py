@@ -274,6 +274,7 @@ class ExactRegressor(KernelRegressor):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 hold_out=self.validation_fraction if validates else None,
             )
             data = given.of_positive_weight()

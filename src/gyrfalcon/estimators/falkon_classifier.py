@@ -292,6 +292,7 @@ class FalkonClassifier(KernelClassifier):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 class_weight=self.class_weight,
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 make_loss=self._make_loss,

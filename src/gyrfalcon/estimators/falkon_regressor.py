@@ -276,6 +276,7 @@ class FalkonRegressor(KernelRegressor):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 loss=self._loss(),
                 copies=self._n_levels(),

@@ -252,6 +252,7 @@ class NystromRegressor(KernelRegressor):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 hold_out=self.validation_fraction if validates else None,
                 random_access=self.solver == "sgd",
             )

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 from .._utils.ranges import check_range, check_squares
 from ..losses import Loss, Squared
 from ..sources import Rows
+from ..sources.scratch import Scratch
 from .rows import Reader, computed, is_scaled, sample_weights, scaled, tile_dtype, training_rows, validation_rows
 
 Array = NDArray[Any]
@@ -128,6 +129,7 @@ def regression_data(
     random_access: bool = False,
     loss: Loss | None = None,
     copies: int | None = None,
+    scratch: Scratch | None = None,
 ) -> FitData:
     """Check what `fit` of a regressor is given.
 
@@ -146,8 +148,12 @@ def regression_data(
         The squared loss by default.
     copies : int, optional
         So many columns are to be learnt of one column of y.
+    scratch : Scratch, optional
+        Where rows that are slow to read are kept for later passes.
     """
-    rows, y = training_rows(estimator, X, y, random_access=random_access, multi_output=True, y_numeric=True)
+    rows, y = training_rows(
+        estimator, X, y, random_access=random_access, scratch=scratch, multi_output=True, y_numeric=True
+    )
     weight = sample_weights(sample_weight, rows)
     targets = _copied(_as_columns(y, "y"), copies, "y")
     error: Error = root_mean_square
@@ -158,7 +164,7 @@ def regression_data(
         error = partial(mean_loss, of_all)
         if of_all.unit(targets, weight) == 1:
             check_squares(targets, tile_dtype(estimator.dtype, rows), "y")
-    given = validation_rows(estimator, X_val, y_val)
+    given = validation_rows(estimator, X_val, y_val, scratch)
     held = None
     if given is not None:
         y_val = check_array(computed(y_val, given), ensure_2d=False, dtype=None, input_name="y_val")
@@ -228,6 +234,7 @@ def classification_data(
     hold_out: float | None = None,
     random_access: bool = False,
     make_loss: Callable[[int], Loss] | None = None,
+    scratch: Scratch | None = None,
 ) -> tuple[FitData, Array]:
     """Check what `fit` of a classifier is given.
 
@@ -238,7 +245,7 @@ def classification_data(
     estimator : estimator
         Its `n_features_in_` and `feature_names_in_` are set.
     X, y, sample_weight, X_val, y_val : as given to `fit`
-    random_state, hold_out, random_access : as for `regression_data`
+    random_state, hold_out, random_access, scratch : as for `regression_data`
     class_weight : dict, "balanced" or None
     make_loss : callable, optional
         Gives the loss for a number of classes; the squared loss by default.
@@ -248,7 +255,7 @@ def classification_data(
     data : FitData
     classes : array of shape (n_classes,)
     """
-    rows, y = training_rows(estimator, X, y, random_access=random_access)
+    rows, y = training_rows(estimator, X, y, random_access=random_access, scratch=scratch)
     y = _labels(y, "y")
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
@@ -262,7 +269,7 @@ def classification_data(
     loss = Squared() if make_loss is None else make_loss(len(classes))
     as_columns = indicators if loss.coupled else signs
     error: Error = share_wrong if type(loss) is Squared else partial(mean_loss, loss)
-    given = validation_rows(estimator, X_val, y_val)
+    given = validation_rows(estimator, X_val, y_val, scratch)
     held = None
     if given is not None:
         y_val = _labels(column_or_1d(computed(y_val, given), warn=True), "y_val")

@@ -16,6 +16,7 @@ from ..sources.blocks import stack
 from ..sources.columns import check_columns
 from ..sources.dask import compute
 from ..sources.scaling import Standardize
+from ..sources.scratch import Scratch
 from ..sources.sparse import warn_of_conversion
 
 Array = NDArray[Any]
@@ -46,7 +47,9 @@ class Reader(Protocol):
         ...
 
 
-def training_rows(estimator: Reader, X: Any, y: Any, *, random_access: bool, **checks: bool) -> tuple[Rows, Array]:
+def training_rows(
+    estimator: Reader, X: Any, y: Any, *, random_access: bool, scratch: Scratch | None = None, **checks: bool
+) -> tuple[Rows, Array]:
     """Return the rows and y of `fit`, and set the attributes of the estimator that describe features.
 
     Input in memory is checked by scikit-learn, and a source by the same rules block by block.
@@ -57,6 +60,8 @@ def training_rows(estimator: Reader, X: Any, y: Any, *, random_access: bool, **c
     X, y : as given to `fit`
     random_access : bool
         Whether rows are taken in any order again and again, so that a stream must be read into memory.
+    scratch : Scratch, optional
+        Where rows that are slow to read are kept for later passes.
     **checks : what scikit-learn's checks of y are told
     """
     source = _as_source(X)
@@ -73,7 +78,7 @@ def training_rows(estimator: Reader, X: Any, y: Any, *, random_access: bool, **c
     y = _check_y(computed(y, source), estimator=estimator, **checks)
     if len(y) != source.shape[0]:
         raise ValueError(f"X has {source.shape[0]} rows and y has {len(y)}: they must be of the same length")
-    return rows, y
+    return (rows if scratch is None else scratch.rows(rows)), y
 
 
 def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:
@@ -89,12 +94,15 @@ def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:
     return source
 
 
-def validation_rows(estimator: Reader, X_val: Any, y_val: Any) -> Rows | None:
-    """Return the rows of the validation set that `fit` was given, if it was given one."""
+def validation_rows(estimator: Reader, X_val: Any, y_val: Any, scratch: Scratch | None = None) -> Rows | None:
+    """Return the rows of the validation set that `fit` was given, if it was given one; see `training_rows`."""
     if (X_val is None) != (y_val is None):
         missing = "y_val" if y_val is None else "X_val"
         raise ValueError(f"X_val and y_val go together: {missing} is missing")
-    return None if X_val is None else more_rows(estimator, X_val, "X_val")
+    if X_val is None:
+        return None
+    rows = more_rows(estimator, X_val, "X_val")
+    return rows if scratch is None else scratch.rows(rows)
 
 
 def sample_weights(sample_weight: ArrayLike | None, rows: Rows) -> Array | None:
