@@ -46,8 +46,8 @@ class FalkonRegressor(KernelRegressor):
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     n_centers : int or None, default=None
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
-        most 10,000.
+        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
+        million rows, at most 10,000.
     penalty : float or "auto", default="auto"
         The papers' lambda, not negative: the factor of |f|^2 beside the mean squared error, and of |f|^2 / 2 beside the
         mean of another loss (for quantiles relative to a robust standard deviation of y, so that its unit does not

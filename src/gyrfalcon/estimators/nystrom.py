@@ -45,8 +45,8 @@ class NystromRegressor(KernelRegressor):
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     n_centers : int or None, default=None
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
-        most 10,000.
+        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
+        million rows, at most 10,000.
     penalty : float or "auto", default="auto"
         The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given. "auto"
         chooses one by leave-one-out errors on a sample of the rows, in about a second; `penalty_` is what it chose.

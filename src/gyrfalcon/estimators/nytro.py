@@ -41,8 +41,8 @@ class NytroRegressor(KernelRegressor):
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     n_centers : int or None, default=None
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
-        most 10,000.
+        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
+        million rows, at most 10,000.
     centers : str, selector, or array of shape (M, n_features), default="uniform"
         How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
         by a selector of `gyrfalcon.centers`, or given.
