@@ -94,7 +94,8 @@ class NystromRegressor(KernelRegressor):
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
+        many features or a costly kernel; 0 is the same, but the matrix is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -268,7 +269,7 @@ class NystromRegressor(KernelRegressor):
         buffers = 5 * 8 // data.rows.dtype.itemsize
         # selectors of centers that depend on a penalty take the least of a list
         penalty = self.penalty if self.penalties is None else float(np.min(self.penalties))
-        space = choose_subspace(self, data, session, penalty=penalty, buffers=buffers)
+        space = choose_subspace(self, data, session, penalty=penalty, buffers=buffers, passes=1)
         operator, (n, M) = space.operator, space.operator.shape
         whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)
         session.start(space.data, n_centers=M)
@@ -286,7 +287,7 @@ class NystromRegressor(KernelRegressor):
         return space, coef, chosen
 
     def _iterate(self, data: FitData, session: Session) -> tuple[Subspace, Array, float]:
-        space = choose_subspace(self, data, session, penalty=self.penalty)
+        space = choose_subspace(self, data, session, penalty=self.penalty, passes=self.max_iter + 1)
         operator, (n, M) = space.operator, space.operator.shape
         tol = tolerance(self.tol, space.data.rows.dtype)
         gram = operator.centers_gram(space.factors)

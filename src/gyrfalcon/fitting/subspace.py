@@ -30,9 +30,10 @@ from .session import Session
 
 Array = NDArray[Any]
 
-# Measured on sets of 6,500 to 800,000 rows (docs/choosing_parameters.md): up to 2,000 centers cost seconds, and bring up
-# to a quarter of the error; beyond, time goes on growing with M, and most errors do not
+# Measured on sets of 6,500 to 800,000 rows (docs/choosing_parameters.md): up to 2,000 centers cost seconds, and bring
+# up to a quarter of the error; beyond, time goes on growing with M, and most errors do not fall
 _DEFAULT = 2_000
+_NEWTON_PASSES = 4  # of a Newton step, with its steps of conjugate gradient
 _LARGEST_DEFAULT = 10_000
 # A term of the kernel that is so many times the rounding of another is known to 0.1%. Fits show what is lost: R2 of
 # Linear() + 1.0 was 0.987 instead of 0.990 where the constant is 20 times that, and with targets of mean 100 and
@@ -184,6 +185,7 @@ def choose_subspace(
     row_vectors: int = 2,
     warm: WarmStart | None = None,
     max_iter: int = 0,
+    passes: int | None = None,
 ) -> Subspace:
     """Choose the penalty if it is "auto", and the centers, and make the operator, if it all fits in memory.
 
@@ -206,6 +208,9 @@ def choose_subspace(
         Where to start from.
     max_iter : int
         Most iterations of the solver.
+    passes : int, optional
+        Most passes over the rows, by which it is decided whether a large K is worth its memory where the user leaves
+        that open. By default one for each iteration, or several for each Newton step.
     """
     start = {WARM: None if warm is None else warm.coef, "their centers": None if warm is None else _points_of(warm)}
     session.identify(data, start, max_iter)
@@ -219,6 +224,7 @@ def choose_subspace(
         buffers=buffers,
         row_vectors=row_vectors,
         warm=warm,
+        passes=passes or (max_iter + 1) * (1 if data.is_least_squares else _NEWTON_PASSES),
     )
     session.begin(space.beginning)
     return space
@@ -235,6 +241,7 @@ def _subspace(
     buffers: int,
     row_vectors: int,
     warm: WarmStart | None,
+    passes: int,
 ) -> Subspace:
     """Choose the subspace, or the one that a fit which is resumed had `begun` with."""
     rows, k = data.rows, data.targets.shape[1]
@@ -272,7 +279,9 @@ def _subspace(
     kernel.check_terms(points, rows.dtype)
     plan.check(M)
     budget = plan.left(M)
-    operator = _operator(model, kernel, rows, points, model.memory_budget if elsewhere else budget, begun)
+    budget_of_K = model.memory_budget if elsewhere else budget
+    counted = passes if model.memory_budget == "auto" else None  # what is given may be used
+    operator = _operator(model, kernel, rows, points, budget_of_K, begun, counted)
     spare = plan.spare(M) - operator.kept_bytes
     scale = power_of_two(data.targets, axis=0)
     targets = data.targets if (scale == 1).all() else data.targets / scale
@@ -360,6 +369,7 @@ def _operator(
     centers: Any,
     budget: int | float | str,
     begun: Beginning | None,
+    passes: int | None,
 ) -> Operator:
     """Make the operator; what it keeps decides the last bits of products, so a resumed fit keeps what it did before."""
     if begun is not None:
@@ -367,7 +377,7 @@ def _operator(
             budget = min(begun.budget, int(budget))
         elif begun.arithmetic == "made again":
             budget = 0
-    operator = make_operator(kernel, rows, centers, n_jobs=model.n_jobs, memory_budget=budget)
+    operator = make_operator(kernel, rows, centers, n_jobs=model.n_jobs, memory_budget=budget, passes=passes)
     if begun is not None and operator.arithmetic != begun.arithmetic:
         raise CheckpointError(
             f"the fit began with a kernel matrix of shape {operator.shape} that is {begun.arithmetic}, and now it "

@@ -25,6 +25,7 @@ from ..sources import Rows, as_rows
 from ._arguments import as_columns, check_product, check_weight
 from .base import Operator, Weight
 from .blocking import SMALLEST_BLOCK, block_rows, stored_per_row
+from .keeping import is_worth_keeping
 
 __all__ = ["KernelOperator"]
 
@@ -65,6 +66,9 @@ class KernelOperator(Operator):
     memory_budget : "auto", int or str
         If K fits it is kept, and products after the first run at memory speed. Bytes, a string such as "4GB", or
         "auto": half the memory available. 0 never keeps it.
+    passes : int or None
+        How many passes there will be at most, if that is known. A large K is then kept only where that many passes gain
+        from it by `gyrfalcon.operators.keeping`.
 
     Attributes
     ----------
@@ -97,6 +101,7 @@ class KernelOperator(Operator):
         backend: str = "auto",
         n_jobs: int | None = None,
         memory_budget: int | float | str = "auto",
+        passes: int | None = None,
     ) -> None:
         self.rows = as_rows(rows)
         self.dtype = np.dtype(self.rows.dtype)
@@ -119,8 +124,11 @@ class KernelOperator(Operator):
         # K is allocated now (that costs nothing until it is written) and filled by the first pass
         self._kept: Array | None = None
         self._filled = False
-        size = self.shape[0] * self.shape[1] * self.dtype.itemsize
-        if self._tiles.worth_keeping and 0 < size <= parse_memory(memory_budget):
+        entries, itemsize = self.shape[0] * self.shape[1], self.dtype.itemsize
+        worth = self._tiles.worth_keeping and (
+            passes is None or is_worth_keeping(self._tiles.entry_cost, entries, itemsize, passes)
+        )
+        if worth and 0 < entries * itemsize <= parse_memory(memory_budget):
             self._kept = np.empty(self.shape, dtype=self.dtype)
 
     @property
