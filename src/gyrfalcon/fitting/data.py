@@ -14,14 +14,18 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
+from .._utils.memory import limit_of
 from .._utils.ranges import check_range, check_squares
 from ..losses import Loss, Squared
-from ..sources import Rows
+from ..sources import ArrayRows, Rows
+from ..sources.base import SubsetRows
 from ..sources.scratch import Scratch
 from .rows import Reader, computed, is_scaled, sample_weights, scaled, tile_dtype, training_rows, validation_rows
 
 Array = NDArray[Any]
 Error = Callable[[Array, Array | None, Array], float]
+
+_SHARE_HELD = 8  # of the memory, for rows of a file that are held out
 
 
 class Learner(Reader, Protocol):
@@ -354,6 +358,7 @@ def _split_and_scaled(
     check_range(data.targets, dtype, "y")  # which predictions could not be
     if data.validation is None and hold_out is not None:
         data = _split(data, error, hold_out, stratify, random_state)
+        data = replace(data, validation=_taken_out(data.validation, estimator.memory_budget))
     mean, scale = None, None
     if is_scaled(estimator.scale, data.rows.is_sparse):
         mean, scale = data.rows.moments(data.weight).mean_and_scale(data.rows.feature_names)
@@ -364,6 +369,31 @@ def _split_and_scaled(
         weight = weight / weight.mean()
     rows = scaled(data.rows, mean, scale, dtype)
     return replace(data, rows=rows, weight=weight, validation=held, mean=mean, scale=scale)
+
+
+class _TakenOut(ArrayRows):
+    """Rows of a file, read into memory; the fingerprint is the file's, so that a fit is resumed with either."""
+
+    def __init__(self, rows: SubsetRows) -> None:
+        super().__init__(rows.take(np.arange(rows.shape[0])))
+        self.feature_names = rows.feature_names
+        self._origin = rows
+
+    def fingerprint(self) -> str:
+        return self._origin.fingerprint()
+
+
+def _taken_out(held: Validation | None, memory_budget: int | float | str) -> Validation | None:
+    """Return held-out rows of a file in memory, for which it would be read whenever the error is measured.
+
+    They stay in the file if they would take more than an eighth of the memory.
+    """
+    if held is None or not isinstance(held.rows, SubsetRows) or held.rows.runs_elsewhere:
+        return held
+    (n, d), size = held.rows.shape, held.rows.dtype.itemsize
+    if held.rows.is_sparse or n * d * size > limit_of(memory_budget) // _SHARE_HELD:
+        return held
+    return replace(held, rows=_TakenOut(held.rows))
 
 
 def _from_offset(data: FitData) -> FitData:
