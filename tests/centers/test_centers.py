@@ -112,6 +112,12 @@ def test_given_points_are_copied_in_the_dtype_of_the_rows():
     assert (selection.points != 7).all()
 
 
+def test_given_points_may_say_that_they_were_drawn_uniformly():
+    assert choose(3, selector=Given(ROWS.X[:5], sampled="uniform")).sampled
+    with pytest.raises(ValueError, match="sampled='leverage' must be"):
+        choose(3, selector=Given(ROWS.X[:5], sampled="leverage"))
+
+
 @pytest.mark.parametrize(
     ("points", "message"),
     [

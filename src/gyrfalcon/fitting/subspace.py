@@ -359,7 +359,7 @@ def _scaled(given: Given, data: FitData) -> Given:
     if scipy.sparse.issparse(points):
         points = points.tocsr()
     assert data.scale is not None
-    return Given(Standardize(data.mean, data.scale, np.float64)(points))
+    return Given(Standardize(data.mean, data.scale, np.float64)(points), given.sampled)
 
 
 def _operator(
