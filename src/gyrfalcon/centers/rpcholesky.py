@@ -53,15 +53,17 @@ class RPCholesky(KernelSelector):
         self.block_size = block_size
         self.max_rows = max_rows
 
+    def _pool_size(self, M: int, n: int) -> int:
+        return pool_size(self.max_rows, M, n, numbers_a_row=M)
+
     def _choose(self, scoring: Scoring, M: int, penalty: float) -> Choice:
-        size = pool_size(self.max_rows, M, scoring.n, numbers_a_row=M)
         optional(integer(1))("block_size", self.block_size)
         block = max(10, M // 10) if self.block_size is None else int(self.block_size)
-        require_matrix(M, size, "use a smaller max_rows or fewer centers")
-        pool = scoring.indices(size)
-        points = scoring.rows.take(pool)
+        places = scoring.indices(self._pool_size(M, scoring.n))
+        points = scoring.pool[places]
+        require_matrix(M, points.shape[0], "use a smaller max_rows or fewer centers")
         chosen = rp_cholesky(scoring, points, M, block if self.accelerated else 1)
-        return Choice(pool[chosen], _voronoi_weights(scoring, points, chosen), len(chosen), False)
+        return Choice(places[chosen], _voronoi_weights(scoring, points, chosen), len(chosen), False)
 
 
 def rp_cholesky(scoring: Scoring, pool: Any, M: int, block: int) -> Indices:

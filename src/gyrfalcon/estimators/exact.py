@@ -289,6 +289,7 @@ class ExactRegressor(PosteriorRegressor):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 hold_out=self.validation_fraction if validates else None,
             )
             data = given.of_positive_weight()

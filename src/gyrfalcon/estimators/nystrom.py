@@ -47,8 +47,8 @@ class NystromRegressor(PosteriorRegressor):
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     n_centers : int or None, default=None
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
-        most 10,000.
+        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
+        million rows, at most 10,000.
     penalty : float or "auto", default="auto"
         The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given. "auto"
         chooses one by leave-one-out errors on a sample of the rows, in about a second; `penalty_` is what it chose.
@@ -100,7 +100,8 @@ class NystromRegressor(PosteriorRegressor):
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
+        many features or a costly kernel; 0 is the same, but the matrix is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -270,6 +271,7 @@ class NystromRegressor(PosteriorRegressor):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 hold_out=self.validation_fraction if validates else None,
                 random_access=self.solver == "sgd",
             )
@@ -286,7 +288,7 @@ class NystromRegressor(PosteriorRegressor):
         buffers = (BUFFERS if self.uncertainty else 5) * 8 // data.rows.dtype.itemsize
         # selectors of centers that depend on a penalty take the least of a list
         penalty = self.penalty if self.penalties is None else float(np.min(self.penalties))
-        space = choose_subspace(self, data, session, penalty=penalty, buffers=buffers)
+        space = choose_subspace(self, data, session, penalty=penalty, buffers=buffers, passes=1)
         operator, (n, M) = space.operator, space.operator.shape
         whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)
         session.start(space.data, n_centers=M)
@@ -313,7 +315,7 @@ class NystromRegressor(PosteriorRegressor):
         return space, coef, chosen, uncertainty
 
     def _iterate(self, data: FitData, session: Session) -> Solved:
-        space = choose_subspace(self, data, session, penalty=self.penalty)
+        space = choose_subspace(self, data, session, penalty=self.penalty, passes=self.max_iter + 1)
         operator, (n, M) = space.operator, space.operator.shape
         tol = tolerance(self.tol, space.data.rows.dtype)
         gram = operator.centers_gram(space.factors)

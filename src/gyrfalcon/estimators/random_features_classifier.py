@@ -212,6 +212,7 @@ class RandomFeaturesClassifier(KernelClassifier):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 class_weight=self.class_weight,
                 hold_out=self.validation_fraction if self.early_stopping and self.solver == "sgd" else None,
                 random_access=self.solver == "sgd",

@@ -215,6 +215,7 @@ class RandomFeaturesRegressor(KernelRegressor):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 hold_out=self.validation_fraction if self.early_stopping and self.solver == "sgd" else None,
                 random_access=self.solver == "sgd",
             )
