@@ -23,7 +23,7 @@ from .convergence import NEWTON_TOLERANCE, deviation, tolerance, warn_if_newton_
 from .data import FitData
 from .kernel import validation_watch
 from .session import Session, Solution
-from .subspace import CenterParameters, Subspace, WarmStart, choose_subspace
+from .subspace import CenterParameters, Subspace, WarmStart, choose_subspace, wanted_centers
 
 Array = NDArray[Any]
 
@@ -42,6 +42,7 @@ _UNEVEN = 10.0
 # since an iteration lowers the error by a factor of about the root of centers over rows of the sample
 _SHARE, _ROWS_A_CENTER = 16, 6
 _WORTH_SAMPLING = 200_000_000  # entries of K from which a pass takes so long that fewer are worth another solver
+_SAMPLED_PASSES, _PASSES_OF_SAMPLE = 4, 24  # that there are as a rule
 
 _CENTER = "; fit_intercept=True helps where the mean of y is large"
 
@@ -111,6 +112,7 @@ def _solve_least_squares(
         buffers=own if later <= 1 else max(own, later * 8 // data.rows.dtype.itemsize),
         warm=warm,
         max_iter=model.max_iter,
+        passes=_SAMPLED_PASSES if _are_many(data.rows.shape[0], wanted_centers(model, data.rows.shape[0])) else None,
     )
     tol = tolerance(model.tol, space.data.rows.dtype)
     solution = session.run(
@@ -186,9 +188,13 @@ def _may_sample(model: FalkonParameters, space: Subspace) -> bool:
     n, M = space.operator.shape
     if model.preconditioner != "auto":
         return model.preconditioner == "sample"
-    large = n * M >= _WORTH_SAMPLING and 4 * _sample_rows(n, M) <= n
     drawn_here = space.selection.sampled and not space.data.rows.runs_elsewhere
-    return large and drawn_here and space.has_room(_sample_bytes(space), model.memory_budget)
+    return _are_many(n, M) and drawn_here and space.has_room(_sample_bytes(space), model.memory_budget)
+
+
+def _are_many(n: int, M: int) -> bool:
+    """Whether there are so many rows for each center, and so many entries, that a sample pays."""
+    return n * M >= _WORTH_SAMPLING and 4 * _sample_rows(n, M) <= n
 
 
 def _sample_rows(n: int, M: int) -> int:
@@ -210,7 +216,10 @@ def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
     drawn = np.sort(np.random.default_rng(0).choice(n, _sample_rows(n, M), replace=False))
     rows = as_rows(operator.rows.take(drawn))
     budget = max(0, space.budget - operator.kept_bytes - _sample_bytes(space))
-    few = make_operator(operator.kernel, rows, operator.centers, n_jobs=model.n_jobs, memory_budget=budget)
+    counted = _PASSES_OF_SAMPLE if model.memory_budget == "auto" else None
+    few = make_operator(
+        operator.kernel, rows, operator.centers, n_jobs=model.n_jobs, memory_budget=budget, passes=counted
+    )
     own = np.ones(len(drawn)) if weight is None else weight[drawn].astype(np.float64)
     total = n if weight is None else float(weight.sum(dtype=np.float64))
     own *= total / max(own.sum(), np.finfo(np.float64).tiny)

@@ -268,7 +268,7 @@ def _subspace(
         budget=model.memory_budget,
         held=held,
     )
-    plan.check(min(_wanted(model, rows.shape[0]), rows.shape[0]))
+    plan.check(min(wanted_centers(model, rows.shape[0]), rows.shape[0]))
     if begun is not None:
         found, (selection, center_weight) = begun.penalty, decode_selection(begun.selection, rows)
     else:
@@ -336,7 +336,7 @@ def _choose_centers(
     candidates = None if weight is None or weight.all() else np.flatnonzero(weight)
     selection = selector.select(
         rows,
-        _wanted(model, rows.shape[0]),
+        wanted_centers(model, rows.shape[0]),
         kernel=as_kernel(model.kernel),
         penalty=penalty,
         candidates=candidates,
@@ -349,7 +349,7 @@ def _choose_centers(
     return selection, center_weight
 
 
-def _wanted(model: CenterParameters, n: int) -> int:
+def wanted_centers(model: CenterParameters, n: int) -> int:
     """Return how many centers are asked for."""
     selector: Centers = as_centers(model.centers)
     if isinstance(selector, Given):
