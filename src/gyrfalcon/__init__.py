@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .centers.leverage import effective_dimension, leverage_scores
     from .centers.theory import suggest
     from .estimators import (
+        DPP,
         DivideAndConquerRegressor,
         EigenProRegressor,
         ExactClassifier,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         RandomFeaturesClassifier,
         RandomFeaturesRegressor,
     )
+    from .estimators.dpp import sample_dpp
     from .operators.dense import KernelOperator
     from .sources.files import open
     from .storage.checkpoints import Checkpoint, CheckpointError
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "DPP",
     "AutoClassifier",
     "AutoRegressor",
     "Checkpoint",
@@ -64,6 +67,7 @@ __all__ = [
     "load",
     "losses",
     "open",
+    "sample_dpp",
     "save",
     "show_versions",
     "suggest",
@@ -72,6 +76,7 @@ __all__ = [
 
 # where each public name comes from
 _MODULES = {
+    "DPP": "estimators",
     "AutoClassifier": "tables",
     "AutoRegressor": "tables",
     "Checkpoint": "storage.checkpoints",
@@ -95,6 +100,7 @@ _MODULES = {
     "leverage_scores": "centers.leverage",
     "load": "storage.models",
     "open": "sources.files",
+    "sample_dpp": "estimators.dpp",
     "save": "storage.models",
     "show_versions": "backends.versions",
     "suggest": "centers.theory",

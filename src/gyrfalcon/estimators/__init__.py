@@ -1,6 +1,7 @@
 """Estimators, one file for each: plain constructors, and fits that read as a screen of named steps."""
 
 from .divide_and_conquer import DivideAndConquerRegressor
+from .dpp import DPP
 from .eigenpro import EigenProRegressor
 from .exact import ExactRegressor
 from .exact_classifier import ExactClassifier
@@ -14,6 +15,7 @@ from .random_features_classifier import RandomFeaturesClassifier
 from .random_features_regressor import RandomFeaturesRegressor
 
 __all__ = [
+    "DPP",
     "DivideAndConquerRegressor",
     "EigenProRegressor",
     "ExactClassifier",

@@ -75,6 +75,17 @@ def training_rows(estimator: Reader, X: Any, y: Any, *, random_access: bool, **c
     return rows, y
 
 
+def unlabelled_rows(estimator: Reader, X: Any) -> Rows:
+    """Return the rows of a `fit` without y, and set the attributes of the estimator that describe features."""
+    source = _as_source(X)
+    if source is None:
+        check_columns(X)
+        X = validate_data(estimator, X, accept_sparse=_accepted(estimator), dtype=[np.float64, np.float32])
+        return _rows_in_memory(estimator, X, "X", training=True)
+    _check_features(estimator, source, reset=True)
+    return _readable(estimator, source, random_access=False)
+
+
 def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:
     """Return rows with the features that the estimator was fitted to."""
     source = _as_source(X)
