@@ -318,7 +318,7 @@ def _prepare_vfx(
     if spectrum.rest <= spectrum.least:  # rounding
         spectrum = Spectrum(S, 0.0, scoring.n)
     alpha = spectrum.alpha(size, expected_size)
-    strong = alpha * S > _WEAK
+    strong = alpha * S > _WEAK if spectrum.rest else np.greater(S, spectrum.least)
     S, V = S[strong], V[:, strong]
     scores = np.empty(scoring.n)
     shrinkage = alpha / (1 + alpha * S)
