@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .centers.leverage import effective_dimension, leverage_scores
     from .centers.theory import suggest
     from .estimators import (
+        BBKB,
+        BKB,
         DPP,
         DivideAndConquerRegressor,
         EigenProRegressor,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "BBKB",
+    "BKB",
     "DPP",
     "AutoClassifier",
     "AutoRegressor",
@@ -76,6 +80,8 @@ __all__ = [
 
 # where each public name comes from
 _MODULES = {
+    "BBKB": "estimators",
+    "BKB": "estimators",
     "DPP": "estimators",
     "AutoClassifier": "tables",
     "AutoRegressor": "tables",

@@ -15,8 +15,8 @@ from gyrfalcon.sources import Rows
 
 ESTIMATORS = [getattr(estimators, name) for name in estimators.__all__]
 TRANSFORMERS = [gyrfalcon.LearnedMetric, gyrfalcon.RandomFeatures]
-SAMPLERS = [gyrfalcon.DPP]
-LEARNERS = [cls for cls in ESTIMATORS if cls not in [*TRANSFORMERS, *SAMPLERS]]
+CHOOSERS = [gyrfalcon.DPP, gyrfalcon.BKB, gyrfalcon.BBKB]
+LEARNERS = [cls for cls in ESTIMATORS if cls not in [*TRANSFORMERS, *CHOOSERS]]
 
 # Parameters with another default in some estimators: the methods that regularise by stopping validate by default.
 STOPPING = {"NytroRegressor", "ExactRegressor"}

@@ -1,5 +1,6 @@
 """Estimators, one file for each: plain constructors, and fits that read as a screen of named steps."""
 
+from .bandits import BBKB, BKB
 from .divide_and_conquer import DivideAndConquerRegressor
 from .dpp import DPP
 from .eigenpro import EigenProRegressor
@@ -15,6 +16,8 @@ from .random_features_classifier import RandomFeaturesClassifier
 from .random_features_regressor import RandomFeaturesRegressor
 
 __all__ = [
+    "BBKB",
+    "BKB",
     "DPP",
     "DivideAndConquerRegressor",
     "EigenProRegressor",

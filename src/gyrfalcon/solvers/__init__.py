@@ -9,6 +9,7 @@ ridge_path    direct solves for a whole list of penalties: Nyström and exact
 nystrom_features   the features F = K R and their sums, for direct methods on centers
 exact         one exact solve
 features      normal equations of random features
+arms          means and variances of a bandit's arms
 lanczos       extreme eigenvalues, for the condition number and the longest step
 """
 
