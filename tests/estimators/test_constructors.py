@@ -104,6 +104,7 @@ ORDER = [
     "cg_steps",
     "step",
     "batch_size",
+    "block_size",
     "warm_start",
     "early_stopping",
     "validation_fraction",

@@ -60,7 +60,7 @@ EVERYWHERE = {"scale": [True, False], "dtype": ["auto", "float32", "float64"], "
 ENDING = {"early_stopping": [True, False], "n_iter_no_change": [1, 5], "validation_fraction": [0.1, 0.5]}
 CENTERS = {
     "n_centers": [None, 1, 2, 5, 30, 1000],
-    "centers": ["uniform", "leverage", "bless", "rpcholesky", "kmeans++"],
+    "centers": ["uniform", "leverage", "bless", "rpcholesky", "kmeans++", "dpp"],
 }
 PENALTY = {"penalty": [1e-6, 1e-12, 1e-2, 1.0, 1e6, 1e-300, 1e300]}
 STEPS = {"step": [None, 1.0, 1e-3, 1e9], "batch_size": [1, 7, 256], "max_iter": [0, 1, 10, 50]}
@@ -77,7 +77,7 @@ FEATURES = {
     **ENDING,
     "n_components": [1, 2, 50],
     "orthogonal": [True, False],
-    "solver": ["direct", "sgd"],
+    "solver": ["direct", "sgd", "bcd"],
     "step": ["auto", 1.0, 1e9],
     "batch_size": [None, 1, 7],
     "max_iter": [1, 5],
@@ -85,7 +85,7 @@ FEATURES = {
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "FalkonRegressor": {**FALKON, "loss": ["squared"] * 3 + ["huber", "quantile", "poisson"]},
     "FalkonClassifier": {**FALKON, "loss": ["squared", "logistic"], "class_weight": [None, "balanced"]},
-    "NystromRegressor": {**CENTERS, **PENALTY, **STEPS, "solver": ["direct", "gd", "sgd", "cg"]},
+    "NystromRegressor": {**CENTERS, **PENALTY, **STEPS, "solver": ["direct", "gd", "sgd", "cg", "bcd"]},
     "ExactRegressor": {**PENALTY, **ENDING, "max_iter": [1, 20], "method": ["ridge", "pcg", "gd", "landweber", "nu"]},
     "ExactClassifier": {**PENALTY, "max_iter": [1, 20], "cv": [2, 5], "class_weight": [None, "balanced"]},
     "NytroRegressor": {**CENTERS, **ENDING, **STEPS, "solver": ["gd", "sgd"]},

@@ -4,6 +4,7 @@ cg            conjugate gradient: FALKON, and Nyström with any coordinates
 kernel_cg     conjugate gradient with every row as a center, for many systems at once
 newton        Newton's method for other losses than the squared one
 gradient      gradient descent and mini-batches: NYTRO and its comparisons
+block_descent      blocks of coefficients solved in turn
 eigenpro      preconditioned mini-batches for exact interpolation
 ridge_path    direct solves for a whole list of penalties: Nyström and exact
 nystrom_features   the features F = K R and their sums, for direct methods on centers
@@ -14,6 +15,7 @@ lanczos       extreme eigenvalues, for the condition number and the longest step
 """
 
 from .base import Iterate, StateError
+from .block_descent import block_descent
 from .cg import conjugate_gradient
 from .exact import exact_ridge
 from .features import normal_equations, solve_ridge
@@ -28,6 +30,7 @@ __all__ = [
     "KernelSystems",
     "RidgePath",
     "StateError",
+    "block_descent",
     "conjugate_gradient",
     "exact_path",
     "exact_ridge",
