@@ -45,7 +45,9 @@ seconds = time.perf_counter() - began
 C, gamma = 10 ** grid[bandit.best_]
 mean, std = bandit.posterior()
 print(f"{sum(sizes)} trials of {len(grid)} settings in {len(sizes)} batches, the last of {sizes[-1]}, {seconds:.1f} s")
-print(f"best: C={C:.2g}, gamma={gamma:.2g}, expected accuracy {mean[bandit.best_] + 0.5:.3f} +- {std[bandit.best_]:.3f}")
+print(
+    f"best: C={C:.2g}, gamma={gamma:.2g}, expected accuracy {mean[bandit.best_] + 0.5:.3f} +- {std[bandit.best_]:.3f}"
+)
 accuracy = SVC(C=C, gamma=gamma).fit(X_search, y_search).score(X_test, y_test)
 print(f"accuracy on test rows, fitted to all others: {accuracy:.3f}; with C=1, gamma='scale': ", end="")
 print(f"{SVC().fit(X_search, y_search).score(X_test, y_test):.3f}")

@@ -22,7 +22,7 @@ group = rng.choice(30, rows, p=share / share.sum())
 X = rng.uniform(-10, 10, size=(30, 3))[group] + 0.3 * rng.standard_normal((rows, 3))
 
 began = time.perf_counter()
-process = DPP(Gaussian(1.0), expected_size=30, random_state=0).fit(X)
+process = DPP(Gaussian(2.0), expected_size=30, random_state=0).fit(X)
 print(f"{rows:,} rows in {len(np.unique(group))} groups: prepared in {time.perf_counter() - began:.1f} s")
 
 began = time.perf_counter()
