@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .centers.leverage import effective_dimension, leverage_scores
     from .centers.theory import suggest
     from .estimators import (
+        BBKB,
+        BKB,
+        DPP,
         ConformalClassifier,
         ConformalRegressor,
         DivideAndConquerRegressor,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
         RandomFeaturesClassifier,
         RandomFeaturesRegressor,
     )
+    from .estimators.dpp import sample_dpp
     from .estimators.two_sample import MMDTest, mmd_test
     from .operators.dense import KernelOperator
     from .sources.files import open
@@ -43,6 +47,9 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "BBKB",
+    "BKB",
+    "DPP",
     "AutoClassifier",
     "AutoRegressor",
     "Checkpoint",
@@ -77,6 +84,7 @@ __all__ = [
     "losses",
     "mmd_test",
     "open",
+    "sample_dpp",
     "save",
     "show_versions",
     "suggest",
@@ -85,6 +93,9 @@ __all__ = [
 
 # where each public name comes from
 _MODULES = {
+    "BBKB": "estimators",
+    "BKB": "estimators",
+    "DPP": "estimators",
     "AutoClassifier": "tables",
     "AutoRegressor": "tables",
     "Checkpoint": "storage.checkpoints",
@@ -115,6 +126,7 @@ _MODULES = {
     "load": "storage.models",
     "mmd_test": "estimators.two_sample",
     "open": "sources.files",
+    "sample_dpp": "estimators.dpp",
     "save": "storage.models",
     "show_versions": "backends.versions",
     "suggest": "centers.theory",

@@ -13,6 +13,7 @@ from sklearn.base import clone
 import gyrfalcon
 from gyrfalcon import FalkonRegressor
 from gyrfalcon.centers import (
+    KDPP,
     Bless,
     Given,
     KMeansPlusPlus,
@@ -37,6 +38,7 @@ SELECTORS = [
     RPCholesky(),
     RPCholesky(accelerated=False),
     KMeansPlusPlus(),
+    KDPP(),
 ]
 NAMES = {
     "uniform": Uniform,
@@ -44,6 +46,7 @@ NAMES = {
     "bless": Bless,
     "rpcholesky": RPCholesky,
     "kmeans++": KMeansPlusPlus,
+    "dpp": KDPP,
 }
 every_selector = pytest.mark.parametrize("selector", SELECTORS, ids=repr)
 

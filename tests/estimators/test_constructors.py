@@ -16,7 +16,8 @@ from gyrfalcon.sources import Rows
 ESTIMATORS = [getattr(estimators, name) for name in estimators.__all__]
 TRANSFORMERS = [gyrfalcon.LearnedMetric, gyrfalcon.RandomFeatures]
 AROUND_OTHERS = [gyrfalcon.ConformalClassifier, gyrfalcon.ConformalRegressor]
-LEARNERS = [cls for cls in ESTIMATORS if cls not in TRANSFORMERS + AROUND_OTHERS]
+CHOOSERS = [gyrfalcon.DPP, gyrfalcon.BKB, gyrfalcon.BBKB]
+LEARNERS = [cls for cls in ESTIMATORS if cls not in [*TRANSFORMERS, *AROUND_OTHERS, *CHOOSERS]]
 
 # Parameters with another default in some estimators: the methods that regularise by stopping validate by default.
 STOPPING = {"NytroRegressor", "ExactRegressor"}
@@ -122,6 +123,7 @@ ORDER = [
     "cg_steps",
     "step",
     "batch_size",
+    "block_size",
     "warm_start",
     "early_stopping",
     "validation_fraction",

@@ -60,7 +60,7 @@ EVERYWHERE = {"scale": [True, False], "dtype": ["auto", "float32", "float64"], "
 ENDING = {"early_stopping": [True, False], "n_iter_no_change": [1, 5], "validation_fraction": [0.1, 0.5]}
 CENTERS = {
     "n_centers": [None, 1, 2, 5, 30, 1000],
-    "centers": ["uniform", "leverage", "bless", "rpcholesky", "kmeans++"],
+    "centers": ["uniform", "leverage", "bless", "rpcholesky", "kmeans++", "dpp"],
 }
 PENALTY = {"penalty": [1e-6, 1e-12, 1e-2, 1.0, 1e6, 1e-300, 1e300]}
 STEPS = {"step": [None, 1.0, 1e-3, 1e9], "batch_size": [1, 7, 256], "max_iter": [0, 1, 10, 50]}
@@ -77,7 +77,7 @@ FEATURES = {
     **ENDING,
     "n_components": [1, 2, 50],
     "orthogonal": [True, False],
-    "solver": ["direct", "sgd"],
+    "solver": ["direct", "sgd", "bcd"],
     "step": ["auto", 1.0, 1e9],
     "batch_size": [None, 1, 7],
     "max_iter": [1, 5],
@@ -86,7 +86,7 @@ CERTAIN = {"uncertainty": [False, True]}
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "FalkonRegressor": {**FALKON, **CERTAIN, "loss": ["squared"] * 3 + ["huber", "quantile", "poisson"]},
     "FalkonClassifier": {**FALKON, "loss": ["squared", "logistic"], "class_weight": [None, "balanced"]},
-    "NystromRegressor": {**CENTERS, **PENALTY, **STEPS, **CERTAIN, "solver": ["direct", "gd", "sgd", "cg"]},
+    "NystromRegressor": {**CENTERS, **PENALTY, **STEPS, **CERTAIN, "solver": ["direct", "gd", "sgd", "cg", "bcd"]},
     "ExactRegressor": {
         **PENALTY,
         **ENDING,

@@ -5,19 +5,19 @@ The iterations work on the coefficients themselves (the slow curves of Figure 1 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .._utils.checks import integer, one_of
+from .._utils.checks import integer, one_of, optional
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
 from ..fitting.convergence import tolerance, warn_if_unsettled
 from ..fitting.data import FitData, regression_data
-from ..fitting.descent import iterate_on_centers
+from ..fitting.descent import descend_by_blocks, iterate_on_centers
 from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty
@@ -59,8 +59,8 @@ class NystromRegressor(PosteriorRegressor):
         generalised cross-validation, the leave-one-out error, or the evidence, how probable y is. None is "validation"
         if `fit` is given validation rows, else "loo".
     centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
-        by a selector of `gyrfalcon.centers`, or given.
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
+        "dpp", by a selector of `gyrfalcon.centers`, or given.
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
@@ -72,21 +72,24 @@ class NystromRegressor(PosteriorRegressor):
         Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
         float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
         n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss only.
-    solver : {"direct", "gd", "cg", "sgd"}, default="direct"
+    solver : {"direct", "gd", "cg", "sgd", "bcd"}, default="direct"
         One factorisation; or gradient descent, conjugate gradient or mini-batch gradient descent without
-        preconditioner, which take many iterations and are here to be compared with.
+        preconditioner, or block coordinate descent [2]_, which take many iterations and are here to be compared with.
     max_iter : int, default=500
         Maximum number of iterations; epochs, with `solver="sgd"`.
     tol : float or None, default=None
-        Stop "gd" and "cg" when the residual falls below `tol` times the right-hand side's norm; a `ConvergenceWarning`
-        says if it did not. None stops where further iterations would not show in predictions (1e-6 in float32, 1e-10 in
-        float64); 0 runs all `max_iter` iterations. Either warns only if predictions of "cg" would still move by 5% of
-        y's deviation.
+        Stop "gd", "cg" and "bcd" when the residual falls below `tol` times the right-hand side's norm; a
+        `ConvergenceWarning` says if it did not. None stops where further iterations would not show in predictions (1e-6
+        in float32, 1e-10 in float64); 0 runs all `max_iter` iterations. Either warns only if predictions of "cg" would
+        still move by 5% of y's deviation.
     step : float, "auto" or None, default=None
         Length of the steps of "gd" and "sgd". None and "auto" are 1 / the largest eigenvalue, estimated from ten
         passes, or from a few mini-batches.
     batch_size : int, default=256
         Rows of a step of `solver="sgd"`.
+    block_size : int or None, default=None
+        Coefficients of a block of `solver="bcd"`; None is a tenth of them, at least 100. An iteration solves for every
+        block once, in two passes over the rows and memory of `block_size` numbers for each coefficient.
     early_stopping : bool, default=False
         Whether to stop when the validation error has not fallen for `n_iter_no_change` iterations, and keep the best
         solution. The validation set is the one given to `fit`, or a random part of the rows, whose weights then count
@@ -154,6 +157,7 @@ class NystromRegressor(PosteriorRegressor):
     References
     ----------
     .. [1] Rudi, Camoriano, Rosasco, "Less is More: Nyström Computational Regularization", NeurIPS 2015.
+    .. [2] Tu, Roelofs, Venkataraman, Recht, "Large Scale Kernel Learning using Block Coordinate Descent", 2016.
 
     Examples
     --------
@@ -190,6 +194,7 @@ class NystromRegressor(PosteriorRegressor):
         tol: float | None = None,
         step: float | str | None = None,
         batch_size: int = 256,
+        block_size: int | None = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
@@ -214,6 +219,7 @@ class NystromRegressor(PosteriorRegressor):
         self.tol = tol
         self.step = step
         self.batch_size = batch_size
+        self.block_size = block_size
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -251,7 +257,13 @@ class NystromRegressor(PosteriorRegressor):
         -------
         self
         """
-        check_parameters(self, solver=one_of("direct", "gd", "cg", "sgd"), step=STEP_OR_NONE, batch_size=integer(1))
+        check_parameters(
+            self,
+            solver=one_of("direct", "gd", "cg", "sgd", "bcd"),
+            step=STEP_OR_NONE,
+            batch_size=integer(1),
+            block_size=optional(integer(1)),
+        )
         direct = self.solver == "direct"
         if not direct and self.penalties is not None:
             raise ValueError(f'penalties are for solver="direct": solver={self.solver!r} has one penalty')
@@ -315,28 +327,25 @@ class NystromRegressor(PosteriorRegressor):
         return space, coef, chosen, uncertainty
 
     def _iterate(self, data: FitData, session: Session) -> Solved:
-        space = choose_subspace(self, data, session, penalty=self.penalty, passes=self.max_iter + 1)
-        operator, (n, M) = space.operator, space.operator.shape
+        by_blocks = self.solver == "bcd"
+        # factors of blocks take less than two matrices of all coefficients in float64
+        space = choose_subspace(
+            self, data, session, penalty=self.penalty, buffers=5 if by_blocks else 1, passes=self.max_iter + 1
+        )
+        operator, M = space.operator, space.operator.shape[1]
         tol = tolerance(self.tol, space.data.rows.dtype)
-        gram = operator.centers_gram(space.factors)
+        if by_blocks:
+            iterates = descend_by_blocks(space, self.block_size, max_iter=self.max_iter, tol=tol, n_jobs=self.n_jobs)
+        else:
+            iterates = self._descend(space, tol, session)
         solution = session.run(
-            iterate_on_centers(
-                self.solver,
-                space,
-                Identity(gram, n, tile_dtype=operator.dtype),
-                session.random_state,
-                penalty=space.penalty,
-                step="auto" if self.step is None else self.step,
-                batch_size=self.batch_size,
-                max_iter=self.max_iter,
-                tol=tol,
-            ),
+            iterates,
             space.data,
             kind=Iterate,
             max_iter=self.max_iter,
             watch=validation_watch(space.data, operator, n_jobs=self.n_jobs, budget=space.budget),
             scale=space.scale,
-            max_passes=self.max_iter + (self.solver == "cg"),
+            max_passes=(2 if by_blocks else 1) * self.max_iter + (self.solver == "cg"),
             n_centers=M,
         )
         if self.solver != "sgd" and not solution.stopped:
@@ -350,3 +359,18 @@ class NystromRegressor(PosteriorRegressor):
                 remedy=f'raise max_iter={self.max_iter}, the penalty or tol, or use solver="direct" or FalkonRegressor',
             )
         return space, solution.coef, space.penalty, None
+
+    def _descend(self, space: Subspace, tol: float, session: Session) -> Iterator[Iterate]:
+        operator = space.operator
+        gram = operator.centers_gram(space.factors)
+        return iterate_on_centers(
+            self.solver,
+            space,
+            Identity(gram, operator.shape[0], tile_dtype=operator.dtype),
+            session.random_state,
+            penalty=space.penalty,
+            step="auto" if self.step is None else self.step,
+            batch_size=self.batch_size,
+            max_iter=self.max_iter,
+            tol=tol,
+        )

@@ -44,8 +44,8 @@ class NytroRegressor(KernelRegressor):
         proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
         million rows, at most 10,000.
     centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
-        by a selector of `gyrfalcon.centers`, or given.
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
+        "dpp", by a selector of `gyrfalcon.centers`, or given.
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.

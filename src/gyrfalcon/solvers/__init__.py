@@ -5,6 +5,7 @@ two_level     conjugate gradient preconditioned by a sample of the rows
 kernel_cg     conjugate gradient with every row as a center, for many systems at once
 newton        Newton's method for other losses than the squared one
 gradient      gradient descent and mini-batches: NYTRO and its comparisons
+block_descent      blocks of coefficients solved in turn
 eigenpro      preconditioned mini-batches for exact interpolation
 ridge_path    direct solves for a whole list of penalties: Nyström and exact
 posterior     the covariance of f, and leave-one-out errors in units of it
@@ -13,10 +14,12 @@ principal     principal components of these features
 lloyd         k-means of these features
 exact         one exact solve
 features      normal equations of random features
+arms          means and variances of a bandit's arms
 lanczos       extreme eigenvalues, for the condition number and the longest step
 """
 
 from .base import Iterate, StateError
+from .block_descent import block_descent
 from .cg import conjugate_gradient
 from .exact import exact_ridge
 from .features import normal_equations, solve_ridge
@@ -40,6 +43,7 @@ __all__ = [
     "RidgePath",
     "RowSample",
     "StateError",
+    "block_descent",
     "conjugate_gradient",
     "exact_path",
     "exact_ridge",
