@@ -60,7 +60,7 @@ def main() -> None:
     for name, cls, exploration, most in [
         ("BBKB", BBKB, 0.1, at[-1]),
         ("BKB", BKB, 0.1, at[-2]),
-        ("BBKB, bounds of the theorem", BBKB, 1.0, at[-2]),
+        ("BBKB, bounds of the theorem", BBKB, 1.0, at[0]),
     ]:
         bandit = cls(KERNEL, noise=NOISE, exploration=exploration, random_state=0).fit(X)
         ratios, seconds, batches, m = play(bandit, values, most, [t for t in at if t <= most])

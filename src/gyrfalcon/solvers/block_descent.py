@@ -74,8 +74,8 @@ def block_descent(
     >>> y = np.sin(X[:, 0])
     >>> K = KernelOperator("laplacian", X, X[:20])
     >>> halves = [KernelOperator(K.kernel, X, X[:10]), KernelOperator(K.kernel, X, X[10:20])]
-    >>> *_, last = block_descent(halves, y, K.centers_gram(), 1e-3, max_iter=200, tol=1e-10)
-    >>> A = K.sandwich(np.eye(20)) + 1e-3 * 200 * K.centers_gram()
+    >>> *_, last = block_descent(halves, y, K.centers_gram(), 0.1, max_iter=300, tol=1e-10)
+    >>> A = K.sandwich(np.eye(20)) + 0.1 * 200 * K.centers_gram()
     >>> np.allclose(last.coef(), np.linalg.solve(A, K.rmatmat(y)))
     True
     """
