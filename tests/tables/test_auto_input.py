@@ -191,6 +191,21 @@ def test_one_row_of_a_class(row):
     assert model.score(X, y) > 0.9
 
 
+def test_a_class_of_one_row_keeps_its_share():
+    X = np.random.default_rng(0).standard_normal((400, 3))
+    t = np.zeros(400)
+    t[3] = 1
+    share = classifier(time_budget=2).fit(X, t).predict_proba(X)[:, 1].mean()
+    assert 0.2 / 400 < share < 5 / 400
+
+
+def test_classes_that_validation_rows_have_not():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 3)), rng.integers(5, size=300)
+    model = classifier(time_budget=2).fit(X, y, X_val=X[:100], y_val=y[:100] % 3)
+    assert model.predict_proba(X).mean(axis=0).min() > 0.2 / 100
+
+
 @pytest.mark.parametrize("budget", [0.1, 1])
 @BOTH
 def test_short_budgets(make, budget):

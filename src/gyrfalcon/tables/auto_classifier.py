@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..estimators._sklearn import ClassifierMixin
-from ..fitting.calibration import Calibration
+from ..fitting.calibration import Calibration, with_absent_classes
 from ..fitting.data import with_class_weight
 from ..fitting.lazy import lazily
 from ..fitting.rows import for_score
@@ -172,10 +172,11 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     def _set_outcome(self, learnt: Learnt, problem: Problem, weight: Array | None) -> None:
         assert isinstance(problem, Classification)
         judged = learnt.judged
+        weight = None if weight is None else weight[judged]
         self.classes_ = np.unique(problem.y)
         self.calibrations_ = learnt.calibrations
         self.temperature_ = best_temperature(
-            learnt.values, problem.labels[judged], None if weight is None else weight[judged]
+            *with_absent_classes(learnt.values, problem.labels[judged], problem.n_classes, weight)
         )
 
     @lazily
