@@ -234,6 +234,17 @@ def test_missing_targets(make):
         make().fit(X, y)
 
 
+@BOTH
+@pytest.mark.parametrize("kind", ["boolean", "string", "Int64", "object"])
+def test_targets_that_are_missing_by_pandas(make, kind):
+    X, y = table()
+    labels = pd.Series(y > 0).astype(object) if kind != "string" else pd.Series(np.where(y > 0, "yes", "no"))
+    labels = labels.astype(kind)
+    labels[31] = pd.NA
+    with pytest.raises(ValueError, match=r"Input y contains NaN.*row 31"):
+        make().fit(X, labels)
+
+
 def test_infinite_targets():
     X, y = table()
     y = y.copy()
@@ -288,7 +299,7 @@ def test_several_outputs():
     np.testing.assert_allclose(model.predict(X)[:, 1], -1000 * model.predict(X)[:, 0], rtol=0.01, atol=10)
 
 
-@pytest.mark.parametrize("kind", ["integers", "strings", "booleans", "objects", "categories", "floats"])
+@pytest.mark.parametrize("kind", ["integers", "strings", "booleans", "objects", "categories", "floats", "nullable"])
 def test_labels_of_every_kind(kind):
     X, y = table()
     codes = (y > 0).astype(int)
@@ -299,8 +310,10 @@ def test_labels_of_every_kind(kind):
         "objects": np.array(["no", "yes"], dtype=object)[codes],
         "categories": pd.Series(np.array(["no", "yes"])[codes]).astype("category"),
         "floats": codes + 0.0,
+        "nullable": pd.Series(codes == 1).astype("boolean"),
     }[kind]
     model = classifier().fit(X, labels)
+    assert model.classes_.dtype.kind == np.unique(np.asarray(labels).tolist()).dtype.kind
     predictions = model.predict(X)
     assert predictions.dtype == model.classes_.dtype
     assert np.mean(predictions == np.asarray(labels)) > 0.9
