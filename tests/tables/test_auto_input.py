@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 from short_search import Brief
 
+import gyrfalcon
 from gyrfalcon import AutoClassifier, AutoRegressor
 
 
@@ -57,6 +58,7 @@ def test_a_column_without_values_is_left_out(make):
     assert model.feature_importances_[[5, 6]].tolist() == [0, 0]
     expected = output(make().fit(X, y), X)
     np.testing.assert_array_equal(output(model, X.assign(empty=np.nan, nothing=None)), expected)
+    np.testing.assert_array_equal(output(model, X.assign(empty="text", nothing=3.0)), expected)
 
 
 @BOTH
@@ -427,6 +429,32 @@ def test_splitters_and_their_splits(make):
     np.testing.assert_array_equal(output(one, X), output(two, X))
     with pytest.raises(ValueError, match="cv="):
         make(cv=1).fit(X, y)
+
+
+@BOTH
+def test_numbers_of_folds(make, tmp_path):
+    from sklearn.model_selection import PredefinedSplit
+
+    X, y = table()
+    y, fold = target_of(make, y), np.arange(len(y)) % 4
+    expected = output(make(cv=PredefinedSplit(fold)).fit(X, y), X)
+    model = make(cv=10 * fold.astype(np.int32) - 3, checkpoint=tmp_path / "folder").fit(X, y)
+    np.testing.assert_array_equal(output(model, X), expected)
+    model.save(tmp_path / "model.gyr")
+    np.testing.assert_array_equal(output(gyrfalcon.load(tmp_path / "model.gyr"), X), expected)
+    np.testing.assert_array_equal(output(make(cv=fold.tolist()).fit(X, y, groups=fold), X), expected)
+    for wrong, message in ((fold[:-1], "shape"), (0 * fold, "one fold"), (1.5 * fold, "float64")):
+        with pytest.raises(ValueError, match=message):
+            make(cv=wrong).fit(X, y)
+    with pytest.raises(ValueError, match="rows 0 and 1 of group"):
+        make(cv=fold).fit(X, y, groups=np.zeros(len(y)))
+
+
+@BOTH
+def test_one_group(make):
+    X, y = table()
+    with pytest.raises(ValueError, match=r"groups has one group, .*'a'.* at least two"):
+        make().fit(X, target_of(make, y), groups=["a"] * len(y))
 
 
 @BOTH

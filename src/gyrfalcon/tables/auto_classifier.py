@@ -43,9 +43,9 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         same `random_state` gives the same model.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied with `sample_weight`. "balanced" gives every class the same total weight.
-    cv : int or splitter, default=5
-        Folds by which everything is chosen: their number, or a splitter of scikit-learn. Of one whose splits do not
-        hold out each row once, such as `TimeSeriesSplit`, the last split is used.
+    cv : int, splitter or array of int of shape (n,), default=5
+        Folds by which everything is chosen: how many, a splitter of scikit-learn, or the number of each row's fold. Of
+        a splitter whose splits do not hold out each row once, such as `TimeSeriesSplit`, the last split is used.
     checkpoint : str, path-like, Checkpoint or None, default=None
         A folder for the state of the fit, written after the search and after each last fit. A fit that was killed and
         is started again continues from there. Each fit needs a folder of its own; delete it to start afresh.
