@@ -149,6 +149,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         ----------
         X : table, array, source or Dask collection of shape (n, n_features)
             A source, such as ``gyrfalcon.open(path).X``, is searched on samples, and the last fit reads all of it.
+            Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or dates is
+            to be read with pandas or pyarrow, or fitted by the command line.
         y : array of shape (n,)
             Labels: numbers or strings.
         sample_weight : array of shape (n,), optional
