@@ -234,6 +234,17 @@ def test_a_missing_number_that_training_had_not_is_the_median():
     np.testing.assert_array_equal(encoder.transform(column([np.nan, 2.0]))[:, 0], [0, 0])
 
 
+@pytest.mark.parametrize("training", [np.nan, None, 3.0, "x", True, START, "2024-05-01", "7"], ids=str)
+@pytest.mark.parametrize("later", ["text", 5.0, True, START, None], ids=str)
+def test_what_is_dropped_may_hold_anything_later(training, later):
+    X = pd.DataFrame({"a": np.arange(20.0), "b": pd.Series([training] * 20)})
+    encoder = TableEncoder(integers="both").fit(X)
+    assert encoder.kinds_.tolist() == ["number", "dropped"]
+    np.testing.assert_array_equal(encoder.transform(X.assign(b=later)), encoder.transform(X))
+    with pytest.raises(ValueError, match="'a'"):
+        encoder.transform(X.assign(a="text"))
+
+
 def test_constants_are_dropped_but_not_what_their_gaps_tell():
     encoder = TableEncoder().fit(pd.DataFrame({"a": [1, 1, None], "b": [2, 2, 2], "c": [None] * 3, "d": [1, 2, 3]}))
     assert names(encoder) == ["a missing", "d"]

@@ -50,7 +50,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     - dates are elapsed time, scaled like a number, and time of day, day of week and day of year, each as sine and
       cosine, unless that part is the same in all training rows. Strings are dates if all of them are, by ISO 8601.
       Time zones are left out: 9 o'clock is 9 o'clock.
-    - columns in which all values are the same, or missing, are dropped.
+    - columns in which all values are the same, or missing, are dropped, and may hold anything later.
 
     Columns with names are found by their names, in any order.
 
@@ -195,8 +195,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         array of shape (n, n_features_out)
         """
         check_is_fitted(self)
-        columns = self._in_order(read_table(X, type(self).__name__))
-        n, names = len(columns[0].values), self._input_names()
+        table = read_table(X, type(self).__name__)
+        n, names = table.n_rows, self._input_names()
+        nothing = Column("number", np.full(n, np.nan))  # in place of what has no output, whatever it holds
+        ordered = zip(self._in_order(table), self.kinds_, strict=True)
+        columns = [nothing if kind == "dropped" else column for column, kind in ordered]
         numbers = [
             as_numbers(columns[at], names[at], lenient)
             for at, lenient in zip(self.number_columns_, self.lenient_, strict=True)
