@@ -85,9 +85,15 @@ class KernelEstimator(BaseEstimator):
         self.mean_, self.scale_ = data.mean, data.scale
         self.offset_ = np.zeros(data.targets.shape[1]) if data.offset is None else data.offset
 
+    def _set_centers(self, operator: Operator) -> None:
+        """Set the kernel and the centers, which the first predictions prepare."""
+        self.kernel_, self.centers_ = operator.kernel, operator.centers
+        self._prepared = PreparedCenters()
+
     def _set_expansion(self, operator: Operator, coef: Array, data: FitData) -> None:
         """Set the kernel, the centers and their coefficients, given as columns."""
-        self.kernel_, self.centers_, self.dual_coef_ = operator.kernel, operator.centers, data.shaped(coef)
+        self._set_centers(operator)
+        self.dual_coef_ = data.shaped(coef)
 
     # ---- predictions -------------------------------------------------------------------------------------------------
 

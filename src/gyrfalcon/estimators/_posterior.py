@@ -71,7 +71,7 @@ class PosteriorRegressor(KernelRegressor):
     @lazily
     def _deviation(self, X: Any) -> Array:
         """Return the standard deviation of f(x), in the shape of predictions."""
-        deviation = np.sqrt(self.posterior_.variances(self._operator(X)))
+        deviation = np.sqrt(self.posterior_.variances(self._wide_operator(X)))
         return self._shaped(deviation[:, None] * self.posterior_.prior_deviation)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
@@ -97,7 +97,7 @@ class PosteriorRegressor(KernelRegressor):
         times = self.conformity_.quantile(coverage)
         rows = as_rows(X) if is_dask(X) else X
         predictions = np.asarray(super().predict(rows), dtype=np.float64)
-        middle, operator = predictions.reshape(len(predictions), -1), self._operator(rows)
+        middle, operator = predictions.reshape(len(predictions), -1), self._wide_operator(rows)
         std = np.sqrt(self.posterior_.variances(operator))[:, None] * self.posterior_.prior_deviation
         width = times * np.hypot(std, self.posterior_.noise_deviation) * widening(operator, self.spread_)
         ends = np.stack([middle - width, middle + width], axis=1)
@@ -125,7 +125,7 @@ class PosteriorRegressor(KernelRegressor):
         integer(1)("n_samples", n_samples)
         self._require_posterior()
         rows = as_rows(X) if is_dask(X) else X
-        operator = self._operator(rows)
+        operator = self._wide_operator(rows)
         n = operator.shape[0]
         size = 3 * 8 * n * n
         require(
@@ -148,7 +148,7 @@ class PosteriorRegressor(KernelRegressor):
         if "posterior_" not in vars(self):
             raise ValueError(f"this {type(self).__name__} has kept no deviations and intervals: {self.remedy}")
 
-    def _operator(self, X: Any) -> KernelOperator:
+    def _wide_operator(self, X: Any) -> KernelOperator:
         rows = self._scaled_rows(X, np.dtype(np.float64))
         return in_float64(self.kernel_, rows, self.centers_, self.n_jobs)
 
