@@ -112,9 +112,19 @@ def synthetic(name: str, quick: bool, rounds: int) -> None:
     (n, d), more = data[0].shape, {}
     if name == "falkon":
         more = {"default, K kept": {"memory_budget": "8GB"}}
+    elif name == "songs":
+        more = {"default, the sample's K kept": {"memory_budget": "auto"}}
     np.zeros(1 << 28, dtype=np.float64).fill(1.0)
     iterations = (10, 20) if name == "falkon" else (8,)
-    compare(f"{name}: n = {n:,}, d = {d}, M = {M:,}", data, make, iterations, 12, rounds, **more)
+    compare(
+        f"{name}: n = {n:,}, d = {d}, M = {M:,}",
+        data,
+        make,
+        iterations,
+        12 if quick or n < 10**6 else 4,
+        rounds,
+        **more,
+    )
     if name == "falkon":
         nystroem(data, M, penalty, kernel)
 
