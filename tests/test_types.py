@@ -47,7 +47,7 @@ Gaussian(length=0.5)  # error: call-arg
 model.fit(X, y, sample_weights=y)  # error: call-arg
 model.fit(X)  # error: call-arg
 model.predictions(X)  # error: attr-defined
-model.predict(X, y)  # error: call-arg
+model.predict(X, y)  # error: arg-type
 """
 
 

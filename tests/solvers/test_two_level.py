@@ -186,6 +186,24 @@ def test_automatic_where_rows_are_many(solvers):
     assert solvers[-1] == "conjugate_gradient"
 
 
+@pytest.mark.filterwarnings("ignore:predictions are still off")
+def test_goes_over_to_krill_where_the_sample_tells_little(solvers):
+    """A smooth kernel of two features and a tiny penalty: steps on the sample come nowhere."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6000, 2))
+    truth = np.sin(3 * X[:, 0]) * np.cos(2 * X[:, 1])
+    y = truth + 0.1 * rng.standard_normal(len(X))
+    options = {"n_centers": 200, "penalty": 1e-9, "random_state": 0}
+    found, sketched = (
+        FalkonRegressor(Gaussian(1.0), preconditioner=name, **options).fit(X, y) for name in ("auto", "krill")
+    )
+    assert solvers[:2] == ["two_level_cg", "conjugate_gradient"]
+    assert found.history_[0]["iteration"] == 1
+    assert found.n_iter_ <= 20
+    off, best = (np.sqrt(np.mean((model.predict(X) - truth) ** 2)) for model in (found, sketched))
+    assert off < 1.1 * best
+
+
 def test_a_checkpoint_goes_on(tmp_path, solvers):
     X, y = rows(dtype=np.float32)
     options = {"n_centers": 50, "penalty": 1e-5, "random_state": 0, "tol": 0, "max_iter": 6}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from ..preconditioners import Krill, Preconditioner
 from ..solvers import Iterate, RowSample, conjugate_gradient, two_level_cg
 from ..solvers.base import recall
 from ..solvers.newton import NewtonIterate, newton
-from ..solvers.two_level import ENOUGH
+from ..solvers.two_level import ENOUGH, is_poor
 from ..sources import as_rows
 from .convergence import NEWTON_TOLERANCE, deviation, tolerance, warn_if_newton_unsettled, warn_if_unsettled
 from .data import FitData
@@ -157,14 +157,10 @@ def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict
         if done or not sketched:  # else the sketch fills K, as it did
             space.operator.fill()
     if not sketched and _may_sample(model, space):
-        falkon = _preconditioner(model, space, space.chosen.weight)
-        enough = ENOUGH if model.tol is None else 0.0
-        solve_both = partial(two_level_cg, space.operator, space.targets, _sample(model, space), falkon, space.penalty)
-        for iterate in solve_both(
-            max_iter=model.max_iter, tol=tol, enough=enough, weight=weight, start=start, resume=resume
-        ):
-            yield _after(iterate, 0, 0, sketched=False)
-        return
+        weak = yield from _sampled_iterates(model, space, tol, resume)
+        if weak is None:
+            return
+        done, passes, sketched, resume = weak.iteration, weak.passes, True, None
     if not sketched:
         falkon = _preconditioner(model, space, space.chosen.weight)
         for iterate in solve(coordinates=falkon, max_iter=model.max_iter, start=start, resume=resume):
@@ -181,6 +177,32 @@ def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict
     passes += resume is None  # the sketch
     for iterate in solve(coordinates=krill, max_iter=model.max_iter - done, start=start, resume=resume):
         yield _after(iterate, done, passes, sketched=True)
+
+
+def _sampled_iterates(
+    model: FalkonParameters, space: Subspace, tol: float, resume: dict[str, Any] | None
+) -> Generator[Iterate, None, Iterate | None]:
+    """Iterate with a sample of the rows; return the iterate that shows that KRILL's preconditioner is to go on."""
+    falkon = _preconditioner(model, space, space.chosen.weight)
+    iterates = two_level_cg(
+        space.operator,
+        space.targets,
+        _sample(model, space),
+        falkon,
+        space.penalty,
+        max_iter=model.max_iter,
+        tol=tol,
+        enough=ENOUGH if model.tol is None else 0.0,
+        weight=space.data.weight,
+        start=space.start,
+        resume=resume,
+    )
+    for iterate in iterates:
+        yield _after(iterate, 0, 0, sketched=False)
+        trial = iterate.iteration == 1 < model.max_iter and not iterate.converged
+        if trial and is_poor(iterate) and _may_sketch(model, space):
+            return iterate
+    return None
 
 
 def _may_sample(model: FalkonParameters, space: Subspace) -> bool:
