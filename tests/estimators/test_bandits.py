@@ -119,6 +119,22 @@ def test_batches_grow_and_end_by_their_rule():
     assert_array_equal(bandit.ask(2), bandit.ask()[:2])
 
 
+def test_a_batch_ends_with_an_arm_that_is_known_for_certain():
+    bandit = BBKB("linear").fit([[0.0], [1.0]]).tell([1] * 20, [-5.0] * 20)
+    assert_array_equal(bandit.ask(), [0])
+    assert_array_equal(bandit.ask(5), [0])
+    one_by_one = BKB("linear").fit([[0.0], [1.0]]).tell([1] * 20, [-5.0] * 20)
+    assert_array_equal(one_by_one.ask(5), [0] * 5)
+
+
+def test_the_longest_batch():
+    bandit = BBKB(KERNEL, noise=NOISE).fit([[0.0], [50.0]])
+    bandit.tell(np.repeat([0, 1], 5000), np.repeat([1.0, -1.0], 5000))
+    arms = bandit.ask()  # a variance of 1 / 5,000 allows as many plays
+    assert_array_equal(arms, np.zeros(1000))
+    assert len(bandit.ask(1500)) == 1500
+
+
 @EACH
 def test_small_dictionaries_find_good_arms(cls):
     X = candidates(1_000)

@@ -26,6 +26,8 @@ from ..storage.models import save
 Array = NDArray[Any]
 
 _LEADERS = 256  # arms with the highest bounds, which are looked at first
+_LONGEST = 1000  # arms of a batch whose length is not given: a model for each thousand plays costs next to nothing
+_NEGLIGIBLE = 1e-9  # variance, in units of the noise's, of an arm of which plays tell nothing more
 
 _RULES = {
     "noise": positive(),
@@ -293,8 +295,9 @@ class BBKB(BKB):
 
     `BKB` with the mean and the dictionary kept through a batch, in which variances alone shrink with each arm chosen
     [1]_. A batch ends when the variances of its arms, as they were at its start, add up to `threshold` - 1: small
-    batches at first, larger ones the more is known. Plays of a batch can be run side by side, and the model is computed
-    once for all of them.
+    batches at first, larger ones the more is known, up to 1,000 arms. It also ends with an arm whose reward is known
+    for certain, since no other would be chosen after it. Plays of a batch can be run side by side, and the model is
+    computed once for all of them.
 
     Parameters
     ----------
@@ -393,7 +396,7 @@ class BBKB(BKB):
         Parameters
         ----------
         n : int, optional
-            Most arms of the batch; as many as `threshold` allows by default.
+            Most arms of the batch; by default as many as `threshold` allows, and 1,000 at most.
 
         Returns
         -------
@@ -401,7 +404,7 @@ class BBKB(BKB):
             Row numbers of candidates, some of them perhaps several times. Asking again without telling gives the same.
         """
         optional(integer(1))("n", n)
-        return self._posterior().choose(math.inf if n is None else n, float(self.threshold))
+        return self._posterior().choose(_LONGEST if n is None else n, float(self.threshold))
 
 
 class _Known:
@@ -411,8 +414,11 @@ class _Known:
         self.means, self.variances = posterior.all_arms()
         self._posterior, self._width = posterior, width
 
-    def choose(self, most: float, threshold: float) -> Indices:
+    def choose(self, most: int, threshold: float) -> Indices:
         """Choose at most so many arms, and none after 1 + the sum of their variances exceeds `threshold`.
+
+        A finite threshold also ends the batch with an arm of no variance: its bound stays while others fall, so that it
+        would be chosen for ever, and the sum would not grow.
 
         Within a batch means stay, and variances fall. So bounds from its start are bounds throughout, and only leaders,
         the arms with the highest, are looked at until one of the others may be higher.
@@ -434,7 +440,8 @@ class _Known:
                 if current[at] < others:
                     break
                 chosen.append(at)
-                total += float(self.variances[leaders[at]])
+                variance = float(self.variances[leaders[at]])
+                total += variance if variance > _NEGLIGIBLE else math.inf
                 batch.play(at)
             else:
                 return order[chosen]
