@@ -262,6 +262,26 @@ def test_parameters_that_make_no_sense(parameters, match):
 
 
 @EACH
+@pytest.mark.parametrize("parameters", [{"noise": 0.5}, {"norm": 9.0}, {"delta": 1e-9}, {"exploration": 0.01}])
+def test_parameters_that_are_set_between_plays(cls, parameters):
+    X = candidates()
+    bandit = cls(KERNEL, noise=NOISE, oversampling=EVERY, random_state=0).fit(X)
+    arms, y = play(bandit, X, 20)
+    bandit.posterior()  # is kept
+    fresh = pickle.loads(pickle.dumps(bandit)).set_params(**parameters)
+    bandit.set_params(**parameters)
+    assert_array_equal(bandit.ask(8), fresh.ask(8))
+    mean, std = gaussian_process(X, arms, y, noise=bandit.noise)
+    assert_allclose(bandit.posterior()[0], mean, atol=1e-8)
+    assert_allclose(bandit.posterior()[1], std, atol=1e-6)
+    assert bandit.best_ == np.argmax(mean)
+    bandit.set_params(noise=0.0)
+    for use in (bandit.ask, bandit.posterior, lambda: bandit.tell(0, 1.0)):
+        with pytest.raises(ValueError, match=r"noise=0\.0 must be"):
+            use()
+
+
+@EACH
 def test_too_early(cls):
     with pytest.raises(NotFittedError, match="not fitted"):
         cls().ask()

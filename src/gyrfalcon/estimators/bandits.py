@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -206,6 +206,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
         self
         """
         check_is_fitted(self)
+        check_parameters(self, **_RULES)  # they may have been set since fit
         arms, rewards = _played(indices, y, len(self.candidates_))
         counts, sums = self.counts_.copy(), self.sums_.copy()
         np.add.at(counts, arms, 1)
@@ -213,7 +214,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
             np.add.at(sums, arms, rewards)
         if not np.isfinite(sums).all():
             raise ValueError("the sum of an arm's rewards is not finite: rescale y to numbers of the order of 1")
-        seen = self._posterior_of(self.dictionary_, counts, sums)
+        seen = self._posterior_of(self.dictionary_, counts, sums, float(self.noise))
         random = np.random.RandomState()
         random.set_state(self.random_state_)
         chances = float(self.oversampling) * counts[seen.played] * seen.played_variances
@@ -240,7 +241,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
             Of the rewards without noise; the deviation is that of a Gaussian process.
         """
         known = self._posterior()
-        return known.means.copy(), float(self.noise) * np.sqrt(known.variances)
+        return known.means.copy(), known.settings.noise * np.sqrt(known.variances)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write candidates and rewards to a file that `gyrfalcon.load` reads back, to go on; see `gyrfalcon.save`.
@@ -254,18 +255,16 @@ class BKB(BaseEstimator):  # type: ignore[misc]
 
     def _posterior(self) -> _Known:
         check_is_fitted(self)
+        check_parameters(self, **_RULES)  # they may have been set since fit
+        settings = _Settings(*(float(value) for value in (self.noise, self.norm, self.delta, self.exploration)))
         known: _Known | None = vars(self).get("_known")  # a file does not have it
-        if known is None:
-            posterior = self._posterior_of(self.dictionary_, self.counts_, self.sums_)
-            t = int(self.counts_.sum())
-            root = math.sqrt(math.log(max(t, 1)) * posterior.dimension - math.log(self.delta))
-            width = float(self.exploration) * float(self.noise) * (float(self.norm) + root)
-            self._known = known = _Known(posterior, width)
+        if known is None or known.settings != settings:
+            posterior = self._posterior_of(self.dictionary_, self.counts_, self.sums_, settings.noise)
+            self._known = known = _Known(posterior, int(self.counts_.sum()), settings)
         return known
 
-    def _posterior_of(self, dictionary: Array, counts: Array, sums: Vectors) -> ArmPosterior:
-        penalty = float(self.noise) ** 2
-        return ArmPosterior(self.kernel_, self.candidates_, dictionary, counts, sums, penalty, n_jobs=self.n_jobs)
+    def _posterior_of(self, dictionary: Array, counts: Array, sums: Vectors, noise: float) -> ArmPosterior:
+        return ArmPosterior(self.kernel_, self.candidates_, dictionary, counts, sums, noise**2, n_jobs=self.n_jobs)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "candidates_" in vars(self)
@@ -407,12 +406,24 @@ class BBKB(BKB):
         return self._posterior().choose(_LONGEST if n is None else n, float(self.threshold))
 
 
+class _Settings(NamedTuple):
+    """The parameters that a posterior and its bounds depend on."""
+
+    noise: float
+    norm: float
+    delta: float
+    exploration: float
+
+
 class _Known:
     """Means, variances and the width of confidence bounds, from one play or batch to the next."""
 
-    def __init__(self, posterior: ArmPosterior, width: float) -> None:
+    def __init__(self, posterior: ArmPosterior, plays: int, settings: _Settings) -> None:
         self.means, self.variances = posterior.all_arms()
-        self._posterior, self._width = posterior, width
+        self.settings = settings
+        root = math.sqrt(math.log(max(plays, 1)) * posterior.dimension - math.log(settings.delta))
+        self._posterior = posterior
+        self._width = settings.exploration * settings.noise * (settings.norm + root)
 
     def choose(self, most: int, threshold: float) -> Indices:
         """Choose at most so many arms, and none after 1 + the sum of their variances exceeds `threshold`.
