@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -204,6 +207,32 @@ def test_told_in_any_order_and_more_than_once():
     assert_allclose(one.posterior()[1], std, atol=1e-7)
     before = one.ask()
     assert_array_equal(one.tell([], []).ask(), before)
+
+
+@EACH
+def test_told_by_several_threads(cls, tmp_path):
+    X = candidates(20)
+    bandit = cls(KERNEL, noise=NOISE, oversampling=EVERY, n_jobs=1, random_state=0).fit(X)
+
+    def tell(seed):
+        for arm in range(20):
+            bandit.tell(arm, float(seed))
+            bandit.ask()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(tell, range(8)))
+    finally:
+        sys.setswitchinterval(before)
+    assert_array_equal(bandit.counts_, np.full(20, 8))
+    assert_array_equal(bandit.sums_, np.full(20, 28.0))
+    bandit.save(tmp_path / "bandit.gyr")
+    for other in (pickle.loads(pickle.dumps(bandit)), copy.deepcopy(bandit), gyrfalcon.load(tmp_path / "bandit.gyr")):
+        assert_array_equal(other.posterior()[0], bandit.posterior()[0])  # none was kept from before the last reward
+        assert_array_equal(other.tell(3, 1.0).counts_[:4], [8, 8, 8, 9])
+    assert clone(bandit).fit(X).counts_.sum() == 0
 
 
 def test_duplicates_low_rank_and_one_arm():

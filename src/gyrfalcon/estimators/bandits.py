@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -194,6 +195,8 @@ class BKB(BaseEstimator):  # type: ignore[misc]
     def tell(self, indices: ArrayLike, y: ArrayLike) -> Self:
         """Add rewards of arms that were played, whether they were asked for or not.
 
+        Several threads may tell and ask at the same time; they wait for each other.
+
         Parameters
         ----------
         indices : int or array of int
@@ -208,20 +211,21 @@ class BKB(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         check_parameters(self, **_RULES)  # they may have been set since fit
         arms, rewards = _played(indices, y, len(self.candidates_))
-        counts, sums = self.counts_.copy(), self.sums_.copy()
-        np.add.at(counts, arms, 1)
-        with np.errstate(over="ignore"):
-            np.add.at(sums, arms, rewards)
-        if not np.isfinite(sums).all():
-            raise ValueError("the sum of an arm's rewards is not finite: rescale y to numbers of the order of 1")
-        seen = self._posterior_of(self.dictionary_, counts, sums, float(self.noise))
-        random = np.random.RandomState()
-        random.set_state(self.random_state_)
-        chances = float(self.oversampling) * counts[seen.played] * seen.played_variances
-        kept = random.random_sample(len(chances)) < chances
-        self.counts_, self.sums_ = counts, sums
-        self.dictionary_, self.random_state_ = seen.played[kept].astype(np.int64), random.get_state()
-        self._known = None
+        with self._one_at_a_time():
+            counts, sums = self.counts_.copy(), self.sums_.copy()
+            np.add.at(counts, arms, 1)
+            with np.errstate(over="ignore"):
+                np.add.at(sums, arms, rewards)
+            if not np.isfinite(sums).all():
+                raise ValueError("the sum of an arm's rewards is not finite: rescale y to numbers of the order of 1")
+            seen = self._posterior_of(self.dictionary_, counts, sums, float(self.noise))
+            random = np.random.RandomState()
+            random.set_state(self.random_state_)
+            chances = float(self.oversampling) * counts[seen.played] * seen.played_variances
+            kept = random.random_sample(len(chances)) < chances
+            self.counts_, self.sums_ = counts, sums
+            self.dictionary_, self.random_state_ = seen.played[kept].astype(np.int64), random.get_state()
+            self._known = None
         return self
 
     @property
@@ -257,11 +261,17 @@ class BKB(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         check_parameters(self, **_RULES)  # they may have been set since fit
         settings = _Settings(*(float(value) for value in (self.noise, self.norm, self.delta, self.exploration)))
-        known: _Known | None = vars(self).get("_known")  # a file does not have it
-        if known is None or known.settings != settings:
-            posterior = self._posterior_of(self.dictionary_, self.counts_, self.sums_, settings.noise)
-            self._known = known = _Known(posterior, int(self.counts_.sum()), settings)
+        with self._one_at_a_time():
+            known: _Known | None = vars(self).get("_known")  # a file does not have it
+            if known is None or known.settings != settings:
+                posterior = self._posterior_of(self.dictionary_, self.counts_, self.sums_, settings.noise)
+                self._known = known = _Known(posterior, int(self.counts_.sum()), settings)
         return known
+
+    def _one_at_a_time(self) -> threading.RLock:
+        """Return the lock that is held while rewards are added and while they are used."""
+        lock: threading.RLock = vars(self).setdefault("_lock", threading.RLock())  # the first one, for all threads
+        return lock
 
     def _posterior_of(self, dictionary: Array, counts: Array, sums: Vectors, noise: float) -> ArmPosterior:
         return ArmPosterior(self.kernel_, self.candidates_, dictionary, counts, sums, noise**2, n_jobs=self.n_jobs)
@@ -272,6 +282,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
         state.pop("_known", None)  # it is computed again, and is as large as the candidates
+        state.pop("_lock", None)  # a copy has its own
         return state
 
     def _check_loaded(self) -> None:
