@@ -270,7 +270,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
 
     def _one_at_a_time(self) -> threading.RLock:
         """Return the lock that is held while rewards are added and while they are used."""
-        lock: threading.RLock = vars(self).setdefault("_lock", threading.RLock())  # the first one, for all threads
+        lock: threading.RLock = self.__dict__.setdefault("_lock", threading.RLock())  # the first one, for all threads
         return lock
 
     def _posterior_of(self, dictionary: Array, counts: Array, sums: Vectors, noise: float) -> ArmPosterior:
