@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -119,6 +122,22 @@ def test_batches_grow_and_end_by_their_rule():
     assert_array_equal(bandit.ask(2), bandit.ask()[:2])
 
 
+def test_a_batch_ends_with_an_arm_that_is_known_for_certain():
+    bandit = BBKB("linear").fit([[0.0], [1.0]]).tell([1] * 20, [-5.0] * 20)
+    assert_array_equal(bandit.ask(), [0])
+    assert_array_equal(bandit.ask(5), [0])
+    one_by_one = BKB("linear").fit([[0.0], [1.0]]).tell([1] * 20, [-5.0] * 20)
+    assert_array_equal(one_by_one.ask(5), [0] * 5)
+
+
+def test_the_longest_batch():
+    bandit = BBKB(KERNEL, noise=NOISE).fit([[0.0], [50.0]])
+    bandit.tell(np.repeat([0, 1], 5000), np.repeat([1.0, -1.0], 5000))
+    arms = bandit.ask()  # a variance of 1 / 5,000 allows as many plays
+    assert_array_equal(arms, np.zeros(1000))
+    assert len(bandit.ask(1500)) == 1500
+
+
 @EACH
 def test_small_dictionaries_find_good_arms(cls):
     X = candidates(1_000)
@@ -190,6 +209,32 @@ def test_told_in_any_order_and_more_than_once():
     assert_array_equal(one.tell([], []).ask(), before)
 
 
+@EACH
+def test_told_by_several_threads(cls, tmp_path):
+    X = candidates(20)
+    bandit = cls(KERNEL, noise=NOISE, oversampling=EVERY, n_jobs=1, random_state=0).fit(X)
+
+    def tell(seed):
+        for arm in range(20):
+            bandit.tell(arm, float(seed))
+            bandit.ask()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(tell, range(8)))
+    finally:
+        sys.setswitchinterval(before)
+    assert_array_equal(bandit.counts_, np.full(20, 8))
+    assert_array_equal(bandit.sums_, np.full(20, 28.0))
+    bandit.save(tmp_path / "bandit.gyr")
+    for other in (pickle.loads(pickle.dumps(bandit)), copy.deepcopy(bandit), gyrfalcon.load(tmp_path / "bandit.gyr")):
+        assert_array_equal(other.posterior()[0], bandit.posterior()[0])  # none was kept from before the last reward
+        assert_array_equal(other.tell(3, 1.0).counts_[:4], [8, 8, 8, 9])
+    assert clone(bandit).fit(X).counts_.sum() == 0
+
+
 def test_duplicates_low_rank_and_one_arm():
     X = np.repeat(candidates(4), 10, axis=0)
     bandit = BKB(KERNEL, noise=NOISE, oversampling=EVERY).fit(X).tell(np.arange(40), np.arange(40) // 10)
@@ -243,6 +288,26 @@ def test_parameters_that_make_no_sense(parameters, match):
     with pytest.raises(ValueError, match=match):
         model.fit(candidates())
     assert not hasattr(model, "candidates_")
+
+
+@EACH
+@pytest.mark.parametrize("parameters", [{"noise": 0.5}, {"norm": 9.0}, {"delta": 1e-9}, {"exploration": 0.01}])
+def test_parameters_that_are_set_between_plays(cls, parameters):
+    X = candidates()
+    bandit = cls(KERNEL, noise=NOISE, oversampling=EVERY, random_state=0).fit(X)
+    arms, y = play(bandit, X, 20)
+    bandit.posterior()  # is kept
+    fresh = pickle.loads(pickle.dumps(bandit)).set_params(**parameters)
+    bandit.set_params(**parameters)
+    assert_array_equal(bandit.ask(8), fresh.ask(8))
+    mean, std = gaussian_process(X, arms, y, noise=bandit.noise)
+    assert_allclose(bandit.posterior()[0], mean, atol=1e-8)
+    assert_allclose(bandit.posterior()[1], std, atol=1e-6)
+    assert bandit.best_ == np.argmax(mean)
+    bandit.set_params(noise=0.0)
+    for use in (bandit.ask, bandit.posterior, lambda: bandit.tell(0, 1.0)):
+        with pytest.raises(ValueError, match=r"noise=0\.0 must be"):
+            use()
 
 
 @EACH

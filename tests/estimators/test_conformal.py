@@ -170,6 +170,27 @@ def test_quantiles_that_are_too_far_apart_do_not_cross():
     assert_array_equal(model.predict(X), model.estimator_.predict(X)[:, 1])
 
 
+@pytest.mark.parametrize("method", MODELS)
+def test_a_method_of_intervals_that_is_set_after_fit_waits_for_the_next_fit(method, tmp_path):
+    X, y = noisy(300)
+    model = ConformalRegressor(MODELS[method], method=method, random_state=0).fit(X, y)
+    ends, predictions = model.predict_interval(X), model.predict(X)
+    for other in MODELS:
+        model.set_params(method=other)
+        model.save(tmp_path / "model.gyr")
+        for one in (model, gyrfalcon.load(tmp_path / "model.gyr")):
+            assert one.method_ == method
+            assert_array_equal(one.predict_interval(X), ends)
+            assert_array_equal(one.predict(X), predictions)
+    with pytest.raises(ValueError, match="method='narrow'"):
+        model.set_params(method="narrow").fit(X, y)
+    assert model.method_ == method
+    model.method_ = "narrow"
+    model.save(tmp_path / "model.gyr")
+    with pytest.raises(gyrfalcon.ModelFileError, match="method_='narrow'"):
+        gyrfalcon.load(tmp_path / "model.gyr")
+
+
 def test_what_regressors_refuse():
     X, y = noisy(50)
     with pytest.raises(ValueError, match="method='narrow'"):
@@ -224,9 +245,23 @@ def test_sets_cover(method, inner):
 
 
 def test_scores_of_sets():
-    p = np.array([[0.6, 0.1, 0.3]])
-    assert_allclose(ConformalClassifier(method="lac")._scores(p), [[0.4, 0.9, 0.7]])
-    assert_allclose(ConformalClassifier(method="aps")._scores(p), [[0.0, 0.9, 0.6]])
+    p, model = np.array([[0.6, 0.1, 0.3]]), ConformalClassifier()
+    model.method_ = "lac"
+    assert_allclose(model._scores(p), [[0.4, 0.9, 0.7]])
+    model.method_ = "aps"
+    assert_allclose(model._scores(p), [[0.0, 0.9, 0.6]])
+
+
+def test_a_method_that_is_set_after_fit_waits_for_the_next_fit():
+    X, y = load_iris(return_X_y=True)
+    model = ConformalClassifier(FalkonClassifier(loss="logistic", n_centers=20, random_state=0), random_state=0).fit(
+        X, y
+    )
+    sets = model.predict_set(X)
+    assert_array_equal(model.set_params(method="aps").predict_set(X), sets)
+    assert model.method_ == "lac"
+    assert model.fit(X, y).method_ == "aps"
+    assert not np.array_equal(model.predict_set(X), sets)
 
 
 def test_saved_classifiers(tmp_path):

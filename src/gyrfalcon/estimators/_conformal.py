@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from .._utils.checks import one_of
 from ..fitting.conformal import Conformity, Part, hold_out
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
@@ -24,11 +25,15 @@ Array = NDArray[Any]
 class ConformalEstimator(BaseEstimator):
     """A model, and scores of rows that it has not seen."""
 
+    _methods: ClassVar[tuple[str, ...]]
+
     estimator: Any
+    method: str
     validation_fraction: float
     random_state: Any
 
     estimator_: Any
+    method_: str
     conformity_: Conformity
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -43,7 +48,7 @@ class ConformalEstimator(BaseEstimator):
 
     def _check(self, y: Any) -> None:
         """Raise ValueError for wrong parameters, or without y."""
-        check_parameters(self)
+        check_parameters(self, method=one_of(*self._methods))
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
 
@@ -62,6 +67,7 @@ class ConformalEstimator(BaseEstimator):
         with unchanged_on_failure(self):
             more = {} if learnt.weight is None else {"sample_weight": learnt.weight}
             self.estimator_ = model.fit(learnt.X, learnt.y, **more)
+            self.method_ = self.method  # scores of one method say nothing about another, which may be set later
             self._judge(judges)
             for name in ("n_features_in_", "feature_names_in_"):
                 vars(self).pop(name, None)
@@ -77,6 +83,7 @@ class ConformalEstimator(BaseEstimator):
 
     def _check_loaded(self) -> None:
         """Raise ValueError if attributes that come from a model file do not fit together."""
+        one_of(*self._methods)("method_", self.method_)
         if not isinstance(self.conformity_, Conformity):
             raise ValueError("conformity_ is something else")
         check_is_fitted(self.estimator_)

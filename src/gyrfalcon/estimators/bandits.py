@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Self
+import threading
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +27,8 @@ from ..storage.models import save
 Array = NDArray[Any]
 
 _LEADERS = 256  # arms with the highest bounds, which are looked at first
+_LONGEST = 1000  # arms of a batch whose length is not given: a model for each thousand plays costs next to nothing
+_NEGLIGIBLE = 1e-9  # variance, in units of the noise's, of an arm of which plays tell nothing more
 
 _RULES = {
     "noise": positive(),
@@ -192,6 +195,8 @@ class BKB(BaseEstimator):  # type: ignore[misc]
     def tell(self, indices: ArrayLike, y: ArrayLike) -> Self:
         """Add rewards of arms that were played, whether they were asked for or not.
 
+        Several threads may tell and ask at the same time; they wait for each other.
+
         Parameters
         ----------
         indices : int or array of int
@@ -204,21 +209,23 @@ class BKB(BaseEstimator):  # type: ignore[misc]
         self
         """
         check_is_fitted(self)
+        check_parameters(self, **_RULES)  # they may have been set since fit
         arms, rewards = _played(indices, y, len(self.candidates_))
-        counts, sums = self.counts_.copy(), self.sums_.copy()
-        np.add.at(counts, arms, 1)
-        with np.errstate(over="ignore"):
-            np.add.at(sums, arms, rewards)
-        if not np.isfinite(sums).all():
-            raise ValueError("the sum of an arm's rewards is not finite: rescale y to numbers of the order of 1")
-        seen = self._posterior_of(self.dictionary_, counts, sums)
-        random = np.random.RandomState()
-        random.set_state(self.random_state_)
-        chances = float(self.oversampling) * counts[seen.played] * seen.played_variances
-        kept = random.random_sample(len(chances)) < chances
-        self.counts_, self.sums_ = counts, sums
-        self.dictionary_, self.random_state_ = seen.played[kept].astype(np.int64), random.get_state()
-        self._known = None
+        with self._one_at_a_time():
+            counts, sums = self.counts_.copy(), self.sums_.copy()
+            np.add.at(counts, arms, 1)
+            with np.errstate(over="ignore"):
+                np.add.at(sums, arms, rewards)
+            if not np.isfinite(sums).all():
+                raise ValueError("the sum of an arm's rewards is not finite: rescale y to numbers of the order of 1")
+            seen = self._posterior_of(self.dictionary_, counts, sums, float(self.noise))
+            random = np.random.RandomState()
+            random.set_state(self.random_state_)
+            chances = float(self.oversampling) * counts[seen.played] * seen.played_variances
+            kept = random.random_sample(len(chances)) < chances
+            self.counts_, self.sums_ = counts, sums
+            self.dictionary_, self.random_state_ = seen.played[kept].astype(np.int64), random.get_state()
+            self._known = None
         return self
 
     @property
@@ -238,7 +245,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
             Of the rewards without noise; the deviation is that of a Gaussian process.
         """
         known = self._posterior()
-        return known.means.copy(), float(self.noise) * np.sqrt(known.variances)
+        return known.means.copy(), known.settings.noise * np.sqrt(known.variances)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write candidates and rewards to a file that `gyrfalcon.load` reads back, to go on; see `gyrfalcon.save`.
@@ -252,18 +259,22 @@ class BKB(BaseEstimator):  # type: ignore[misc]
 
     def _posterior(self) -> _Known:
         check_is_fitted(self)
-        known: _Known | None = vars(self).get("_known")  # a file does not have it
-        if known is None:
-            posterior = self._posterior_of(self.dictionary_, self.counts_, self.sums_)
-            t = int(self.counts_.sum())
-            root = math.sqrt(math.log(max(t, 1)) * posterior.dimension - math.log(self.delta))
-            width = float(self.exploration) * float(self.noise) * (float(self.norm) + root)
-            self._known = known = _Known(posterior, width)
+        check_parameters(self, **_RULES)  # they may have been set since fit
+        settings = _Settings(*(float(value) for value in (self.noise, self.norm, self.delta, self.exploration)))
+        with self._one_at_a_time():
+            known: _Known | None = vars(self).get("_known")  # a file does not have it
+            if known is None or known.settings != settings:
+                posterior = self._posterior_of(self.dictionary_, self.counts_, self.sums_, settings.noise)
+                self._known = known = _Known(posterior, int(self.counts_.sum()), settings)
         return known
 
-    def _posterior_of(self, dictionary: Array, counts: Array, sums: Vectors) -> ArmPosterior:
-        penalty = float(self.noise) ** 2
-        return ArmPosterior(self.kernel_, self.candidates_, dictionary, counts, sums, penalty, n_jobs=self.n_jobs)
+    def _one_at_a_time(self) -> threading.RLock:
+        """Return the lock that is held while rewards are added and while they are used."""
+        lock: threading.RLock = self.__dict__.setdefault("_lock", threading.RLock())  # the first one, for all threads
+        return lock
+
+    def _posterior_of(self, dictionary: Array, counts: Array, sums: Vectors, noise: float) -> ArmPosterior:
+        return ArmPosterior(self.kernel_, self.candidates_, dictionary, counts, sums, noise**2, n_jobs=self.n_jobs)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "candidates_" in vars(self)
@@ -271,6 +282,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
         state.pop("_known", None)  # it is computed again, and is as large as the candidates
+        state.pop("_lock", None)  # a copy has its own
         return state
 
     def _check_loaded(self) -> None:
@@ -293,8 +305,9 @@ class BBKB(BKB):
 
     `BKB` with the mean and the dictionary kept through a batch, in which variances alone shrink with each arm chosen
     [1]_. A batch ends when the variances of its arms, as they were at its start, add up to `threshold` - 1: small
-    batches at first, larger ones the more is known. Plays of a batch can be run side by side, and the model is computed
-    once for all of them.
+    batches at first, larger ones the more is known, up to 1,000 arms. It also ends with an arm whose reward is known
+    for certain, since no other would be chosen after it. Plays of a batch can be run side by side, and the model is
+    computed once for all of them.
 
     Parameters
     ----------
@@ -393,7 +406,7 @@ class BBKB(BKB):
         Parameters
         ----------
         n : int, optional
-            Most arms of the batch; as many as `threshold` allows by default.
+            Most arms of the batch; by default as many as `threshold` allows, and 1,000 at most.
 
         Returns
         -------
@@ -401,18 +414,33 @@ class BBKB(BKB):
             Row numbers of candidates, some of them perhaps several times. Asking again without telling gives the same.
         """
         optional(integer(1))("n", n)
-        return self._posterior().choose(math.inf if n is None else n, float(self.threshold))
+        return self._posterior().choose(_LONGEST if n is None else n, float(self.threshold))
+
+
+class _Settings(NamedTuple):
+    """The parameters that a posterior and its bounds depend on."""
+
+    noise: float
+    norm: float
+    delta: float
+    exploration: float
 
 
 class _Known:
     """Means, variances and the width of confidence bounds, from one play or batch to the next."""
 
-    def __init__(self, posterior: ArmPosterior, width: float) -> None:
+    def __init__(self, posterior: ArmPosterior, plays: int, settings: _Settings) -> None:
         self.means, self.variances = posterior.all_arms()
-        self._posterior, self._width = posterior, width
+        self.settings = settings
+        root = math.sqrt(math.log(max(plays, 1)) * posterior.dimension - math.log(settings.delta))
+        self._posterior = posterior
+        self._width = settings.exploration * settings.noise * (settings.norm + root)
 
-    def choose(self, most: float, threshold: float) -> Indices:
+    def choose(self, most: int, threshold: float) -> Indices:
         """Choose at most so many arms, and none after 1 + the sum of their variances exceeds `threshold`.
+
+        A finite threshold also ends the batch with an arm of no variance: its bound stays while others fall, so that it
+        would be chosen for ever, and the sum would not grow.
 
         Within a batch means stay, and variances fall. So bounds from its start are bounds throughout, and only leaders,
         the arms with the highest, are looked at until one of the others may be higher.
@@ -434,7 +462,8 @@ class _Known:
                 if current[at] < others:
                     break
                 chosen.append(at)
-                total += float(self.variances[leaders[at]])
+                variance = float(self.variances[leaders[at]])
+                total += variance if variance > _NEGLIGIBLE else math.inf
                 batch.play(at)
             else:
                 return order[chosen]

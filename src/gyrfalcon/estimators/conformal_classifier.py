@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, check_is_fitted
 
-from .._utils.checks import one_of
 from .._utils.registry import register
 from ..fitting.conformal import COVERAGE, Conformity, Part
 from ..fitting.rows import computed, for_score
@@ -45,6 +44,8 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
     ----------
     estimator_ : classifier
         The fitted model.
+    method_ : str
+        The method of the fit, which sets are made by: that of a later `set_params` takes a new fit.
     classes_ : array of shape (n_classes,)
         The classes, in the order of the columns of `predict_set`.
     conformity_ : object
@@ -73,6 +74,8 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
     array([[ True, False, False],
            [ True, False, False]])
     """
+
+    _methods = ("lac", "aps")
 
     classes_: Array
 
@@ -113,7 +116,6 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         -------
         self
         """
-        one_of("lac", "aps")("method", self.method)
         self._check(y)
         y = _check_y(computed(y, as_source(X)), estimator=self)
         check_classification_targets(y)
@@ -140,7 +142,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
     def _scores(self, probabilities: Any) -> Array:
         """Return how little each class is to be expected, of shape (n, n_classes), from 0 to 1."""
         p = np.asarray(probabilities, dtype=np.float64)
-        if self.method == "lac":
+        if self.method_ == "lac":
             return 1.0 - p
         # the probability of the classes that are more probable, and so 0 for the most probable one
         order = np.argsort(-p, axis=1, kind="stable")

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_y, check_is_fitted
 
-from .._utils.checks import one_of
 from .._utils.registry import register
 from ..fitting.conformal import COVERAGE, Conformity, Part
 from ..fitting.rows import computed, for_score
@@ -52,6 +51,8 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
     ----------
     estimator_ : regressor
         The fitted model.
+    method_ : str
+        The method of the fit, which intervals are made by: that of a later `set_params` takes a new fit.
     conformity_ : object
         The scores of the rows that were held out.
     one_column_ : bool
@@ -84,6 +85,8 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
     >>> bool(0.87 < np.mean((low <= y[2000:]) & (y[2000:] <= high)) < 0.94)
     True
     """
+
+    _methods = tuple(_DEFAULTS)
 
     one_column_: bool
 
@@ -124,7 +127,6 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         -------
         self
         """
-        one_of(*_DEFAULTS)("method", self.method)
         self._check(y)
         given = {} if self.estimator is None else self.estimator.get_params(deep=False)
         if self.method == "deviation" and given.get("uncertainty", True) is False:
@@ -153,13 +155,13 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
 
     def _band(self, X: Any) -> tuple[Array, Array, Array]:
         """Return lower and upper ends and units: intervals go from low - t unit to high + t unit, for some t."""
-        if self.method == "deviation":
+        if self.method_ == "deviation":
             mean, std = (columns_of(values) for values in self.estimator_.predict(X, return_std=True))
             # of y, where the model says so: what others call their deviation is taken as it is
             return mean, mean, np.sqrt(std**2 + vars(self.estimator_).get("noise_variance_", 0.0))
         values = columns_of(self.estimator_.predict(X))
         unit = np.ones((len(values), 1))
-        if self.method == "constant":
+        if self.method_ == "constant":
             return values, values, np.broadcast_to(unit, values.shape)
         if values.shape[1] < 2:
             raise ValueError(
@@ -181,7 +183,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         """
         check_is_fitted(self)
         predictions: Array = self.estimator_.predict(X)
-        return predictions[:, predictions.shape[1] // 2] if self.method == "quantiles" else predictions
+        return predictions[:, predictions.shape[1] // 2] if self.method_ == "quantiles" else predictions
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict intervals that hold y with the given probability.
