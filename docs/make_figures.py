@@ -3,6 +3,7 @@
     python docs/make_figures.py how_it_works      the diagram
     python docs/make_figures.py parameters        the effect of length_scale and n_centers, on data in one dimension
     python docs/make_figures.py learned_metric    errors and scales of features, round by round
+    python docs/make_figures.py uncertainty       deviations, samples and intervals, on data in one dimension
     python docs/make_figures.py unsupervised      circles: scores, clusters, novelty, a witness
     python docs/make_figures.py demo              the demo's picture: a million rows, best on an idle machine
 
@@ -185,6 +186,43 @@ def learned_metric() -> None:
     save(figure, "learned_metric.png")
 
 
+def uncertainty() -> None:
+    """Where there are no rows f is not known, and where y is noisy intervals are wide."""
+    from gyrfalcon import NystromRegressor
+    from gyrfalcon.kernels import Gaussian
+
+    random = np.random.default_rng(1)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True, layout="constrained")
+    grid = np.linspace(-0.6, 10.6, 500)[:, None]
+
+    X = np.concatenate([random.uniform(0, 4, size=(60, 1)), random.uniform(7, 10, size=(40, 1))])
+    y = np.sin(1.3 * X[:, 0]) + 0.2 * random.standard_normal(len(X))
+    common = {"n_centers": 100, "penalties": np.logspace(-6, 0, 25), "choose_by": "evidence", "scale": False}
+    model = NystromRegressor(Gaussian(1.0), uncertainty=True, random_state=0, **common).fit(X, y)
+    mean, std = model.predict(grid, return_std=True)
+    left.fill_between(grid[:, 0], mean - 2 * std, mean + 2 * std, color=ROWS, label="f, two deviations each way")
+    drawn = model.sample_y(grid, 4, random_state=3)
+    left.plot(grid[:, 0], drawn, color=TILE, linewidth=0.7, alpha=0.7)
+    left.plot([], [], color=TILE, linewidth=0.7, label="sample_y")
+    left.plot(grid[:, 0], mean, color=TILE, linewidth=2, label="predict")
+    left.plot(X[:, 0], y, ".", color=INK, markersize=4)
+    left.set_title("predict(X, return_std=True)", fontsize=10.5)
+
+    X = random.uniform(0, 10, size=(1500, 1))
+    y = np.sin(1.3 * X[:, 0]) + (0.1 + 0.05 * X[:, 0]) * random.standard_normal(len(X))
+    model = NystromRegressor(Gaussian(1.0), uncertainty=True, random_state=0, **common).fit(X, y)
+    low, high = model.predict_interval(grid, coverage=0.9).T
+    right.fill_between(grid[:, 0], low, high, color=FACTOR, label="y, nine of ten")
+    right.plot(grid[:, 0], model.predict(grid), color=CENTERS, linewidth=2, label="predict")
+    right.plot(X[:, 0], y, ".", color=INK, markersize=1.5)
+    right.set_title("predict_interval(X, coverage=0.9)", fontsize=10.5)
+    for ax in (left, right):
+        ax.set(xlim=(-0.6, 10.6), ylim=(-3.2, 3.2), xticks=[], yticks=[])
+        ax.legend(frameon=False, loc="lower left", ncols=3, fontsize=9)
+        ax.spines[["top", "right"]].set_visible(False)
+    save(figure, "uncertainty.png")
+
+
 def unsupervised() -> None:
     """Two circles: scores of kernel PCA, clusters, novelty, and the witness of a two-sample test."""
     from sklearn.datasets import make_circles
@@ -244,6 +282,7 @@ FIGURES = {
     "how_it_works": how_it_works,
     "parameters": parameters,
     "learned_metric": learned_metric,
+    "uncertainty": uncertainty,
     "unsupervised": unsupervised,
     "demo": demo,
 }

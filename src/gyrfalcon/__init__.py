@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from .centers.leverage import effective_dimension, leverage_scores
     from .centers.theory import suggest
     from .estimators import (
+        BBKB,
+        BKB,
+        DPP,
+        ConformalClassifier,
+        ConformalRegressor,
         DivideAndConquerRegressor,
         EigenProRegressor,
         ExactClassifier,
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
         RandomFeaturesClassifier,
         RandomFeaturesRegressor,
     )
+    from .estimators.dpp import sample_dpp
     from .estimators.two_sample import MMDTest, mmd_test
     from .operators.dense import KernelOperator
     from .sources.files import open
@@ -41,10 +47,15 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "BBKB",
+    "BKB",
+    "DPP",
     "AutoClassifier",
     "AutoRegressor",
     "Checkpoint",
     "CheckpointError",
+    "ConformalClassifier",
+    "ConformalRegressor",
     "DivideAndConquerRegressor",
     "EigenProRegressor",
     "ExactClassifier",
@@ -73,6 +84,7 @@ __all__ = [
     "losses",
     "mmd_test",
     "open",
+    "sample_dpp",
     "save",
     "show_versions",
     "suggest",
@@ -81,10 +93,15 @@ __all__ = [
 
 # where each public name comes from
 _MODULES = {
+    "BBKB": "estimators",
+    "BKB": "estimators",
+    "DPP": "estimators",
     "AutoClassifier": "tables",
     "AutoRegressor": "tables",
     "Checkpoint": "storage.checkpoints",
     "CheckpointError": "storage.checkpoints",
+    "ConformalClassifier": "estimators",
+    "ConformalRegressor": "estimators",
     "DivideAndConquerRegressor": "estimators",
     "EigenProRegressor": "estimators",
     "ExactClassifier": "estimators",
@@ -109,6 +126,7 @@ _MODULES = {
     "load": "storage.models",
     "mmd_test": "estimators.two_sample",
     "open": "sources.files",
+    "sample_dpp": "estimators.dpp",
     "save": "storage.models",
     "show_versions": "backends.versions",
     "suggest": "centers.theory",

@@ -13,6 +13,7 @@ from sklearn.base import clone
 import gyrfalcon
 from gyrfalcon import FalkonRegressor
 from gyrfalcon.centers import (
+    KDPP,
     Bless,
     Given,
     KMeansPlusPlus,
@@ -37,6 +38,7 @@ SELECTORS = [
     RPCholesky(),
     RPCholesky(accelerated=False),
     KMeansPlusPlus(),
+    KDPP(),
 ]
 NAMES = {
     "uniform": Uniform,
@@ -44,6 +46,7 @@ NAMES = {
     "bless": Bless,
     "rpcholesky": RPCholesky,
     "kmeans++": KMeansPlusPlus,
+    "dpp": KDPP,
 }
 every_selector = pytest.mark.parametrize("selector", SELECTORS, ids=repr)
 
@@ -110,6 +113,12 @@ def test_given_points_are_copied_in_the_dtype_of_the_rows():
     selection = choose(3, selector=Given(same))
     same[:] = 7
     assert (selection.points != 7).all()
+
+
+def test_given_points_may_say_that_they_were_drawn_uniformly():
+    assert choose(3, selector=Given(ROWS.X[:5], sampled="uniform")).sampled
+    with pytest.raises(ValueError, match="sampled='leverage' must be"):
+        choose(3, selector=Given(ROWS.X[:5], sampled="leverage"))
 
 
 @pytest.mark.parametrize(
@@ -489,3 +498,61 @@ def test_pool_of_rpcholesky_fits_in_memory(monkeypatch):
     assert sampling.pool_size(None, 50, 10**6, numbers_a_row=50) == 200
     assert sampling.pool_size(None, 50, 10**6) == 20_000
     assert sampling.pool_size(None, 5_000, 10**6) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "readings"),
+    [
+        ("uniform", ["take"]),
+        ("bless", ["take"]),
+        ("rpcholesky", ["take"]),
+        ("kmeans++", ["take"]),
+        ("leverage", ["take", "blocks", "take"]),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_file_is_read_once_or_for_scores_of_all_rows_again(name, readings, dtype, monkeypatch):
+    """The points and their indices agree whether they come from the pool in memory or from the source."""
+    monkeypatch.setattr("gyrfalcon.centers.leverage._SCALE_ROWS", 100)
+    monkeypatch.setattr("gyrfalcon.centers.leverage_sampling._SPECTRUM_ROWS", 100)
+    monkeypatch.setattr("gyrfalcon.centers.leverage_sampling.LARGEST_POOL", 500)
+    monkeypatch.setattr(sampling, "_POOL", 500)
+    seen = []
+
+    class Read(ArrayRows):
+        def blocks(self, size):
+            seen.append("blocks")
+            yield from super().blocks(size)
+
+        def take(self, indices):
+            if len(indices):
+                seen.append("take")
+            return super().take(indices)
+
+    X = crowd(3_000).astype(dtype)
+    selection = choose(20, rows=Read(X), selector=as_centers(name))
+    assert seen == readings
+    assert selection.points.dtype == dtype
+    assert_array_equal(selection.points, X[selection.indices])
+    assert_array_equal(np.unique(selection.indices), selection.indices)
+
+
+@pytest.mark.parametrize("kind", [RPCholesky, KMeansPlusPlus, Bless])
+def test_no_more_rows_are_chosen_from_than_asked_for(kind, monkeypatch):
+    sizes = []
+    indices = Scoring.indices
+
+    def watched(self, size):
+        found = indices(self, size)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(Scoring, "indices", watched)
+    choose(20, rows=ArrayRows(crowd(3_000)), selector=kind(max_rows=40))
+    assert sizes[-1] == 40
+
+
+def test_sparse_rows_come_from_the_pool_too():
+    X = scipy.sparse.csr_array(np.round(crowd(300), 1))
+    selection = choose(20, rows=gyrfalcon.sources.as_rows(X), selector=KMeansPlusPlus())
+    assert_array_equal(selection.points.toarray(), X[selection.indices].toarray())

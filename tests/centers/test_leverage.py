@@ -133,8 +133,8 @@ def test_work_of_bless_does_not_grow_with_n(monkeypatch):
             taken.append(len(indices))
             return np.stack([np.sin(indices * 0.1), np.cos(indices * 0.73)], axis=1)
 
-    d_eff = effective_dimension(Huge(), Gaussian(0.5), 1e-2, random_state=0)
-    assert sum(taken) < 30_000
+    d_eff = np.mean([effective_dimension(Huge(), Gaussian(0.5), 1e-2, random_state=seed) for seed in range(5)])
+    assert sum(taken) < 5 * 30_000
     X = Huge().take(np.random.default_rng(0).integers(0, 10**9, 1500))
     assert d_eff == pytest.approx(by_definition(X, Gaussian(0.5), 1e-2).sum(), rel=0.1)
 

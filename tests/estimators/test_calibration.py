@@ -10,7 +10,7 @@ from scipy.special import softmax
 from scipy.stats import rankdata
 from sklearn.metrics import log_loss
 
-from gyrfalcon.fitting.calibration import Calibration, _features, _objective, fit_calibration
+from gyrfalcon.fitting.calibration import Calibration, _features, _objective, fit_calibration, with_absent_classes
 
 N = 20_000
 
@@ -109,6 +109,41 @@ def test_constant_values_give_the_shares_of_the_classes():
     codes = np.arange(1000) % 10 // 7  # 70% and 30%
     p = fit_calibration(np.zeros(1000), codes, 2).probabilities(np.zeros(1))
     assert_allclose(p, [[0.7, 0.3]], atol=1e-3)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("k", [2, 4])
+def test_a_class_without_rows_keeps_half_a_row(k, weighted):
+    n = 400
+    rng = np.random.default_rng(0)
+    codes = rng.integers(k - 1, size=n)
+    p = rng.dirichlet(np.ones(k), size=n) if k > 2 else np.full((n, 2), [0.99, 0.01])
+    weight = rng.uniform(1.0, 3.0, size=n) if weighted else None
+    if weighted:
+        codes, weight = np.append(codes, k - 1), np.append(weight, 0.0)  # a row that does not count is none
+        p = np.vstack([p, p[:1]])
+    found = np.average(
+        fit_calibration(as_values(p), codes, k, weight).probabilities(as_values(p)), axis=0, weights=weight
+    )
+    # what keeps biases finite draws a rare class towards the others
+    assert 0.4 / n < found[-1] < 2.0 / n
+    scaled = None if weight is None else 1e3 * weight
+    again = fit_calibration(as_values(p), codes, k, scaled).probabilities(as_values(p))
+    assert_allclose(np.average(again, axis=0, weights=weight), found, rtol=1e-4)
+
+
+def test_a_class_without_rows_is_found_where_it_is_plain():
+    codes = np.arange(300) % 3
+    values = 1.9 * np.eye(3)[codes] - 0.95 + np.random.default_rng(0).normal(0, 0.05, size=(300, 3))
+    p = fit_calibration(values[codes < 2], codes[codes < 2], 3).probabilities(values)
+    assert_array_equal(p.argmax(axis=1), codes)
+
+
+def test_rows_of_every_class_stay_as_they_are():
+    values, codes, weight = np.zeros(4), np.array([0, 1, 1, 0]), np.array([1.0, 0.0, 2.0, 1.0])
+    for given in (None, weight):
+        found = with_absent_classes(values, codes, 2, given)
+        assert all(one is other for one, other in zip(found, (values, codes, given), strict=True))
 
 
 @pytest.mark.parametrize(

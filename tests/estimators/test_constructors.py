@@ -15,7 +15,9 @@ from gyrfalcon.sources import Rows
 
 ESTIMATORS = [getattr(estimators, name) for name in estimators.__all__]
 TRANSFORMERS = [gyrfalcon.LearnedMetric, gyrfalcon.RandomFeatures]
-LEARNERS = [cls for cls in ESTIMATORS if cls not in TRANSFORMERS]
+AROUND_OTHERS = [gyrfalcon.ConformalClassifier, gyrfalcon.ConformalRegressor]
+CHOOSERS = [gyrfalcon.DPP, gyrfalcon.BKB, gyrfalcon.BBKB]
+LEARNERS = [cls for cls in ESTIMATORS if cls not in [*TRANSFORMERS, *AROUND_OTHERS, *CHOOSERS]]
 
 # Parameters with another default in some estimators: the methods that regularise by stopping validate by default.
 STOPPING = {"NytroRegressor", "ExactRegressor"}
@@ -50,6 +52,7 @@ OWN_WORDS = {
         {"NoveltyDetector"},
     ],
     "scale": [{*EXACT, "DivideAndConquerRegressor", "EigenProRegressor", *FEATURES}],
+    "uncertainty": [{"ExactRegressor"}],
     "loss": [{"FalkonClassifier"}],
     "early_stopping": [STOPPING, FEATURES, {"EigenProRegressor"}],
     "n_iter_no_change": [STOPPING],
@@ -110,6 +113,7 @@ ORDER = [
     "fit_inverse_transform",
     "fit_intercept",
     "scale",
+    "uncertainty",
     "solver",
     "n_subsamples",
     "preconditioner",
@@ -119,6 +123,7 @@ ORDER = [
     "cg_steps",
     "step",
     "batch_size",
+    "block_size",
     "warm_start",
     "early_stopping",
     "validation_fraction",

@@ -198,7 +198,7 @@ def test_a_checkpointed_fit_resumes(tmp_path):
 def test_dask_and_files(tmp_path):
     da = pytest.importorskip("dask.array")
     X, y = data()
-    model = FalkonRegressor(KERNEL, n_centers=40, penalty=1e-4, random_state=0)
+    model = FalkonRegressor(KERNEL, n_centers=40, penalty=1e-4, max_iter=100, random_state=0)
     expected = model.fit(X, y + 50).predict(X)
     rows = da.from_array(X, chunks=(100, 3))
     found = model.fit(rows, da.from_array(y + 50, chunks=100)).predict(rows)

@@ -35,6 +35,7 @@ def test_scikit_learn_checks(estimator, check):
         NystromRegressor(penalties=[1e-3, 1e-1], choose_by="gcv"),
         NystromRegressor(solver="cg", max_iter=30),
         NystromRegressor(solver="gd", max_iter=100),
+        NystromRegressor(solver="bcd", max_iter=30),
     ],
     expected_failed_checks=lambda estimator: (
         {f"check_sample_weight_equivalence_on_{kind}_data": COORDINATES for kind in ("dense", "sparse")}
@@ -80,7 +81,12 @@ def test_direct_is_the_dense_solution(penalty, k, weighted):
 
 @pytest.mark.parametrize(
     ("solver", "parameters"),
-    [("cg", {"max_iter": 200}), ("gd", {"max_iter": 600}), ("sgd", {"max_iter": 400, "batch_size": 75})],
+    [
+        ("cg", {"max_iter": 200}),
+        ("gd", {"max_iter": 600}),
+        ("sgd", {"max_iter": 400, "batch_size": 75}),
+        ("bcd", {"max_iter": 300, "block_size": 2}),
+    ],
 )
 @pytest.mark.parametrize("weighted", [False, True])
 def test_iterations_come_to_the_dense_solution(solver, parameters, weighted):
@@ -93,7 +99,7 @@ def test_iterations_come_to_the_dense_solution(solver, parameters, weighted):
     expected = dense(X, model.centers_, y, 1e-2, w, kernel)
     away = np.linalg.norm(model.predict(X) - expected) / np.linalg.norm(expected)
     # mini-batches end in the neighbourhood that their noise makes
-    assert away < {"cg": 1e-8, "gd": 1e-2, "sgd": 0.15}[solver]
+    assert away < {"cg": 1e-8, "bcd": 1e-7, "gd": 1e-2, "sgd": 0.15}[solver]
 
 
 def test_gradient_descent_follows_the_textbook():
@@ -228,8 +234,18 @@ EACH = pytest.mark.parametrize(
             batch_size=40,
             random_state=0,
         ),
+        plain(
+            NystromRegressor,
+            KERNEL,
+            n_centers=20,
+            penalty=1e-3,
+            solver="bcd",
+            max_iter=30,
+            block_size=6,
+            random_state=0,
+        ),
     ],
-    ids=["direct", "penalties", "gd", "cg", "sgd"],
+    ids=["direct", "penalties", "gd", "cg", "sgd", "bcd"],
 )
 
 
@@ -352,13 +368,14 @@ def test_too_little_memory():
 @pytest.mark.parametrize(
     ("parameters", "match"),
     [
-        ({"solver": "lu"}, "solver='lu' must be one of 'direct', 'gd', 'cg', 'sgd'"),
+        ({"solver": "lu"}, "solver='lu' must be one of 'direct', 'gd', 'cg', 'sgd', 'bcd'"),
         ({"penalties": []}, r"penalties=\[\] must be None or a list of at least one"),
         ({"penalties": [1e-3, -1e-3]}, "none negative"),
         ({"penalties": [[1e-3]]}, "list"),
         ({"penalties": [1e-3], "solver": "cg"}, 'penalties are for solver="direct"'),
         ({"choose_by": "bic"}, "choose_by='bic'"),
         ({"step": 0.0}, "step=0.0"),
+        ({"block_size": 0}, "block_size=0 must be an integer of at least 1"),
         ({"batch_size": 0}, "batch_size=0 must be an integer of at least 1"),
         ({"n_centers": 0}, "n_centers=0"),
         ({"tol": -1.0}, "tol=-1.0"),

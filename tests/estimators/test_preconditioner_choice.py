@@ -9,7 +9,8 @@ from plain import plain
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from gyrfalcon import FalkonRegressor
+from gyrfalcon import FalkonRegressor, load
+from gyrfalcon.centers import Given
 from gyrfalcon.fitting import falkon as _falkon
 from gyrfalcon.kernels import Gaussian
 
@@ -152,3 +153,16 @@ def test_wrong_name():
     X, y, _ = data(20)
     with pytest.raises(ValueError, match="preconditioner='jacobi' must be one of 'auto', 'falkon', 'krill'"):
         plain(FalkonRegressor, preconditioner="jacobi").fit(X, y)
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_given_centers_that_were_drawn_uniformly_get_falkon(made, scale, tmp_path):
+    X, y, _ = data()
+    options = {"kernel": Gaussian(1.0), "penalty": 1e-4, "random_state": 0, "scale": scale}
+    for sampled, name in ((None, "Krill"), ("uniform", "Preconditioner")):
+        made.clear()
+        model = FalkonRegressor(centers=Given(X[::10], sampled), **options).fit(X, y)
+        assert made[0] == name
+    model.save(tmp_path / "model")
+    assert load(tmp_path / "model").centers.sampled == "uniform"
+    assert clone(model).centers.sampled == "uniform"

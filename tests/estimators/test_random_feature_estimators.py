@@ -85,7 +85,7 @@ def test_several_outputs(data):
     assert_allclose(clone(model).fit(X, y).predict(X), model.predict(X)[:, 0], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["direct", "sgd"])
+@pytest.mark.parametrize("solver", ["direct", "sgd", "bcd"])
 def test_sample_weight(data, solver):
     X, y = data
     rng = np.random.default_rng(1)
@@ -126,7 +126,7 @@ def test_no_penalty_with_more_features_than_rows_interpolates(data, penalty):
     assert_allclose(model.feature_coef_, np.linalg.pinv(F) @ y, atol=1e-6 * np.abs(model.feature_coef_).max())
 
 
-@pytest.mark.parametrize("solver", ["direct", "sgd"])
+@pytest.mark.parametrize("solver", ["direct", "sgd", "bcd"])
 def test_one_row(solver):
     model = plain(RandomFeaturesRegressor, n_components=40, penalty=1e-3, solver=solver, max_iter=200, random_state=0)
     model.fit([[1.0, 2.0]], [3.0])
@@ -135,7 +135,7 @@ def test_one_row(solver):
 
 def test_any_number_of_threads_gives_the_same_bits(data):
     X, y = data
-    for solver in ("direct", "sgd"):
+    for solver in ("direct", "sgd", "bcd"):
         models = [
             plain(
                 RandomFeaturesRegressor, n_components=80, solver=solver, max_iter=3, n_jobs=n_jobs, random_state=0
@@ -283,7 +283,7 @@ def test_class_weight(data):
     ("parameters", "message"),
     [
         ({"n_components": 0}, "n_components=0 must be an integer of at least 1"),
-        ({"solver": "cholesky"}, "solver='cholesky' must be one of 'direct', 'sgd'"),
+        ({"solver": "cholesky"}, "solver='cholesky' must be one of 'direct', 'sgd', 'bcd'"),
         ({"step": -1.0}, 'step=-1.0 must be "auto" or a finite number greater than 0'),
         ({"step": "long"}, "step='long' must be"),
         ({"batch_size": 0}, "batch_size=0 must be an integer of at least 1"),

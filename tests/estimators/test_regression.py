@@ -25,6 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gyrfalcon import EigenProRegressor, ExactRegressor, FalkonRegressor, NystromRegressor
+from gyrfalcon.fitting.subspace import default_n_centers
 from gyrfalcon.kernels import Gaussian, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -401,6 +402,13 @@ def test_warm_start_keeps_its_centers(data):
     assert len(model.set_params(n_centers=30).fit(X, y).centers_) == 30
     cold = regressor(warm_start=False).fit(X, y)
     assert not np.array_equal(cold.set_params(random_state=99).fit(X, y).centers_, centers)
+
+
+@pytest.mark.parametrize(
+    ("n", "M"), [(1, 1), (1_500, 1_500), (50_000, 2_000), (1_000_000, 2_000), (4_000_000, 4_000), (10**9, 10_000)]
+)
+def test_the_default_number_of_centers(n, M):
+    assert default_n_centers(n) == M
 
 
 def test_warm_start_with_the_default_number_of_centers(data):

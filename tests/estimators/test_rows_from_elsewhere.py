@@ -53,7 +53,7 @@ ESTIMATORS = [
     plain(FalkonRegressor, n_centers=30, random_state=0, centers="leverage", early_stopping=True),
     plain(FalkonClassifier, n_centers=30, random_state=0),
     plain(FalkonClassifier, n_centers=30, random_state=0, loss="logistic"),
-    plain(NystromRegressor, n_centers=30, random_state=0, penalties=[1e-3, 1e-6]),
+    plain(NystromRegressor, n_centers=30, random_state=0, penalties=[1e-3, 1e-6], uncertainty=True),
     plain(NystromRegressor, n_centers=30, random_state=0, solver="sgd", max_iter=2),
     plain(NytroRegressor, n_centers=30, random_state=0, max_iter=20),
     plain(ExactRegressor, random_state=0),
@@ -226,3 +226,25 @@ def test_a_table_whose_columns_are_named_like_the_members_of_a_source():
     assert_array_equal(
         plain(FalkonRegressor, n_centers=10, random_state=0).fit(table, X[:, 0]).dual_coef_, expected.dual_coef_
     )
+
+
+def test_held_out_rows_are_read_once():
+    """Readings: scaling, those that are held out, and one for each pass; the same bits as of an array."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2_000, 3))
+    y = np.sin(X[:, 0])
+    rows = Stream(X)
+    options = {"n_centers": 20, "penalty": 1e-4, "max_iter": 6, "tol": 0, "random_state": 0, "early_stopping": True}
+    model = FalkonRegressor(memory_budget=0, **options).fit(rows, y)
+    assert rows.reads == 1 + model.history_[-1]["passes"]  # of `blocks`; what is held out is taken
+    assert_array_equal(model.dual_coef_, FalkonRegressor(memory_budget=0, **options).fit(X, y).dual_coef_)
+
+
+def test_held_out_rows_that_do_not_fit_stay_in_the_file(monkeypatch):
+    monkeypatch.setattr("gyrfalcon.fitting.data._SHARE_HELD", 10**12)
+    X = np.random.default_rng(0).standard_normal((500, 3))
+    options = {"n_centers": 20, "penalty": 1e-4, "max_iter": 6, "tol": 0, "random_state": 0, "early_stopping": True}
+    rows = Stream(X)
+    model = FalkonRegressor(memory_budget=0, **options).fit(rows, X[:, 0])
+    assert rows.reads > 2 + model.history_[-1]["passes"]
+    assert_array_equal(model.dual_coef_, FalkonRegressor(memory_budget=0, **options).fit(X, X[:, 0]).dual_coef_)

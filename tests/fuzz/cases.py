@@ -60,7 +60,7 @@ EVERYWHERE = {"scale": [True, False], "dtype": ["auto", "float32", "float64"], "
 ENDING = {"early_stopping": [True, False], "n_iter_no_change": [1, 5], "validation_fraction": [0.1, 0.5]}
 CENTERS = {
     "n_centers": [None, 1, 2, 5, 30, 1000],
-    "centers": ["uniform", "leverage", "bless", "rpcholesky", "kmeans++"],
+    "centers": ["uniform", "leverage", "bless", "rpcholesky", "kmeans++", "dpp"],
 }
 PENALTY = {"penalty": [1e-6, 1e-12, 1e-2, 1.0, 1e6, 1e-300, 1e300]}
 STEPS = {"step": [None, 1.0, 1e-3, 1e9], "batch_size": [1, 7, 256], "max_iter": [0, 1, 10, 50]}
@@ -77,16 +77,23 @@ FEATURES = {
     **ENDING,
     "n_components": [1, 2, 50],
     "orthogonal": [True, False],
-    "solver": ["direct", "sgd"],
+    "solver": ["direct", "sgd", "bcd"],
     "step": ["auto", 1.0, 1e9],
     "batch_size": [None, 1, 7],
     "max_iter": [1, 5],
 }
+CERTAIN = {"uncertainty": [False, True]}
 ESTIMATORS: dict[str, dict[str, Any]] = {
-    "FalkonRegressor": {**FALKON, "loss": ["squared"] * 3 + ["huber", "quantile", "poisson"]},
+    "FalkonRegressor": {**FALKON, **CERTAIN, "loss": ["squared"] * 3 + ["huber", "quantile", "poisson"]},
     "FalkonClassifier": {**FALKON, "loss": ["squared", "logistic"], "class_weight": [None, "balanced"]},
-    "NystromRegressor": {**CENTERS, **PENALTY, **STEPS, "solver": ["direct", "gd", "sgd", "cg"]},
-    "ExactRegressor": {**PENALTY, **ENDING, "max_iter": [1, 20], "method": ["ridge", "pcg", "gd", "landweber", "nu"]},
+    "NystromRegressor": {**CENTERS, **PENALTY, **STEPS, **CERTAIN, "solver": ["direct", "gd", "sgd", "cg", "bcd"]},
+    "ExactRegressor": {
+        **PENALTY,
+        **ENDING,
+        **CERTAIN,
+        "max_iter": [1, 20],
+        "method": ["ridge", "pcg", "gd", "landweber", "nu"],
+    },
     "ExactClassifier": {**PENALTY, "max_iter": [1, 20], "cv": [2, 5], "class_weight": [None, "balanced"]},
     "NytroRegressor": {**CENTERS, **ENDING, **STEPS, "solver": ["gd", "sgd"]},
     "DivideAndConquerRegressor": {**PENALTY, "n_partitions": [None, 1, 2, 7]},
@@ -217,6 +224,12 @@ def fit(rng: Generator, folder: Path) -> None:
         raise Finding(f"{len(predicted)} predictions for {X.shape[0]} rows")
     if predicted.dtype.kind == "f" and np.isnan(predicted).any():
         raise Finding("predictions are NaN")
+    if chosen.get("uncertainty") is True:
+        std = model.predict(X, return_std=True)[1]
+        if np.isnan(std).any() or (std < 0).any():
+            raise Finding("deviations are NaN or negative")
+        if np.isnan(model.sample_y(X)).any() or np.isnan(model.predict_interval(X, 0.5)).any():
+            raise Finding("samples or intervals are NaN")
 
 
 def answers(model: Any, X: Any) -> Any:

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 from short_search import Brief
 
+import gyrfalcon
 from gyrfalcon import AutoClassifier, AutoRegressor
 
 
@@ -57,6 +58,7 @@ def test_a_column_without_values_is_left_out(make):
     assert model.feature_importances_[[5, 6]].tolist() == [0, 0]
     expected = output(make().fit(X, y), X)
     np.testing.assert_array_equal(output(model, X.assign(empty=np.nan, nothing=None)), expected)
+    np.testing.assert_array_equal(output(model, X.assign(empty="text", nothing=3.0)), expected)
 
 
 @BOTH
@@ -150,6 +152,17 @@ def test_arrays_lists_and_sparse_matrices(make):
         np.testing.assert_array_equal(output(make().fit(other, y), other), expected)
 
 
+@BOTH
+def test_text_in_files_and_dask_is_refused_by_name(make, tmp_path):
+    dd = pytest.importorskip("dask.dataframe")
+    X, y = table()
+    X[["x", "city"]].assign(y=y).to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match=r"numbers.*'city'"):
+        make().fit(gyrfalcon.open(tmp_path / "rows.parquet", target="y").X, target_of(make, y))
+    with pytest.raises(ValueError, match="'city'"):
+        make().fit(dd.from_pandas(X[["x", "city"]], npartitions=2), target_of(make, y))
+
+
 # ---- few rows --------------------------------------------------------------------------------------------------------
 
 
@@ -191,6 +204,21 @@ def test_one_row_of_a_class(row):
     assert model.score(X, y) > 0.9
 
 
+def test_a_class_of_one_row_keeps_its_share():
+    X = np.random.default_rng(0).standard_normal((400, 3))
+    t = np.zeros(400)
+    t[3] = 1
+    share = classifier(99, time_budget=2).fit(X, t).predict_proba(X)[:, 1].mean()
+    assert 0.2 / 400 < share < 5 / 400
+
+
+def test_classes_that_validation_rows_have_not():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 3)), rng.integers(5, size=300)
+    model = classifier(time_budget=2).fit(X, y, X_val=X[:100], y_val=y[:100] % 3)
+    assert model.predict_proba(X).mean(axis=0).min() > 0.2 / 100
+
+
 @pytest.mark.parametrize("budget", [0.1, 1])
 @BOTH
 def test_short_budgets(make, budget):
@@ -217,6 +245,17 @@ def test_missing_targets(make):
     y[31] = None if make is classifier else np.nan
     with pytest.raises(ValueError, match=r"Input y contains NaN.*row 31"):
         make().fit(X, y)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["boolean", "string", "Int64", "object"])
+def test_targets_that_are_missing_by_pandas(make, kind):
+    X, y = table()
+    labels = pd.Series(y > 0).astype(object) if kind != "string" else pd.Series(np.where(y > 0, "yes", "no"))
+    labels = labels.astype(kind)
+    labels[31] = pd.NA
+    with pytest.raises(ValueError, match=r"Input y contains NaN.*row 31"):
+        make().fit(X, labels)
 
 
 def test_infinite_targets():
@@ -273,7 +312,7 @@ def test_several_outputs():
     np.testing.assert_allclose(model.predict(X)[:, 1], -1000 * model.predict(X)[:, 0], rtol=0.01, atol=10)
 
 
-@pytest.mark.parametrize("kind", ["integers", "strings", "booleans", "objects", "categories", "floats"])
+@pytest.mark.parametrize("kind", ["integers", "strings", "booleans", "objects", "categories", "floats", "nullable"])
 def test_labels_of_every_kind(kind):
     X, y = table()
     codes = (y > 0).astype(int)
@@ -284,8 +323,10 @@ def test_labels_of_every_kind(kind):
         "objects": np.array(["no", "yes"], dtype=object)[codes],
         "categories": pd.Series(np.array(["no", "yes"])[codes]).astype("category"),
         "floats": codes + 0.0,
+        "nullable": pd.Series(codes == 1).astype("boolean"),
     }[kind]
     model = classifier().fit(X, labels)
+    assert model.classes_.dtype.kind == np.unique(np.asarray(labels).tolist()).dtype.kind
     predictions = model.predict(X)
     assert predictions.dtype == model.classes_.dtype
     assert np.mean(predictions == np.asarray(labels)) > 0.9
@@ -399,6 +440,32 @@ def test_splitters_and_their_splits(make):
     np.testing.assert_array_equal(output(one, X), output(two, X))
     with pytest.raises(ValueError, match="cv="):
         make(cv=1).fit(X, y)
+
+
+@BOTH
+def test_numbers_of_folds(make, tmp_path):
+    from sklearn.model_selection import PredefinedSplit
+
+    X, y = table()
+    y, fold = target_of(make, y), np.arange(len(y)) % 4
+    expected = output(make(cv=PredefinedSplit(fold)).fit(X, y), X)
+    model = make(cv=10 * fold.astype(np.int32) - 3, checkpoint=tmp_path / "folder").fit(X, y)
+    np.testing.assert_array_equal(output(model, X), expected)
+    model.save(tmp_path / "model.gyr")
+    np.testing.assert_array_equal(output(gyrfalcon.load(tmp_path / "model.gyr"), X), expected)
+    np.testing.assert_array_equal(output(make(cv=fold.tolist()).fit(X, y, groups=fold), X), expected)
+    for wrong, message in ((fold[:-1], "shape"), (0 * fold, "one fold"), (1.5 * fold, "float64")):
+        with pytest.raises(ValueError, match=message):
+            make(cv=wrong).fit(X, y)
+    with pytest.raises(ValueError, match="rows 0 and 1 of group"):
+        make(cv=fold).fit(X, y, groups=np.zeros(len(y)))
+
+
+@BOTH
+def test_one_group(make):
+    X, y = table()
+    with pytest.raises(ValueError, match=r"groups has one group, .*'a'.* at least two"):
+        make().fit(X, target_of(make, y), groups=["a"] * len(y))
 
 
 @BOTH

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from short_search import Brief
 from sklearn.base import clone
@@ -230,3 +231,23 @@ def test_displays_of_scikit_learn():
     )
     average = shown.pd_results[1]["average"][0]
     assert average.argmax() == shown.pd_results[1]["grid_values"][0].tolist().index("Roma")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_hardly_any_time(seed):
+    """However short the time, a solver that has hardly begun is not what is kept."""
+    X = np.random.default_rng(seed).normal(size=(2500, 6))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    model = AutoRegressor(time_budget=0.2, random_state=seed).fit(X[:2000], y[:2000])
+    assert model.score(X[2000:], y[2000:]) > 0.8
+
+
+def test_groups_are_not_known_from_their_categories():
+    """Errors and intervals are those of groups that nobody has seen."""
+    rng = np.random.default_rng(0)
+    group, effect, x = np.repeat(np.arange(80), 8), rng.normal(size=80), rng.normal(size=640)
+    table, y = pd.DataFrame({"user": [f"u{number}" for number in group], "x": x}), 3 * effect[group] + x
+    seen, new = group < 60, group >= 60
+    model = AutoRegressor(time_budget=1, random_state=0).fit(table[seen], y[seen], groups=group[seen])
+    low, high = model.predict_interval(table[new], coverage=0.9).T
+    assert np.mean((low <= y[new]) & (y[new] <= high)) > 0.7

@@ -234,6 +234,17 @@ def test_a_missing_number_that_training_had_not_is_the_median():
     np.testing.assert_array_equal(encoder.transform(column([np.nan, 2.0]))[:, 0], [0, 0])
 
 
+@pytest.mark.parametrize("training", [np.nan, None, 3.0, "x", True, START, "2024-05-01", "7"], ids=str)
+@pytest.mark.parametrize("later", ["text", 5.0, True, START, None], ids=str)
+def test_what_is_dropped_may_hold_anything_later(training, later):
+    X = pd.DataFrame({"a": np.arange(20.0), "b": pd.Series([training] * 20)})
+    encoder = TableEncoder(integers="both").fit(X)
+    assert encoder.kinds_.tolist() == ["number", "dropped"]
+    np.testing.assert_array_equal(encoder.transform(X.assign(b=later)), encoder.transform(X))
+    with pytest.raises(ValueError, match="'a'"):
+        encoder.transform(X.assign(a="text"))
+
+
 def test_constants_are_dropped_but_not_what_their_gaps_tell():
     encoder = TableEncoder().fit(pd.DataFrame({"a": [1, 1, None], "b": [2, 2, 2], "c": [None] * 3, "d": [1, 2, 3]}))
     assert names(encoder) == ["a missing", "d"]
@@ -347,7 +358,7 @@ def test_the_own_target_has_no_part_in_training():
     encoder = TableEncoder(random_state=0)
     held_out = encoder.fit_transform(X, y)
     slow = np.empty(len(y))
-    folds = KFold(5, shuffle=True, random_state=encoder.categories_[0].random_state)
+    folds = KFold(5, shuffle=True, random_state=np.random.RandomState(0).randint(2**31 - 1))
     for others, own in folds.split(codes):
         part = TargetEncoder(target_type="continuous").fit(codes[others, None], standardised(y)[others])
         slow[own] = part.transform(codes[own, None])[:, 0]
@@ -608,3 +619,36 @@ def test_odd_tables(data):
         message = str(error)
     assert np.isfinite(values).all()
     assert not message or ("row" in message and "column" in message)
+
+
+# ---- folds that are given ----------------------------------------------------------------------------------------
+
+
+def grouped(n_groups=40, each=5):
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(n_groups), each)
+    table = pd.DataFrame({"user": [f"u{number}" for number in group]})
+    return table, rng.standard_normal(n_groups)[group], group
+
+
+def test_rows_of_a_fold_have_no_part_in_their_own_encoding():
+    table, y, group = grouped()
+    encoder = TableEncoder(target_type="continuous", random_state=0)
+    own = encoder.fit_transform(table, y, fold=group % 4)
+    (column,) = [at for at, name in enumerate(encoder.get_feature_names_out()) if "target" in name]
+    # a user's rows are all in one fold, so that nothing is known of it: near the mean of the others
+    assert np.abs(np.corrcoef(own[:, column], y)[0, 1]) < 0.5
+    assert len(np.unique(own[:, column].round(6))) == 4
+    at_random = encoder.fit_transform(table, y)
+    assert np.corrcoef(at_random[:, column], y)[0, 1] > 0.9
+
+
+def test_rows_that_judge_have_no_part_in_the_encoding_of_others():
+    table, y, group = grouped()
+    fold = np.where(group < 20, -1 - np.arange(len(y)) % 5, 0)
+    encoder = TableEncoder(target_type="continuous", random_state=0)
+    moved = np.where(group < 20, y, y + 100.0)
+    (column,) = [at for at, name in enumerate(encoder.fit(table, y).get_feature_names_out()) if "target" in name]
+    first, second = (encoder.fit_transform(table, targets, fold=fold)[group < 20, column] for targets in (y, moved))
+    # but for the scale of the column, which all rows decide
+    assert np.corrcoef(first, second)[0, 1] > 0.99

@@ -71,9 +71,12 @@ class Tiles(ABC):
     ----------
     worth_keeping : bool
         Whether products with a K kept in memory are faster than computing it again.
+    entry_cost : float
+        Nanoseconds in which one core makes and uses an entry, by a fixed model; infinite where there is none.
     """
 
     worth_keeping = True
+    entry_cost = float("inf")
 
     def __init__(self, n_centers: int, dtype: Any, sparse: bool = False) -> None:
         self.n_centers = n_centers

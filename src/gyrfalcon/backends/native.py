@@ -28,6 +28,11 @@ Array = NDArray[Any]
 _LARGEST_EXPANSION = 32.0
 _FARTHEST_EXPANSION = 256.0
 
+# Nanoseconds of an entry, and of each feature in it, as measured on one AVX-512 core at 3 GHz. Sums of differences, of
+# squares or in the 1-norm, take twice as long for each feature as products.
+_ENTRY_COST = {np.dtype(np.float32): (0.4, 0.022), np.dtype(np.float64): (1.2, 0.044)}
+_COMBINING_COST = 0.5
+
 
 class NativeTiles(FusedTiles):
     """Tiles of a named kernel, computed in C++."""
@@ -60,6 +65,9 @@ class NativeTiles(FusedTiles):
             isa,
         )
         super().__init__(native, len(centers), dtype, isa)
+        entry, feature = _ENTRY_COST[self.dtype]
+        by_differences = difference or kernel.geometry == "manhattan"
+        self.entry_cost = entry + (2 if by_differences else 1) * feature * centers.shape[1]
 
 
 class PairTiles(Tiles):
@@ -69,6 +77,7 @@ class PairTiles(Tiles):
         super().__init__(centers.shape[0], centers.dtype, sp.issparse(centers))
         self.combine = type(kernel).combine
         self.first, self.second = prepare(kernel.k1, centers), prepare(kernel.k2, centers)
+        self.entry_cost = self.first.entry_cost + self.second.entry_cost + _COMBINING_COST
 
     def fill(self, rows: Array, out: Array | None = None) -> Array:
         if out is None:
@@ -81,6 +90,8 @@ class PairTiles(Tiles):
 
 class ConstantTiles(Tiles):
     """Tiles of a constant, broadcast: an intercept or a scaling costs one sweep over the other kernel's tile."""
+
+    entry_cost = 0.0
 
     def __init__(self, kernel: Constant, centers: Array) -> None:
         super().__init__(centers.shape[0], centers.dtype, sp.issparse(centers))

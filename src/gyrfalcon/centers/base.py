@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from .._utils.checks import integer, not_negative
 from ..kernels import Kernel, KernelFunction
 from ..sources import Rows, as_rows
-from .leverage import Array, Indices, RandomState, Scoring
+from .leverage import LARGEST_POOL, Array, Indices, RandomState, Scoring
 
 AnyKernel = Kernel | str | KernelFunction
 
@@ -83,12 +83,13 @@ class Centers(Protocol):
 
 
 class Choice(NamedTuple):
-    """Distinct positions among the candidates, with the weights of a `Selection`."""
+    """Distinct rows, by their places in the pool or among the candidates, with the weights of a `Selection`."""
 
-    positions: Indices
+    places: Indices
     D: Array
     n_draws: int
     sampled: bool
+    of_pool: bool = True
 
 
 class KernelSelector(BaseEstimator):  # type: ignore[misc]
@@ -114,12 +115,21 @@ class KernelSelector(BaseEstimator):  # type: ignore[misc]
         if n <= n_centers:
             indices = np.arange(n) if candidates is None else candidates
             return Selection(rows.take(indices), indices)
-        scoring = Scoring(rows, kernel, random_state, n_jobs, candidates)
-        positions, D, n_draws, sampled = self._choose(scoring, int(n_centers), float(penalty))
-        order = np.argsort(positions)
-        indices = positions[order] if candidates is None else candidates[positions[order]]
-        return Selection(rows.take(indices), indices, D[order], n_draws, sampled)
+        pool = self._pool_size(int(n_centers), n)
+        scoring = Scoring(rows, kernel, random_state, n_jobs, candidates, pool)
+        places, D, n_draws, sampled, of_pool = self._choose(scoring, int(n_centers), float(penalty))
+        order = np.argsort(places)
+        places = places[order]
+        positions = scoring.positions[places] if of_pool else places
+        indices = positions if candidates is None else candidates[positions]
+        # the pool is the rows in float64, so that their own precision gives them back
+        points = scoring.pool[places].astype(rows.dtype) if of_pool else rows.take(indices)
+        return Selection(points, indices, D[order], n_draws, sampled)
+
+    def _pool_size(self, M: int, n: int) -> int:
+        """Return how many of n rows are drawn once and held in memory, of which all samples are taken."""
+        return LARGEST_POOL
 
     def _choose(self, scoring: Scoring, M: int, penalty: float) -> Choice:
-        """Choose M of the rows of `scoring`, which are more than M."""
+        """Choose M of the rows of `scoring`, which are more than M; of its pool, if `Choice.of_pool` is true."""
         raise NotImplementedError(f"{type(self).__name__} must define _choose(scoring, M, penalty)")

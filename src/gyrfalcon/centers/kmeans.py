@@ -37,9 +37,12 @@ class KMeansPlusPlus(KernelSelector):
     def __init__(self, max_rows: int | None = None) -> None:
         self.max_rows = max_rows
 
+    def _pool_size(self, M: int, n: int) -> int:
+        return pool_size(self.max_rows, M, n)
+
     def _choose(self, scoring: Scoring, M: int, penalty: float) -> Choice:
-        positions = scoring.indices(pool_size(self.max_rows, M, scoring.n))
-        pool = scoring.rows.take(positions)
+        places = scoring.indices(self._pool_size(M, scoring.n))
+        pool = scoring.pool[places]
         operator = scoring.operator(pool)
         diagonal = scoring.diagonal(pool)
         least = ROUNDING * float(np.abs(diagonal).max())
@@ -58,4 +61,4 @@ class KMeansPlusPlus(KernelSelector):
             if len(chosen) == M or not distance.any():
                 break
             chosen.extend(draw(scoring.random_state, distance, 1).tolist())
-        return Choice(positions[chosen], weights_by_share(nearest, len(chosen)), len(chosen), False)
+        return Choice(places[chosen], weights_by_share(nearest, len(chosen)), len(chosen), False)

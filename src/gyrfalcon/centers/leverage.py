@@ -16,6 +16,7 @@ proportion to the scores of the level before. Scores are differences of nearly e
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,6 +34,8 @@ from .._utils.threads import effective_n_jobs, single_threaded_blas
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..operators import KernelOperator
 from ..sources import Rows, as_rows
+from ..sources.base import DerivedRows
+from ..sources.blocks import Block
 
 __all__ = ["effective_dimension", "leverage_scores"]
 
@@ -54,7 +57,7 @@ _OVERSAMPLING_ON_THE_WAY = 4.0
 _STEP = 2.0  # by which each level divides the penalty
 _LEAST_SET = 200
 _LEAST_POOL = 500
-_LARGEST_POOL = 20_000
+LARGEST_POOL = 20_000
 _LARGEST_POOL_ON_THE_WAY = 5_000
 
 _PENALTY = positive("a positive finite number: scores have no meaning without a penalty")
@@ -107,7 +110,7 @@ def leverage_scores(
     """
     _check(penalty, method, n_pilot)
     penalty = float(penalty)
-    scoring = Scoring(X, kernel, random_state, n_jobs)
+    scoring = Scoring(X, kernel, random_state, n_jobs, pool=_pool(method, n_pilot))
     if method == "exact":
         return scoring.exact(penalty)
     score = scoring.bless(penalty).score if method == "bless" else scoring.pilot(n_pilot)
@@ -149,7 +152,7 @@ def effective_dimension(
     """
     _check(penalty, method, n_pilot)
     penalty = float(penalty)
-    scoring = Scoring(X, kernel, random_state, n_jobs)
+    scoring = Scoring(X, kernel, random_state, n_jobs, pool=_pool(method, n_pilot))
     if method == "exact":
         return float(scoring.exact(penalty).sum())
     score = scoring.bless(penalty).score if method == "bless" else scoring.pilot(n_pilot)
@@ -157,7 +160,28 @@ def effective_dimension(
 
 
 class Scoring:
-    """The rows to be scored, in float64, with a resolved kernel and a seed."""
+    """The rows to be scored, in float64, with a resolved kernel and a seed.
+
+    Parameters
+    ----------
+    X : source, or array of shape (n, d)
+    kernel : Kernel, str or callable
+    random_state : int, RandomState or None
+    n_jobs : int or None
+    candidates : array of int, optional
+        The rows that count.
+    pool : int, optional
+        Rows that are drawn once, uniformly, and held in memory: all samples are taken from them, so that a source is
+        not read for each. 20,000 by default.
+
+    Attributes
+    ----------
+    rows : Rows
+    n : int
+    pool : array of shape (size, d)
+    positions : array of shape (size,)
+        Numbers of the rows of the pool, increasing.
+    """
 
     def __init__(
         self,
@@ -166,6 +190,7 @@ class Scoring:
         random_state: RandomState = None,
         n_jobs: int | None = None,
         candidates: Indices | None = None,
+        pool: int | None = None,
     ) -> None:
         rows = as_rows(X)
         self.rows = (rows if candidates is None else rows.subset(candidates)).astype(np.float64)
@@ -174,21 +199,27 @@ class Scoring:
             raise ValueError("X has no rows: give at least one")
         self.random_state: np.random.RandomState = check_random_state(random_state)
         self.n_jobs = n_jobs
+        size = max(_SCALE_ROWS, LARGEST_POOL if pool is None else pool)
+        self.positions: Indices = self._drawn(self.n, size)
+        self.pool = self.rows.take(self.positions)
         sample = self.sample(_SCALE_ROWS)
         self.kernel = as_kernel(kernel).resolve(sample)
         scale = float(np.maximum(self.diagonal(sample[:_SCALE_CHECK]), 0.0).mean())
         check_kernel_scale(scale, np.float64, kernel=self.kernel)
 
+    def _drawn(self, n: int, size: int) -> Indices:
+        """Draw sorted numbers below n uniformly without replacement; the cost does not grow with n."""
+        if size >= n:
+            return np.arange(n)
+        return np.sort(sample_without_replacement(n, size, random_state=self.random_state)).astype(np.intp)
+
     def indices(self, size: int) -> Indices:
-        """Draw rows uniformly without replacement and return their sorted indices; the cost does not grow with n."""
-        if size >= self.n:
-            return np.arange(self.n)
-        chosen = sample_without_replacement(self.n, size, random_state=self.random_state)
-        return np.sort(chosen).astype(np.intp)
+        """Draw rows of the pool uniformly without replacement and return their sorted places in it."""
+        return self._drawn(len(self.positions), size)
 
     def sample(self, size: int) -> Any:
-        """Draw rows uniformly without replacement."""
-        return self.rows.take(self.indices(size))
+        """Draw rows of the pool uniformly without replacement."""
+        return self.pool[self.indices(size)]
 
     def diagonal(self, points: Any) -> Array:
         """Compute k(x, x) of points, and raise ValueError unless all are finite."""
@@ -236,7 +267,7 @@ class Scoring:
         while level.d_eff < dimension:
             mine = max(level.penalty / _STEP, penalty)
             last = mine <= penalty
-            most = max(_LARGEST_POOL if last else _LARGEST_POOL_ON_THE_WAY, 5 * level.score.points.shape[0])
+            most = max(LARGEST_POOL if last else _LARGEST_POOL_ON_THE_WAY, 5 * level.score.points.shape[0])
             pool = self.sample(max(_LEAST_POOL, min(most, math.ceil(oversampling * kappa / mine))))
             share = pool.shape[0] / self.n
             scores = level.score(pool, mine)
@@ -263,19 +294,43 @@ class Scorer:
 
     def __call__(self, X: Rows | ArrayLike, penalty: float) -> Array:
         rows, mu = as_rows(X), penalty * self.scoring.n
-        scores = np.concatenate([self.scoring.diagonal(block) for block in rows.blocks(_DIAGONAL_ROWS)])
+        with_diagonal = _WithDiagonal(self.scoring, rows)
+        scores = with_diagonal.values
         if self.points.shape[0]:
             operator = self.scoring.operator(self.points)
             n_threads = effective_n_jobs(self.scoring.n_jobs)
             L, _ = _cholesky(operator, mu * self.W, n_threads)
-            for at, K in operator.on(rows).blocks():
+            for at, K in operator.on(with_diagonal).blocks():
                 V = np.array(K.T)
                 solve_upper_transposed(L.T, V, n_threads=n_threads)
                 scores[at] -= np.einsum("ij,ij->j", V, V)
+        else:
+            for _ in with_diagonal.blocks(_DIAGONAL_ROWS):
+                pass
         if not np.isfinite(scores).all():
             raise ValueError(f"leverage scores of {self.scoring.kernel!r} are not finite: rescale the features")
         # rounding errors, or a kernel that is not positive, can lead outside these bounds
         return np.clip(scores / mu, 0.0, 1.0)
+
+
+class _WithDiagonal(DerivedRows):
+    """Rows whose k(x, x) is written to `values` as they are read, so that nobody reads them for that alone."""
+
+    def __init__(self, scoring: Scoring, rows: Rows) -> None:
+        super().__init__(rows)
+        self.scoring = scoring
+        self.values: Array = np.empty(rows.shape[0])
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        start = 0
+        for block in self.rows.blocks(size):
+            stop = start + block.shape[0]
+            self.values[start:stop] = self.scoring.diagonal(block)
+            yield block
+            start = stop
+
+    def take(self, indices: Indices) -> Block:
+        return self.rows.take(indices)
 
 
 @dataclass(frozen=True)
@@ -308,6 +363,11 @@ def _check(penalty: Any, method: Any, n_pilot: Any) -> None:
     _PENALTY("penalty", penalty)
     one_of("exact", "pilot", "bless")("method", method)
     optional(integer(1))("n_pilot", n_pilot)
+
+
+def _pool(method: str, n_pilot: int | None) -> int:
+    """Return the rows of the pool from which a method takes its samples."""
+    return LARGEST_POOL if method == "bless" else max(_SAMPLE, int(n_pilot or _PILOT))
 
 
 def require_matrix(rows: int, columns: int, remedy: str) -> None:

@@ -10,7 +10,7 @@ from scipy.linalg import eigvalsh
 from .._utils.checks import integer, number, optional, positive
 from .._utils.registry import register
 from .base import Choice, KernelSelector
-from .leverage import Array, Indices, Scoring, zero_scores_error
+from .leverage import LARGEST_POOL, Array, Indices, Scoring, zero_scores_error
 from .sampling import draw, pool_size
 
 # Scores are computed where the effective dimension is about this share of M. A tenth is cheaper but less accurate: with
@@ -61,16 +61,22 @@ class LeverageScores(KernelSelector):
         self.approximate = approximate
         self.n_pilot = n_pilot
 
-    def _choose(self, scoring: Scoring, M: int, penalty: float) -> Choice:
+    def _pool_size(self, M: int, n: int) -> int:
         optional(integer(1))("n_pilot", self.n_pilot)
+        return max(_SPECTRUM_ROWS, self._pilot_size(M))
+
+    def _pilot_size(self, M: int) -> int:
+        return max(1_000, M) if self.n_pilot is None else int(self.n_pilot)
+
+    def _choose(self, scoring: Scoring, M: int, penalty: float) -> Choice:
         _PENALTY("penalty", self.penalty)
         penalty = penalty if self.penalty is None else float(self.penalty)
         if self.approximate:
-            score = scoring.pilot(max(1_000, M) if self.n_pilot is None else int(self.n_pilot))
+            score = scoring.pilot(self._pilot_size(M))
             scores = score(scoring.rows, resolvable_penalty(scoring, score.points, penalty, M))
         else:
             scores = scoring.exact(resolvable_penalty(scoring, scoring.sample(_SPECTRUM_ROWS), penalty, M))
-        return _draw_distinct(scoring, scores, np.arange(scoring.n), M)
+        return _draw_distinct(scoring, scores, np.arange(scoring.n), M)._replace(of_pool=False)
 
 
 @register
@@ -107,15 +113,17 @@ class Bless(KernelSelector):
         self.oversampling = oversampling
         self.max_rows = max_rows
 
+    def _pool_size(self, M: int, n: int) -> int:
+        return max(LARGEST_POOL, pool_size(self.max_rows, M, n))
+
     def _choose(self, scoring: Scoring, M: int, penalty: float) -> Choice:
         _OVERSAMPLING("oversampling", self.oversampling)
         _PENALTY("penalty", self.penalty)
-        size = pool_size(self.max_rows, M, scoring.n)
         least = _LEAST_PENALTY * _largest_diagonal(scoring)
         penalty = penalty if self.penalty is None else float(self.penalty)
         level = scoring.bless(max(penalty, least), dimension=_DIMENSION * M, oversampling=float(self.oversampling))
-        pool = scoring.indices(size)
-        return _draw_distinct(scoring, level.score(scoring.rows.take(pool), level.penalty), pool, M)
+        places = scoring.indices(pool_size(self.max_rows, M, scoring.n))
+        return _draw_distinct(scoring, level.score(scoring.pool[places], level.penalty), places, M)
 
 
 def resolvable_penalty(scoring: Scoring, sample: Any, penalty: float, M: int) -> float:
@@ -145,6 +153,7 @@ def _largest_diagonal(scoring: Scoring) -> float:
 def _draw_distinct(scoring: Scoring, scores: Array, pool: Indices, M: int) -> Choice:
     """Draw from a uniform pool, in proportion to scores, until there are M distinct rows: D_jj^2 = count_j / (n p_j).
 
+    `pool` holds the rows' places.
     The probability of a row is p_j = score_j / sum over the pool, times the share of rows that are in the pool, so that
     n p_j = |pool| score_j / sum.
     """

@@ -9,6 +9,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 
 from .base import Centers
+from .dpp import KDPP
 from .kmeans import KMeansPlusPlus
 from .leverage_sampling import Bless, LeverageScores
 from .rpcholesky import RPCholesky
@@ -20,6 +21,7 @@ NAMES: dict[str, type[Any]] = {
     "bless": Bless,
     "rpcholesky": RPCholesky,
     "kmeans++": KMeansPlusPlus,
+    "dpp": KDPP,
 }
 
 

@@ -13,7 +13,7 @@ from .._utils.registry import register
 from .._utils.threads import effective_n_jobs, share
 from .base import Choice, KernelSelector
 from .leverage import Array, Indices, Scoring, require_matrix, zero_scores_error
-from .sampling import ROUNDING, draw, pool_size, weights_by_share
+from .sampling import ROUNDING, draw, pool_size, voronoi_weights
 
 _COLUMNS = 2_048  # rows of the pool from which centers are eliminated at once
 
@@ -53,15 +53,17 @@ class RPCholesky(KernelSelector):
         self.block_size = block_size
         self.max_rows = max_rows
 
+    def _pool_size(self, M: int, n: int) -> int:
+        return pool_size(self.max_rows, M, n, numbers_a_row=M)
+
     def _choose(self, scoring: Scoring, M: int, penalty: float) -> Choice:
-        size = pool_size(self.max_rows, M, scoring.n, numbers_a_row=M)
         optional(integer(1))("block_size", self.block_size)
         block = max(10, M // 10) if self.block_size is None else int(self.block_size)
-        require_matrix(M, size, "use a smaller max_rows or fewer centers")
-        pool = scoring.indices(size)
-        points = scoring.rows.take(pool)
+        places = scoring.indices(self._pool_size(M, scoring.n))
+        points = scoring.pool[places]
+        require_matrix(M, points.shape[0], "use a smaller max_rows or fewer centers")
         chosen = rp_cholesky(scoring, points, M, block if self.accelerated else 1)
-        return Choice(pool[chosen], _voronoi_weights(scoring, points, chosen), len(chosen), False)
+        return Choice(places[chosen], voronoi_weights(scoring, points, chosen), len(chosen), False)
 
 
 def rp_cholesky(scoring: Scoring, pool: Any, M: int, block: int) -> Indices:
@@ -128,12 +130,3 @@ def _accept(random: np.random.RandomState, H: Array, u: Array, least: Array) -> 
             columns.append(column)
     L = np.array(columns).T[accepted] if accepted else np.empty((0, 0))
     return np.array(accepted, dtype=np.intp), L
-
-
-def _voronoi_weights(scoring: Scoring, pool: Any, chosen: Indices) -> Array:
-    """Compute D from the share of the pool that is nearest to each center in feature space."""
-    centers = pool[chosen]
-    half = scoring.kernel.diag(centers) / 2
-    operator = scoring.operator(centers).on(pool)
-    nearest = np.concatenate([np.argmax(K - half, axis=1) for _, K in operator.blocks()])
-    return weights_by_share(nearest, len(chosen))

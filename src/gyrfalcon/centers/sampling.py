@@ -8,7 +8,7 @@ import numpy as np
 
 from .._utils.checks import integer
 from .._utils.memory import available_memory
-from .leverage import Array, Indices
+from .leverage import Array, Indices, Scoring
 
 ROUNDING = 1e-12  # relative to k(x, x): rounding error of the squared distance between a row and its duplicate
 
@@ -39,3 +39,12 @@ def weights_by_share(nearest: Indices, M: int) -> Array:
     """Compute D with D_jj^2 = M times the share of rows whose nearest center is j; every center is its own nearest."""
     counts = np.maximum(np.bincount(nearest, minlength=M), 1)
     return np.sqrt(M * counts / counts.sum())
+
+
+def voronoi_weights(scoring: Scoring, pool: Any, chosen: Indices) -> Array:
+    """Compute D from the share of the pool that is nearest to each center in feature space."""
+    centers = pool[chosen]
+    half = scoring.kernel.diag(centers) / 2
+    operator = scoring.operator(centers).on(pool)
+    nearest = np.concatenate([np.argmax(K - half, axis=1) for _, K in operator.blocks()])
+    return weights_by_share(nearest, len(chosen))

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from .._utils.checks import integer
+from .._utils.checks import integer, one_of, optional
 from .._utils.registry import register
 from ..backends import check_centers
 from ..sources import Rows, as_rows
@@ -58,6 +58,9 @@ class Given(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     points : array or sparse matrix of shape (M, d)
+    sampled : "uniform" or None
+        How the points were drawn from the rows: "uniform" if each row was as likely as any other, so that FALKON's
+        preconditioner suits them. None if that is not known, and a preconditioner that looks at the rows is safer.
 
     Examples
     --------
@@ -67,8 +70,9 @@ class Given(BaseEstimator):  # type: ignore[misc]
            [1.]])
     """
 
-    def __init__(self, points: ArrayLike) -> None:
+    def __init__(self, points: ArrayLike, sampled: str | None = None) -> None:
         self.points = points
+        self.sampled = sampled
 
     def select(
         self,
@@ -82,6 +86,7 @@ class Given(BaseEstimator):  # type: ignore[misc]
         n_jobs: int | None = None,
     ) -> Selection:
         """Return the points; see `Centers.select`, of which only `rows` is used."""
+        optional(one_of("uniform"))("sampled", self.sampled)
         rows = as_rows(rows)
         points: Any = self.points if scipy.sparse.issparse(self.points) else np.asarray(self.points)
         if points.ndim != 2 or points.dtype.kind not in "fiu" or points.shape[0] == 0:
@@ -91,4 +96,5 @@ class Given(BaseEstimator):  # type: ignore[misc]
             )
         if points.shape[1] != rows.shape[1]:
             raise ValueError(f"centers have {points.shape[1]} features, X has {rows.shape[1]}: give as many")
-        return Selection(check_centers(points, rows.dtype, sparse=rows.is_sparse).copy(), sampled=False)
+        centers = check_centers(points, rows.dtype, sparse=rows.is_sparse).copy()
+        return Selection(centers, sampled=self.sampled is not None)

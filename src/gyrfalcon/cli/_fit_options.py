@@ -244,7 +244,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--n-centers",
         metavar="M",
         type=_parsed("n_centers", _integer, integer(1)),
-        help=_description("n_centers", 2) + ". Not given: 5 sqrt(n), at least 1,000 and at most 10,000",
+        help=_description("n_centers", 2) + ". Not given: 2,000, or 2 sqrt(n) beyond a million rows, at most 10,000",
     )
     model.add_argument(
         "--centers",
@@ -301,7 +301,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     solver.add_argument(
         "--preconditioner",
-        choices=["auto", "falkon", "krill"],
+        choices=["auto", "falkon", "sample", "krill"],
         default=default_of("preconditioner"),
         help="the preconditioner of conjugate gradient; auto is nearly always right",
     )

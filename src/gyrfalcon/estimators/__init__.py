@@ -1,6 +1,10 @@
 """Estimators, one file for each: plain constructors, and fits that read as a screen of named steps."""
 
+from .bandits import BBKB, BKB
+from .conformal_classifier import ConformalClassifier
+from .conformal_regressor import ConformalRegressor
 from .divide_and_conquer import DivideAndConquerRegressor
+from .dpp import DPP
 from .eigenpro import EigenProRegressor
 from .exact import ExactRegressor
 from .exact_classifier import ExactClassifier
@@ -17,6 +21,11 @@ from .random_features_classifier import RandomFeaturesClassifier
 from .random_features_regressor import RandomFeaturesRegressor
 
 __all__ = [
+    "BBKB",
+    "BKB",
+    "DPP",
+    "ConformalClassifier",
+    "ConformalRegressor",
     "DivideAndConquerRegressor",
     "EigenProRegressor",
     "ExactClassifier",

@@ -17,10 +17,11 @@ from ..fitting.rows import for_score, more_rows, scaled
 from ..fitting.session import Session
 from ..fitting.subspace import ChosenCenters, WarmStart
 from ..kernels import Kernel
-from ..operators import Operator, make_operator
+from ..operators import Operator
+from ..operators.prepared import PreparedCenters
 from ..sources import Rows
 from ..storage.models import save
-from ._sklearn import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+from ._sklearn import BaseEstimator, ClassifierMixin, RegressorMixin
 
 Array = NDArray[Any]
 
@@ -78,14 +79,21 @@ class KernelEstimator(BaseEstimator):
 
     def _set_solution(self, data: FitData, session: Session) -> None:
         """Set the attributes that every fitted estimator has, whatever its function is made of."""
+        self._prepared = PreparedCenters()
         self.n_iter_ = session.history[-1]["iteration"]
         self.history_ = session.history
         self.mean_, self.scale_ = data.mean, data.scale
         self.offset_ = np.zeros(data.targets.shape[1]) if data.offset is None else data.offset
 
+    def _set_centers(self, operator: Operator) -> None:
+        """Set the kernel and the centers, which the first predictions prepare."""
+        self.kernel_, self.centers_ = operator.kernel, operator.centers
+        self._prepared = PreparedCenters()
+
     def _set_expansion(self, operator: Operator, coef: Array, data: FitData) -> None:
         """Set the kernel, the centers and their coefficients, given as columns."""
-        self.kernel_, self.centers_, self.dual_coef_ = operator.kernel, operator.centers, data.shaped(coef)
+        self._set_centers(operator)
+        self.dual_coef_ = data.shaped(coef)
 
     # ---- predictions -------------------------------------------------------------------------------------------------
 
@@ -102,11 +110,13 @@ class KernelEstimator(BaseEstimator):
 
     def _operator(self, X: Any) -> Operator:
         """Return k(rows, centers) for new rows, which keeps nothing."""
-        check_is_fitted(self)  # before centers_ is asked for
+        if not self._is_fitted:  # before centers_ is asked for
+            check_is_fitted(self)
         rows = self._scaled_rows(X, self.centers_.dtype)
         if scipy.sparse.issparse(self.centers_) and not rows.is_sparse:
             rows = rows.map(scipy.sparse.csr_array, rows.dtype)
-        return make_operator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs, memory_budget=0)
+        prepared: PreparedCenters = vars(self).setdefault("_prepared", PreparedCenters())  # a model file has none
+        return prepared.operator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs)
 
     def _values(self, X: Any) -> Array:
         """Return the values of the learnt functions for new rows, of shape (n,) or (n, k)."""
@@ -152,7 +162,7 @@ class KernelEstimator(BaseEstimator):
         return tags
 
 
-class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
+class KernelRegressor(RegressorMixin, KernelEstimator):
     """An estimator that predicts one or several columns of numbers."""
 
     @lazily
@@ -183,6 +193,11 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         float
         """
         return float(super().score(*for_score(X, y, sample_weight)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
 
 class KernelClassifier(ClassifierMixin, KernelEstimator):

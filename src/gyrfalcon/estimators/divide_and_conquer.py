@@ -165,7 +165,7 @@ class DivideAndConquerRegressor(KernelRegressor):
         check_parameters(self, n_partitions=optional(integer(1)), penalty=not_negative())
         with fit_session(self) as session:
             data = regression_data(
-                self, X, y, sample_weight, X_val, y_val, random_state=session.random_state
+                self, X, y, sample_weight, X_val, y_val, random_state=session.random_state, scratch=session.scratch
             ).of_positive_weight()
             n = data.rows.shape[0]
             m = -(-n // _LARGEST_PART) if self.n_partitions is None else int(self.n_partitions)

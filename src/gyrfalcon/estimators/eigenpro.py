@@ -215,6 +215,7 @@ class EigenProRegressor(KernelRegressor):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 random_access=True,
             )

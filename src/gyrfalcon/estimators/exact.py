@@ -24,6 +24,7 @@ from ..fitting.folds import check_cv
 from ..fitting.kernel import resolved_kernel, validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty, validation_errors
+from ..fitting.posterior import BUFFERS, Uncertainty, uncertainty_of_path
 from ..fitting.ridge import check_gram_memory, least_penalty, ridge
 from ..fitting.session import Session, finite, fit_session
 from ..fitting.steps import stable_step
@@ -31,7 +32,7 @@ from ..kernels import Kernel, KernelFunction
 from ..operators import KernelOperator
 from ..solvers import Iterate, exact_path, kernel_descent
 from ..solvers.lanczos import lanczos
-from ._base import KernelRegressor
+from ._posterior import PosteriorRegressor
 
 Array = NDArray[Any]
 
@@ -40,7 +41,7 @@ _MAX_ITER = 500  # of gradient descent
 
 
 @register
-class ExactRegressor(KernelRegressor):
+class ExactRegressor(PosteriorRegressor):
     """Exact kernel least squares, with every row as a center: for some 10,000 rows, or 50,000 by `method="pcg"`.
 
     The other estimators' yardstick. `method="ridge"` minimises mean((y - f(x))^2) + penalty |f|^2 over all functions of
@@ -60,11 +61,11 @@ class ExactRegressor(KernelRegressor):
         chooses one by leave-one-out errors on a sample of the rows, in about a second; `penalty_` is what it chose.
     penalties : array of shape (P,), or None, default=None
         Penalties to choose among: one factorisation serves them all, and so do the passes of "pcg".
-    choose_by : {"validation", "cv", "gcv", "loo"} or None, default=None
-        Which error chooses among `penalties`: that of the validation rows (given to `fit`, or held out of X), that of
-        cross-validation ("pcg" alone), that of generalised cross-validation, or the leave-one-out error (both not with
-        "pcg"). None is "validation" if `fit` is given validation rows, else "cv" with "pcg" and "loo" without. With a
-        single penalty "cv" gives `cv_predictions_`.
+    choose_by : {"validation", "cv", "gcv", "loo", "evidence"} or None, default=None
+        What chooses among `penalties`: the error of the validation rows (given to `fit`, or held out of X), that of
+        cross-validation ("pcg" alone), that of generalised cross-validation, the leave-one-out error, or the evidence,
+        how probable y is (these three not with "pcg"). None is "validation" if `fit` is given validation rows, else
+        "cv" with "pcg" and "loo" without. With a single penalty "cv" gives `cv_predictions_`.
     cv : int, splitter or array of shape (n,), default=5
         Folds of `choose_by="cv"`: their number, to which rows belong at random; a splitter of scikit-learn by which
         each row is held out once, such as `KFold`; or the number of each row's fold.
@@ -78,6 +79,9 @@ class ExactRegressor(KernelRegressor):
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. "auto" is True.
+    uncertainty : bool, default=False
+        Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: n^2 numbers in
+        float64, in memory and in model files. For `method="ridge"`, which then takes the time of a list of penalties.
     max_iter : int or None, default=None
         Maximum number of iterations. None is 500 for `method="early_stopping"`, and 100 for "pcg".
     tol : float or None, default=None
@@ -128,12 +132,16 @@ class ExactRegressor(KernelRegressor):
     n_iter_ : int
         Number of iterations, or of penalties tried.
     history_ : list of dict
-        For each penalty `penalty`, `df` (degrees of freedom; not for a single one), and `validation_error`, `gcv_error`
-        or `loo_error`, all in the units of y; for each iteration of "early_stopping" and "pcg" what `FalkonRegressor`
-        has. "pcg" adds `n_columns`, the systems still at work (one for each penalty, fold and output), `cv_errors` of
-        the penalties, and at the end `validation_errors`.
+        For each penalty `penalty`, `df` (degrees of freedom) and `log_evidence` (both not for a single one without
+        `uncertainty`), and `validation_error`, `gcv_error` or `loo_error`, in the units of y; for each iteration of
+        "early_stopping" and "pcg" what `FalkonRegressor` has. "pcg" adds `n_columns`, the systems still at work (one
+        for each penalty, fold and output), `cv_errors` of the penalties, and at the end `validation_errors`.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    noise_variance_ : array of shape (n_outputs,)
+        With `uncertainty=True`, the variance of y around f, for a row of average weight.
+    posterior_, spread_, conformity_ : objects
+        With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None with `scale=False`.
     n_features_in_ : int
@@ -186,6 +194,7 @@ class ExactRegressor(KernelRegressor):
         method: str = "ridge",
         fit_intercept: bool = True,
         scale: bool | str = "auto",
+        uncertainty: bool = False,
         max_iter: int | None = None,
         tol: float | None = None,
         step: float | str | None = None,
@@ -209,6 +218,7 @@ class ExactRegressor(KernelRegressor):
         self.method = method
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.uncertainty = uncertainty
         self.max_iter = max_iter
         self.tol = tol
         self.step = step
@@ -253,11 +263,16 @@ class ExactRegressor(KernelRegressor):
         check_parameters(
             self,
             method=one_of("ridge", "pcg", "least_squares", "early_stopping"),
-            choose_by=one_of(None, "validation", "cv", "gcv", "loo"),
+            choose_by=one_of(None, "validation", "cv", "gcv", "loo", "evidence"),
             cv=check_cv,
             max_iter=optional(integer(1)),
             step=STEP_OR_NONE,
         )
+        if self.uncertainty and self.method != "ridge":
+            raise ValueError(
+                f'uncertainty=True is for method="ridge", not for method={self.method!r}: FalkonRegressor has it for '
+                "any number of rows"
+            )
         descends, iterates = self.method == "early_stopping", self.method == "pcg"
         if iterates:
             pcg.criterion_of(self, X_val is not None)
@@ -274,6 +289,7 @@ class ExactRegressor(KernelRegressor):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 hold_out=self.validation_fraction if validates else None,
             )
             data = given.of_positive_weight()
@@ -289,6 +305,7 @@ class ExactRegressor(KernelRegressor):
             scale = power_of_two(data.targets, axis=0)
             y = data.targets / scale
             vars(self).pop("cv_predictions_", None)  # of an earlier fit
+            uncertainty = None
             if iterates:
                 penalties = self._penalties(data, session)
                 found = pcg.solve(self, data, given, points, kernel, y, scale, penalties, session)
@@ -297,11 +314,12 @@ class ExactRegressor(KernelRegressor):
                     self.cv_predictions_ = found.cv_predictions[:, 0] if data.flat else found.cv_predictions
             elif descends:
                 coef, penalty = self._descend(data, operator, y, scale, session), None
-            elif self.method == "ridge" and self.penalties is None:
+            elif self.method == "ridge" and self.penalties is None and not self.uncertainty:
                 penalty = as_penalty(self.penalty, self, data, session.random_state)
                 coef = self._solve_one(data, operator, y, scale, penalty, session)
             else:
-                coef, penalty = self._solve_path(data, operator, y, scale, session)
+                coef, penalty, uncertainty = self._solve_path(data, operator, y, scale, session)
+            self._set_uncertainty(uncertainty)
             self._set_solution(data, session)
             self._set_expansion(operator, coef, data)
             if penalty is None:
@@ -354,16 +372,17 @@ class ExactRegressor(KernelRegressor):
 
     def _solve_path(
         self, data: FitData, operator: KernelOperator, y: Array, scale: Array, session: Session
-    ) -> tuple[Array, float]:
+    ) -> tuple[Array, float, Uncertainty | None]:
         n = operator.shape[0]
-        check_gram_memory(n, 3, _FALKON)
+        check_gram_memory(n, BUFFERS if self.uncertainty else 3, _FALKON)
         has_penalty, least = self.method == "ridge", least_penalty(operator)
-        penalties: Any = self.penalties if has_penalty else 0.0
+        penalties = self._penalties(data, session) if has_penalty else 0.0
         session.start(data, n_centers=n)
         # without a penalty, what it could not be told from is left out
         floor = 0.0 if has_penalty else n * least
-        return choose_penalty(
-            exact_path(operator.centers_gram(np.float64), y, data.weight, floor=floor),
+        path = exact_path(operator.centers_gram(np.float64), y, data.weight, floor=floor)
+        coef, penalty = choose_penalty(
+            path,
             data,
             operator,
             session,
@@ -373,3 +392,8 @@ class ExactRegressor(KernelRegressor):
             scale=scale,
             n_jobs=self.n_jobs,
         )
+        uncertainty = None
+        if self.uncertainty:
+            used = max(penalty, least)
+            uncertainty = uncertainty_of_path(path, data, operator, y, scale, used, None, self.n_jobs)
+        return coef, penalty, uncertainty

@@ -231,6 +231,7 @@ class ExactClassifier(KernelClassifier):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 class_weight=self.class_weight,
                 hold_out=self.validation_fraction if self.choose_by == "validation" else None,
             )

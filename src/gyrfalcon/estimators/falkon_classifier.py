@@ -62,8 +62,8 @@ class FalkonClassifier(KernelClassifier):
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     n_centers : int or None, default=None
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
-        most 10,000.
+        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
+        million rows, at most 10,000.
     penalty : float or "auto", default="auto"
         The papers' lambda, not negative: the factor of |f|^2 beside the mean squared error, and of |f|^2 / 2 beside the
         mean of another loss. A penalty that cannot be told from rounding, below 1.5e-8 in float32 or 3e-17 in float64
@@ -81,8 +81,8 @@ class FalkonClassifier(KernelClassifier):
         Weights of the classes: a dict from class to number, or "balanced" for weights inversely proportional to their
         frequencies. Multiplied with `sample_weight`.
     centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
-        by a selector of `gyrfalcon.centers`, or given.
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
+        "dpp", by a selector of `gyrfalcon.centers`, or given.
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
@@ -90,11 +90,13 @@ class FalkonClassifier(KernelClassifier):
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
         zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
-    preconditioner : "auto", "falkon" or "krill", default="auto"
+    preconditioner : "auto", "falkon", "sample" or "krill", default="auto"
         What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
-        drawn from the rows with known probabilities; "krill" is computed from a sketch of all rows, for any centers, at
-        the cost of one more pass and three more M x M matrices. "auto" uses "krill", if memory allows, for centers that
-        were given or not drawn in that way, and where four iterations show that "falkon" does not suit the rows.
+        drawn from the rows with known probabilities; "sample" solves the problem of a sample of the rows in each
+        iteration on all of them, of which one to three are then enough; "krill" is computed from a sketch of all rows,
+        for any centers, at the cost of one more pass and three more M x M matrices. "auto" uses "sample" where there
+        are many rows for each center and a pass takes long; "krill", if memory allows, for centers that were given or
+        not drawn in that way, and where four iterations show that "falkon" does not suit the rows.
     max_iter : int, default=20
         Maximum number of iterations: of conjugate gradient for the squared loss, where ten to twenty are enough with a
         good preconditioner; of Newton steps for other losses, of which most problems need ten to fifteen.
@@ -102,9 +104,10 @@ class FalkonClassifier(KernelClassifier):
         For the squared loss, stop when the norm of the preconditioned residual falls below `tol` times that of the
         right-hand side; for other losses, when a Newton step promises to lower the objective by at most `tol` times
         itself. A `ConvergenceWarning` says if that was not reached. None stops where further iterations would not show
-        in predictions (1e-6 in float32 and 1e-10 in float64 for the squared loss; 5e-3 for others, which leaves some
-        0.1% of the objective); 0 runs all `max_iter` iterations. Both warn only if predictions would still change by a
-        twentieth of the standard deviation of y, or the objective of another loss by 5e-3 of itself.
+        in predictions (1e-6 in float32 and 1e-10 in float64 for the squared loss, or with a sample of the rows when
+        the squared error is known to a thousandth; 5e-3 for others, which leaves some 0.1% of the objective); 0 runs
+        all `max_iter` iterations. Both warn only if predictions would still change by a twentieth of the standard
+        deviation of y, or the objective of another loss by 5e-3 of itself.
     penalty_path : list of float, or None, default=None
         For losses other than the squared one: penalties of the first Newton steps, one step each, before `penalty`.
         None chooses them: from a large one on, each a tenth of the last, as soon as Newton's method is near enough.
@@ -133,7 +136,8 @@ class FalkonClassifier(KernelClassifier):
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
+        many features or a costly kernel; 0 is the same, but the matrix is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -292,6 +296,7 @@ class FalkonClassifier(KernelClassifier):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 class_weight=self.class_weight,
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 make_loss=self._make_loss,

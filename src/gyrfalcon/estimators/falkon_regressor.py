@@ -17,19 +17,21 @@ from ..centers import Centers
 from ..fitting import falkon
 from ..fitting.data import regression_data
 from ..fitting.parameters import check_parameters
+from ..fitting.posterior import BUFFERS, uncertainty_of_centers
 from ..fitting.rows import for_score
 from ..fitting.session import fit_session
 from ..fitting.subspace import ChosenCenters
 from ..kernels import Kernel, KernelFunction
-from ..losses import Loss, Poisson, Quantile, as_loss
+from ..losses import Loss, Poisson, Quantile, Squared, as_loss
 from ..storage.checkpoints import Checkpoint
-from ._base import KernelRegressor, warm_start_of
+from ._base import warm_start_of
+from ._posterior import PosteriorRegressor
 
 Array = NDArray[Any]
 
 
 @register
-class FalkonRegressor(KernelRegressor):
+class FalkonRegressor(PosteriorRegressor):
     """Kernel ridge regression on millions of rows, by FALKON; also robust regression, quantiles and counts.
 
     Minimises mean((y - f(x))^2) + penalty |f - offset|^2 over functions f(x) = offset + sum_j coef_j k(x, center_j),
@@ -46,8 +48,8 @@ class FalkonRegressor(KernelRegressor):
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     n_centers : int or None, default=None
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
-        most 10,000.
+        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
+        million rows, at most 10,000.
     penalty : float or "auto", default="auto"
         The papers' lambda, not negative: the factor of |f|^2 beside the mean squared error, and of |f|^2 / 2 beside the
         mean of another loss (for quantiles relative to a robust standard deviation of y, so that its unit does not
@@ -62,8 +64,8 @@ class FalkonRegressor(KernelRegressor):
         Levels for loss="quantile". A list gives a column of predictions for each, which never cross. None is the
         median.
     centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
-        by a selector of `gyrfalcon.centers`, or given.
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
+        "dpp", by a selector of `gyrfalcon.centers`, or given.
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
@@ -71,11 +73,17 @@ class FalkonRegressor(KernelRegressor):
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
         zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
-    preconditioner : "auto", "falkon" or "krill", default="auto"
+    uncertainty : bool, default=False
+        Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
+        float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
+        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss only.
+    preconditioner : "auto", "falkon", "sample" or "krill", default="auto"
         What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
-        drawn from the rows with known probabilities; "krill" is computed from a sketch of all rows, for any centers, at
-        the cost of one more pass and three more M x M matrices. "auto" uses "krill", if memory allows, for centers that
-        were given or not drawn in that way, and where four iterations show that "falkon" does not suit the rows.
+        drawn from the rows with known probabilities; "sample" solves the problem of a sample of the rows in each
+        iteration on all of them, of which one to three are then enough; "krill" is computed from a sketch of all rows,
+        for any centers, at the cost of one more pass and three more M x M matrices. "auto" uses "sample" where there
+        are many rows for each center and a pass takes long; "krill", if memory allows, for centers that were given or
+        not drawn in that way, and where four iterations show that "falkon" does not suit the rows.
     max_iter : int, default=20
         Maximum number of iterations: of conjugate gradient for the squared loss, where ten to twenty are enough with a
         good preconditioner; of Newton steps for other losses, of which most problems need ten to fifteen.
@@ -83,9 +91,10 @@ class FalkonRegressor(KernelRegressor):
         For the squared loss, stop when the norm of the preconditioned residual falls below `tol` times that of the
         right-hand side; for other losses, when a Newton step promises to lower the objective by at most `tol` times
         itself. A `ConvergenceWarning` says if that was not reached. None stops where further iterations would not show
-        in predictions (1e-6 in float32 and 1e-10 in float64 for the squared loss; 5e-3 for others, which leaves some
-        0.1% of the objective); 0 runs all `max_iter` iterations. Both warn only if predictions would still change by a
-        twentieth of the standard deviation of y, or the objective of another loss by 5e-3 of itself.
+        in predictions (1e-6 in float32 and 1e-10 in float64 for the squared loss, or with a sample of the rows when
+        the squared error is known to a thousandth; 5e-3 for others, which leaves some 0.1% of the objective); 0 runs
+        all `max_iter` iterations. Both warn only if predictions would still change by a twentieth of the standard
+        deviation of y, or the objective of another loss by 5e-3 of itself.
     penalty_path : list of float, or None, default=None
         For losses other than the squared one: penalties of the first Newton steps, one step each, before `penalty`.
         None chooses them: from a large one on, each a tenth of the last, as soon as Newton's method is near enough.
@@ -114,7 +123,8 @@ class FalkonRegressor(KernelRegressor):
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
+        many features or a costly kernel; 0 is the same, but the matrix is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -144,6 +154,10 @@ class FalkonRegressor(KernelRegressor):
         The loss, with parameters that depend on the data resolved.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    noise_variance_ : array of shape (n_outputs,)
+        With `uncertainty=True`, the variance of y around f, for a row of average weight.
+    posterior_, spread_, conformity_ : objects
+        With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None with `scale=False`.
     n_features_in_ : int
@@ -196,6 +210,7 @@ class FalkonRegressor(KernelRegressor):
         centers: str | ArrayLike | Centers = "uniform",
         fit_intercept: bool = True,
         scale: bool | str = "auto",
+        uncertainty: bool = False,
         preconditioner: str = "auto",
         max_iter: int = 20,
         tol: float | None = None,
@@ -221,6 +236,7 @@ class FalkonRegressor(KernelRegressor):
         self.centers = centers
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.uncertainty = uncertainty
         self.preconditioner = preconditioner
         self.max_iter = max_iter
         self.tol = tol
@@ -266,6 +282,12 @@ class FalkonRegressor(KernelRegressor):
         self
         """
         check_parameters(self)
+        loss = self._loss()
+        if self.uncertainty and type(loss) is not Squared:
+            raise ValueError(
+                f"uncertainty=True is for the squared loss, not for loss={self.loss!r}: "
+                'loss="quantile" has intervals of its own, and ConformalRegressor makes them hold'
+            )
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with fit_session(self, patience=patience, checkpoint=self.checkpoint) as session:
             data = regression_data(
@@ -276,16 +298,25 @@ class FalkonRegressor(KernelRegressor):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 hold_out=self.validation_fraction if self.early_stopping else None,
-                loss=self._loss(),
+                loss=loss,
                 copies=self._n_levels(),
             )
             # coefficients mean something else to another loss, and centers to features in other units
             warm = self.warm_start and self._is_fitted and (data.scale is None) == (self.scale_ is None)
             warm = warm and type(self.loss_) is type(data.loss)
             with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
-                space, solution = falkon.solve(self, data, session, warm_start_of(self) if warm else None)
+                space, solution = falkon.solve(
+                    self,
+                    data,
+                    session,
+                    warm_start_of(self) if warm else None,
+                    buffers=BUFFERS if self.uncertainty else 1,
+                )
             data = space.data
+            uncertainty = uncertainty_of_centers(space, space.penalty, self.n_jobs) if self.uncertainty else None
+            self._set_uncertainty(uncertainty)
             self._set_solution(data, session)
             self._set_expansion(space.operator, solution.coef, data)
             self._chosen, self.penalty_ = space.remembered, space.penalty

@@ -56,11 +56,11 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     n_centers : int or None, default=None
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
-        most 10,000.
+        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
+        million rows, at most 10,000.
     centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
-        by a selector of `gyrfalcon.centers`, or given.
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
+        "dpp", by a selector of `gyrfalcon.centers`, or given.
     init : {"k-means++", "random"} or array of shape (n_clusters, n_features), default="k-means++"
         Rows to start from: drawn from a sample in proportion to squared distances in feature space, drawn uniformly, or
         given, in the units of X.
@@ -82,7 +82,8 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
+        many features or a costly kernel; 0 is the same, but the matrix is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -219,7 +220,8 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             lloyd = self._lloyd(operator, whitening, centroids, space.data.weight)
             found = _run(lloyd, self.max_iter, session)
             warn_if_clusters_unsettled(found.converged, len(np.unique(found.labels)), k, self.max_iter)
-            self.kernel_, self.centers_, self.dual_coef_ = operator.kernel, operator.centers, found.coef
+            self._set_centers(operator)
+            self.dual_coef_ = found.coef
             self.offset_ = -found.squares / 2
             self.mean_, self.scale_ = data.mean, data.scale
             self.labels_, self.inertia_, self.n_iter_ = found.labels.copy(), found.inertia, found.iteration

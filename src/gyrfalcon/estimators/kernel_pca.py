@@ -64,14 +64,14 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     n_centers : int or None, default=None
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
-        most 10,000.
+        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
+        million rows, at most 10,000.
     n_components : int, float or None, default=None
         Number of components, at most M; or the share of the variance that they explain, between 0 and 1. None keeps all
         whose variance is not rounding.
     centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
-        by a selector of `gyrfalcon.centers`, or given.
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
+        "dpp", by a selector of `gyrfalcon.centers`, or given.
     fit_inverse_transform : bool, default=False
         Whether to learn `inverse_transform`, by kernel ridge regression from the scores to the rows, on at most 10,000
         of them. Not for sparse rows.
@@ -91,7 +91,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
+        many features or a costly kernel; 0 is the same, but the matrix is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -283,7 +284,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         offset = np.zeros(q)
         offset[:kept] = -(found.mean @ V)
         sign = _signs(operator, coef, offset)
-        self.kernel_, self.centers_ = operator.kernel, operator.centers
+        self._set_centers(operator)
         self.dual_coef_, self.offset_, self.n_components_ = coef * sign, offset * sign, q
         self.explained_variance_, self.eigenvalues_ = variance, variance * n
         self.explained_variance_ratio_ = variance / total if total > 0 else np.zeros(q)

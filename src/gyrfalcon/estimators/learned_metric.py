@@ -20,7 +20,7 @@ from ..fitting.data import classification_data, regression_data
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
 from ..fitting.rows import computed, more_rows, scaled
-from ..fitting.session import fit_session
+from ..fitting.session import Session, fit_session
 from ..sources.dask import first_not_finite
 from ..storage.models import save
 from ._base import KernelRegressor
@@ -219,7 +219,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
             floor=number(lambda x: 0 < x < 1, "between 0 and 1, both excluded"),
         )
         with fit_session(self) as session:
-            rounds = self._rounds(X, y, sample_weight, X_val, y_val, session.random_state)
+            rounds = self._rounds(X, y, sample_weight, X_val, y_val, session)
             session.start(rounds.data, max_iter=self.n_rounds)
             metric = best = np.ones(self.n_features_in_) if self.kind == "diagonal" else np.eye(self.n_features_in_)
             least, importances, self.best_round_ = np.inf, np.ones(self.n_features_in_), 0
@@ -314,16 +314,16 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
 
     # ---- the beginning of a fit --------------------------------------------------------------------------------------
 
-    def _rounds(
-        self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, random_state: np.random.RandomState
-    ) -> Rounds:
+    def _rounds(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, session: Session) -> Rounds:
         """Check what `fit` is given, hold out rows, standardise them, and draw those that are used."""
+        random_state = session.random_state
         base = self._base(y, random_state.randint(np.iinfo(np.int32).max))
-        given, hold_out = (X, y, sample_weight, X_val, y_val), self.validation_fraction
+        given = X, y, sample_weight, X_val, y_val
+        how: dict[str, Any] = {"random_state": random_state, "scratch": session.scratch}
         if isinstance(base, KernelRegressor):
-            data = regression_data(self, *given, random_state=random_state, hold_out=hold_out)
+            data = regression_data(self, *given, hold_out=self.validation_fraction, **how)
         else:
-            data, _ = classification_data(self, *given, random_state=random_state, hold_out=hold_out, class_weight=None)
+            data, _ = classification_data(self, *given, class_weight=None, hold_out=self.validation_fraction, **how)
         assert data.validation is not None
         held = data.validation
         return Rounds(

@@ -43,16 +43,16 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     n_centers : int or None, default=None
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
-        most 10,000.
+        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
+        million rows, at most 10,000.
     penalty : float, default=0.001
         The papers' lambda, positive. A smaller one tells rows apart that have few like them; a larger one looks at the
         bulk of the rows. One that float64 cannot tell from rounding counts as the least that it can.
     contamination : float, default=0.1
         Share of the training rows that are outliers, at most 0.5: it decides `offset_`.
     centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
-        by a selector of `gyrfalcon.centers`, or given.
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
+        "dpp", by a selector of `gyrfalcon.centers`, or given.
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
@@ -60,7 +60,8 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
+        many features or a costly kernel; 0 is the same, but the matrix is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -171,7 +172,8 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
             G, _ = feature_sums(operator, whitening, np.empty((n, 0)))
             self.penalty_ = max(float(self.penalty), whitening.least_penalty)
             self.dual_coef_ = _factor(G, whitening, self.penalty_ * n)
-            self.kernel_, self.centers_, self.n_samples_fit_ = operator.kernel, operator.centers, n
+            self._set_centers(operator)
+            self.n_samples_fit_ = n
             self.mean_, self.scale_ = data.mean, data.scale
             scores = self._scores(operator)
             self.effective_dimension_ = -float(scores.sum())

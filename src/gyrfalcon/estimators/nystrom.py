@@ -5,34 +5,36 @@ The iterations work on the coefficients themselves (the slow curves of Figure 1 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .._utils.checks import integer, one_of
+from .._utils.checks import integer, one_of, optional
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
 from ..fitting.convergence import tolerance, warn_if_unsettled
 from ..fitting.data import FitData, regression_data
-from ..fitting.descent import iterate_on_centers
+from ..fitting.descent import descend_by_blocks, iterate_on_centers
 from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty
+from ..fitting.posterior import BUFFERS, Uncertainty, uncertainty_of_centers, uncertainty_of_path
 from ..fitting.session import Session, fit_session
 from ..fitting.subspace import Subspace, choose_subspace
 from ..kernels import Kernel, KernelFunction
 from ..preconditioners import Identity, Whitening
 from ..solvers import Iterate, nystrom_path
-from ._base import KernelRegressor
+from ._posterior import PosteriorRegressor
 
 Array = NDArray[Any]
+Solved = tuple[Subspace, Array, float, Uncertainty | None]
 
 
 @register
-class NystromRegressor(KernelRegressor):
+class NystromRegressor(PosteriorRegressor):
     """Nyström kernel ridge regression, solved directly for a whole list of penalties, or by plain iterations.
 
     Minimises mean((y - f(x))^2) + penalty |f|^2 over functions f(x) = sum_j coef_j k(x, center_j), as `FalkonRegressor`
@@ -45,20 +47,20 @@ class NystromRegressor(KernelRegressor):
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     n_centers : int or None, default=None
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
-        most 10,000.
+        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
+        million rows, at most 10,000.
     penalty : float or "auto", default="auto"
         The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given. "auto"
         chooses one by leave-one-out errors on a sample of the rows, in about a second; `penalty_` is what it chose.
     penalties : array of shape (P,), or None, default=None
         Penalties to choose among: one factorisation serves them all.
-    choose_by : {"validation", "gcv", "loo"} or None, default=None
-        Which error chooses among `penalties`: that of the validation rows (given to `fit`, or held out of X), that of
-        generalised cross-validation, or the leave-one-out error. None is "validation" if `fit` is given validation
-        rows, else "loo".
+    choose_by : {"validation", "gcv", "loo", "evidence"} or None, default=None
+        What chooses among `penalties`: the error of the validation rows (given to `fit`, or held out of X), that of
+        generalised cross-validation, the leave-one-out error, or the evidence, how probable y is. None is "validation"
+        if `fit` is given validation rows, else "loo".
     centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
-        by a selector of `gyrfalcon.centers`, or given.
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
+        "dpp", by a selector of `gyrfalcon.centers`, or given.
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
@@ -66,21 +68,28 @@ class NystromRegressor(KernelRegressor):
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
         zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
-    solver : {"direct", "gd", "cg", "sgd"}, default="direct"
+    uncertainty : bool, default=False
+        Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
+        float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
+        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss only.
+    solver : {"direct", "gd", "cg", "sgd", "bcd"}, default="direct"
         One factorisation; or gradient descent, conjugate gradient or mini-batch gradient descent without
-        preconditioner, which take many iterations and are here to be compared with.
+        preconditioner, or block coordinate descent [2]_, which take many iterations and are here to be compared with.
     max_iter : int, default=500
         Maximum number of iterations; epochs, with `solver="sgd"`.
     tol : float or None, default=None
-        Stop "gd" and "cg" when the residual falls below `tol` times the right-hand side's norm; a `ConvergenceWarning`
-        says if it did not. None stops where further iterations would not show in predictions (1e-6 in float32, 1e-10 in
-        float64); 0 runs all `max_iter` iterations. Either warns only if predictions of "cg" would still move by 5% of
-        y's deviation.
+        Stop "gd", "cg" and "bcd" when the residual falls below `tol` times the right-hand side's norm; a
+        `ConvergenceWarning` says if it did not. None stops where further iterations would not show in predictions (1e-6
+        in float32, 1e-10 in float64); 0 runs all `max_iter` iterations. Either warns only if predictions of "cg" would
+        still move by 5% of y's deviation.
     step : float, "auto" or None, default=None
         Length of the steps of "gd" and "sgd". None and "auto" are 1 / the largest eigenvalue, estimated from ten
         passes, or from a few mini-batches.
     batch_size : int, default=256
         Rows of a step of `solver="sgd"`.
+    block_size : int or None, default=None
+        Coefficients of a block of `solver="bcd"`; None is a tenth of them, at least 100. An iteration solves for every
+        block once, in two passes over the rows and memory of `block_size` numbers for each coefficient.
     early_stopping : bool, default=False
         Whether to stop when the validation error has not fallen for `n_iter_no_change` iterations, and keep the best
         solution. The validation set is the one given to `fit`, or a random part of the rows, whose weights then count
@@ -94,7 +103,8 @@ class NystromRegressor(KernelRegressor):
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
+        many features or a costly kernel; 0 is the same, but the matrix is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -117,10 +127,15 @@ class NystromRegressor(KernelRegressor):
     n_iter_ : int
         Number of iterations, or of penalties tried.
     history_ : list of dict
-        With "direct", for each penalty: `penalty`, `df` (degrees of freedom), and `validation_error`, `gcv_error` or
-        `loo_error`, all in the units of y. Otherwise, for each iteration, what `FalkonRegressor` has.
+        With "direct", for each penalty: `penalty`, `df` (degrees of freedom), `log_evidence` (the logarithm of the
+        density of y, summed over outputs), and `validation_error`, `gcv_error` or `loo_error`, in the units of y.
+        Otherwise, for each iteration, what `FalkonRegressor` has.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    noise_variance_ : array of shape (n_outputs,)
+        With `uncertainty=True`, the variance of y around f, for a row of average weight.
+    posterior_, spread_, conformity_ : objects
+        With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None with `scale=False`.
     n_features_in_ : int
@@ -136,12 +151,13 @@ class NystromRegressor(KernelRegressor):
     Notes
     -----
     Where validation rows are held out of X to choose a penalty, the fit is to the others. Leave-one-out keeps centers
-    and kernel as they are, and takes a second pass; generalised cross-validation takes none. "direct" takes some
-    5 M^2 numbers of memory.
+    and kernel as they are, and takes a second pass; generalised cross-validation and the evidence take none.
+    "direct" takes some 5 M^2 numbers of memory.
 
     References
     ----------
     .. [1] Rudi, Camoriano, Rosasco, "Less is More: Nyström Computational Regularization", NeurIPS 2015.
+    .. [2] Tu, Roelofs, Venkataraman, Recht, "Large Scale Kernel Learning using Block Coordinate Descent", 2016.
 
     Examples
     --------
@@ -172,11 +188,13 @@ class NystromRegressor(KernelRegressor):
         centers: str | ArrayLike | Centers = "uniform",
         fit_intercept: bool = True,
         scale: bool | str = "auto",
+        uncertainty: bool = False,
         solver: str = "direct",
         max_iter: int = 500,
         tol: float | None = None,
         step: float | str | None = None,
         batch_size: int = 256,
+        block_size: int | None = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
@@ -195,11 +213,13 @@ class NystromRegressor(KernelRegressor):
         self.centers = centers
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.uncertainty = uncertainty
         self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
         self.step = step
         self.batch_size = batch_size
+        self.block_size = block_size
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -237,10 +257,21 @@ class NystromRegressor(KernelRegressor):
         -------
         self
         """
-        check_parameters(self, solver=one_of("direct", "gd", "cg", "sgd"), step=STEP_OR_NONE, batch_size=integer(1))
+        check_parameters(
+            self,
+            solver=one_of("direct", "gd", "cg", "sgd", "bcd"),
+            step=STEP_OR_NONE,
+            batch_size=integer(1),
+            block_size=optional(integer(1)),
+        )
         direct = self.solver == "direct"
         if not direct and self.penalties is not None:
             raise ValueError(f'penalties are for solver="direct": solver={self.solver!r} has one penalty')
+        if not direct and self.uncertainty:
+            raise ValueError(
+                f'uncertainty=True is for solver="direct", not for solver={self.solver!r}; FalkonRegressor, which is '
+                "iterative, has it as well"
+            )
         validates = self.penalties is not None and self.choose_by == "validation" if direct else self.early_stopping
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with fit_session(self, patience=patience) as session:
@@ -252,27 +283,30 @@ class NystromRegressor(KernelRegressor):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 hold_out=self.validation_fraction if validates else None,
                 random_access=self.solver == "sgd",
             )
             solve = self._solve_directly if direct else self._iterate
-            space, coef, penalty = solve(data, session)
+            space, coef, penalty, uncertainty = solve(data, session)
             self._set_solution(space.data, session)
             self._set_expansion(space.operator, coef, space.data)
+            self._set_uncertainty(uncertainty)
             self.penalty_ = penalty
         return self
 
-    def _solve_directly(self, data: FitData, session: Session) -> tuple[Subspace, Array, float]:
+    def _solve_directly(self, data: FitData, session: Session) -> Solved:
         # the factor of K_MM, F'F, its eigenvectors and room to make them, all in float64
-        buffers = 5 * 8 // data.rows.dtype.itemsize
+        buffers = (BUFFERS if self.uncertainty else 5) * 8 // data.rows.dtype.itemsize
         # selectors of centers that depend on a penalty take the least of a list
         penalty = self.penalty if self.penalties is None else float(np.min(self.penalties))
-        space = choose_subspace(self, data, session, penalty=penalty, buffers=buffers)
+        space = choose_subspace(self, data, session, penalty=penalty, buffers=buffers, passes=1)
         operator, (n, M) = space.operator, space.operator.shape
         whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)
         session.start(space.data, n_centers=M)
+        path = nystrom_path(operator, space.targets, whitening, space.data.weight)
         coef, chosen = choose_penalty(
-            nystrom_path(operator, space.targets, whitening, space.data.weight),
+            path,
             space.data,
             operator,
             session,
@@ -282,31 +316,36 @@ class NystromRegressor(KernelRegressor):
             scale=space.scale,
             n_jobs=self.n_jobs,
         )
-        return space, coef, chosen
+        if not self.uncertainty:
+            return space, coef, chosen, None
+        if operator.dtype != np.float64:
+            return space, coef, chosen, uncertainty_of_centers(space, chosen, self.n_jobs)
+        used, indices = max(chosen, whitening.least_penalty), space.selection.indices
+        uncertainty = uncertainty_of_path(
+            path, space.data, operator, space.targets, space.scale, used, indices, self.n_jobs
+        )
+        return space, coef, chosen, uncertainty
 
-    def _iterate(self, data: FitData, session: Session) -> tuple[Subspace, Array, float]:
-        space = choose_subspace(self, data, session, penalty=self.penalty)
-        operator, (n, M) = space.operator, space.operator.shape
+    def _iterate(self, data: FitData, session: Session) -> Solved:
+        by_blocks = self.solver == "bcd"
+        # factors of blocks take less than two matrices of all coefficients in float64
+        space = choose_subspace(
+            self, data, session, penalty=self.penalty, buffers=5 if by_blocks else 1, passes=self.max_iter + 1
+        )
+        operator, M = space.operator, space.operator.shape[1]
         tol = tolerance(self.tol, space.data.rows.dtype)
-        gram = operator.centers_gram(space.factors)
+        if by_blocks:
+            iterates = descend_by_blocks(space, self.block_size, max_iter=self.max_iter, tol=tol, n_jobs=self.n_jobs)
+        else:
+            iterates = self._descend(space, tol, session)
         solution = session.run(
-            iterate_on_centers(
-                self.solver,
-                space,
-                Identity(gram, n, tile_dtype=operator.dtype),
-                session.random_state,
-                penalty=space.penalty,
-                step="auto" if self.step is None else self.step,
-                batch_size=self.batch_size,
-                max_iter=self.max_iter,
-                tol=tol,
-            ),
+            iterates,
             space.data,
             kind=Iterate,
             max_iter=self.max_iter,
             watch=validation_watch(space.data, operator, n_jobs=self.n_jobs, budget=space.budget),
             scale=space.scale,
-            max_passes=self.max_iter + (self.solver == "cg"),
+            max_passes=(2 if by_blocks else 1) * self.max_iter + (self.solver == "cg"),
             n_centers=M,
         )
         if self.solver != "sgd" and not solution.stopped:
@@ -319,4 +358,19 @@ class NystromRegressor(KernelRegressor):
                 steps="iterations",
                 remedy=f'raise max_iter={self.max_iter}, the penalty or tol, or use solver="direct" or FalkonRegressor',
             )
-        return space, solution.coef, space.penalty
+        return space, solution.coef, space.penalty, None
+
+    def _descend(self, space: Subspace, tol: float, session: Session) -> Iterator[Iterate]:
+        operator = space.operator
+        gram = operator.centers_gram(space.factors)
+        return iterate_on_centers(
+            self.solver,
+            space,
+            Identity(gram, operator.shape[0], tile_dtype=operator.dtype),
+            session.random_state,
+            penalty=space.penalty,
+            step="auto" if self.step is None else self.step,
+            batch_size=self.batch_size,
+            max_iter=self.max_iter,
+            tol=tol,
+        )

@@ -41,11 +41,11 @@ class NytroRegressor(KernelRegressor):
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     n_centers : int or None, default=None
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 5 sqrt(n), at least 1,000 and at
-        most 10,000.
+        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
+        million rows, at most 10,000.
     centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky" or "kmeans++",
-        by a selector of `gyrfalcon.centers`, or given.
+        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
+        "dpp", by a selector of `gyrfalcon.centers`, or given.
     fit_intercept : bool, default=True
         Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
         constant is not penalised, and is what f is far from the rows.
@@ -80,7 +80,8 @@ class NytroRegressor(KernelRegressor):
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix; 0 is the same, but the matrix is never kept.
+        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
+        many features or a costly kernel; 0 is the same, but the matrix is never kept.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -221,6 +222,7 @@ class NytroRegressor(KernelRegressor):
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                scratch=session.scratch,
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 random_access=self.solver == "sgd",
             )
@@ -229,7 +231,7 @@ class NytroRegressor(KernelRegressor):
         return self
 
     def _iterate(self, data: FitData, session: Session) -> None:
-        space = choose_subspace(self, data, session)
+        space = choose_subspace(self, data, session, passes=self.max_iter + 1)
         data, operator, (n, M) = space.data, space.operator, space.operator.shape
         whitening = Whitening(operator.centers_gram(space.factors), n, tile_dtype=operator.dtype)
         step: Any = self.step

@@ -52,20 +52,23 @@ class RandomFeaturesRegressor(KernelRegressor):
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. "auto" is True.
-    solver : "direct" or "sgd", default="direct"
+    solver : {"direct", "sgd", "bcd"}, default="direct"
         "direct" adds up the normal equations in one pass over the rows and factorises them. "sgd" passes over the rows
-        in mini-batches, in O(M) memory.
+        in mini-batches, in O(M) memory. "bcd", block coordinate descent, solves for blocks of coefficients in turn.
     max_iter : int, default=20
-        Epochs of "sgd". With a small penalty they regularise: stop early by validation.
+        Epochs of "sgd", sweeps of "bcd". With a small penalty they regularise: stop early by validation.
     step : float or "auto", default="auto"
         Length of the steps of "sgd", with the mean squared error halved. "auto" is 1 over the largest curvature that a
         few batches have. It is constant, so the solution is reached up to a neighbourhood that shrinks with the step.
         Longer steps than twice "auto" diverge, and an error says so.
     batch_size : int or None, default=None
         Rows of a mini-batch of "sgd"; None is sqrt(n), at least 256.
+    block_size : int or None, default=None
+        Coefficients of a block of `solver="bcd"`; None is a tenth of them, at least 100. An iteration solves for every
+        block once, in two passes over the rows and memory of `block_size` numbers for each coefficient.
     early_stopping : bool, default=False
-        Stop "sgd" when the validation error has not fallen for `n_iter_no_change` epochs, and keep the best solution.
-        The validation set is the one given to `fit`, or a random part of the rows.
+        Stop "sgd" or "bcd" when the validation error has not fallen for `n_iter_no_change` epochs, and keep the best
+        solution. The validation set is the one given to `fit`, or a random part of the rows.
     validation_fraction : float, default=0.1
         Share of the rows that is held out where a validation set is needed and `fit` is given none.
     n_iter_no_change : int, default=5
@@ -147,6 +150,7 @@ class RandomFeaturesRegressor(KernelRegressor):
         max_iter: int = 20,
         step: float | str = "auto",
         batch_size: int | None = None,
+        block_size: int | None = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
@@ -167,6 +171,7 @@ class RandomFeaturesRegressor(KernelRegressor):
         self.max_iter = max_iter
         self.step = step
         self.batch_size = batch_size
+        self.block_size = block_size
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -215,7 +220,8 @@ class RandomFeaturesRegressor(KernelRegressor):
                 X_val,
                 y_val,
                 random_state=session.random_state,
-                hold_out=self.validation_fraction if self.early_stopping and self.solver == "sgd" else None,
+                scratch=session.scratch,
+                hold_out=self.validation_fraction if self.early_stopping and self.solver != "direct" else None,
                 random_access=self.solver == "sgd",
             )
             self.penalty_ = as_penalty(self.penalty, self, data, session.random_state)

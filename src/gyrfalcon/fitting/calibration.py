@@ -30,6 +30,7 @@ Vectors = NDArray[np.float64]
 
 _EPS = (0.005, 0.02, 0.05)
 _BIAS_PENALTY = 1e-4
+_ABSENT_ROWS = 0.5  # that a class without any row counts for, in rows of mean weight: Krichevsky and Trofimov's choice
 _SLOPE_DEVIATION = 10.0  # of what is known about slopes without any rows: that of some rows says no more than they do
 # The least slope keeps values apart whose logarithms are clipped, the largest keep probabilities of separable rows
 # from 0 and 1
@@ -121,7 +122,7 @@ def fit_calibration(values: Array, codes: Array, n_classes: int, weight: Array |
     values : ndarray of shape (n,) or (n, 1) for two classes, else (n, n_classes)
         Decision values, finite, of rows that the model has not seen.
     codes : ndarray of shape (n,)
-        Numbers of the rows' classes, from 0. Some classes may have no rows.
+        Numbers of the rows' classes, from 0. A class without any row keeps the probability of half a row.
     n_classes : int
     weight : ndarray of shape (n,), optional
         Not negative.
@@ -138,6 +139,7 @@ def fit_calibration(values: Array, codes: Array, n_classes: int, weight: Array |
     >>> bool(np.abs(found - p).mean() < 0.03)
     True
     """
+    values, codes, weight = with_absent_classes(values, codes, n_classes, weight)
     w = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
     w = w / w.sum()
     best: tuple[float, Calibration] | None = None
@@ -157,6 +159,47 @@ def fit_calibration(values: Array, codes: Array, n_classes: int, weight: Array |
             best = float(found.fun), Calibration(slope, log_slope, bend, tuple(bias), eps)
     assert best is not None
     return best[1]
+
+
+def with_absent_classes(
+    values: Array, codes: Array, n_classes: int, weight: Array | None = None
+) -> tuple[Array, Array, Array | None]:
+    """Add half a row, with the mean of all values, for each class that has none.
+
+    Without it the log-loss is least where such a class is impossible, which few rows cannot know. Where every class
+    has rows of positive weight, all is returned as it is.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,) or (n, k)
+    codes : ndarray of shape (n,)
+        Numbers of the rows' classes, from 0.
+    n_classes : int
+    weight : ndarray of shape (n,), optional
+
+    Returns
+    -------
+    values, codes, weight
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.fitting.calibration import with_absent_classes
+    >>> with_absent_classes(np.array([-1.0, 0.5]), np.array([0, 0]), 2)
+    (array([-1.  ,  0.5 , -0.25]), array([0, 0, 1]), array([1. , 1. , 0.5]))
+    """
+    counted = np.bincount(codes, weights=weight, minlength=n_classes)
+    absent = np.flatnonzero(counted == 0)
+    if not len(absent):
+        return values, codes, weight
+    w = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
+    values = np.asarray(values, dtype=np.float64)
+    mean = np.average(values, axis=0, weights=w)
+    return (
+        np.concatenate([values, np.repeat(mean[None], len(absent), axis=0)]),
+        np.concatenate([codes, absent]),
+        np.concatenate([w, np.full(len(absent), _ABSENT_ROWS * w[w > 0].mean())]),
+    )
 
 
 def _features(values: Array, n_classes: int, eps: float) -> Vectors:

@@ -14,13 +14,18 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
+from .._utils.memory import limit_of
 from .._utils.ranges import check_range, check_squares
 from ..losses import Loss, Squared
-from ..sources import Rows
+from ..sources import ArrayRows, Rows
+from ..sources.base import SubsetRows
+from ..sources.scratch import Scratch
 from .rows import Reader, computed, is_scaled, sample_weights, scaled, tile_dtype, training_rows, validation_rows
 
 Array = NDArray[Any]
 Error = Callable[[Array, Array | None, Array], float]
+
+_SHARE_HELD = 8  # of the memory, for rows of a file that are held out
 
 
 class Learner(Reader, Protocol):
@@ -128,6 +133,7 @@ def regression_data(
     random_access: bool = False,
     loss: Loss | None = None,
     copies: int | None = None,
+    scratch: Scratch | None = None,
 ) -> FitData:
     """Check what `fit` of a regressor is given.
 
@@ -146,8 +152,12 @@ def regression_data(
         The squared loss by default.
     copies : int, optional
         So many columns are to be learnt of one column of y.
+    scratch : Scratch, optional
+        Where rows that are slow to read are kept for later passes.
     """
-    rows, y = training_rows(estimator, X, y, random_access=random_access, multi_output=True, y_numeric=True)
+    rows, y = training_rows(
+        estimator, X, y, random_access=random_access, scratch=scratch, multi_output=True, y_numeric=True
+    )
     weight = sample_weights(sample_weight, rows)
     targets = _copied(_as_columns(y, "y"), copies, "y")
     error: Error = root_mean_square
@@ -158,7 +168,7 @@ def regression_data(
         error = partial(mean_loss, of_all)
         if of_all.unit(targets, weight) == 1:
             check_squares(targets, tile_dtype(estimator.dtype, rows), "y")
-    given = validation_rows(estimator, X_val, y_val)
+    given = validation_rows(estimator, X_val, y_val, scratch)
     held = None
     if given is not None:
         y_val = check_array(computed(y_val, given), ensure_2d=False, dtype=None, input_name="y_val")
@@ -228,6 +238,7 @@ def classification_data(
     hold_out: float | None = None,
     random_access: bool = False,
     make_loss: Callable[[int], Loss] | None = None,
+    scratch: Scratch | None = None,
 ) -> tuple[FitData, Array]:
     """Check what `fit` of a classifier is given.
 
@@ -238,7 +249,7 @@ def classification_data(
     estimator : estimator
         Its `n_features_in_` and `feature_names_in_` are set.
     X, y, sample_weight, X_val, y_val : as given to `fit`
-    random_state, hold_out, random_access : as for `regression_data`
+    random_state, hold_out, random_access, scratch : as for `regression_data`
     class_weight : dict, "balanced" or None
     make_loss : callable, optional
         Gives the loss for a number of classes; the squared loss by default.
@@ -248,7 +259,7 @@ def classification_data(
     data : FitData
     classes : array of shape (n_classes,)
     """
-    rows, y = training_rows(estimator, X, y, random_access=random_access)
+    rows, y = training_rows(estimator, X, y, random_access=random_access, scratch=scratch)
     y = _labels(y, "y")
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
@@ -262,7 +273,7 @@ def classification_data(
     loss = Squared() if make_loss is None else make_loss(len(classes))
     as_columns = indicators if loss.coupled else signs
     error: Error = share_wrong if type(loss) is Squared else partial(mean_loss, loss)
-    given = validation_rows(estimator, X_val, y_val)
+    given = validation_rows(estimator, X_val, y_val, scratch)
     held = None
     if given is not None:
         y_val = _labels(column_or_1d(computed(y_val, given), warn=True), "y_val")
@@ -347,6 +358,7 @@ def _split_and_scaled(
     check_range(data.targets, dtype, "y")  # which predictions could not be
     if data.validation is None and hold_out is not None:
         data = _split(data, error, hold_out, stratify, random_state)
+        data = replace(data, validation=_taken_out(data.validation, estimator.memory_budget))
     mean, scale = None, None
     if is_scaled(estimator.scale, data.rows.is_sparse):
         mean, scale = data.rows.moments(data.weight).mean_and_scale(data.rows.feature_names)
@@ -357,6 +369,31 @@ def _split_and_scaled(
         weight = weight / weight.mean()
     rows = scaled(data.rows, mean, scale, dtype)
     return replace(data, rows=rows, weight=weight, validation=held, mean=mean, scale=scale)
+
+
+class _TakenOut(ArrayRows):
+    """Rows of a file, read into memory; the fingerprint is the file's, so that a fit is resumed with either."""
+
+    def __init__(self, rows: SubsetRows) -> None:
+        super().__init__(rows.take(np.arange(rows.shape[0])))
+        self.feature_names = rows.feature_names
+        self._origin = rows
+
+    def fingerprint(self) -> str:
+        return self._origin.fingerprint()
+
+
+def _taken_out(held: Validation | None, memory_budget: int | float | str) -> Validation | None:
+    """Return held-out rows of a file in memory, for which it would be read whenever the error is measured.
+
+    They stay in the file if they would take more than an eighth of the memory.
+    """
+    if held is None or not isinstance(held.rows, SubsetRows) or held.rows.runs_elsewhere:
+        return held
+    (n, d), size = held.rows.shape, held.rows.dtype.itemsize
+    if held.rows.is_sparse or n * d * size > limit_of(memory_budget) // _SHARE_HELD:
+        return held
+    return replace(held, rows=_TakenOut(held.rows))
 
 
 def _from_offset(data: FitData) -> FitData:

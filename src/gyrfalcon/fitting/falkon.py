@@ -11,16 +11,19 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.checks import boolean, integer
+from .._utils.checks import boolean, integer, not_negative
+from ..operators import make_operator
 from ..preconditioners import Krill, Preconditioner
-from ..solvers import Iterate, conjugate_gradient
+from ..solvers import Iterate, RowSample, conjugate_gradient, two_level_cg
 from ..solvers.base import recall
 from ..solvers.newton import NewtonIterate, newton
+from ..solvers.two_level import ENOUGH
+from ..sources import as_rows
 from .convergence import NEWTON_TOLERANCE, deviation, tolerance, warn_if_newton_unsettled, warn_if_unsettled
 from .data import FitData
 from .kernel import validation_watch
 from .session import Session, Solution
-from .subspace import CenterParameters, Subspace, WarmStart, choose_subspace
+from .subspace import CenterParameters, Subspace, WarmStart, choose_subspace, wanted_centers
 
 Array = NDArray[Any]
 
@@ -35,10 +38,16 @@ _TRIAL = 4
 # where FALKON's preconditioner left condition numbers of thousands.
 _UNEVEN = 10.0
 
+# Rows of the sample that preconditions conjugate gradient on all of them: a share of them, and some for each center,
+# since an iteration lowers the error by a factor of about the root of centers over rows of the sample
+_SHARE, _ROWS_A_CENTER = 16, 6
+_WORTH_SAMPLING = 200_000_000  # entries of K from which a pass takes so long that fewer are worth another solver
+_SAMPLED_PASSES, _PASSES_OF_SAMPLE = 4, 24  # that there are as a rule
+
 _CENTER = "; fit_intercept=True helps where the mean of y is large"
 
 # What a checkpoint has beside the state of conjugate gradient
-_RESUMED = {"done": integer(0), "passes_done": integer(0), "sketched": boolean}
+_RESUMED = {"done": integer(0), "passes_done": not_negative(), "sketched": boolean}
 
 
 class FalkonParameters(CenterParameters, Protocol):
@@ -76,11 +85,14 @@ class FalkonParameters(CenterParameters, Protocol):
 
 
 def solve(
-    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None
+    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None, *, buffers: int = 1
 ) -> tuple[Subspace, Solution[Any]]:
-    """Learn from `data`: one linear system for the squared loss, Newton's method for others."""
+    """Learn from `data`: one linear system for the squared loss, Newton's method for others.
+
+    There is room for so many M x M `buffers` in float64 afterwards, if there is one linear system.
+    """
     if data.is_least_squares:
-        return _solve_least_squares(model, data, session, warm)
+        return _solve_least_squares(model, data, session, warm, buffers)
     return _solve_newton(model, data, session, warm)
 
 
@@ -88,17 +100,19 @@ def solve(
 
 
 def _solve_least_squares(
-    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None
+    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None, later: int
 ) -> tuple[Subspace, Solution[Iterate]]:
+    own = 4 if model.preconditioner == "krill" else 1
     space = choose_subspace(
         model,
         data,
         session,
         penalty=model.penalty,
         resolves_penalty=True,
-        buffers=4 if model.preconditioner == "krill" else 1,
+        buffers=own if later <= 1 else max(own, later * 8 // data.rows.dtype.itemsize),
         warm=warm,
         max_iter=model.max_iter,
+        passes=_SAMPLED_PASSES if _are_many(data.rows.shape[0], wanted_centers(model, data.rows.shape[0])) else None,
     )
     tol = tolerance(model.tol, space.data.rows.dtype)
     solution = session.run(
@@ -125,12 +139,16 @@ def _solve_least_squares(
 
 
 def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict[str, Any] | None) -> Iterator[Iterate]:
-    """Iterate with FALKON's preconditioner, or with KRILL's where that is asked for or the first turns out weak."""
+    """Iterate with FALKON's preconditioner and with a sample of the rows where that pays, or with KRILL's.
+
+    KRILL's is used where it is asked for or where FALKON's turns out weak.
+    """
     weight = space.data.weight
     poor = not space.selection.sampled or _are_uneven(weight)
     sketched = model.preconditioner == "krill" or (poor and _may_sketch(model, space))
     solve = partial(conjugate_gradient, space.operator, space.targets, penalty=space.penalty, tol=tol, weight=weight)
-    done, passes, start = 0, 0, space.start
+    passes: float = 0
+    done, start = 0, space.start
     spread = deviation(space.targets, weight)
     if resume is not None:
         done, passes, sketched = recall(resume, _RESUMED)
@@ -138,6 +156,15 @@ def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict
             _may_sketch(model, space)  # an error if there is no longer room for it
         if done or not sketched:  # else the sketch fills K, as it did
             space.operator.fill()
+    if not sketched and _may_sample(model, space):
+        falkon = _preconditioner(model, space, space.chosen.weight)
+        enough = ENOUGH if model.tol is None else 0.0
+        solve_both = partial(two_level_cg, space.operator, space.targets, _sample(model, space), falkon, space.penalty)
+        for iterate in solve_both(
+            max_iter=model.max_iter, tol=tol, enough=enough, weight=weight, start=start, resume=resume
+        ):
+            yield _after(iterate, 0, 0, sketched=False)
+        return
     if not sketched:
         falkon = _preconditioner(model, space, space.chosen.weight)
         for iterate in solve(coordinates=falkon, max_iter=model.max_iter, start=start, resume=resume):
@@ -154,6 +181,49 @@ def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict
     passes += resume is None  # the sketch
     for iterate in solve(coordinates=krill, max_iter=model.max_iter - done, start=start, resume=resume):
         yield _after(iterate, done, passes, sketched=True)
+
+
+def _may_sample(model: FalkonParameters, space: Subspace) -> bool:
+    """Whether a sample of the rows is to precondition conjugate gradient on all of them."""
+    n, M = space.operator.shape
+    if model.preconditioner != "auto":
+        return model.preconditioner == "sample"
+    drawn_here = space.selection.sampled and not space.data.rows.runs_elsewhere
+    return _are_many(n, M) and drawn_here and space.has_room(_sample_bytes(space), model.memory_budget)
+
+
+def _are_many(n: int, M: int) -> bool:
+    """Whether there are so many rows for each center, and so many entries, that a sample pays."""
+    return n * M >= _WORTH_SAMPLING and 4 * _sample_rows(n, M) <= n
+
+
+def _sample_rows(n: int, M: int) -> int:
+    return min(n, max(n // _SHARE, _ROWS_A_CENTER * M))
+
+
+def _sample_bytes(space: Subspace) -> int:
+    """Memory of the sample's rows and targets."""
+    (n, M), rows = space.operator.shape, space.data.rows
+    width = space.operator.centers.nnz // M if rows.is_sparse else rows.shape[1]
+    return int(_sample_rows(n, M) * (2 * width * (1 + rows.is_sparse) + space.targets.shape[1]) * rows.dtype.itemsize)
+
+
+def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
+    """Draw some rows into memory."""
+    operator, weight = space.operator, space.data.weight
+    n, M = operator.shape
+    # one sample is as good as another, and given centers should give the same model each time
+    drawn = np.sort(np.random.default_rng(0).choice(n, _sample_rows(n, M), replace=False))
+    rows = as_rows(operator.rows.take(drawn))
+    budget = max(0, space.budget - operator.kept_bytes - _sample_bytes(space))
+    counted = _PASSES_OF_SAMPLE if model.memory_budget == "auto" else None
+    few = make_operator(
+        operator.kernel, rows, operator.centers, n_jobs=model.n_jobs, memory_budget=budget, passes=counted
+    )
+    own = np.ones(len(drawn)) if weight is None else weight[drawn].astype(np.float64)
+    total = n if weight is None else float(weight.sum(dtype=np.float64))
+    own *= total / max(own.sum(), np.finfo(np.float64).tiny)
+    return RowSample(few, space.targets[drawn], own.astype(operator.dtype))
 
 
 def _may_sketch(model: FalkonParameters, space: Subspace) -> bool:
@@ -175,7 +245,7 @@ def _preconditioner(model: FalkonParameters, space: Subspace, center_weight: Arr
     )
 
 
-def _after(iterate: Iterate, done: int, passes: int, *, sketched: bool) -> Iterate:
+def _after(iterate: Iterate, done: int, passes: float, *, sketched: bool) -> Iterate:
     """Return an iterate of a solver that was begun after others had done some iterations and passes."""
     return replace(
         iterate,

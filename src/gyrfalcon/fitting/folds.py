@@ -53,7 +53,7 @@ def fold_numbers(
         fold = np.empty(n, dtype=np.intp)
         fold[np.lexsort((order, y))] = np.arange(n) % int(cv)
         return fold
-    given = _integers(cv)
+    given = given_numbers(cv)
     if given is None:
         return _of_splits(cv, y)
     if given.shape != (n,):
@@ -64,12 +64,14 @@ def fold_numbers(
     return numbers.astype(np.intp)
 
 
-def _integers(cv: Any) -> Array | None:
-    """Return an array of integers if `cv` is one."""
+def given_numbers(cv: Any) -> Array | None:
+    """Return the numbers of folds if `cv` is an array of integers, else None."""
     try:
         given = np.asarray(cv)
     except ValueError:  # splits of different lengths
         return None
+    if given.ndim == 1 and given.dtype.kind in "bfUS":
+        raise ValueError(f"cv is an array of {given.dtype}: numbers of folds are integers, use astype(int)")
     return given if given.dtype.kind in "iu" and given.ndim == 1 else None
 
 

@@ -68,8 +68,8 @@ _SHARED: Mapping[str, Rule] = {
     "penalty_path": optional(
         numbers(lambda x: 0 <= x < np.inf, "None or a list of finite numbers, none negative", empty=True)
     ),
-    "choose_by": one_of(None, "validation", "gcv", "loo"),
-    "preconditioner": one_of("auto", "falkon", "krill"),
+    "choose_by": one_of(None, "validation", "gcv", "loo", "evidence"),
+    "preconditioner": one_of("auto", "falkon", "krill", "sample"),
     "max_iter": integer(1),
     "tol": optional(not_negative("None or a finite number, not negative")),
     "cg_steps": optional(_step_counts),
@@ -82,7 +82,7 @@ _SHARED: Mapping[str, Rule] = {
     "memory_budget": optional(_memory, "auto"),
     "n_jobs": _threads,
     "verbose": integer(0),
-    **dict.fromkeys(("early_stopping", "fit_intercept", "orthogonal", "warm_start"), boolean),
+    **dict.fromkeys(("early_stopping", "fit_intercept", "orthogonal", "uncertainty", "warm_start"), boolean),
     "scale": optional(boolean, "auto"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -22,7 +23,6 @@ from .kernel import validation_watch
 from .penalties import validation_errors
 from .ridge import least_penalty
 from .session import Session
-from .subspace import default_n_centers
 
 Array = NDArray[Any]
 
@@ -32,6 +32,11 @@ TOLERANCES = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-6}
 MAX_ITER = 100
 
 _VECTORS = 12  # arrays of shape (n, columns) in float64 that conjugate gradient holds at once
+
+
+def _n_centers(n: int) -> int:
+    """Return the number of rows from which the preconditioner of n rows is made."""
+    return min(max(1_000, math.isqrt(25 * n)), 10_000)
 
 
 class PcgParameters(Protocol):
@@ -78,7 +83,7 @@ class _CheckedIterate(KernelIterate):
 
 def criterion_of(model: PcgParameters, has_validation: bool, *, calibrates: bool = False) -> str | None:
     """Return what chooses among penalties, and None if there is nothing to choose nor to predict nor to calibrate."""
-    if model.choose_by in ("gcv", "loo"):
+    if model.choose_by in ("gcv", "loo", "evidence"):
         raise ValueError(
             f'choose_by={model.choose_by!r} needs the n x n matrix that method="pcg" does without: choose by "cv" or '
             '"validation"'
@@ -127,7 +132,7 @@ def solve(
     penalties = np.array(penalties, dtype=np.float64, ndmin=1)
     fold, P = _folds(model.cv, given, labels, session) if criterion == "cv" else None, len(penalties)
     n_folds = 0 if fold is None else int(fold.max()) + 1
-    M = min(n, default_n_centers(n) if model.n_centers is None else int(model.n_centers))
+    M = min(n, _n_centers(n) if model.n_centers is None else int(model.n_centers))
     budget = _check_memory(model, points, M, n_folds, P, k)
     max_iter = MAX_ITER if model.max_iter is None else model.max_iter
     with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours

@@ -29,7 +29,7 @@ def choose_penalty(
     scale: Array,
     n_jobs: int | None,
 ) -> tuple[Array, float]:
-    """Return the coefficients with the least error, and their penalty.
+    """Return the coefficients with the least error or the largest evidence, and their penalty.
 
     Parameters
     ----------
@@ -40,8 +40,9 @@ def choose_penalty(
         Which gets a record for each penalty.
     penalties : float, or array of shape (P,)
         There is nothing to choose if it is a number.
-    choose_by : {"validation", "gcv", "loo"} or None
-        Which error is made small. None is "validation" if there are validation rows, else "loo".
+    choose_by : {"validation", "gcv", "loo", "evidence"} or None
+        Which error is made small, or whether the evidence is made large. None is "validation" if there are
+        validation rows, else "loo".
     least : float
         The smallest penalty that means something; smaller ones count as that.
     scale : array of shape (k,)
@@ -61,9 +62,11 @@ def choose_penalty(
         columns["gcv_error"] = _root_mean(path.gcv(counted), scale)
     elif criterion == "loo":
         columns["loo_error"] = _root_mean(path.leave_one_out(counted), scale)
+    if counted.min() > 0:  # without a penalty any function is as probable as any other
+        columns["log_evidence"] = path.log_evidence(counted).sum(axis=1) - path.n_counted * float(np.log(scale).sum())
     best = 0
     if criterion is not None:
-        error = columns[f"{criterion}_error"]
+        error = -columns["log_evidence"] if criterion == "evidence" else columns[f"{criterion}_error"]
         # of equally good ones (or if no error is finite) the one with the largest penalty
         best = max(np.flatnonzero(error == error.min()).tolist(), key=lambda i: penalties[i])
     for i in range(len(penalties)):

@@ -18,8 +18,10 @@ from ..kernels import Kernel, KernelFunction
 from ..kernels.features import FeatureMap
 from ..operators import feature_operator
 from ..preconditioners import FeatureCoordinates
-from ..solvers import Iterate, normal_equations, solve_ridge, stochastic_gradient
+from ..solvers import Iterate, block_descent, normal_equations, solve_ridge, stochastic_gradient
+from .convergence import tolerance
 from .data import FitData
+from .descent import block_bounds
 from .kernel import resolved_kernel
 from .parameters import STEP
 from .session import Session, Solution
@@ -31,9 +33,10 @@ _WORTH_THREADS = 1 << 20  # features of a batch
 
 RULES = {
     "n_components": integer(1),
-    "solver": one_of("direct", "sgd"),
+    "solver": one_of("direct", "sgd", "bcd"),
     "step": STEP,
     "batch_size": optional(integer(1)),
+    "block_size": optional(integer(1)),
 }
 
 
@@ -57,7 +60,7 @@ class FeatureParameters(Protocol):
 
     @property
     def solver(self) -> str:
-        """ "direct" or "sgd"."""
+        """ "direct", "sgd" or "bcd"."""
         ...
 
     @property
@@ -71,8 +74,13 @@ class FeatureParameters(Protocol):
         ...
 
     @property
+    def block_size(self) -> int | None:
+        """Coefficients of a block of "bcd"."""
+        ...
+
+    @property
     def max_iter(self) -> int:
-        """Epochs of "sgd"."""
+        """Epochs of "sgd", sweeps of "bcd"."""
         ...
 
     @property
@@ -101,6 +109,8 @@ def solve(
     targets = (data.targets / scale).astype(rows.dtype, copy=False)
     if model.solver == "direct":
         iterates, epochs = _direct(model, penalty, features, data, targets), 1
+    elif model.solver == "bcd":
+        iterates, epochs = _bcd(model, penalty, features, data, targets), model.max_iter
     else:
         iterates, epochs = _sgd(model, penalty, features, data, targets, session.random_state), model.max_iter
     solution = session.run(
@@ -142,6 +152,26 @@ def _direct(
         step=np.zeros(k),
         ratio=np.zeros(k),
         _coef=lambda: coef,
+    )
+
+
+def _bcd(
+    model: FeatureParameters, penalty: float, features: FeatureMap, data: FitData, targets: Array
+) -> Iterator[Iterate]:
+    """Solve for blocks of coefficients in turn."""
+    bounds = block_bounds(len(features), model.block_size)
+    size = 8 * sum((stop - start) ** 2 for start, stop in bounds)
+    what = f"the factors of {len(bounds)} blocks take {format_bytes(size)}"
+    require(model.memory_budget, size, what, f'a block_size of less than {bounds[0][1]} takes less, or solver="sgd"')
+    return block_descent(
+        [feature_operator(features.columns(*at), data.rows, n_jobs=model.n_jobs) for at in bounds],
+        targets,
+        None,
+        penalty,
+        max_iter=model.max_iter,
+        tol=tolerance(None, data.rows.dtype),
+        weight=data.weight,
+        n_jobs=model.n_jobs,
     )
 
 

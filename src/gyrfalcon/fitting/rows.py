@@ -16,11 +16,13 @@ from ..sources.blocks import stack
 from ..sources.columns import check_columns
 from ..sources.dask import compute
 from ..sources.scaling import Standardize
+from ..sources.scratch import Scratch
 from ..sources.sparse import warn_of_conversion
 
 Array = NDArray[Any]
 
 _READ_ROWS = 65_536
+_FEW_NUMBERS = 65_536  # in which looking for NaN costs little beside scikit-learn's checks
 
 
 class Reader(Protocol):
@@ -45,7 +47,9 @@ class Reader(Protocol):
         ...
 
 
-def training_rows(estimator: Reader, X: Any, y: Any, *, random_access: bool, **checks: bool) -> tuple[Rows, Array]:
+def training_rows(
+    estimator: Reader, X: Any, y: Any, *, random_access: bool, scratch: Scratch | None = None, **checks: bool
+) -> tuple[Rows, Array]:
     """Return the rows and y of `fit`, and set the attributes of the estimator that describe features.
 
     Input in memory is checked by scikit-learn, and a source by the same rules block by block.
@@ -56,6 +60,8 @@ def training_rows(estimator: Reader, X: Any, y: Any, *, random_access: bool, **c
     X, y : as given to `fit`
     random_access : bool
         Whether rows are taken in any order again and again, so that a stream must be read into memory.
+    scratch : Scratch, optional
+        Where rows that are slow to read are kept for later passes.
     **checks : what scikit-learn's checks of y are told
     """
     source = _as_source(X)
@@ -72,7 +78,7 @@ def training_rows(estimator: Reader, X: Any, y: Any, *, random_access: bool, **c
     y = _check_y(computed(y, source), estimator=estimator, **checks)
     if len(y) != source.shape[0]:
         raise ValueError(f"X has {source.shape[0]} rows and y has {len(y)}: they must be of the same length")
-    return rows, y
+    return (rows if scratch is None else scratch.rows(rows)), y
 
 
 def unlabelled_rows(estimator: Reader, X: Any) -> Rows:
@@ -88,6 +94,8 @@ def unlabelled_rows(estimator: Reader, X: Any) -> Rows:
 
 def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:
     """Return rows with the features that the estimator was fitted to."""
+    if _needs_no_checks(estimator, X):
+        return _rows_in_memory(estimator, X, name, training=False)
     source = _as_source(X)
     if source is None:
         check_columns(X)
@@ -97,12 +105,15 @@ def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:
     return source
 
 
-def validation_rows(estimator: Reader, X_val: Any, y_val: Any) -> Rows | None:
-    """Return the rows of the validation set that `fit` was given, if it was given one."""
+def validation_rows(estimator: Reader, X_val: Any, y_val: Any, scratch: Scratch | None = None) -> Rows | None:
+    """Return the rows of the validation set that `fit` was given, if it was given one; see `training_rows`."""
     if (X_val is None) != (y_val is None):
         missing = "y_val" if y_val is None else "X_val"
         raise ValueError(f"X_val and y_val go together: {missing} is missing")
-    return None if X_val is None else more_rows(estimator, X_val, "X_val")
+    if X_val is None:
+        return None
+    rows = more_rows(estimator, X_val, "X_val")
+    return rows if scratch is None else scratch.rows(rows)
 
 
 def sample_weights(sample_weight: ArrayLike | None, rows: Rows) -> Array | None:
@@ -165,6 +176,22 @@ def _as_source(X: Any) -> Rows | None:
         warn_of_conversion(X)
         return None
     return as_source(X)
+
+
+def _needs_no_checks(estimator: Reader, X: Any) -> bool:
+    """Whether scikit-learn's checks would return `X` itself: they take longer than the prediction of a few rows.
+
+    What they might refuse, warn of or convert is left to them.
+    """
+    return (
+        type(X) is np.ndarray
+        and X.dtype in (np.float64, np.float32)
+        and X.ndim == 2
+        and 0 < X.size <= _FEW_NUMBERS
+        and X.shape[1] == estimator.n_features_in_
+        and "feature_names_in_" not in vars(estimator)
+        and bool(np.isfinite(X).all())
+    )
 
 
 def _rows_in_memory(estimator: Reader, X: Array, name: str, *, training: bool) -> Rows:

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from ..callbacks import CallbackList, NoImprovement
 from ..callbacks.progress import progress_callback
 from ..solvers import Iterate, StateError
+from ..sources.scratch import Scratch
 from ..storage.checkpoints import Beginning, CheckpointError, Journal, Progress, identify, journal
 from .data import FitData
 
@@ -72,6 +73,8 @@ class Session:
         From which all that is random in the fit is drawn.
     history : list of dict
         The records so far.
+    scratch : Scratch
+        Temporary files, which are gone when the fit ends or fails; beside the checkpoint if there is one.
     """
 
     def __init__(
@@ -87,6 +90,8 @@ class Session:
         progress = filter(None, [progress_callback(estimator.verbose)])
         self._callbacks = CallbackList([*progress, *CallbackList(estimator.callbacks).callbacks])
         self._began: float | None = None
+        self.scratch = Scratch(None if journal is None else journal.folder)
+        end.callback(self.scratch.close)
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 

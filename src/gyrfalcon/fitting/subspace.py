@@ -30,6 +30,10 @@ from .session import Session
 
 Array = NDArray[Any]
 
+# Measured on sets of 6,500 to 800,000 rows (docs/choosing_parameters.md): up to 2,000 centers cost seconds, and bring
+# up to a quarter of the error; beyond, time goes on growing with M, and most errors do not fall
+_DEFAULT = 2_000
+_NEWTON_PASSES = 4  # of a Newton step, with its steps of conjugate gradient
 _LARGEST_DEFAULT = 10_000
 # A term of the kernel that is so many times the rounding of another is known to 0.1%. Fits show what is lost: R2 of
 # Linear() + 1.0 was 0.987 instead of 0.990 where the constant is 20 times that, and with targets of mean 100 and
@@ -183,6 +187,7 @@ def choose_subspace(
     held: int = 0,
     warm: WarmStart | None = None,
     max_iter: int = 0,
+    passes: int | None = None,
 ) -> Subspace:
     """Choose the penalty if it is "auto", and the centers, and make the operator, if it all fits in memory.
 
@@ -209,6 +214,9 @@ def choose_subspace(
         Where to start from.
     max_iter : int
         Most iterations of the solver.
+    passes : int, optional
+        Most passes over the rows, by which it is decided whether a large K is worth its memory where the user leaves
+        that open. By default one for each iteration, or several for each Newton step.
     """
     start = {WARM: None if warm is None else warm.coef, "their centers": None if warm is None else _points_of(warm)}
     session.identify(data, start, max_iter)
@@ -224,6 +232,7 @@ def choose_subspace(
         columns=columns,
         held=held,
         warm=warm,
+        passes=passes or (max_iter + 1) * (1 if data.is_least_squares else _NEWTON_PASSES),
     )
     session.begin(space.beginning)
     return space
@@ -242,6 +251,7 @@ def _subspace(
     columns: int | None,
     held: int,
     warm: WarmStart | None,
+    passes: int,
 ) -> Subspace:
     """Choose the subspace, or the one that a fit which is resumed had `begun` with."""
     rows, k = data.rows, data.targets.shape[1]
@@ -258,7 +268,7 @@ def _subspace(
         budget=model.memory_budget,
         held=held,
     )
-    plan.check(min(_wanted(model, rows.shape[0]), rows.shape[0]))
+    plan.check(min(wanted_centers(model, rows.shape[0]), rows.shape[0]))
     if begun is not None:
         found, (selection, center_weight) = begun.penalty, decode_selection(begun.selection, rows)
     else:
@@ -280,7 +290,9 @@ def _subspace(
     kernel.check_terms(points, rows.dtype)
     plan.check(M)
     budget = plan.left(M)
-    operator = _operator(model, kernel, rows, points, model.memory_budget if elsewhere else budget, begun)
+    budget_of_K = model.memory_budget if elsewhere else budget
+    counted = passes if model.memory_budget == "auto" else None  # what is given may be used
+    operator = _operator(model, kernel, rows, points, budget_of_K, begun, counted)
     spare = plan.spare(M) - operator.kept_bytes
     scale = power_of_two(data.targets, axis=0)
     targets = data.targets if (scale == 1).all() else data.targets / scale
@@ -324,7 +336,7 @@ def _choose_centers(
     candidates = None if weight is None or weight.all() else np.flatnonzero(weight)
     selection = selector.select(
         rows,
-        _wanted(model, rows.shape[0]),
+        wanted_centers(model, rows.shape[0]),
         kernel=as_kernel(model.kernel),
         penalty=penalty,
         candidates=candidates,
@@ -337,7 +349,7 @@ def _choose_centers(
     return selection, center_weight
 
 
-def _wanted(model: CenterParameters, n: int) -> int:
+def wanted_centers(model: CenterParameters, n: int) -> int:
     """Return how many centers are asked for."""
     selector: Centers = as_centers(model.centers)
     if isinstance(selector, Given):
@@ -346,8 +358,8 @@ def _wanted(model: CenterParameters, n: int) -> int:
 
 
 def default_n_centers(n: int) -> int:
-    """Return the number of centers for n rows: a few times sqrt(n), as Theorem 3 of the FALKON paper asks for."""
-    return min(n, max(1_000, math.isqrt(25 * n)), _LARGEST_DEFAULT)
+    """Return the number of centers for n rows, which grows with sqrt(n) as in Theorem 3 of the FALKON paper."""
+    return min(n, max(_DEFAULT, math.isqrt(4 * n)), _LARGEST_DEFAULT)
 
 
 def _scaled(given: Given, data: FitData) -> Given:
@@ -358,7 +370,7 @@ def _scaled(given: Given, data: FitData) -> Given:
     if scipy.sparse.issparse(points):
         points = points.tocsr()
     assert data.scale is not None
-    return Given(Standardize(data.mean, data.scale, np.float64)(points))
+    return Given(Standardize(data.mean, data.scale, np.float64)(points), given.sampled)
 
 
 def _operator(
@@ -368,6 +380,7 @@ def _operator(
     centers: Any,
     budget: int | float | str,
     begun: Beginning | None,
+    passes: int | None,
 ) -> Operator:
     """Make the operator; what it keeps decides the last bits of products, so a resumed fit keeps what it did before."""
     if begun is not None:
@@ -375,7 +388,7 @@ def _operator(
             budget = min(begun.budget, int(budget))
         elif begun.arithmetic == "made again":
             budget = 0
-    operator = make_operator(kernel, rows, centers, n_jobs=model.n_jobs, memory_budget=budget)
+    operator = make_operator(kernel, rows, centers, n_jobs=model.n_jobs, memory_budget=budget, passes=passes)
     if begun is not None and operator.arithmetic != begun.arithmetic:
         raise CheckpointError(
             f"the fit began with a kernel matrix of shape {operator.shape} that is {begun.arithmetic}, and now it "

@@ -92,6 +92,17 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
         """Multiply every column by `factor`: features of the kernel times factor^2."""
         return FeatureMap(self.weights, self.offset, factor * self.scale, self.activations)
 
+    def columns(self, start: int, stop: int) -> FeatureMap:
+        """Return the features from one column up to another."""
+        ends = np.cumsum([0, *(count for _, count in self.activations)])
+        runs = [
+            (name, int(min(stop, end) - max(start, begin)))
+            for (name, _), begin, end in zip(self.activations, ends, ends[1:], strict=False)
+        ]
+        at = slice(start, stop)
+        kept = tuple((name, count) for name, count in runs if count > 0)
+        return FeatureMap(self.weights[at], self.offset[at], self.scale[at], kept)
+
     def __call__(self, X: Array, weights: Array | None = None) -> Array:
         """Compute F for a block of rows `X`, in their precision.
 

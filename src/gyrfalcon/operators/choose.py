@@ -22,6 +22,7 @@ def make_operator(
     *,
     n_jobs: int | None = None,
     memory_budget: int | float | str = "auto",
+    passes: int | None = None,
 ) -> Operator:
     """Make the operator k(rows, centers) that suits the rows.
 
@@ -30,7 +31,7 @@ def make_operator(
     kernel : Kernel, str or callable
     rows : Rows
     centers : array or sparse matrix of shape (M, d)
-    n_jobs, memory_budget
+    n_jobs, memory_budget, passes
         As for `KernelOperator`.
 
     Examples
@@ -46,4 +47,4 @@ def make_operator(
         return DaskOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
     if isinstance(rows, SparseRows) and linear_form(as_kernel(kernel)) is not None:
         return linear_operator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
-    return KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
+    return KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget, passes=passes)

@@ -25,11 +25,16 @@ from ..sources import Rows, as_rows
 from ._arguments import as_columns, check_product, check_weight
 from .base import Operator, Weight
 from .blocking import SMALLEST_BLOCK, block_rows, stored_per_row
+from .keeping import is_worth_keeping
 
 __all__ = ["KernelOperator"]
 
 Array = NDArray[Any]
 BlockProduct = Callable[[slice, Array], Array]
+
+# Operations that one thread makes in the third of a millisecond that a pool of threads takes to start and to end
+_FEW_OPERATIONS = 1 << 24
+_PROFILE_COST = 16  # operations of a kernel's profile, beside those for each feature
 
 
 def _locate_non_finite(start: int, rows: Any, names: Sequence[str] | None) -> str:
@@ -61,6 +66,9 @@ class KernelOperator(Operator):
     memory_budget : "auto", int or str
         If K fits it is kept, and products after the first run at memory speed. Bytes, a string such as "4GB", or
         "auto": half the memory available. 0 never keeps it.
+    passes : int or None
+        How many passes there will be at most, if that is known. A large K is then kept only where that many passes gain
+        from it by `gyrfalcon.operators.keeping`.
 
     Attributes
     ----------
@@ -93,6 +101,7 @@ class KernelOperator(Operator):
         backend: str = "auto",
         n_jobs: int | None = None,
         memory_budget: int | float | str = "auto",
+        passes: int | None = None,
     ) -> None:
         self.rows = as_rows(rows)
         self.dtype = np.dtype(self.rows.dtype)
@@ -115,8 +124,11 @@ class KernelOperator(Operator):
         # K is allocated now (that costs nothing until it is written) and filled by the first pass
         self._kept: Array | None = None
         self._filled = False
-        size = self.shape[0] * self.shape[1] * self.dtype.itemsize
-        if self._tiles.worth_keeping and 0 < size <= parse_memory(memory_budget):
+        entries, itemsize = self.shape[0] * self.shape[1], self.dtype.itemsize
+        worth = self._tiles.worth_keeping and (
+            passes is None or is_worth_keeping(self._tiles.entry_cost, entries, itemsize, passes)
+        )
+        if worth and 0 < entries * itemsize <= parse_memory(memory_budget):
             self._kept = np.empty(self.shape, dtype=self.dtype)
 
     @property
@@ -276,9 +288,15 @@ class KernelOperator(Operator):
             return at, self._finite(join(products))
 
         with single_threaded_blas():
-            yield from ordered_map(run, self._blocks(from_rows=not self._filled), self._n_threads)
+            yield from ordered_map(run, self._blocks(from_rows=not self._filled), self._threads())
         self.passes += 1
         self._filled = kept is not None
+
+    def _threads(self) -> int:
+        """Return the number of threads for a pass: one where starting others takes as long as the pass."""
+        n, M = self.shape
+        alone = n <= self.block_size or n * M * (stored_per_row(self.centers) + _PROFILE_COST) <= _FEW_OPERATIONS
+        return 1 if alone else self._n_threads
 
     def _blocks(self, from_rows: bool) -> Iterator[tuple[slice, Array | None]]:
         n, width = self.shape[0], self.centers.shape[1]

@@ -1,20 +1,25 @@
 """Solvers: plain functions of an operator, targets and a few numbers. Iterative ones yield a record for each iteration.
 
 cg            conjugate gradient: FALKON, and Nyström with any coordinates
+two_level     conjugate gradient preconditioned by a sample of the rows
 kernel_cg     conjugate gradient with every row as a center, for many systems at once
 newton        Newton's method for other losses than the squared one
 gradient      gradient descent and mini-batches: NYTRO and its comparisons
+block_descent      blocks of coefficients solved in turn
 eigenpro      preconditioned mini-batches for exact interpolation
 ridge_path    direct solves for a whole list of penalties: Nyström and exact
-nystrom_features   the features F = K R and their sums, for direct methods on centers
+posterior     the covariance of f, and leave-one-out errors in units of it
+nystrom_features  the features F = K R and their sums, for direct methods on centers
 principal     principal components of these features
 lloyd         k-means of these features
 exact         one exact solve
 features      normal equations of random features
+arms          means and variances of a bandit's arms
 lanczos       extreme eigenvalues, for the condition number and the longest step
 """
 
 from .base import Iterate, StateError
+from .block_descent import block_descent
 from .cg import conjugate_gradient
 from .exact import exact_ridge
 from .features import normal_equations, solve_ridge
@@ -22,8 +27,10 @@ from .gradient import gradient_descent, kernel_descent, largest_eigenvalue, stoc
 from .kernel_cg import KernelIterate, KernelSystems, kernel_cg
 from .lloyd import Clustering, Lloyd
 from .nystrom_features import feature_sums, features_of, nystrom_features, row_squares
+from .posterior import Posterior, leave_one_out_scores, posterior_of
 from .principal import Components, largest_components, principal_components
 from .ridge_path import RidgePath, exact_path, nystrom_path
+from .two_level import RowSample, two_level_cg
 
 __all__ = [
     "Clustering",
@@ -32,8 +39,11 @@ __all__ = [
     "KernelIterate",
     "KernelSystems",
     "Lloyd",
+    "Posterior",
     "RidgePath",
+    "RowSample",
     "StateError",
+    "block_descent",
     "conjugate_gradient",
     "exact_path",
     "exact_ridge",
@@ -44,11 +54,14 @@ __all__ = [
     "kernel_descent",
     "largest_components",
     "largest_eigenvalue",
+    "leave_one_out_scores",
     "normal_equations",
     "nystrom_features",
     "nystrom_path",
+    "posterior_of",
     "principal_components",
     "row_squares",
     "solve_ridge",
     "stochastic_gradient",
+    "two_level_cg",
 ]

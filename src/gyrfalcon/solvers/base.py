@@ -32,8 +32,8 @@ class Iterate:
         Norm of each column's residual, relative to the norm of its right-hand side.
     seconds : float
         Since the solver started.
-    passes : int
-        Passes over the rows since the solver started.
+    passes : float
+        Passes over the rows since the solver started; those over a sample of them count as parts of one.
     converged : bool
         Whether every column met the tolerance.
     step, ratio : ndarray of shape (k,)
@@ -52,7 +52,7 @@ class Iterate:
     residual: float
     residuals: Vectors
     seconds: float
-    passes: int
+    passes: float
     converged: bool
     step: Vectors
     ratio: Vectors
@@ -64,7 +64,7 @@ class Iterate:
         "residual": number(lambda x: True, "a number"),
         "residuals": array((None,), finite=False),
         "seconds": not_negative(),
-        "passes": integer(0),
+        "passes": not_negative(),
         "converged": boolean,
         "step": array((None,), finite=False),
         "ratio": array((None,), finite=False),

@@ -175,7 +175,8 @@ def newton(
     NewtonIterate
         One for each Newton step (with `resume`, first the one that is resumed), computed when it is asked for.
     """
-    began, passes, done = time.perf_counter(), operator.passes, 0
+    passes: float = operator.passes
+    began, done = time.perf_counter(), 0
     if operator.shape != (coordinates.n, coordinates.M):
         raise ValueError(
             f"the operator has shape {operator.shape}, but the coordinates were made for "

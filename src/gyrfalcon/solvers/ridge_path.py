@@ -9,8 +9,12 @@ Exact: every row is a center. With S = W^(1/2),
 
     S K S = U diag(s) U',    alpha = S U (c / (s + mu)),     c = D'S y,     D = U.
 
-Either way a penalty costs no more than a product with the eigenvectors, degrees of freedom and generalised
-cross-validation nothing, and leave-one-out residuals for all penalties one further pass over the rows of D.
+Either way a penalty costs no more than a product with the eigenvectors, degrees of freedom, generalised
+cross-validation and the evidence nothing, and leave-one-out residuals for all penalties one further pass over the rows
+of D.
+
+The same numbers are those of a Gaussian process: with prior covariance tau^2 F F' (exact: tau^2 K) of the rows' values
+and noise of variance tau^2 mu / w_i, the solution is the posterior mean, and tau^2 is known from the targets.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ Blocks = Iterator[tuple[slice, Vectors]]
 
 _BLOCK = 1 << 22  # entries of the squared eigenvectors that are held at a time
 _PENALTIES = numbers(lambda x: 0 <= x < np.inf, "finite numbers, at least 0", empty=True, scalar=True)
+_POSITIVE = numbers(lambda x: 0 < x < np.inf, "finite numbers greater than 0", empty=True, scalar=True)
 
 
 class RidgePath:
@@ -59,6 +64,8 @@ class RidgePath:
         Directions in which s + mu is below this are left out, as are those in which it is r times the precision of
         float64 below the largest eigenvalue: what is there is rounding, and dividing by it would blow it up. So with
         lambda = 0 the solution is that of the pseudo-inverse.
+    sample_weight : ndarray of shape (n,), optional
+        Sample weights, wherever they are factors already. Rows of weight 0 do not count as rows to the evidence.
 
     Attributes
     ----------
@@ -66,6 +73,8 @@ class RidgePath:
         s.
     n : int
         Number of rows.
+    n_counted : int
+        Number of rows with a positive weight.
     """
 
     def __init__(
@@ -79,8 +88,11 @@ class RidgePath:
         orthonormal: bool,
         lift: Callable[[Vectors], Vectors],
         floor: float = 0.0,
+        sample_weight: Vectors | None = None,
     ) -> None:
         self.eigenvalues, self.n = eigenvalues, len(y)
+        counted = np.ones(self.n) if sample_weight is None else sample_weight[sample_weight > 0]
+        self.n_counted, self._log_weight = len(counted), float(np.log(counted).sum())
         self._trailing = y.shape[1:]
         self._Y = y.reshape(self.n, -1)
         self._weight, self._c = weight, c
@@ -121,6 +133,47 @@ class RidgePath:
         c2, s = np.square(c)[:, :, None], self.eigenvalues[:, None, None]
         explained = (c2 * inverse * (2 - s * inverse)).sum(axis=0).T
         return np.maximum(self._squares - explained, 0.0) / self.n
+
+    def prior_variance(self, penalties: ArrayLike) -> Vectors:
+        """Return tau^2, of shape (P, k): the factor of the kernel under which the targets are the most probable.
+
+        It is (|y|^2 - sum c^2 / (s + mu)) / (n mu), as |r|^2 + mu |f|^2 so that no rounding makes it negative.
+        """
+        inverse = self._inverse(penalties)[:, None, :]
+        c = np.sqrt(self.eigenvalues)[:, None] * self._c if self._orthonormal else self._c
+        norms = np.square(c[:, :, None] * inverse).sum(axis=0).T
+        mu = self.n * np.atleast_1d(np.asarray(penalties, dtype=np.float64))[:, None]
+        return (self.n * self.squared_errors(penalties) / mu + norms) / self.n_counted
+
+    def log_evidence(self, penalties: ArrayLike) -> Vectors:
+        """Return the logarithm of the targets' probability density with the best tau^2, of shape (P, k).
+
+        Penalties must be positive. Infinite if all targets are 0.
+        """
+        _POSITIVE("penalties", penalties)
+        n, r = self.n_counted, len(self.eigenvalues)
+        mu = self.n * np.atleast_1d(np.asarray(penalties, dtype=np.float64))
+        log_det = np.log(self.eigenvalues[:, None] + mu).sum(axis=0) + (n - r) * np.log(mu) - self._log_weight
+        with np.errstate(divide="ignore"):
+            log_tau2 = np.log(self.prior_variance(penalties))
+        out: Vectors = -0.5 * (n * (np.log(2 * np.pi) + 1 + log_tau2) + log_det[:, None])
+        return out
+
+    def features(self) -> Vectors:
+        """Return B, of shape (M, r): rows of K B are features of rows x that the kernel's Nyström form is made of.
+
+        With d(x) = B'k_M(x), the kernel's part that the centers see is d(x)'d(x'), and D'WD = diag(s) on the rows of
+        the problem. Directions without any part in the rows are 0.
+        """
+        if not self._orthonormal:
+            return self._lift(np.eye(len(self.eigenvalues)))
+        roots = np.sqrt(self.eigenvalues)
+        return self._lift(np.diag(np.divide(1.0, roots, out=np.zeros_like(roots), where=roots**2 > self._cutoff)))
+
+    def feature_coefficients(self, penalty: float) -> Vectors:
+        """Return the solution's coefficients of `features`, of shape (r, k)."""
+        c = np.sqrt(self.eigenvalues)[:, None] * self._c if self._orthonormal else self._c
+        return c * self._inverse(penalty)
 
     def gcv(self, penalties: ArrayLike) -> Vectors:
         """Return generalised cross-validation's error, mean(W r^2) / (1 - df/n)^2, of shape (P, k); no further pass.
@@ -218,7 +271,16 @@ def nystrom_path(
     def lift(x: Vectors) -> Vectors:
         return whitening.apply(V @ x) * root_n
 
-    return RidgePath(s, Y.reshape(y.shape), weight, V.T @ rhs, directions, orthonormal=False, lift=lift)
+    return RidgePath(
+        s,
+        Y.reshape(y.shape),
+        weight,
+        V.T @ rhs,
+        directions,
+        orthonormal=False,
+        lift=lift,
+        sample_weight=weight,
+    )
 
 
 def _eigensystem(G: Vectors, whitening: Whitening) -> tuple[Vectors, Vectors]:
@@ -287,6 +349,7 @@ def exact_path(
         orthonormal=True,
         lift=lift,
         floor=floor,
+        sample_weight=None if root is None else np.square(root),
     )
 
 

@@ -37,6 +37,9 @@ class Rows(ABC):
         The Dask client that computes the rows, if one was given.
     runs_elsewhere : bool
         Whether products run where the rows are stored, and not in this process.
+    slow_to_read : bool
+        Whether reading takes much longer than reading the same numbers from a file would, as parsing text does. A fit
+        then writes them to a temporary file as it first reads them.
 
     Examples
     --------
@@ -58,6 +61,7 @@ class Rows(ABC):
     feature_names: list[str] | None = None
     client: Any = None
     runs_elsewhere: bool = False
+    slow_to_read: bool = False
 
     @abstractmethod
     def blocks(self, size: int) -> Iterator[Block]:
@@ -140,6 +144,7 @@ class DerivedRows(Rows):
         self.rows = rows
         self.shape, self.dtype = rows.shape, rows.dtype
         self.feature_names = rows.feature_names
+        self.slow_to_read = rows.slow_to_read
 
     @property
     def buffer_bytes(self) -> int:

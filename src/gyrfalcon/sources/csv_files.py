@@ -24,6 +24,8 @@ _MOST_LINES = 10_000_000  # that are counted to locate an error, which takes som
 class CsvReader(TableReader):
     """Reader of text with one line of names. Numbers are read as float64, with or without a decimal point."""
 
+    parses_text = True
+
     def __init__(self, path: str, delimiter: str | None = None) -> None:
         from pyarrow import csv
 

@@ -108,7 +108,14 @@ class RowReader(ABC):
         The state of the file when it was opened; None is not checked.
     buffer_bytes : int
         Memory that reading takes, beside the blocks.
+
+    Attributes
+    ----------
+    parses_text : bool
+        Whether numbers are parsed whenever they are read.
     """
+
+    parses_text = False
 
     def __init__(self, path: str, starts: Indices, state: FileState | None, buffer_bytes: int) -> None:
         self.path = path
@@ -244,6 +251,7 @@ class StoredRows(Rows):
         self.columns = columns
         self.dtype = dtype
         self.feature_names = feature_names
+        self.slow_to_read = any(reader.parses_text for reader in self.readers)
         self._starts = np.concatenate([[0], np.cumsum([reader.n_rows for reader in self.readers], dtype=np.intp)])
         self.shape = (int(self._starts[-1]), n_features)
 

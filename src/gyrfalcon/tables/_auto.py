@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,8 @@ class AutoEstimator(BaseEstimator):
                     show(record)
                     return callbacks.on_iteration(record)
 
-                settings = Settings(clock, self.n_jobs, self.memory_budget, random_state, told)
+                given = groups is not None or not isinstance(self.cv, Integral)
+                settings = Settings(clock, self.n_jobs, self.memory_budget, random_state, told, given)
                 learning = Learning(inputs, X_val, problem, plan, weight, settings)
                 try:
                     if state is None:

@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..estimators._sklearn import ClassifierMixin
-from ..fitting.calibration import Calibration
+from ..fitting.calibration import Calibration, with_absent_classes
 from ..fitting.data import with_class_weight
 from ..fitting.lazy import lazily
 from ..fitting.rows import for_score
@@ -43,9 +43,9 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         same `random_state` gives the same model.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied with `sample_weight`. "balanced" gives every class the same total weight.
-    cv : int or splitter, default=5
-        Folds by which everything is chosen: their number, or a splitter of scikit-learn. Of one whose splits do not
-        hold out each row once, such as `TimeSeriesSplit`, the last split is used.
+    cv : int, splitter or array of int of shape (n,), default=5
+        Folds by which everything is chosen: how many, a splitter of scikit-learn, or the number of each row's fold. Of
+        a splitter whose splits do not hold out each row once, such as `TimeSeriesSplit`, the last split is used.
     checkpoint : str, path-like, Checkpoint or None, default=None
         A folder for the state of the fit, written after the search and after each last fit. A fit that was killed and
         is started again continues from there. Each fit needs a folder of its own; delete it to start afresh.
@@ -149,6 +149,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         ----------
         X : table, array, source or Dask collection of shape (n, n_features)
             A source, such as ``gyrfalcon.open(path).X``, is searched on samples, and the last fit reads all of it.
+            Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or dates is
+            to be read with pandas or pyarrow, or fitted by the command line.
         y : array of shape (n,)
             Labels: numbers or strings.
         sample_weight : array of shape (n,), optional
@@ -172,10 +174,11 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     def _set_outcome(self, learnt: Learnt, problem: Problem, weight: Array | None) -> None:
         assert isinstance(problem, Classification)
         judged = learnt.judged
+        weight = None if weight is None else weight[judged]
         self.classes_ = np.unique(problem.y)
         self.calibrations_ = learnt.calibrations
         self.temperature_ = best_temperature(
-            learnt.values, problem.labels[judged], None if weight is None else weight[judged]
+            *with_absent_classes(learnt.values, problem.labels[judged], problem.n_classes, weight)
         )
 
     @lazily

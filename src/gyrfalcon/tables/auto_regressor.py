@@ -45,9 +45,9 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         Seconds that `fit` may take, kept to within a fifth. The search takes half of it at most, and small tables
         take less. Where the time ends the search or a fit, another run may end it elsewhere; where it does not, the
         same `random_state` gives the same model.
-    cv : int or splitter, default=5
-        Folds by which everything is chosen: their number, or a splitter of scikit-learn. Of one whose splits do not
-        hold out each row once, such as `TimeSeriesSplit`, the last split is used.
+    cv : int, splitter or array of int of shape (n,), default=5
+        Folds by which everything is chosen: how many, a splitter of scikit-learn, or the number of each row's fold. Of
+        a splitter whose splits do not hold out each row once, such as `TimeSeriesSplit`, the last split is used.
     checkpoint : str, path-like, Checkpoint or None, default=None
         A folder for the state of the fit, written after the search and after each last fit. A fit that was killed and
         is started again continues from there. Each fit needs a folder of its own; delete it to start afresh.
@@ -163,6 +163,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         ----------
         X : table, array, source or Dask collection of shape (n, n_features)
             A source, such as ``gyrfalcon.open(path).X``, is searched on samples, and the last fit reads all of it.
+            Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or dates is
+            to be read with pandas or pyarrow, or fitted by the command line.
         y : array of shape (n,) or (n, n_outputs)
             Targets.
         sample_weight : array of shape (n,), optional

@@ -35,8 +35,6 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         Most levels with a column each.
     min_frequency : int
         Rows that a level needs for a column of its own.
-    random_state : int
-        Seed of the folds.
 
     Attributes
     ----------
@@ -51,10 +49,9 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
     values_: Array
     names_: list[str]
 
-    def __init__(self, max_onehot: int = 30, min_frequency: int = 5, random_state: int = 0) -> None:
+    def __init__(self, max_onehot: int = 30, min_frequency: int = 5) -> None:
         self.max_onehot = max_onehot
         self.min_frequency = min_frequency
-        self.random_state = random_state
 
     def fit(
         self, column: Column, targets: Array | None = None, target_names: list[str] | None = None
@@ -68,14 +65,19 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         targets : array of shape (n, n_targets), optional
         target_names : list of str, optional
         """
-        self._fit(column, targets, target_names, cross_fit=False)
+        self._fit(column, targets, target_names, None)
         return self
 
-    def fit_transform(
-        self, column: Column, targets: Array | None = None, target_names: list[str] | None = None
-    ) -> Array:
-        """Learn the outputs of levels, and return those of the rows without use of their own targets."""
-        own = self._fit(column, targets, target_names, cross_fit=True)
+    def fit_transform(self, column: Column, targets: Array | None, target_names: list[str], fold: Array) -> Array:
+        """Learn the outputs of levels, and return those of the rows without use of the targets of their own fold.
+
+        Parameters
+        ----------
+        column, targets, target_names : as for `fit`
+        fold : array of shape (n,)
+            Numbers of folds. Rows of a fold that is not negative have no part in the outputs of negative ones.
+        """
+        own = self._fit(column, targets, target_names, fold)
         values = self.transform(column)
         values[:, : own.shape[1]] = own
         return values
@@ -92,7 +94,7 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         if not all(isinstance(text, str) for text in (*self.levels_, *self.names_)):
             raise ValueError("levels_ and names_ must be strings")
 
-    def _fit(self, column: Column, targets: Array | None, target_names: list[str] | None, cross_fit: bool) -> Array:
+    def _fit(self, column: Column, targets: Array | None, target_names: list[str] | None, fold: Array | None) -> Array:
         """Learn, and return outputs of the training rows that are to replace the first ones of the levels."""
         counts = np.bincount(column.values + 1, minlength=len(column.levels) + 1)
         missing, counts = int(counts[0]), counts[1:]
@@ -108,7 +110,7 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         if targets is None:
             self._frequent(levels, counts, missing)
             return nothing
-        return self._by_target(column, levels, counts, missing, targets, target_names or [""], cross_fit)
+        return self._by_target(column, levels, counts, missing, targets, target_names or [""], fold)
 
     def _one_hot(self, levels: list[str], counts: Array, missing: int) -> None:
         """Give a column to each level, and one to all that are rare; two levels share one column."""
@@ -149,7 +151,7 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         missing: int,
         targets: Array,
         target_names: list[str],
-        cross_fit: bool,
+        fold: Array | None,
     ) -> Array:
         """Give a column to the mean of each target in a level, shrunk to that of all rows, and one to the frequency.
 
@@ -169,22 +171,13 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
             center, spread = _moments(mean, weight)
             if spread > 0:
                 means.append(smoothly_clipped((mean - center) / spread))
-                if cross_fit:
-                    own.append(smoothly_clipped((self._held_out(codes, target) - center) / spread))
+                if fold is not None:
+                    own.append(smoothly_clipped((_held_out(codes, target, fold) - center) / spread))
                 names.append(f" (target{name})")
         values = np.stack(means, axis=1) if means else np.empty((len(weight), 0))
         frequency = _log_frequencies(counts, missing)
         self._set_levels(levels, kept[:-1], values, names, frequency, weight)
         return np.stack(own, axis=1) if own else np.empty((len(codes), 0))
-
-    def _held_out(self, codes: Array, target: Array) -> Array:
-        """Encode each row by the rows of other folds."""
-        encoded = np.empty(len(codes))
-        folds = KFold(min(_FOLDS, len(codes)), shuffle=True, random_state=self.random_state)
-        for others, own in folds.split(codes):
-            encoder = TargetEncoder(target_type="continuous").fit(codes[others], target[others])
-            encoded[own] = encoder.transform(codes[own])[:, 0]
-        return encoded
 
     def _set_levels(
         self, levels: list[str], kept: Array, values: Array, names: list[str], frequency: Array, weight: Array
@@ -197,6 +190,28 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         self.levels_ = [level for level, keep in zip(levels, kept, strict=True) if keep]
         self.values_ = values[np.append(kept, [True, True])]
         self.names_ = names
+
+
+def random_folds(n: int, seed: int) -> Array:
+    """Return the number of a random fold for each of n rows."""
+    fold = np.zeros(n, dtype=np.intp)
+    if n > 1:
+        folds = KFold(min(_FOLDS, n), shuffle=True, random_state=seed)
+        for number, (_, own) in enumerate(folds.split(fold)):
+            fold[own] = number
+    return fold
+
+
+def _held_out(codes: Array, target: Array, fold: Array) -> Array:
+    """Encode each row by the rows of other folds."""
+    encoded = np.full(len(codes), float(target.mean()))
+    for number in np.unique(fold):
+        own = fold == number
+        others = ~own if number >= 0 else ~own & (fold < 0)
+        if others.any():
+            encoder = TargetEncoder(target_type="continuous").fit(codes[others], target[others])
+            encoded[own] = encoder.transform(codes[own])[:, 0]
+    return encoded
 
 
 def _rows(counts: Array, missing: int) -> Array:

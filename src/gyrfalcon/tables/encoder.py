@@ -18,7 +18,7 @@ from .._utils.warnings import warn
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
 from ..storage.models import save
-from .categories import CategoryColumn
+from .categories import CategoryColumn, random_folds
 from .columns import Column, as_booleans, as_dates, as_numbers, as_text, parsed, parsed_dates
 from .dates import DateParts
 from .numbers import NumberColumns
@@ -50,7 +50,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     - dates are elapsed time, scaled like a number, and time of day, day of week and day of year, each as sine and
       cosine, unless that part is the same in all training rows. Strings are dates if all of them are, by ISO 8601.
       Time zones are left out: 9 o'clock is 9 o'clock.
-    - columns in which all values are the same, or missing, are dropped.
+    - columns in which all values are the same, or missing, are dropped, and may hold anything later.
 
     Columns with names are found by their names, in any order.
 
@@ -163,7 +163,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self._fit(X, y, cross_fit=False)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> Array:
+    def fit_transform(self, X: Any, y: Any = None, fold: Any = None) -> Array:
         """Learn from the table, and return its columns; a row's own target has no part in them.
 
         Parameters
@@ -171,13 +171,16 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         X : table, array or sparse matrix of shape (n, n_features)
         y : array-like of shape (n,) or (n, n_targets), optional
             Target, by which categories of many levels are encoded.
+        fold : array of int of shape (n,), optional
+            A row is encoded by the targets of rows with other numbers, and one with a negative number by those with
+            other negative numbers alone. Random ones by default; rows of one group should have the same.
 
         Returns
         -------
         array of shape (n, n_features_out)
         """
         with unchanged_on_failure(self):
-            return self._fit(X, y, cross_fit=True)
+            return self._fit(X, y, cross_fit=True, fold=fold)
 
     def transform(self, X: Any) -> Array:
         """Return the columns of a table.
@@ -192,8 +195,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         array of shape (n, n_features_out)
         """
         check_is_fitted(self)
-        columns = self._in_order(read_table(X, type(self).__name__))
-        n, names = len(columns[0].values), self._input_names()
+        table = read_table(X, type(self).__name__)
+        n, names = table.n_rows, self._input_names()
+        nothing = Column("number", np.full(n, np.nan))  # in place of what has no output, whatever it holds
+        ordered = zip(self._in_order(table), self.kinds_, strict=True)
+        columns = [nothing if kind == "dropped" else column for column, kind in ordered]
         numbers = [
             as_numbers(columns[at], names[at], lenient)
             for at, lenient in zip(self.number_columns_, self.lenient_, strict=True)
@@ -235,7 +241,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     # ---- learning ----------------------------------------------------------------------------------------------------
 
-    def _fit(self, X: Any, y: Any, cross_fit: bool) -> Array:
+    def _fit(self, X: Any, y: Any, cross_fit: bool, fold: Any = None) -> Array:
         """Learn from a table, and return its columns."""
         check_parameters(
             self,
@@ -274,14 +280,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             target_columns(y, self.target_type) if (crowded or any(repeated)) and y is not None else (None, [])
         )
         self.category_columns_, self.categories_ = [], []
+        own_fold = random_folds(n, seed) if fold is None else np.asarray(fold)
 
         def add(at: int, text: Column, training: Column | None = None) -> None:
             """Encode a column of text, by the target where it has many levels; of `training` alone, without."""
-            category = CategoryColumn(self.max_onehot, self.min_frequency, seed)
+            category = CategoryColumn(self.max_onehot, self.min_frequency)
             if training is not None:
                 parts.append(category.fit(training).transform(text))
             elif cross_fit:
-                parts.append(category.fit_transform(text, targets, labels))
+                parts.append(category.fit_transform(text, targets, labels, own_fold))
             else:
                 parts.append(category.fit(text, targets, labels).transform(text))
             self.category_columns_.append(at)

@@ -36,7 +36,8 @@ def labels(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> tuple[Arra
     parts = []
     for name, rows, given in _pairs(estimator, X, y, X_val, y_val):
         _refuse_gaps(given, name)
-        part = column_or_1d(given, warn=True)
+        # as an array, since scikit-learn makes float64 of the booleans and integers of pandas that could be missing
+        part = column_or_1d(np.asarray(given), warn=True)
         if part.dtype == object:
             part = part.astype(str) if all(isinstance(label, str) for label in part) else np.asarray(part.tolist())
         check_classification_targets(part)
@@ -97,8 +98,7 @@ def _refuse_gaps(y: Any, name: str) -> None:
     if values.dtype.kind == "f":
         wrong = ~np.isfinite(values)
     elif values.dtype == object:
-        flat = [value is None or value != value or type(value).__name__ == "NAType" for value in values.ravel()]
-        wrong = np.array(flat, dtype=bool).reshape(values.shape)
+        wrong = np.array([_is_missing(value) for value in values.ravel()], dtype=bool).reshape(values.shape)
     else:
         return
     if wrong.any():
@@ -108,3 +108,8 @@ def _refuse_gaps(y: Any, name: str) -> None:
             f"Input {name} contains NaN or infinity: row {row} has {value}, from which nothing can be learnt. Remove "
             "such rows from both X and y"
         )
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, pandas.NA, or unlike itself, as NaN and NaT are; of pandas.NA one cannot ask that."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,8 @@ _MEMBERS = 6
 _OVERLAP = 0.6  # error of codes above which classes overlap, and the logistic loss tells more than the squared one
 _LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitted to all rows
 _RESERVE = 0.04  # of the budget, for what comes after the last fit
-_MAX_ITER = 40
+_MAX_ITER, _LEAST_ITERATIONS = 40, 5  # the least of a fit of so few rows
+_CUT_SHORT = 1.2  # times the error that the sample had: a last fit with more had no time to converge
 _FIRST_SHARE = 0.65  # of the time left, for a fit that others may follow
 _LEAST_SHARE = 0.08  # of the budget, for a fit that follows others
 _TOLERANCE = 3e-3
@@ -148,6 +150,7 @@ class Learning:
         if not every:
             rows = np.sort(self.settings.random_state.choice(n, _ENCODED_ROWS, replace=False))
         table, y = self.inputs.take(rows), self.problem.learnt(self.problem.transforms[0])[rows]
+        fold = self._folds_of_encoding(rows) if self.settings.given_folds else None
         for parameters in _ENCODINGS:
             encoder = TableEncoder(
                 parameters["numbers"],
@@ -156,7 +159,7 @@ class Learning:
                 dtype="float32",
                 random_state=seed,
             )
-            X = encoder.fit_transform(table, y)
+            X = encoder.fit_transform(table, y, fold)
             if X.shape[1] == 0:
                 raise ValueError(f"every column of X is constant or missing in its {n} rows: there is nothing to learn")
             name = parameters["numbers"] if parameters["integers"] == "numbers" else "integers as categories"
@@ -164,6 +167,13 @@ class Learning:
                 continue  # there are no such integers
             held = np.empty((0, X.shape[1]), np.float32) if self.X_val is None else encoder.transform(self.X_val)
             self.encodings.append(Encoding(name, encoder, X if every else self.inputs.encoded(encoder), held))
+
+    def _folds_of_encoding(self, rows: Array) -> Array:
+        """Return numbers of folds, so that rows which are judged together have no part in each other's encodings."""
+        fold = self.plan.fold[rows].copy()
+        always = np.flatnonzero(fold < 0)
+        fold[always] = -1 - self.settings.random_state.randint(5, size=len(always))
+        return np.asarray(fold)
 
     def _tell_candidate(self, candidate: Candidate) -> None:
         stage = "search" if self.found is self.finder else "larger sample"
@@ -220,6 +230,14 @@ class Learning:
                 break
             self._fit_one(candidate, few, last=place == len(fits) - 1)
             fitted()
+        if self._in_turn and self._is_cut_short():
+            self.fit_sample()
+            fitted()
+
+    def _is_cut_short(self) -> bool:
+        """Whether time has ended the last fits so early that the sample alone tells more."""
+        errors = [self._error(one.values, one.judged) for one in self.members if one.judged is not None]
+        return bool(errors) and min(errors) > _CUT_SHORT * self.found.best.error
 
     def _left(self) -> float:
         clock = self.settings.clock
@@ -316,7 +334,7 @@ class Learning:
             tol=_TOLERANCE,
             max_iter=_MAX_ITER,
             **choice,
-            **self._common(share),
+            **self._common(n, share),
         )
         self._fit(model, X, rows, target)
         values = None
@@ -338,12 +356,12 @@ class Learning:
             n_centers=affordable_centers(
                 candidate.kernel, X, self.problem.codes.shape[1], self.problem.falkon_cost, share, self.settings
             ),
-            **self._common(share),
+            **self._common(n, share),
         )
         self._fit(model, X, rows, target)
         return plain(model)
 
-    def _common(self, share: float) -> dict[str, Any]:
+    def _common(self, n: int, share: float) -> dict[str, Any]:
         """Return the parameters that every last fit has."""
         settings = self.settings
         return {
@@ -351,7 +369,7 @@ class Learning:
             "memory_budget": settings.memory_budget,
             "n_jobs": settings.n_jobs,
             "random_state": int(settings.random_state.randint(2**31 - 1)),
-            "callbacks": Enough(time.perf_counter() + share),
+            "callbacks": Enough(time.perf_counter() + share, _LEAST_ITERATIONS if n <= _QUICK_ROWS else 1),
         }
 
     def _columns(self, kernel: Kernel, X: Any, shares: tuple[float, ...]) -> tuple[int, int, float] | None:
@@ -388,6 +406,7 @@ class Learning:
         model, values = self._of_sample(candidate)
         encoder, seconds = self.encodings[candidate.view].encoder, time.perf_counter() - began
         self.members.append(Member(encoder, model, candidate, False, self.indices, values, seconds))
+        self._tell("sample alone", candidate, float(model.penalty_), self._error(values, self.indices), seconds)
 
     def _of_sample(self, candidate: Candidate) -> tuple[Any, Array]:
         """Fit the sample; return the model, and its predictions out of fold."""
@@ -401,7 +420,7 @@ class Learning:
         """Blend the members that can be judged."""
         judgeable = [member for member in self.members if member.judged is not None]
         if judgeable:
-            judged = min((member.judged for member in judgeable), key=len)
+            judged = reduce(np.intersect1d, [member.judged for member in judgeable])
             values = [member.values[np.isin(member.judged, judged)] for member in judgeable]
         else:  # no rows are left to judge by
             judged, judgeable = self.indices, self.members

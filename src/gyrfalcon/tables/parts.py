@@ -136,6 +136,7 @@ class Settings:
     memory_budget : as everywhere
     random_state : RandomState
     told : function that is told of each step, and says whether to stop
+    given_folds : whether the user says which rows are judged together, by groups or a splitter
     """
 
     clock: Clock
@@ -143,6 +144,7 @@ class Settings:
     memory_budget: int | float | str
     random_state: np.random.RandomState
     told: Callable[[Record], bool]
+    given_folds: bool = False
 
 
 class Enough(Callback):
@@ -152,14 +154,17 @@ class Enough(Callback):
     ----------
     deadline : float
         A time of `time.perf_counter`.
+    least : int
+        Iterations that there are in any case: a solver that has hardly begun predicts worse than a small sample.
     """
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, least: int = 1) -> None:
         self.deadline = deadline
+        self.least = least
         self.errors: list[float] = []
 
     def on_iteration(self, record: Record) -> bool:
-        if time.perf_counter() > self.deadline:
+        if time.perf_counter() > self.deadline and record["iteration"] >= self.least:
             return True
         self.errors.append(min(record.get("cv_errors") or [0.0]))
         steady = self.errors[-_STEADY - 1 :]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimators import ExactClassifier, ExactRegressor, FalkonClassifier, FalkonRegressor
-from ..fitting.calibration import Calibration, fit_calibration
+from ..fitting.calibration import Calibration, fit_calibration, with_absent_classes
 from ..fitting.data import indicators, signs
 from ..kernels import Kernel
 from .blending import greedy_log_weights, greedy_weights
@@ -236,11 +236,12 @@ class Classification(Problem):
         return values.reshape(len(values), -1)
 
     def blend(self, values: list[Array], judged: Array, weight: Array | None) -> Blend:
-        labels = self.labels[judged]
+        whole = [with_absent_classes(member, self.labels[judged], self.n_classes, weight) for member in values]
+        values, (_, labels, weight) = [member for member, _, _ in whole], whole[0]
         calibrations = [fit_calibration(member, labels, self.n_classes, weight) for member in values]
         logs = [one.log_probabilities(member) for one, member in zip(calibrations, values, strict=True)]
         weights = greedy_log_weights(logs, labels, weight)
-        return Blend(weights, np.tensordot(weights, np.stack(logs), 1), calibrations)
+        return Blend(weights, np.tensordot(weights, np.stack(logs), 1)[: len(judged)], calibrations)
 
 
 def class_values(model: Any, X: Any) -> Array:

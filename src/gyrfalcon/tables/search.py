@@ -213,21 +213,24 @@ class Search:
         return close
 
     def _run(self) -> None:
-        rough = {0: self._rounds(self._explore(0, LAPLACIAN_1, None))}
+        # what is learnt in the place of y matters more than all else where y is skewed
+        tries = [self._rounds(self._explore(0, LAPLACIAN_1, None, target)) for target in self.targets]
+        rough = {0: min(tries, key=_rank)}
         smooth = {0: self._rounds(self._explore(0, MATERN, rough[0]))}
         for view in range(1, len(self.views)):
             known = self.views[view].like
-            first = self._explore(view, LAPLACIAN_1, None if known is None else rough[known])
+            first = self._explore(view, LAPLACIAN_1, None if known is None else rough[known], rough[0].target)
             rough[view] = self._rounds(first)
             if rough[view].error < _CLOSE * self.best.error or first.error < _CLOSE * rough[0].error:
                 start = rough[view] if known is None else smooth[known]
                 smooth[view] = self._rounds(self._explore(view, MATERN, start))
-        plain = self.best
-        for target in self.targets[1:]:
-            for family in (plain.family, MATERN if plain.family is LAPLACIAN_1 else LAPLACIAN_1):
-                start = min(self._of(plain.view, family), key=_rank, default=plain)
-                found = self._explore(plain.view, family, start, target)
-                if found.error > _CLOSE * plain.error:
+        found = self.best
+        for target in self.targets:
+            if target is found.target:
+                continue
+            for family in (found.family, MATERN if found.family is LAPLACIAN_1 else LAPLACIAN_1):
+                start = min(self._of(found.view, family), key=_rank, default=found)
+                if self._explore(found.view, family, start, target).error > _CLOSE * found.error:
                     break
         best = self.best
         for family in (LAPLACIAN, GAUSSIAN):

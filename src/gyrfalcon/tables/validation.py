@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..fitting.folds import fold_numbers, given_numbers
+
 Array = NDArray[Any]
 
 ALWAYS, NEVER = -1, -2  # numbers of folds: rows that are always learnt from, and rows that the search leaves alone
@@ -154,9 +156,9 @@ def make_plan(
 
     Parameters
     ----------
-    cv : int or splitter
-        Number of folds, or a splitter of scikit-learn. Of one whose splits are no partition of the rows, such as
-        `TimeSeriesSplit`, the last split counts.
+    cv : int, splitter or array of int of shape (n,)
+        Number of folds, a splitter of scikit-learn, or the number of each row's fold. Of a splitter whose splits are no
+        partition of the rows, such as `TimeSeriesSplit`, the last split counts.
     n, n_validation : int
         Numbers of rows, and of validation rows that follow them.
     y : array of shape (n + n_validation, ...)
@@ -169,6 +171,7 @@ def make_plan(
     random_state : RandomState
     """
     rows = np.arange(n)
+    groups = None if groups is None else np.asarray(groups)
     if groups is not None and len(groups) != n:
         raise ValueError(f"groups has {len(groups)} entries and X has {n} rows: one for each row is needed")
     if n_validation:
@@ -200,10 +203,21 @@ def make_plan(
 def _splits(cv: Any, n: int, y: Array, groups: Any, stratify: Array | None, seed: int) -> list[tuple[Array, Array]]:
     from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, check_cv
 
+    if given_numbers(cv) is not None:
+        fold = fold_numbers(cv, y[:n], np.random.RandomState(seed))
+        if groups is not None:
+            _refuse_parted(fold, groups)
+        return [(np.flatnonzero(fold != held), np.flatnonzero(fold == held)) for held in range(fold.max() + 1)]
     if isinstance(cv, Integral):
         number = min(int(cv), n)
         if groups is not None:
-            splitter: Any = GroupKFold(min(number, len(np.unique(groups))))
+            found = np.unique(groups)
+            if len(found) < 2:
+                raise ValueError(
+                    f"groups has one group, {found[0]!r}, and rows of a group are held out together, which leaves none "
+                    "to learn from: at least two groups are needed, or leave groups out"
+                )
+            splitter: Any = GroupKFold(min(number, len(found)))
         elif stratify is not None and np.unique(stratify, return_counts=True)[1].min() >= number:
             splitter = StratifiedKFold(number, shuffle=True, random_state=seed)
         else:
@@ -212,3 +226,15 @@ def _splits(cv: Any, n: int, y: Array, groups: Any, stratify: Array | None, seed
         splitter = check_cv(cv)
     labels = y if stratify is None else stratify
     return list(splitter.split(np.zeros((n, 1)), labels[:n], groups))
+
+
+def _refuse_parted(fold: Array, groups: Array) -> None:
+    """Raise ValueError that names the first row whose group has rows in another fold."""
+    _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+    parted = fold != fold[first][group]
+    if parted.any():
+        row = int(np.argmax(parted))
+        raise ValueError(
+            f"cv puts rows {int(first[group[row]])} and {row} of group {groups[row]!r} into different folds: rows of a "
+            "group are held out together. Give the group one fold, or leave groups out"
+        )

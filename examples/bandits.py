@@ -1,0 +1,53 @@
+"""Hyper-parameters by a bandit: which of many settings of a model to try next, each trial on a small part of the data.
+
+A candidate is a setting of scikit-learn's SVC, its reward the accuracy of one small random split: cheap and noisy. BBKB
+asks for batches of settings, which can be fitted side by side, and grows surer of the good ones.
+
+python examples/bandits.py [rows]
+"""
+
+import sys
+import time
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from sklearn.svm import SVC
+
+from gyrfalcon import BBKB
+from gyrfalcon.kernels import Gaussian
+
+plays = 60 if len(sys.argv) > 1 else 120
+X, y = load_digits(return_X_y=True)
+X_search, X_test, y_search, y_test = train_test_split(X, y, random_state=0)
+
+# 900 settings: logarithms of C and gamma, which are the features of an arm
+grid = np.array([(c, g) for c in np.linspace(-2, 3, 30) for g in np.linspace(-6, 1, 30)])
+rng = np.random.default_rng(0)
+
+
+def trial(setting):
+    """Return the accuracy on a random split of 400 rows."""
+    rows = rng.choice(len(X_search), 400, replace=False)
+    model = SVC(C=10 ** setting[0], gamma=10 ** setting[1]).fit(X_search[rows[:300]], y_search[rows[:300]])
+    return model.score(X_search[rows[300:]], y_search[rows[300:]])
+
+
+began = time.perf_counter()
+bandit = BBKB(Gaussian(1.0), noise=0.05, exploration=0.2, random_state=0).fit(grid)
+sizes = []
+while bandit.counts_.sum() < plays:
+    arms = bandit.ask(n=20)
+    bandit.tell(arms, [trial(grid[arm]) - 0.5 for arm in arms])  # rewards around 0
+    sizes.append(len(arms))
+seconds = time.perf_counter() - began
+
+C, gamma = 10 ** grid[bandit.best_]
+mean, std = bandit.posterior()
+print(f"{sum(sizes)} trials of {len(grid)} settings in {len(sizes)} batches, the last of {sizes[-1]}, {seconds:.1f} s")
+print(
+    f"best: C={C:.2g}, gamma={gamma:.2g}, expected accuracy {mean[bandit.best_] + 0.5:.3f} +- {std[bandit.best_]:.3f}"
+)
+accuracy = SVC(C=C, gamma=gamma).fit(X_search, y_search).score(X_test, y_test)
+print(f"accuracy on test rows, fitted to all others: {accuracy:.3f}; with C=1, gamma='scale': ", end="")
+print(f"{SVC().fit(X_search, y_search).score(X_test, y_test):.3f}")

@@ -1,0 +1,55 @@
+"""Gyrfalcon's models inside MAPIE and crepes, two libraries of conformal prediction.
+
+python examples/mapie_and_crepes.py [rows]
+"""
+
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+
+from gyrfalcon import FalkonRegressor
+
+rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+random = np.random.default_rng(0)
+X = random.uniform(-3, 3, size=(rows, 2))
+y = np.sin(2 * X[:, 0]) + 0.2 * random.standard_normal(rows)
+third = rows // 3
+learnt, judges, new = slice(0, third), slice(third, 2 * third), slice(2 * third, None)
+
+
+def report(name, low, high):
+    inside = np.mean((low <= y[new]) & (y[new] <= high))
+    print(f"{name:22s} {inside:.1%} of y inside, mean width {np.mean(high - low):.3f}")
+
+
+model = FalkonRegressor(n_centers=200, uncertainty=True, random_state=0)
+low, high = model.fit(X[: 2 * third], y[: 2 * third]).predict_interval(X[new], coverage=0.9).T
+report("Gyrfalcon alone:", low, high)
+
+if find_spec("mapie") is None:
+    print("MAPIE is not installed: pip install mapie")
+else:
+    from mapie.regression import SplitConformalRegressor
+
+    around = SplitConformalRegressor(model, confidence_level=0.9, prefit=False)
+    around.fit(X[learnt], y[learnt]).conformalize(X[judges], y[judges])
+    _, ends = around.predict_interval(X[new])
+    report("inside MAPIE:", ends[:, 0, 0], ends[:, 1, 0])
+
+if find_spec("crepes") is None:
+    print("crepes is not installed: pip install crepes")
+else:
+    from crepes import WrapRegressor
+
+    class Deviation:
+        """Difficulty of rows, by which crepes makes intervals wide or narrow."""
+
+        def apply(self, rows):
+            return np.sqrt(wrapped.learner.predict(rows, return_std=True)[1] ** 2 + wrapped.learner.noise_variance_)
+
+    wrapped = WrapRegressor(model)
+    wrapped.fit(X[learnt], y[learnt])
+    wrapped.calibrate(X[judges], y[judges], de=Deviation())
+    low, high = wrapped.predict_int(X[new], confidence=0.9).T
+    report("inside crepes:", low, high)

@@ -1,0 +1,94 @@
+"""What estimators share that are made of another one and of the rows that judge it."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from ..fitting.conformal import Conformity, Part, hold_out
+from ..fitting.parameters import check_parameters
+from ..fitting.session import unchanged_on_failure
+from ..storage.models import save
+from ._sklearn import BaseEstimator
+
+Array = NDArray[Any]
+
+
+class ConformalEstimator(BaseEstimator):
+    """A model, and scores of rows that it has not seen."""
+
+    estimator: Any
+    validation_fraction: float
+    random_state: Any
+
+    estimator_: Any
+    conformity_: Conformity
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to a file that `gyrfalcon.load` reads back, if its model can be saved.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to write.
+        """
+        save(self, path)
+
+    def _check(self, y: Any) -> None:
+        """Raise ValueError for wrong parameters, or without y."""
+        check_parameters(self)
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+
+    @abstractmethod
+    def _default(self, seed: int) -> Any:
+        """Return the model where none is given."""
+
+    def _learn(self, X: Any, y: Array, sample_weight: ArrayLike | None, X_val: Any, y_val: Array | None) -> None:
+        """Fit the model, and score the rows that judge it."""
+        if (X_val is None) != (y_val is None):
+            raise ValueError(f"X_val and y_val go together: {'y_val' if y_val is None else 'X_val'} is missing")
+        random_state = check_random_state(self.random_state)
+        seed = int(random_state.randint(2**31 - 1))
+        model = self._default(seed) if self.estimator is None else clone(self.estimator)
+        learnt, judges = hold_out(X, y, sample_weight, X_val, y_val, self.validation_fraction, random_state)
+        with unchanged_on_failure(self):
+            more = {} if learnt.weight is None else {"sample_weight": learnt.weight}
+            self.estimator_ = model.fit(learnt.X, learnt.y, **more)
+            self._judge(judges)
+            for name in ("n_features_in_", "feature_names_in_"):
+                vars(self).pop(name, None)
+                if name in vars(model):
+                    setattr(self, name, vars(model)[name])
+
+    @abstractmethod
+    def _judge(self, part: Part) -> None:
+        """Set `conformity_` from rows that the model has not seen."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "conformity_" in vars(self)
+
+    def _check_loaded(self) -> None:
+        """Raise ValueError if attributes that come from a model file do not fit together."""
+        if not isinstance(self.conformity_, Conformity):
+            raise ValueError("conformity_ is something else")
+        check_is_fitted(self.estimator_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = (self._default(0) if self.estimator is None else self.estimator).__sklearn_tags__()
+        tags.input_tags = inner.input_tags
+        return tags
+
+
+def columns_of(values: Any) -> Array:
+    """Return numbers as float64 columns."""
+    values = np.asarray(values, dtype=np.float64)
+    return values.reshape(len(values), -1)

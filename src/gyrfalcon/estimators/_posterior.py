@@ -1,0 +1,184 @@
+"""Predictions with their uncertainty, for regressors that can keep a posterior."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import get_lapack_funcs
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.checks import array, integer
+from .._utils.memory import format_bytes, require
+from ..fitting.conformal import COVERAGE, Conformity
+from ..fitting.lazy import lazily
+from ..fitting.posterior import Uncertainty, in_float64, widening
+from ..operators import KernelOperator
+from ..solvers import Posterior
+from ..sources import as_rows, is_dask
+from ._base import KernelRegressor
+
+Array = NDArray[Any]
+
+_ATTRIBUTES = ("posterior_", "spread_", "conformity_", "noise_variance_")
+
+
+class PosteriorRegressor(KernelRegressor):
+    """A regressor with the parameter `uncertainty`, whose predictions then come with deviations and intervals."""
+
+    # what to do for a deviation if there is none
+    remedy: ClassVar[str] = "fit with uncertainty=True"
+
+    uncertainty: bool
+
+    posterior_: Posterior
+    spread_: Array
+    conformity_: Conformity
+    noise_variance_: Array
+
+    def _set_uncertainty(self, found: Uncertainty | None) -> None:
+        """Set the attributes of a fit with uncertainty, or remove those of an earlier one."""
+        for name in _ATTRIBUTES:
+            vars(self).pop(name, None)
+        if found is not None:
+            self.posterior_, self.spread_, self.conformity_ = found.posterior, found.spread, found.conformity
+            with np.errstate(over="ignore"):
+                self.noise_variance_ = np.square(found.posterior.noise_deviation)
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict y.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        return_std : bool, default=False
+            Whether to return the standard deviation of f(x) as well, how far the learnt function itself may be off;
+            that of y is ``np.sqrt(std**2 + model.noise_variance_)``. Needs a fit with `uncertainty=True`, takes M times
+            as long as the prediction alone for each row, and is computed in float64.
+
+        Returns
+        -------
+        mean : array of shape (n,) or (n, n_outputs); a Dask array for a Dask collection
+        std : array of the same shape, only with `return_std`
+        """
+        if not return_std:
+            return super().predict(X)
+        self._require_posterior()
+        return super().predict(X), self._deviation(X)
+
+    @lazily
+    def _deviation(self, X: Any) -> Array:
+        """Return the standard deviation of f(x), in the shape of predictions."""
+        deviation = np.sqrt(self.posterior_.variances(self._wide_operator(X)))
+        return self._shaped(deviation[:, None] * self.posterior_.prior_deviation)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """Predict intervals that hold y with the given probability.
+
+        They are wide where the model knows little (by the deviation of y) and where y is noisy (by the leave-one-out
+        errors of training rows nearby), and as wide as all leave-one-out errors ask for: no row is held out, and no
+        distribution is assumed. Rows to come must be like the training rows. Needs a fit with `uncertainty=True`.
+
+        Parameters
+        ----------
+        X : as for `predict`
+            A Dask collection is computed at once.
+        coverage : float, default=0.9
+            Between 0 and 1, both excluded.
+
+        Returns
+        -------
+        array of shape (n, 2) or (n, 2, n_outputs): lower and upper ends
+        """
+        COVERAGE("coverage", coverage)
+        self._require_posterior()
+        times = self.conformity_.quantile(coverage)
+        rows = as_rows(X) if is_dask(X) else X
+        predictions = np.asarray(super().predict(rows), dtype=np.float64)
+        middle, operator = predictions.reshape(len(predictions), -1), self._wide_operator(rows)
+        std = np.sqrt(self.posterior_.variances(operator))[:, None] * self.posterior_.prior_deviation
+        width = times * np.hypot(std, self.posterior_.noise_deviation) * widening(operator, self.spread_)
+        ends = np.stack([middle - width, middle + width], axis=1)
+        return ends[:, :, 0] if predictions.ndim == 1 else ends
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
+        """Draw functions from the posterior, and return their values: of f, without the noise of y.
+
+        Values at different rows are correlated as the posterior says, also where it goes beyond what the centers can
+        represent. Needs a fit with `uncertainty=True`, and n^2 numbers of memory.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix or source of shape (n, n_features)
+            Up to some thousands of rows.
+        n_samples : int, default=1
+            Number of functions.
+        random_state : int, RandomState or None, default=0
+            Seed.
+
+        Returns
+        -------
+        array of shape (n, n_samples) or (n, n_outputs, n_samples)
+        """
+        integer(1)("n_samples", n_samples)
+        self._require_posterior()
+        rows = as_rows(X) if is_dask(X) else X
+        operator = self._wide_operator(rows)
+        n = operator.shape[0]
+        size = 3 * 8 * n * n
+        require(
+            self.memory_budget, size, f"the covariance of {n} rows takes {format_bytes(size)}", "draw at fewer rows"
+        )
+        points = operator.rows.take(np.arange(n))
+        # variances are differences of values of the kernel, whose rounding is all that is left below this
+        rounding = n * float(np.finfo(np.float64).eps) * float(np.max(operator.kernel.diag(points)))
+        root = _root(self.posterior_.covariance(operator), rounding)
+        predictions = np.asarray(super().predict(rows), dtype=np.float64)
+        tau = self.posterior_.prior_deviation
+        z = check_random_state(random_state).standard_normal((root.shape[1], len(tau) * n_samples))
+        drawn = (root @ z).reshape(n, len(tau), n_samples) * tau[:, None]
+        drawn += predictions.reshape(n, -1)[:, :, None]
+        return drawn[:, 0] if predictions.ndim == 1 else drawn
+
+    def _require_posterior(self) -> None:
+        """Raise ValueError if the fit has kept no posterior."""
+        check_is_fitted(self)
+        if "posterior_" not in vars(self):
+            raise ValueError(f"this {type(self).__name__} has kept no deviations and intervals: {self.remedy}")
+
+    def _wide_operator(self, X: Any) -> KernelOperator:
+        rows = self._scaled_rows(X, np.dtype(np.float64))
+        return in_float64(self.kernel_, rows, self.centers_, self.n_jobs)
+
+    def _shaped(self, columns: Array) -> Array:
+        return columns[:, 0] if self.dual_coef_.ndim == 1 else columns
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        known = [name for name in _ATTRIBUTES if name in vars(self)]
+        if not known:
+            return
+        if len(known) < len(_ATTRIBUTES):
+            raise ValueError(f"of {', '.join(_ATTRIBUTES)} it has only {', '.join(known)}")
+        if not (isinstance(self.posterior_, Posterior) and isinstance(self.conformity_, Conformity)):
+            raise ValueError("posterior_ or conformity_ is something else")
+        M, k = len(self.dual_coef_), len(self.offset_)
+        if self.posterior_.projection.shape[0] != M or self.posterior_.prior_deviation.shape != (k,):
+            raise ValueError(f"posterior_ does not fit {M} centers and {k} outputs")
+        array((M, k))("spread_", self.spread_)
+        if self.conformity_.scores.shape[1] != k or np.shape(self.noise_variance_) != (k,):
+            raise ValueError(f"conformity_ or noise_variance_ does not fit {k} outputs")
+
+
+def _root(covariance: Array, tolerance: float) -> Array:
+    """Return C of shape (n, r) with C C' = covariance, which may be singular, but for variances below `tolerance`."""
+    n = len(covariance)
+    (pstrf,) = get_lapack_funcs(("pstrf",), (covariance,))
+    factor, pivots, rank, _ = pstrf(covariance, tol=tolerance, lower=True)
+    if covariance.diagonal().max() <= tolerance:  # pstrf stops after its first step, not before
+        rank = 0
+    root = np.empty((n, rank))
+    root[pivots - 1] = np.tril(factor)[:, :rank]
+    return root

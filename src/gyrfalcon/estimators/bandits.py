@@ -1,0 +1,464 @@
+"""Which candidate to try next: kernel bandits over a list of arms."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .._utils.checks import array, integer, number, optional, positive
+from .._utils.ranges import check_kernel_scale
+from .._utils.registry import register
+from .._utils.sampling import sample_rows
+from ..fitting.parameters import check_parameters
+from ..fitting.session import unchanged_on_failure
+from ..kernels import Kernel, KernelFunction, as_kernel
+from ..solvers.arms import ArmPosterior, Batch, Indices, Vectors
+from ..storage.models import save
+
+Array = NDArray[Any]
+
+_LEADERS = 256  # arms with the highest bounds, which are looked at first
+
+_RULES = {
+    "noise": positive(),
+    "norm": positive(),
+    "delta": number(lambda x: 0 < x <= 1, "a number greater than 0, at most 1"),
+    "exploration": positive(),
+    "oversampling": positive(),
+    "threshold": number(lambda x: 1 < x < math.inf, "a finite number greater than 1"),
+}
+
+
+@register
+class BKB(BaseEstimator):  # type: ignore[misc]
+    """Budgeted kernel bandit: find the best of many candidates by trying few, one after the other.
+
+    The reward of an arm is a function of its features, with noise. Each play goes to the arm with the highest upper
+    confidence bound of a Gaussian process, whose posterior is computed from a small dictionary of the arms that were
+    played, drawn anew in proportion to their variances [1]_. A play takes time N m^2 for N arms and m of them in the
+    dictionary, whatever the number of plays; with all of them in the dictionary it is GP-UCB.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable, default="gaussian"
+        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values: the
+        prior covariance of the rewards. Features are taken as they are: bring them to comparable scales first.
+    noise : float, default=0.1
+        Standard deviation of the noise of a reward. Rewards should be of the order of 1, around 0: the model expects 0
+        of arms unlike any that was played.
+    norm : float, default=1.0
+        Bound of the norm of the reward function in the kernel's space; larger explores more.
+    delta : float, default=0.5
+        Probability with which the confidence bounds may fail.
+    exploration : float, default=1.0
+        Factor of the width of the confidence bounds. 1 is what the theorem asks for, which is on the safe side for any
+        function of that norm; with a tenth to a third good arms are often found sooner.
+    oversampling : float, default=5.0
+        An arm is in the dictionary with probability `oversampling` times its number of plays times its variance. More
+        is more accurate and slower; a very large number takes every arm that was played.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of the dictionaries.
+
+    Attributes
+    ----------
+    candidates_ : array of shape (N, n_features_in_)
+        The arms.
+    counts_ : array of shape (N,)
+        How often each arm was played.
+    sums_ : array of shape (N,)
+        Sum of the rewards of each arm.
+    dictionary_ : array of int
+        The arms of the dictionary.
+    kernel_ : Kernel
+        The kernel, with parameters that depend on the data resolved.
+    random_state_ : tuple
+        State of the random generator, so that a saved bandit goes on as it would have.
+    n_features_in_ : int
+        Number of features of an arm.
+    feature_names_in_ : array of str
+        Names of the features, if the candidates have names that are all strings.
+
+    See Also
+    --------
+    BBKB : The same in batches that grow, many times faster.
+
+    References
+    ----------
+    .. [1] Calandriello, Carratino, Lazaric, Valko, Rosasco, "Gaussian Process Optimization with Adaptive Sketching:
+       Scalable and No Regret", COLT 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import BKB
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> X = np.linspace(0, 1, 200)[:, None]
+    >>> bandit = BKB(Gaussian(0.1), noise=0.1, random_state=0).fit(X)
+    >>> for _ in range(25):
+    ...     arms = bandit.ask()
+    ...     bandit = bandit.tell(arms, np.exp(-20 * (X[arms, 0] - 0.7) ** 2))
+    >>> bool(abs(X[bandit.best_, 0] - 0.7) < 0.05)
+    True
+    """
+
+    candidates_: Vectors
+    counts_: NDArray[np.int64]
+    sums_: Vectors
+    dictionary_: NDArray[np.int64]
+    kernel_: Kernel
+    random_state_: Any
+    n_features_in_: int
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        noise: float = 0.1,
+        norm: float = 1.0,
+        delta: float = 0.5,
+        exploration: float = 1.0,
+        oversampling: float = 5.0,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.noise = noise
+        self.norm = norm
+        self.delta = delta
+        self.exploration = exploration
+        self.oversampling = oversampling
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Take the candidates, and forget all rewards.
+
+        Parameters
+        ----------
+        X : array or table of shape (N, n_features)
+            The arms, known by their row numbers from here on.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, **_RULES)
+        with unchanged_on_failure(self):
+            arms = np.array(validate_data(self, X, dtype=np.float64), order="C")
+            # a generator of its own, so that nothing else moves it
+            random = np.random.RandomState(check_random_state(self.random_state).randint(2**31 - 1))
+            kernel = as_kernel(self.kernel).resolve(arms[sample_rows(len(arms), random)])
+            diagonal = np.asarray(kernel.diag(arms), dtype=np.float64)
+            if not (np.isfinite(diagonal).all() and diagonal.min() >= 0 and diagonal.max() > 0):
+                raise ValueError(
+                    f"{kernel!r} is not positive and finite at the candidates: choose another kernel, or rescale"
+                )
+            check_kernel_scale(float(diagonal.mean()), np.float64, kernel=kernel)
+            self.candidates_, self.kernel_ = arms, kernel
+            self.counts_, self.sums_ = np.zeros(len(arms), dtype=np.int64), np.zeros(len(arms))
+            self.dictionary_ = np.zeros(0, dtype=np.int64)
+            self.random_state_ = random.get_state()
+            self._known: _Known | None = None
+        return self
+
+    def ask(self, n: int | None = None) -> Indices:
+        """Choose the arms to play next.
+
+        Parameters
+        ----------
+        n : int, optional
+            How many; one by default. Of several, each is chosen as if those before it had given what is expected of
+            them.
+
+        Returns
+        -------
+        array of int
+            Row numbers of candidates. Asking again without telling gives the same.
+        """
+        optional(integer(1))("n", n)
+        return self._posterior().choose(1 if n is None else n, math.inf)
+
+    def tell(self, indices: ArrayLike, y: ArrayLike) -> Self:
+        """Add rewards of arms that were played, whether they were asked for or not.
+
+        Parameters
+        ----------
+        indices : int or array of int
+            Row numbers of candidates; one that occurs several times was played as often.
+        y : float or array of the same length
+            Their rewards.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        arms, rewards = _played(indices, y, len(self.candidates_))
+        counts, sums = self.counts_.copy(), self.sums_.copy()
+        np.add.at(counts, arms, 1)
+        with np.errstate(over="ignore"):
+            np.add.at(sums, arms, rewards)
+        if not np.isfinite(sums).all():
+            raise ValueError("the sum of an arm's rewards is not finite: rescale y to numbers of the order of 1")
+        seen = self._posterior_of(self.dictionary_, counts, sums)
+        random = np.random.RandomState()
+        random.set_state(self.random_state_)
+        chances = float(self.oversampling) * counts[seen.played] * seen.played_variances
+        kept = random.random_sample(len(chances)) < chances
+        self.counts_, self.sums_ = counts, sums
+        self.dictionary_, self.random_state_ = seen.played[kept].astype(np.int64), random.get_state()
+        self._known = None
+        return self
+
+    @property
+    def best_(self) -> int:
+        """The arm with the highest mean, among all arms; some must have been played."""
+        check_is_fitted(self)
+        if not self.counts_.any():
+            raise NotFittedError("no arm is known to be good yet: play what ask() returns, and tell() the rewards")
+        return int(np.argmax(self._posterior().means))
+
+    def posterior(self) -> tuple[Vectors, Vectors]:
+        """Return what is known of the arms.
+
+        Returns
+        -------
+        mean, std : arrays of shape (N,)
+            Of the rewards without noise; the deviation is that of a Gaussian process.
+        """
+        known = self._posterior()
+        return known.means.copy(), float(self.noise) * np.sqrt(known.variances)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write candidates and rewards to a file that `gyrfalcon.load` reads back, to go on; see `gyrfalcon.save`.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to write.
+        """
+        save(self, path)
+
+    def _posterior(self) -> _Known:
+        check_is_fitted(self)
+        known: _Known | None = vars(self).get("_known")  # a file does not have it
+        if known is None:
+            posterior = self._posterior_of(self.dictionary_, self.counts_, self.sums_)
+            t = int(self.counts_.sum())
+            root = math.sqrt(math.log(max(t, 1)) * posterior.dimension - math.log(self.delta))
+            width = float(self.exploration) * float(self.noise) * (float(self.norm) + root)
+            self._known = known = _Known(posterior, width)
+        return known
+
+    def _posterior_of(self, dictionary: Array, counts: Array, sums: Vectors) -> ArmPosterior:
+        penalty = float(self.noise) ** 2
+        return ArmPosterior(self.kernel_, self.candidates_, dictionary, counts, sums, penalty, n_jobs=self.n_jobs)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "candidates_" in vars(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_known", None)  # it is computed again, and is as large as the candidates
+        return state
+
+    def _check_loaded(self) -> None:
+        check_parameters(self, **_RULES)
+        array((None, self.n_features_in_))("candidates_", self.candidates_)
+        N = len(self.candidates_)
+        array((N,), np.int64)("counts_", self.counts_)
+        array((N,))("sums_", self.sums_)
+        array((None,), np.int64)("dictionary_", self.dictionary_)
+        if self.counts_.min(initial=0) < 0 or not np.isin(self.dictionary_, np.flatnonzero(self.counts_)).all():
+            raise ValueError("dictionary_ has arms that were not played")
+        if not isinstance(self.kernel_, Kernel):
+            raise ValueError("kernel_ is not a kernel")
+        np.random.RandomState().set_state(self.random_state_)
+
+
+@register
+class BBKB(BKB):
+    """Batched budgeted kernel bandit: find the best of many candidates by trying batches of them.
+
+    `BKB` with the mean and the dictionary kept through a batch, in which variances alone shrink with each arm chosen
+    [1]_. A batch ends when the variances of its arms, as they were at its start, add up to `threshold` - 1: small
+    batches at first, larger ones the more is known. Plays of a batch can be run side by side, and the model is computed
+    once for all of them.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable, default="gaussian"
+        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values: the
+        prior covariance of the rewards. Features are taken as they are: bring them to comparable scales first.
+    noise : float, default=0.1
+        Standard deviation of the noise of a reward. Rewards should be of the order of 1, around 0: the model expects 0
+        of arms unlike any that was played.
+    norm : float, default=1.0
+        Bound of the norm of the reward function in the kernel's space; larger explores more.
+    delta : float, default=0.5
+        Probability with which the confidence bounds may fail.
+    exploration : float, default=1.0
+        Factor of the width of the confidence bounds. 1 is what the theorem asks for, which is on the safe side for any
+        function of that norm; with a tenth to a third good arms are often found sooner.
+    oversampling : float, default=5.0
+        An arm is in the dictionary with probability `oversampling` times its number of plays times its variance. More
+        is more accurate and slower; a very large number takes every arm that was played.
+    threshold : float, default=2.0
+        How much worse than one by one the bounds may become within a batch; larger makes larger batches.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of the dictionaries.
+
+    Attributes
+    ----------
+    candidates_ : array of shape (N, n_features_in_)
+        The arms.
+    counts_ : array of shape (N,)
+        How often each arm was played.
+    sums_ : array of shape (N,)
+        Sum of the rewards of each arm.
+    dictionary_ : array of int
+        The arms of the dictionary.
+    kernel_ : Kernel
+        The kernel, with parameters that depend on the data resolved.
+    random_state_ : tuple
+        State of the random generator, so that a saved bandit goes on as it would have.
+    n_features_in_ : int
+        Number of features of an arm.
+    feature_names_in_ : array of str
+        Names of the features, if the candidates have names that are all strings.
+
+    See Also
+    --------
+    BKB : One by one.
+
+    References
+    ----------
+    .. [1] Calandriello, Carratino, Lazaric, Valko, Rosasco, "Near-linear Time Gaussian Process Optimization with
+       Adaptive Batching and Resparsification", ICML 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import BBKB
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> X = np.linspace(0, 1, 200)[:, None]
+    >>> bandit, sizes = BBKB(Gaussian(0.1), noise=0.1, random_state=0).fit(X), []
+    >>> while bandit.counts_.sum() < 200:
+    ...     arms = bandit.ask()
+    ...     sizes.append(len(arms))
+    ...     bandit = bandit.tell(arms, np.exp(-20 * (X[arms, 0] - 0.7) ** 2))
+    >>> sizes[0], max(sizes) > 10, bool(abs(X[bandit.best_, 0] - 0.7) < 0.05)
+    (1, True, True)
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        noise: float = 0.1,
+        norm: float = 1.0,
+        delta: float = 0.5,
+        exploration: float = 1.0,
+        oversampling: float = 5.0,
+        threshold: float = 2.0,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.noise = noise
+        self.norm = norm
+        self.delta = delta
+        self.exploration = exploration
+        self.oversampling = oversampling
+        self.threshold = threshold
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def ask(self, n: int | None = None) -> Indices:
+        """Choose the batch of arms to play next.
+
+        Parameters
+        ----------
+        n : int, optional
+            Most arms of the batch; as many as `threshold` allows by default.
+
+        Returns
+        -------
+        array of int
+            Row numbers of candidates, some of them perhaps several times. Asking again without telling gives the same.
+        """
+        optional(integer(1))("n", n)
+        return self._posterior().choose(math.inf if n is None else n, float(self.threshold))
+
+
+class _Known:
+    """Means, variances and the width of confidence bounds, from one play or batch to the next."""
+
+    def __init__(self, posterior: ArmPosterior, width: float) -> None:
+        self.means, self.variances = posterior.all_arms()
+        self._posterior, self._width = posterior, width
+
+    def choose(self, most: float, threshold: float) -> Indices:
+        """Choose at most so many arms, and none after 1 + the sum of their variances exceeds `threshold`.
+
+        Within a batch means stay, and variances fall. So bounds from its start are bounds throughout, and only leaders,
+        the arms with the highest, are looked at until one of the others may be higher.
+        """
+        bounds = self.means + self._width * np.sqrt(self.variances)
+        if most == 1:
+            return np.array([np.argmax(bounds)], dtype=np.intp)
+        order = np.argsort(-bounds, kind="stable")
+        chosen: list[int] = []  # positions in the order
+        total, size = 1.0, _LEADERS
+        while True:
+            leaders, others = order[:size], bounds[order[size]] if size < len(order) else -math.inf
+            batch = Batch(self._posterior, leaders, self.variances[leaders])
+            for at in chosen:
+                batch.play(at)
+            while len(chosen) < most and total <= threshold:
+                current = self.means[leaders] + self._width * np.sqrt(batch.variances)
+                at = int(np.argmax(current))
+                if current[at] < others:
+                    break
+                chosen.append(at)
+                total += float(self.variances[leaders[at]])
+                batch.play(at)
+            else:
+                return order[chosen]
+            size *= 2
+
+
+def _played(indices: ArrayLike, y: ArrayLike, n_arms: int) -> tuple[Indices, Vectors]:
+    """Return arms and rewards, if they are what they should be."""
+    arms = np.atleast_1d(np.asarray(indices))
+    if arms.ndim != 1 or (arms.dtype.kind not in "iu" and arms.size):
+        raise ValueError(f"indices must be row numbers of candidates, not an array of {arms.dtype} of {arms.ndim} axes")
+    unknown = arms[(arms < 0) | (arms >= n_arms)]
+    if len(unknown):
+        raise ValueError(f"there is no arm {unknown[0]}: arms are the rows 0 to {n_arms - 1} of the candidates")
+    try:
+        rewards = np.atleast_1d(np.asarray(y, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y must be numbers, one for each arm: {error}") from None
+    if rewards.shape != arms.shape:
+        raise ValueError(f"{len(arms)} arms were played and y has shape {rewards.shape}: give one reward for each")
+    wrong = np.flatnonzero(~np.isfinite(rewards))
+    if len(wrong):
+        raise ValueError(
+            f"the reward of arm {arms[wrong[0]]} is {rewards[wrong[0]]}: leave out plays that failed, or give them a "
+            "low reward"
+        )
+    return arms.astype(np.intp), rewards

@@ -1,0 +1,217 @@
+"""Sets of classes around the probabilities of any classifier, by rows that are held out."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_y, check_is_fitted
+
+from .._utils.checks import one_of
+from .._utils.registry import register
+from ..fitting.conformal import COVERAGE, Conformity, Part
+from ..fitting.rows import computed, for_score
+from ..sources import as_rows, as_source, is_dask
+from ._conformal import ConformalEstimator
+from ._sklearn import ClassifierMixin
+from .falkon_classifier import FalkonClassifier
+
+Array = NDArray[Any]
+
+
+@register
+class ConformalClassifier(ClassifierMixin, ConformalEstimator):
+    """Sets of classes that hold the right one with a given probability, around any classifier with probabilities.
+
+    A part of the rows is held out of the fit and says how probable a class has to be to belong to a set. If rows to
+    come are like these, sets hold the right class with at least the probability asked for, whatever the model.
+
+    Parameters
+    ----------
+    estimator : classifier or None, default=None
+        The model, of Gyrfalcon or of scikit-learn, with `predict_proba`. None is `FalkonClassifier(loss="logistic")`.
+    method : {"lac", "aps"}, default="lac"
+        "lac" takes the classes whose probability is above a threshold: the smallest sets [1]_, which may be empty for
+        rows unlike all others. "aps" takes the most probable classes until their sum is above a threshold [2]_: larger
+        sets, which hold the right class about as often for difficult rows as for easy ones, and are never empty.
+    validation_fraction : float, default=0.2
+        Share of the rows that is held out where `fit` is given no validation rows.
+    random_state : int, RandomState or None, default=None
+        Seed of the rows that are held out, and of the default model.
+
+    Attributes
+    ----------
+    estimator_ : classifier
+        The fitted model.
+    classes_ : array of shape (n_classes,)
+        The classes, in the order of the columns of `predict_set`.
+    conformity_ : object
+        The scores of the rows that were held out.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array of str
+        Names of the features, if X has names that are all strings.
+
+    See Also
+    --------
+    ConformalRegressor : Intervals.
+
+    References
+    ----------
+    .. [1] Sadinle, Lei, Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error Levels", JASA 2019.
+    .. [2] Romano, Sesia, Candès, "Classification with Valid and Adaptive Coverage", NeurIPS 2020.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gyrfalcon import ConformalClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = ConformalClassifier(random_state=0).fit(X, y)
+    >>> model.predict_set(X[:2], coverage=0.9)
+    array([[ True, False, False],
+           [ True, False, False]])
+    """
+
+    classes_: Array
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        method: str = "lac",
+        validation_fraction: float = 0.2,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Learn from some rows, and let the others judge.
+
+        Parameters
+        ----------
+        X : whatever the model takes, of shape (n, n_features)
+        y : array of shape (n,)
+            Labels.
+        sample_weight : array of shape (n,), optional
+            Not negative. The weights of rows that are held out count there.
+        X_val, y_val : optional
+            Rows that judge, in the place of a part of X. They are not learnt from.
+
+        Returns
+        -------
+        self
+        """
+        one_of("lac", "aps")("method", self.method)
+        self._check(y)
+        y = _check_y(computed(y, as_source(X)), estimator=self)
+        check_classification_targets(y)
+        if y_val is not None:
+            y_val = _check_y(computed(y_val, as_source(X_val)), estimator=self)
+        self._learn(X, y, sample_weight, X_val, y_val)
+        return self
+
+    def _default(self, seed: int) -> FalkonClassifier:
+        return FalkonClassifier(loss="logistic", random_state=seed)
+
+    def _judge(self, part: Part) -> None:
+        self.classes_ = self.estimator_.classes_
+        unseen = sorted(set(part.y.tolist()) - set(self.classes_.tolist()), key=str)
+        if unseen:
+            raise ValueError(
+                f"the rows that judge have classes that the model has not learnt: {unseen}; give X_val and y_val, or "
+                "more rows of these classes"
+            )
+        codes = np.searchsorted(self.classes_, part.y)
+        scores = self._scores(self.estimator_.predict_proba(part.X))
+        self.conformity_ = Conformity.of(scores[np.arange(len(codes)), codes][:, None], part.weight)
+
+    def _scores(self, probabilities: Any) -> Array:
+        """Return how little each class is to be expected, of shape (n, n_classes), from 0 to 1."""
+        p = np.asarray(probabilities, dtype=np.float64)
+        if self.method == "lac":
+            return 1.0 - p
+        # the probability of the classes that are more probable, and so 0 for the most probable one
+        order = np.argsort(-p, axis=1, kind="stable")
+        sorted_p = np.take_along_axis(p, order, axis=1)
+        before = np.cumsum(sorted_p, axis=1) - sorted_p
+        scores = np.empty_like(p)
+        np.put_along_axis(scores, order, np.maximum(before, 0.0), axis=1)
+        return scores
+
+    def predict(self, X: Any) -> Array:
+        """Predict classes, as the model does.
+
+        Parameters
+        ----------
+        X : whatever the model takes, of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n,)
+        """
+        check_is_fitted(self)
+        predictions: Array = self.estimator_.predict(X)
+        return predictions
+
+    def predict_proba(self, X: Any) -> Array:
+        """Predict the probabilities of the classes, as the model does.
+
+        Parameters
+        ----------
+        X : whatever the model takes, of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n, n_classes)
+        """
+        check_is_fitted(self)
+        probabilities: Array = self.estimator_.predict_proba(X)
+        return probabilities
+
+    def predict_set(self, X: Any, coverage: float = 0.9) -> Array:
+        """Predict sets of classes that hold the right one with the given probability.
+
+        Parameters
+        ----------
+        X : as for `predict`
+            A Dask collection is computed at once.
+        coverage : float, default=0.9
+            Between 0 and 1, both excluded.
+
+        Returns
+        -------
+        array of bool of shape (n, n_classes)
+            Which of `classes_` belong to the set of each row.
+        """
+        COVERAGE("coverage", coverage)
+        check_is_fitted(self)
+        threshold = self.conformity_.quantile(coverage)
+        scores = self._scores(self.estimator_.predict_proba(as_rows(X) if is_dask(X) else X))
+        return np.asarray(scores <= threshold)
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X : as for `predict`
+        y : array of shape (n,)
+        sample_weight : array of shape (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        return float(super().score(*for_score(X, y, sample_weight)))

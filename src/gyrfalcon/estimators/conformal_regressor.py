@@ -1,0 +1,223 @@
+"""Intervals around the predictions of any regressor, by rows that are held out."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import _check_y, check_is_fitted
+
+from .._utils.checks import one_of
+from .._utils.registry import register
+from ..fitting.conformal import COVERAGE, Conformity, Part
+from ..fitting.rows import computed, for_score
+from ..sources import as_rows, as_source, is_dask
+from ._conformal import ConformalEstimator, columns_of
+from ._sklearn import MultiOutputMixin, RegressorMixin
+from .falkon_regressor import FalkonRegressor
+
+Array = NDArray[Any]
+
+# what the default model of each method is
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "constant": {},
+    "deviation": {"uncertainty": True},
+    "quantiles": {"loss": "quantile", "quantiles": [0.05, 0.5, 0.95]},
+}
+
+
+@register
+class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
+    """Intervals that hold y with a given probability, around any regressor: split conformal prediction.
+
+    A part of the rows is held out of the fit and says how wide intervals have to be [1]_. If rows to come are like
+    these, intervals hold y with at least the probability asked for, whatever the model and the distribution.
+
+    Parameters
+    ----------
+    estimator : regressor or None, default=None
+        The model, of Gyrfalcon or of scikit-learn. None is the `FalkonRegressor` that suits `method`.
+    method : {"constant", "deviation", "quantiles"}, default="constant"
+        "constant" gives all rows the same width. "deviation" gives them widths in proportion to the deviation of y, for
+        models with `predict(X, return_std=True)`: wide where the model knows little. "quantiles" moves the first and
+        the last of the quantiles that the model predicts (conformalised quantile regression [2]_): wide where y is
+        noisy.
+    validation_fraction : float, default=0.2
+        Share of the rows that is held out where `fit` is given no validation rows.
+    random_state : int, RandomState or None, default=None
+        Seed of the rows that are held out, and of the default model.
+
+    Attributes
+    ----------
+    estimator_ : regressor
+        The fitted model.
+    conformity_ : object
+        The scores of the rows that were held out.
+    one_column_ : bool
+        Whether y has no second axis.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array of str
+        Names of the features, if X has names that are all strings.
+
+    See Also
+    --------
+    FalkonRegressor : With `uncertainty=True` it has intervals from leave-one-out errors, and no row is held out.
+    ConformalClassifier : Sets of classes.
+
+    References
+    ----------
+    .. [1] Lei, G'Sell, Rinaldo, Tibshirani, Wasserman, "Distribution-Free Predictive Inference for Regression", JASA
+       2018.
+    .. [2] Romano, Patterson, Candès, "Conformalized Quantile Regression", NeurIPS 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import ConformalRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, size=(3000, 1))
+    >>> y = np.sin(2 * X[:, 0]) + 0.1 * (1 + np.abs(X[:, 0])) * rng.standard_normal(3000)
+    >>> model = ConformalRegressor(method="quantiles", random_state=0).fit(X[:2000], y[:2000])
+    >>> low, high = model.predict_interval(X[2000:], coverage=0.9).T
+    >>> bool(0.87 < np.mean((low <= y[2000:]) & (y[2000:] <= high)) < 0.94)
+    True
+    """
+
+    one_column_: bool
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        method: str = "constant",
+        validation_fraction: float = 0.2,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Learn from some rows, and let the others judge.
+
+        Parameters
+        ----------
+        X : whatever the model takes, of shape (n, n_features)
+        y : array of shape (n,) or (n, n_outputs)
+            Targets; one column with `method="quantiles"`.
+        sample_weight : array of shape (n,), optional
+            Not negative. The weights of rows that are held out count there.
+        X_val, y_val : optional
+            Rows that judge, in the place of a part of X. They are not learnt from.
+
+        Returns
+        -------
+        self
+        """
+        one_of(*_DEFAULTS)("method", self.method)
+        self._check(y)
+        given = {} if self.estimator is None else self.estimator.get_params(deep=False)
+        if self.method == "deviation" and given.get("uncertainty", True) is False:
+            raise ValueError(
+                f'method="deviation" needs deviations: use {type(self.estimator).__name__}(uncertainty=True, ...)'
+            )
+        checks = {"multi_output": self.method != "quantiles", "y_numeric": True, "estimator": self}
+        y = _check_y(computed(y, as_source(X)), **checks)
+        if y_val is not None:
+            y_val = _check_y(computed(y_val, as_source(X_val)), **checks)
+        self._learn(X, y, sample_weight, X_val, y_val)
+        return self
+
+    def _default(self, seed: int) -> FalkonRegressor:
+        return FalkonRegressor(random_state=seed, **_DEFAULTS.get(self.method, {}))
+
+    def _judge(self, part: Part) -> None:
+        low, high, unit = self._band(part.X)
+        y = columns_of(part.y)
+        if y.shape[1] != low.shape[1]:
+            raise ValueError(f"y has {y.shape[1]} columns, but predictions have {low.shape[1]}: they must agree")
+        beyond = np.maximum(low - y, y - high)
+        # a deviation of 0 that was right is no surprise, and one that was not is the greatest
+        scores = np.divide(beyond, unit, out=np.where(beyond > 0, np.inf, 0.0), where=unit > 0)
+        self.conformity_, self.one_column_ = Conformity.of(scores, part.weight), part.y.ndim == 1
+
+    def _band(self, X: Any) -> tuple[Array, Array, Array]:
+        """Return lower and upper ends and units: intervals go from low - t unit to high + t unit, for some t."""
+        if self.method == "deviation":
+            mean, std = (columns_of(values) for values in self.estimator_.predict(X, return_std=True))
+            # of y, where the model says so: what others call their deviation is taken as it is
+            return mean, mean, np.sqrt(std**2 + vars(self.estimator_).get("noise_variance_", 0.0))
+        values = columns_of(self.estimator_.predict(X))
+        unit = np.ones((len(values), 1))
+        if self.method == "constant":
+            return values, values, np.broadcast_to(unit, values.shape)
+        if values.shape[1] < 2:
+            raise ValueError(
+                'method="quantiles" needs a model that predicts at least two quantiles, such as '
+                'FalkonRegressor(loss="quantile", quantiles=[0.05, 0.5, 0.95])'
+            )
+        return values[:, :1], values[:, -1:], unit
+
+    def predict(self, X: Any) -> Array:
+        """Predict y, as the model does; of several quantiles, the one in the middle.
+
+        Parameters
+        ----------
+        X : whatever the model takes, of shape (n, n_features)
+
+        Returns
+        -------
+        array of shape (n,) or (n, n_outputs)
+        """
+        check_is_fitted(self)
+        predictions: Array = self.estimator_.predict(X)
+        return predictions[:, predictions.shape[1] // 2] if self.method == "quantiles" else predictions
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """Predict intervals that hold y with the given probability.
+
+        Parameters
+        ----------
+        X : as for `predict`
+            A Dask collection is computed at once.
+        coverage : float, default=0.9
+            Between 0 and 1, both excluded.
+
+        Returns
+        -------
+        array of shape (n, 2) or (n, 2, n_outputs): lower and upper ends
+        """
+        COVERAGE("coverage", coverage)
+        check_is_fitted(self)
+        times = self.conformity_.quantile(coverage)
+        low, high, unit = self._band(as_rows(X) if is_dask(X) else X)
+        low, high = low - times * unit, high + times * unit
+        # quantiles that are too far apart are moved towards each other, and not past each other
+        middle = (low + high) / 2
+        ends = np.stack([np.minimum(low, middle), np.maximum(high, middle)], axis=1)
+        return ends[:, :, 0] if self.one_column_ else ends
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is that of the mean of y.
+
+        Parameters
+        ----------
+        X : as for `predict`
+        y : array of shape (n,) or (n, n_outputs)
+        sample_weight : array of shape (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        return float(super().score(*for_score(X, y, sample_weight)))

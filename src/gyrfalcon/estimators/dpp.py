@@ -1,0 +1,218 @@
+"""Diverse subsets of rows: samples of determinantal point processes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self, overload
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.checks import integer, optional, positive
+from .._utils.threads import single_threaded_blas
+from ..centers.determinantal import Sampler, prepare_dpp
+from ..centers.leverage import Indices, RandomState, Scoring
+from ..fitting.parameters import check_parameters
+from ..fitting.rows import unlabelled_rows
+from ..fitting.session import unchanged_on_failure
+from ..kernels import Kernel, KernelFunction
+
+_RULES = {
+    "size": optional(integer(1)),
+    "expected_size": optional(positive("None or a finite number greater than 0")),
+}
+
+
+class DPP(BaseEstimator):  # type: ignore[misc]
+    """Determinantal point process: random subsets of the rows in which no two rows are alike.
+
+    A subset S is drawn with a probability proportional to det(alpha k(S, S)), exactly, among all subsets or all of one
+    size. `fit` passes over the rows twice, in memory O(n) beside some M^2; a sample then costs time that depends on its
+    size alone, by DPP-VFX [1]_. For batches of experiments, training sets that are to be labelled, summaries.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable, default="gaussian"
+        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values. It
+        says which rows are alike. Features are taken as they are: bring them to comparable scales first.
+    size : int or None, default=None
+        Number of rows of every sample (a k-DPP). The time of a sample grows like size^6: up to some hundred.
+    expected_size : float or None, default=None
+        Expected number of rows of a sample, in the place of `size`: it sets alpha, and costs a tenth of the time.
+        Without both alpha is 1.
+    n_centers : int or None, default=None
+        Number of centers M from whose functions rows are scored. Samples are exact for any number; more are accepted at
+        once if there are more, and `fit` takes n M^2 time. None is 10 times the size and at least 500, or all rows if
+        they are up to 2,000, whose eigenvectors are computed then.
+    n_jobs : int or None, default=None
+        Number of threads; None uses every core.
+    random_state : int, RandomState or None, default=None
+        Seed of the centers and of the samples.
+
+    Attributes
+    ----------
+    alpha_ : float
+        The factor of the kernel.
+    expected_size_ : float
+        Expected number of rows of a sample without a given `size`; a little less if centers leave much out.
+    kernel_ : Kernel
+        The kernel, with parameters that depend on the data resolved.
+    n_features_in_ : int
+        Number of features of X.
+    feature_names_in_ : array of str
+        Names of the features, if X has names that are all strings.
+
+    See Also
+    --------
+    sample_dpp : The same in one call.
+    gyrfalcon.centers.KDPP : Centers of an estimator by such a process.
+
+    References
+    ----------
+    .. [1] Derezinski, Calandriello, Valko, "Exact sampling of determinantal point processes with sublinear time
+       preprocessing", NeurIPS 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import DPP
+    >>> X = np.random.default_rng(0).standard_normal((5_000, 2))
+    >>> process = DPP("gaussian", size=10, n_centers=200, random_state=0).fit(X)
+    >>> [len(chosen) for chosen in process.sample(3)]
+    [10, 10, 10]
+    """
+
+    takes_sparse: ClassVar[bool] = True
+    # How rows are read: as they are. They are computed with in float64.
+    dtype: ClassVar[str] = "auto"
+    scale: ClassVar[bool] = False
+    memory_budget: ClassVar[str] = "auto"
+
+    alpha_: float
+    expected_size_: float
+    kernel_: Kernel
+    n_features_in_: int
+    _sampler: Sampler
+    _random: np.random.RandomState
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        size: int | None = None,
+        expected_size: float | None = None,
+        n_centers: int | None = None,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.size = size
+        self.expected_size = expected_size
+        self.n_centers = n_centers
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Prepare samples of rows.
+
+        Parameters
+        ----------
+        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+            Kept, not copied: samples look at the rows that they consider.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, **_RULES)
+        if self.size is not None and self.expected_size is not None:
+            raise ValueError(
+                f"size={self.size} and expected_size={self.expected_size} exclude each other: give one of them"
+            )
+        with unchanged_on_failure(self):
+            scoring = Scoring(unlabelled_rows(self, X), self.kernel, self.random_state, self.n_jobs)
+            self._sampler, self.alpha_ = prepare_dpp(scoring, self.size, self.expected_size, self.n_centers)
+            self._random, self.kernel_ = scoring.random_state, scoring.kernel
+            self.expected_size_ = self._sampler.expected_size
+        return self
+
+    @overload
+    def sample(self, n_samples: None = None) -> Indices: ...
+    @overload
+    def sample(self, n_samples: int) -> list[Indices]: ...
+    def sample(self, n_samples: int | None = None) -> Indices | list[Indices]:
+        """Draw independent samples; each call goes on where the last one ended.
+
+        Parameters
+        ----------
+        n_samples : int, optional
+            How many; one by default.
+
+        Returns
+        -------
+        array of int, or a list of `n_samples` of them
+            Indices of the rows of X that are in the sample, increasing.
+        """
+        check_is_fitted(self)
+        optional(integer(0))("n_samples", n_samples)
+        with single_threaded_blas():  # held over all samples: setting it takes longer than a small sample
+            samples = [
+                self._sampler.draw(self._random, self.size) for _ in range(1 if n_samples is None else n_samples)
+            ]
+        return samples[0] if n_samples is None else samples
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "alpha_" in vars(self)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.takes_sparse
+        return tags
+
+
+def sample_dpp(
+    X: Any,
+    kernel: Kernel | str | KernelFunction = "gaussian",
+    *,
+    size: int | None = None,
+    expected_size: float | None = None,
+    n_samples: int | None = None,
+    n_centers: int | None = None,
+    n_jobs: int | None = None,
+    random_state: RandomState = None,
+) -> Indices | list[Indices]:
+    """Draw diverse rows: exact samples of a determinantal point process.
+
+    Parameters
+    ----------
+    X : array, table, sparse matrix, source or Dask collection of shape (n, d)
+    kernel, size, expected_size, n_centers, n_jobs, random_state
+        As for `DPP`, which is to be used where more samples may be needed later.
+    n_samples : int, optional
+        How many samples; one by default.
+
+    Returns
+    -------
+    array of int, or a list of `n_samples` of them
+        Indices of the rows that are in the sample, increasing.
+
+    Examples
+    --------
+    Of two crowds and a row far away, uniform samples rarely have all three:
+
+    >>> from gyrfalcon import sample_dpp
+    >>> X = [[0.0]] * 50 + [[5.0]] * 50 + [[9.0]]
+    >>> chosen = sample_dpp(X, "gaussian", size=3, random_state=0)
+    >>> [X[i] for i in chosen]
+    [[0.0], [5.0], [9.0]]
+    """
+    process = DPP(
+        kernel,
+        size=size,
+        expected_size=expected_size,
+        n_centers=n_centers,
+        n_jobs=n_jobs,
+        random_state=random_state,
+    ).fit(X)
+    return process.sample(n_samples)

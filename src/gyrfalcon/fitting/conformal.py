@@ -1,0 +1,156 @@
+"""Scores of rows that a model has not seen, and the quantile of them that intervals and sets of a coverage need."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import _safe_indexing, indexable
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length
+
+from .._utils.checks import array, number
+from .._utils.registry import register
+from ..sources import as_source
+from .rows import computed
+
+Array = NDArray[Any]
+Vectors = NDArray[np.float64]
+
+MOST_SCORES = 10_000  # with which the coverage is known to 0.3%
+
+COVERAGE = number(lambda x: 0 < x < 1, "between 0 and 1, both excluded")
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Conformity:
+    """Sorted scores of rows that a model has not seen: the larger, the less a row is what the model foresaw.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (m, k), float64
+        Increasing in each column.
+    weights : ndarray of shape (m, k), float64, or None
+        Sample weights in the order of the scores, of mean 1; positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.fitting.conformal import Conformity
+    >>> Conformity.of(np.arange(1.0, 20.0)[::-1, None]).quantile(0.9)
+    array([18.])
+    """
+
+    scores: Vectors
+    weights: Vectors | None = None
+
+    def __post_init__(self) -> None:
+        array((None, None), finite=False)("scores", self.scores)
+        if not len(self.scores) or not (self.scores[1:] >= self.scores[:-1]).all():
+            raise ValueError("scores are not sorted, or there are none")
+        if self.weights is not None:
+            array(self.scores.shape)("weights", self.weights)
+            if not (self.weights > 0).all():
+                raise ValueError("weights holds numbers that are not positive")
+
+    @classmethod
+    def of(cls, scores: Array, weight: Array | None = None) -> Conformity:
+        """Sort the scores, of shape (m, k), of rows with positive weights, of shape (m,)."""
+        order = np.argsort(scores, axis=0, kind="stable")
+        ordered = np.take_along_axis(scores, order, axis=0)
+        return cls(ordered, None if weight is None else (weight / weight.mean())[order])
+
+    def get_params(self, deep: bool = False) -> dict[str, Any]:
+        """Return what a model file holds."""
+        return dict(vars(self))
+
+    def quantile(self, coverage: float) -> Vectors:
+        """Return the score that a new row stays below with the given probability, of shape (k,).
+
+        It is the ceil((m + 1) coverage)-th of the m scores: the new row is one more, whose own score may be any.
+        """
+        COVERAGE("coverage", coverage)
+        m = len(self.scores)
+        rank = (m + 1) * coverage * (1 - 1e-12)  # but for rounding
+        if self.weights is None:
+            at = np.full(self.scores.shape[1], math.ceil(rank) - 1)
+        else:
+            at = (np.cumsum(self.weights, axis=0) < rank).sum(axis=0)
+        if at.max() >= m:
+            raise ValueError(
+                f"coverage={coverage!r} needs at least {math.ceil(coverage / (1 - coverage) * (1 - 1e-12))} rows that "
+                f"judge, and there are {m}: ask for less, or give more rows"
+            )
+        found: Vectors = np.take_along_axis(self.scores, at[None], axis=0)[0]
+        if not np.isfinite(found).all():
+            raise ValueError(
+                f"coverage={coverage!r} asks for infinite intervals: the model follows too many single rows whatever "
+                "their y; raise the penalty"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows, as an estimator takes them: X, y, and the sample weights or None."""
+
+    X: Any
+    y: Array
+    weight: Array | None
+
+
+def hold_out(
+    X: Any,
+    y: Array,
+    sample_weight: ArrayLike | None,
+    X_val: Any,
+    y_val: Array | None,
+    share: float,
+    random_state: np.random.RandomState,
+) -> tuple[Part, Part]:
+    """Return the rows to learn from, and those that judge: the validation rows, or a random share of X.
+
+    Rows of weight 0 do not judge.
+
+    Parameters
+    ----------
+    X : table, array, sparse matrix, source or Dask collection
+    y : array of shape (n,) or (n, n_outputs)
+    sample_weight : array of shape (n,), optional
+    X_val, y_val : rows that judge, or None
+    share : float
+        Between 0 and 1.
+    random_state : RandomState
+    """
+    # sparse matrices are sliced by scikit-learn, so that any model takes them
+    source = None if scipy.sparse.issparse(X) else as_source(X)
+    rows = indexable(X)[0] if source is None else source
+    check_consistent_length(rows, y)
+    weight = None
+    if sample_weight is not None:
+        given = computed(sample_weight, source)
+        of_each = np.broadcast_to(0.0, (len(y), 1))
+        weight = _check_sample_weight(given, of_each, dtype=np.float64, ensure_non_negative=True)
+    if X_val is not None:
+        assert y_val is not None
+        check_consistent_length(X_val, y_val)
+        return Part(X, y, weight), Part(X_val, y_val, None)
+    candidates = np.arange(len(y)) if weight is None else np.flatnonzero(weight)
+    count = max(1, round(share * len(candidates)))
+    if count >= len(candidates):
+        raise ValueError(
+            f"there are no rows to hold out, with n_samples={len(candidates)}: give X_val and y_val, or more rows"
+        )
+    held = np.zeros(len(y), dtype=bool)
+    held[random_state.choice(candidates, count, replace=False)] = True
+
+    def part(chosen: Array) -> Part:
+        indices = np.flatnonzero(chosen)
+        some = _safe_indexing(rows, indices) if source is None else source.subset(indices)
+        return Part(some, y[indices], None if weight is None else weight[indices])
+
+    return part(~held), part(held)

@@ -1,0 +1,76 @@
+"""Centers of a fitted model, prepared for its predictions once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import scipy.sparse
+
+from .._utils.threads import effective_n_jobs
+from ..kernels import Kernel
+from ..sources import DaskRows, Rows
+from .base import Operator
+from .choose import make_operator
+from .dense import KernelOperator
+
+__all__ = ["PreparedCenters"]
+
+# Bytes of centers beyond which a copy of them is not worth its memory: preparing it costs no more than a few rows
+_LARGEST = 1 << 28
+
+
+class _Prepared(NamedTuple):
+    kernel: Kernel
+    centers: Any
+    n_threads: int
+    operator: KernelOperator
+
+
+class PreparedCenters:
+    """Operators of one kernel and its centers for rows that come one after the other.
+
+    The centers are prepared for the first rows, and again if kernel, centers or the number of threads are others than
+    the last time. Kernel and centers are told apart by identity, so that they must not be written into. Any number of
+    threads may ask at the same time. Copies and pickles are empty: what is prepared can be made again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> from gyrfalcon.operators.prepared import PreparedCenters
+    >>> from gyrfalcon.sources import as_rows
+    >>> kernel, centers, prepared = Gaussian(1.0), np.zeros((1, 2)), PreparedCenters()
+    >>> for rows in np.zeros((1, 2)), np.ones((1, 2)):
+    ...     print(prepared.operator(kernel, as_rows(rows), centers, n_jobs=1).matmat(np.ones(1)).round(2))
+    [1.]
+    [0.37]
+    """
+
+    def __init__(self) -> None:
+        self._last: _Prepared | None = None
+
+    def operator(self, kernel: Kernel, rows: Rows, centers: Any, *, n_jobs: int | None = None) -> Operator:
+        """Make the operator k(rows, centers), which keeps no K.
+
+        Parameters
+        ----------
+        kernel : Kernel
+        rows : Rows
+        centers : array or CSR matrix of shape (M, d)
+        n_jobs : int or None
+            As for `KernelOperator`.
+        """
+        sparse = scipy.sparse.issparse(centers)
+        size = (centers.data if sparse else centers).nbytes
+        if isinstance(rows, DaskRows) or rows.is_sparse != sparse or rows.dtype != centers.dtype or size > _LARGEST:
+            return make_operator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=0)
+        n_threads = effective_n_jobs(n_jobs)
+        last = self._last  # read once: another thread may replace it
+        if last is None or not (last.kernel is kernel and last.centers is centers and last.n_threads == n_threads):
+            # made for the centers as rows, so that rows of a caller are not held
+            operator = KernelOperator(kernel, centers, centers, n_jobs=n_threads, memory_budget=0)
+            last = self._last = _Prepared(kernel, centers, n_threads, operator)
+        return last.operator.on(rows)
+
+    def __reduce__(self) -> tuple[type[PreparedCenters], tuple[()]]:
+        return PreparedCenters, ()

@@ -1,0 +1,179 @@
+"""The posterior of a bandit's arms on a dictionary of some of them: what BKB and BBKB choose by.
+
+With the arms S of the dictionary, R R' = K_SS^+ and the features z(x) = R' k_S(x) of an arm, n_a plays and the sum b_a
+of the rewards of each arm,
+
+    A = sum n_a z_a z_a' + lambda I = U diag(e + lambda) U',     w = A^-1 sum b_a z_a,
+    mean(x) = z'w,     var(x) = (k(x, x) - |z|^2) / lambda + z'A^-1 z = k(x, x) / lambda - |C' k_S(x)|^2,
+    C = R U diag(e / (lambda (e + lambda)))^(1/2).
+
+Variances are in units of lambda: that of a Gaussian process with noise lambda is lambda var(x). The first term keeps
+them large where the dictionary says nothing. If it holds every arm that was played, both are the process' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from .._utils.threads import single_threaded_blas
+from ..kernels import Kernel
+from ..operators import KernelOperator
+from ..preconditioners import Whitening
+
+_BLOCK = (
+    1 << 22
+)  # kernel entries that are held at a time: blocks are large, since there may be one problem for each play
+_WORTH_THREADS = 1 << 20  # kernel entries of all arms below which starting threads takes longer than computing them
+
+Vectors = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+class ArmPosterior:
+    """Means and variances of all arms, given plays of some.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Resolved.
+    arms : ndarray of shape (N, d), float64
+    dictionary : ndarray of int
+        Arms of which functions are made; it may be empty.
+    counts : ndarray of shape (N,), int
+        How often each arm was played.
+    sums : ndarray of shape (N,), float64
+        Sum of each arm's rewards.
+    penalty : float
+        lambda, positive: the variance of the noise for a kernel that is the prior's covariance.
+    n_jobs : int or None
+
+    Attributes
+    ----------
+    played : ndarray of int
+        The arms that were played.
+    played_variances : ndarray of float
+        Their variances.
+    dimension : float
+        sum n_a var_a, the effective dimension.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> from gyrfalcon.solvers.arms import ArmPosterior
+    >>> arms, counts, sums = np.array([[0.0], [9.0]]), np.array([3, 0]), np.array([6.0, 0.0])
+    >>> mean, var = ArmPosterior(Gaussian(1.0), arms, np.array([0]), counts, sums, penalty=1.0).all_arms()
+    >>> mean.round(6), var.round(6)
+    (array([1.5, 0. ]), array([0.25, 1.  ]))
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        arms: Vectors,
+        dictionary: Indices,
+        counts: NDArray[np.integer[Any]],
+        sums: Vectors,
+        penalty: float,
+        *,
+        n_jobs: int | None = None,
+    ) -> None:
+        self._kernel, self._arms, self._penalty = kernel, arms, penalty
+        self.played: Indices = np.flatnonzero(counts)
+        self._operator: KernelOperator | None = None
+        self._spread = np.zeros(0)  # e
+        if len(dictionary):
+            points = arms[dictionary]
+            n_jobs = n_jobs if len(points) * len(arms) > _WORTH_THREADS else 1
+            self._operator = KernelOperator(kernel, points, points, n_jobs=n_jobs, memory_budget=0)
+            self._whitening = Whitening(self._operator.centers_gram(), 1, n_jobs=n_jobs)
+            Z = self._features(self.played)
+            n = counts[self.played].astype(np.float64)
+            with single_threaded_blas():
+                e, self._U = eigh((Z * n) @ Z.T, overwrite_a=True, check_finite=False)
+                self._spread = e = np.maximum(e, 0.0)
+                c = (self._U.T @ (Z @ sums[self.played])) / (e + penalty)
+            R_U = self._whitening.apply(np.column_stack([self._U @ c, self._U]))
+            self._coef, self._C = R_U[:, 0], R_U[:, 1:] * np.sqrt(e / (penalty * (e + penalty)))
+        self.played_variances = self._means_and_variances(arms[self.played])[1]
+        self.dimension = float(counts[self.played] @ self.played_variances)
+
+    def all_arms(self) -> tuple[Vectors, Vectors]:
+        """Return the means and the variances of all arms."""
+        return self._means_and_variances(self._arms)
+
+    def projections(self, indices: Indices) -> Vectors:
+        """Return C' k_S of some arms, as rows."""
+        if self._operator is None:
+            return np.zeros((len(indices), 0))
+        with single_threaded_blas():
+            return np.vstack([K @ self._C for _, K in self._kernel_blocks(self._arms[indices])])
+
+    def prior_covariances(self, indices: Indices, arm: int) -> Vectors:
+        """Return k(x, a) / lambda of some arms x and one arm a."""
+        points = self._arms[indices]
+        return np.asarray(self._kernel(points, self._arms[arm : arm + 1])[:, 0] / self._penalty, dtype=np.float64)
+
+    def _features(self, indices: Indices) -> Vectors:
+        """Return z of some arms, as columns."""
+        blocks = [self._whitening.apply_transpose(K.T) for _, K in self._kernel_blocks(self._arms[indices])]
+        return np.hstack([np.zeros((self._whitening.rank, 0)), *blocks])
+
+    def _means_and_variances(self, arms: Vectors) -> tuple[Vectors, Vectors]:
+        means = np.zeros(len(arms))
+        variances = np.asarray(self._kernel.diag(arms), dtype=np.float64) / self._penalty
+        if self._operator is not None and len(arms):
+            with single_threaded_blas():
+                for at, K in self._kernel_blocks(arms):
+                    means[at] = K @ self._coef
+                    H = K @ self._C
+                    variances[at] -= np.einsum("ij,ij->i", H, H)
+        return means, np.maximum(variances, 0.0)
+
+    def _kernel_blocks(self, arms: Vectors) -> Iterator[tuple[slice, Vectors]]:
+        """Yield blocks of k(arms, S)."""
+        assert self._operator is not None
+        return self._operator.on(arms, block_size=max(96, _BLOCK // self._operator.shape[1])).blocks()
+
+
+class Batch:
+    """Variances of some arms, as they shrink with plays of them whose rewards are not known yet.
+
+    A variance does not depend on rewards. That of arm x after a play of arm a falls by cov(x, a)^2 / (1 + var(a)), with
+    cov(x, a) = k(x, a) / lambda - (C' k_S(x))'(C' k_S(a)) at the start: a Cholesky factorisation, column by column.
+
+    Parameters
+    ----------
+    posterior : ArmPosterior
+    arms : ndarray of int
+    variances : ndarray of float
+        Their variances at the start.
+
+    Attributes
+    ----------
+    variances : ndarray of float
+        Their variances now.
+    """
+
+    def __init__(self, posterior: ArmPosterior, arms: Indices, variances: Vectors) -> None:
+        self.variances = variances.copy()
+        self._posterior, self._arms = posterior, arms
+        self._projections = posterior.projections(arms)
+        self._columns = np.empty((8, len(arms)))
+        self._plays = 0
+
+    def play(self, at: int) -> None:
+        """Add a play of the arm at a position."""
+        i = self._plays
+        if i == len(self._columns):
+            self._columns = np.vstack([self._columns, np.empty_like(self._columns)])
+        covariances = self._posterior.prior_covariances(self._arms, int(self._arms[at]))
+        covariances -= self._projections @ self._projections[at] + self._columns[:i, at] @ self._columns[:i]
+        self._columns[i] = covariances / np.sqrt(1 + self.variances[at])
+        self.variances = np.maximum(self.variances - np.square(self._columns[i]), 0.0)
+        self._plays += 1

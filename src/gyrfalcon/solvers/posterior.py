@@ -1,0 +1,165 @@
+"""The posterior of f: how far the function may be from what was learnt, beside the prediction itself.
+
+Kernel ridge regression is the posterior mean of a Gaussian process with prior covariance tau^2 k and noise of variance
+tau^2 mu. With d(x) = B'k_M(x), in which F'WF = diag(s) (`RidgePath.features`), the posterior covariance is
+
+    cov(f(x), f(x')) = tau^2 [k(x, x') - q(x)'q(x')],     q(x) = Q'k_M(x),     Q = B diag(s / (s + mu))^(1/2).
+
+So one M x r matrix is all that is kept. B is as large as the inverse root of K_MM's least eigenvalue, but Q at most
+|K K_MM^+| / sqrt(mu), the weights with which centers represent rows: directions that the rows say nothing about hardly
+count. What the centers cannot represent, k(x, x') - d(x)'d(x'), keeps its prior variance, so that far from all centers
+the deviation is the prior's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.checks import array
+from .._utils.registry import register
+from ..operators import KernelOperator
+from .ridge_path import RidgePath
+
+Vectors = NDArray[np.float64]
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """The posterior covariance of f; its mean is the fitted function.
+
+    Attributes
+    ----------
+    projection : ndarray of shape (M, r), float64
+        Q, with which cov(f(x), f(x')) = tau^2 [k(x, x') - k_M(x)'Q Q'k_M(x')].
+    prior_deviation : ndarray of shape (k,), float64
+        tau of each output.
+    noise_deviation : ndarray of shape (k,), float64
+        sigma of each output: the deviation of y from f, for a row of average weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.solvers import Posterior
+    >>> posterior = Posterior(np.array([[0.8]]), np.array([2.0]), np.array([0.1]))
+    >>> K = KernelOperator("gaussian", np.array([[0.0], [9.0]]), np.array([[0.0]]))  # at the center, and far from it
+    >>> posterior.variances(K).round(2)
+    array([0.36, 1.  ])
+    """
+
+    projection: Vectors
+    prior_deviation: Vectors
+    noise_deviation: Vectors
+
+    def __post_init__(self) -> None:
+        array((None, None))("projection", self.projection)
+        array((None,))("prior_deviation", self.prior_deviation)
+        array(self.prior_deviation.shape)("noise_deviation", self.noise_deviation)
+        if min(self.prior_deviation.min(initial=0.0), self.noise_deviation.min(initial=0.0)) < 0:
+            raise ValueError("prior_deviation or noise_deviation holds negative numbers")
+
+    def get_params(self, deep: bool = False) -> dict[str, Any]:
+        """Return what a model file holds."""
+        return dict(vars(self))
+
+    def variances(self, operator: KernelOperator) -> Vectors:
+        """Return the variance of f(x) for tau = 1, of shape (n,); one pass over the rows.
+
+        Parameters
+        ----------
+        operator : KernelOperator
+            k(rows, centers), in float64.
+        """
+        out = np.empty(operator.shape[0])
+        for at, diagonal, K in _with_diagonal(operator):
+            q = K @ self.projection
+            out[at] = diagonal - np.einsum("ij,ij->i", q, q)
+        return np.maximum(out, 0.0, out=out)  # rounding
+
+    def covariance(self, operator: KernelOperator) -> Vectors:
+        """Return the covariance of f at the rows of `operator` for tau = 1, of shape (n, n)."""
+        points = operator.rows.take(np.arange(operator.shape[0]))
+        out = KernelOperator(operator.kernel, points, points, memory_budget=0).centers_gram(np.float64)
+        q = np.concatenate([K @ self.projection for _, K in operator.blocks()])
+        out -= q @ q.T
+        return out
+
+
+def posterior_of(features: Vectors, path: RidgePath, penalty: float) -> Posterior:
+    """Make the posterior of one penalty.
+
+    Parameters
+    ----------
+    features : ndarray of shape (M, r)
+        `path.features()`. Overwritten: its memory becomes that of Q.
+    path : RidgePath
+    penalty : float
+        Positive.
+    """
+    s, mu = path.eigenvalues, penalty * path.n
+    features *= np.sqrt(s / (s + mu))
+    tau = np.sqrt(path.prior_variance(penalty)[0])
+    # sample weights have mean 1 over all rows: the average row that counts has weight n / n_counted
+    return Posterior(features, tau, tau * np.sqrt(penalty * path.n_counted))
+
+
+def leave_one_out_scores(
+    features: Vectors,
+    path: RidgePath,
+    penalty: float,
+    operator: KernelOperator,
+    y: NDArray[Any],
+    weight: NDArray[Any] | None,
+) -> Vectors:
+    """Return |y - f(x)| over the deviation of y that the posterior foresees, both of the fit without that row.
+
+    Parameters
+    ----------
+    features : ndarray of shape (M, r)
+        `path.features()`.
+    path : RidgePath
+    penalty : float
+        Positive.
+    operator : KernelOperator
+        k(rows, centers) in float64, of some rows of the problem.
+    y : ndarray of shape (m, k)
+        Their targets.
+    weight : ndarray of shape (m,), optional
+        Their weights.
+
+    Returns
+    -------
+    ndarray of shape (m, k)
+        In units of tau, which is the same for all rows; infinite where a row is fitted exactly whatever its y.
+    """
+    coef, noise, mu = path.feature_coefficients(penalty), penalty * path.n_counted, penalty * path.n
+    inverse = 1 / (path.eigenvalues + mu)
+    scores = np.empty(y.shape)
+    for at, diagonal, K in _with_diagonal(operator):
+        d = K @ features
+        r = np.abs(y[at] - d @ coef)
+        squares = np.square(d, out=d)
+        unseen = np.maximum(diagonal - squares.sum(axis=1), 0.0)
+        h = squares @ inverse  # over the weight
+        left = 1.0 - (h if weight is None else h * weight[at])
+        safe = np.where(left > 1e-12, left, 1.0)
+        # without the row, h of the others is h / (1 - w h), and the residual r / (1 - w h)
+        deviation = np.sqrt(noise + mu * h / safe + unseen)
+        scores[at] = np.where((left > 1e-12)[:, None], r / (safe * deviation)[:, None], np.inf)
+    return scores
+
+
+def _with_diagonal(operator: KernelOperator) -> Iterator[tuple[slice, Vectors, Vectors]]:
+    """Yield slices of the rows with k(x, x) and k(x, centers), reading the rows once."""
+    start = 0
+    for block in operator.rows.blocks(operator.block_size):
+        diagonal = np.asarray(operator.kernel.diag(block), dtype=np.float64)
+        for at, K in operator.on(block).blocks():
+            yield slice(start + at.start, start + at.stop), diagonal[at], K
+        start += block.shape[0]

@@ -1,0 +1,182 @@
+"""Scratch files of a fit: rows that are slow to read, such as text, are parsed once and then read as numbers.
+
+The numbers of the first reading, whatever it is made for, are written on the way to a temporary file, from which later
+readings are served. The file has no name, so that nothing is left behind however the process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arrays import ArrayReader
+from .base import DerivedRows, Rows
+from .blocks import Block, Indices
+from .stored import StoredRows
+
+__all__ = ["Scratch"]
+
+Array = NDArray[Any]
+
+_FILL_ROWS = 65_536
+_LEFT_FREE = 1 << 28  # bytes of the disk that are left to others
+
+
+class Scratch:
+    """The scratch files of a fit, which are gone when it is closed.
+
+    Parameters
+    ----------
+    folder : str, optional
+        Where files are written. By default the folder of temporary files that the environment names (``TMPDIR``), or
+        ``/var/tmp``, or what `tempfile` finds: ``/tmp`` is kept in memory on many machines.
+
+    Examples
+    --------
+    >>> from gyrfalcon.sources import ArrayRows
+    >>> from gyrfalcon.sources.scratch import Scratch
+    >>> rows = ArrayRows([[1.0], [2.0]])
+    >>> scratch = Scratch()
+    >>> scratch.rows(rows) is rows  # these are quick to read
+    True
+    >>> scratch.close()
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._folder = folder
+        self._files: list[IO[bytes]] = []
+
+    def rows(self, rows: Rows) -> Rows:
+        """Return rows that are read from their source once, or the rows themselves if they are quick to read.
+
+        So are those for which the disk has no room.
+        """
+        if not rows.slow_to_read or rows.is_sparse:
+            return rows
+        folder = self._folder or _temporary_folder()
+        size = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
+        try:
+            if size == 0 or size + _LEFT_FREE > shutil.disk_usage(folder).free:
+                return rows
+            file = tempfile.TemporaryFile(dir=folder, prefix="gyrfalcon-", buffering=0)  # noqa: SIM115 (see close)
+        except OSError:  # a folder that cannot be written into
+            return rows
+        self._files.append(file)
+        return ScratchRows(rows, file)
+
+    def close(self) -> None:
+        """Remove the files."""
+        while self._files:
+            self._files.pop().close()
+
+
+def _temporary_folder() -> str:
+    named = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    return "/var/tmp" if not named and os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()
+
+
+class ScratchRows(DerivedRows):
+    """Rows of a source that is read once; they are written to an empty file on the way. See `Scratch`."""
+
+    is_sparse = False
+
+    def __init__(self, rows: Rows, file: IO[bytes]) -> None:
+        super().__init__(rows)
+        self.slow_to_read = False
+        self._file: IO[bytes] | None = file
+        self._filling = threading.Lock()
+        self._stored: StoredRows | None = None
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        if self._stored is not None:
+            return self._stored.blocks(size)
+        return self._filled_on_the_way(size)
+
+    def _filled_on_the_way(self, size: int) -> Iterator[Block]:
+        file = self._file
+        if file is None or not self._filling.acquire(blocking=False):  # no room, or another reading writes already
+            yield from self.rows.blocks(size)
+            return
+        try:
+            file.seek(0)
+            file.truncate()
+            count = 0
+            for block in self.rows.blocks(size):
+                count += block.shape[0]
+                if self._file is not None and not _written(file, block):
+                    self._give_up()
+                yield block
+            if self._file is not None and count == self.shape[0]:
+                reader = ScratchReader(file, self.shape, self.dtype)
+                self._stored = StoredRows([reader], None, self.shape[1], self.dtype, self.feature_names)
+        finally:
+            self._filling.release()
+
+    def _give_up(self) -> None:
+        """Free what was written; rows are read from their source again."""
+        if self._file is not None:
+            self._file.truncate(0)
+            self._file = None
+
+    def take(self, indices: Indices) -> Block:
+        # a whole reading costs a format of text no more than some of its rows
+        if self._stored is None and self._file is not None and len(indices):
+            for _ in self.blocks(_FILL_ROWS):
+                pass
+        return (self.rows if self._stored is None else self._stored).take(indices)
+
+    def fingerprint(self) -> str:
+        return self.rows.fingerprint()
+
+    def __reduce__(self) -> tuple[Callable[[Rows], Rows], tuple[Rows]]:
+        return _itself, (self.rows,)  # another process has no such file
+
+
+def _itself(rows: Rows) -> Rows:
+    return rows
+
+
+def _written(file: IO[bytes], block: Array) -> bool:
+    """Write a block; return whether the disk had room for it."""
+    left = np.ascontiguousarray(block).data.cast("B")
+    try:
+        while len(left):
+            left = left[file.write(left) :]
+    except OSError:
+        return False
+    return True
+
+
+class ScratchReader(ArrayReader):
+    """Reader of the numbers in an open file without a header."""
+
+    def __init__(self, file: IO[bytes], shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        super().__init__("a scratch file", shape, dtype, None, None)
+        self._file = file
+        self._reading = threading.Lock()  # the file has one position
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[int, int], Array]]:
+        d = self.shape[1]
+
+        def rows(start: int, stop: int) -> Array:
+            out = np.empty((stop - start, d), dtype=self.stored)
+            left = out.data.cast("B")
+            with self._reading:
+                self._file.seek(start * d * self.stored.itemsize)
+                while len(left):
+                    count = self._file.readinto(left)  # type: ignore[attr-defined]
+                    if not count:
+                        raise EOFError("the scratch file ends before its last row")
+                    left = left[count:]
+            return out
+
+        yield rows

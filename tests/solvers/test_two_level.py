@@ -1,0 +1,216 @@
+"""Conjugate gradient with a sample of the rows: the sample decides on the speed, and not on the solution."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator
+from gyrfalcon.fitting import falkon as _falkon
+from gyrfalcon.kernels import Gaussian
+from gyrfalcon.preconditioners import Preconditioner
+from gyrfalcon.solvers import RowSample, StateError, conjugate_gradient, two_level_cg
+
+KERNEL = Gaussian(1.0)
+
+
+class Problem:
+    """Some rows, and a sample of them."""
+
+    def __init__(self, n=3000, M=60, s=600, penalty=1e-5, columns=2, weighted=False, dtype=np.float64, noise=0.3):
+        rng = np.random.default_rng(0)
+        self.X = rng.standard_normal((n, 3)).astype(dtype)
+        self.Z, self.penalty, self.n, self.M = self.X[:M], penalty, n, M
+        waves = [np.sin((j + 1) * self.X[:, 0]) + self.X[:, j % 3] for j in range(columns)]
+        self.Y = (np.stack(waves, axis=1) + noise * rng.standard_normal((n, columns))).astype(dtype)
+        self.weight = rng.uniform(0.0, 2.0, n).astype(dtype) if weighted else None
+        drawn = np.sort(rng.choice(n, s, replace=False))
+        own = np.ones(s) if self.weight is None else self.weight[drawn]
+        few = KernelOperator(KERNEL, self.X[drawn], self.Z, memory_budget=0)
+        self.sample = RowSample(few, self.Y[drawn], (own * n / s).astype(dtype))
+        self.operator = KernelOperator(KERNEL, self.X, self.Z, memory_budget=0)
+
+    def solve(self, **options):
+        center_weight = None if self.weight is None else self.weight[: self.M]
+        gram = self.operator.centers_gram(np.float64)
+        P = Preconditioner(gram, self.penalty, self.n, center_weight=center_weight, tile_dtype=self.X.dtype)
+        options = {"max_iter": 60, "tol": 1e-10, "enough": 0.0, "weight": self.weight, **options}
+        return list(two_level_cg(self.operator, self.Y, self.sample, P, self.penalty, **options))
+
+    def fitted(self):
+        """Fitted values by ridge regression on orthonormal functions."""
+        X, Z = self.X.astype(np.float64), self.Z.astype(np.float64)
+        values, vectors = np.linalg.eigh(KERNEL(Z, Z))
+        kept = values > 1e-13 * values[-1]
+        F = KERNEL(X, Z) @ vectors[:, kept] / np.sqrt(values[kept])
+        root = np.ones(self.n) if self.weight is None else np.sqrt(self.weight.astype(np.float64))
+        ridge = np.sqrt(self.penalty * self.n) * np.eye(F.shape[1])
+        left = np.vstack([root[:, None] * F, ridge])
+        right = np.vstack([root[:, None] * self.Y, np.zeros((len(ridge), self.Y.shape[1]))])
+        return F @ np.linalg.lstsq(left, right)[0]
+
+    def values(self, coef):
+        return self.operator.matmat(coef)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("penalty", [1e-2, 1e-6])
+def test_the_solution_is_the_dense_one(weighted, penalty):
+    problem = Problem(penalty=penalty, weighted=weighted)
+    last = problem.solve()[-1]
+    assert last.converged
+    assert_allclose(problem.values(last.coef()), problem.fitted(), rtol=0, atol=1e-7)
+
+
+def test_float32():
+    problem = Problem(dtype=np.float32)
+    last = problem.solve(tol=1e-6)[-1]
+    assert_allclose(problem.values(last.coef()), problem.fitted(), rtol=0, atol=2e-4)
+
+
+def test_takes_fewer_passes_than_conjugate_gradient():
+    problem = Problem(n=12_000, s=1200, columns=1)
+    P = Preconditioner(problem.operator.centers_gram(np.float64), problem.penalty, problem.n)
+    truth = problem.fitted()
+
+    def off(iterate):
+        return float(np.sqrt(np.mean((problem.values(iterate.coef()) - truth) ** 2)))
+
+    two = problem.solve(max_iter=1)[-1]
+    assert two.passes == pytest.approx(2 + 0.1 * (1 + 8 + 5 + 5))  # the residual, a product; the sample's
+    one = list(conjugate_gradient(problem.operator, problem.Y, P, problem.penalty, max_iter=5, tol=0))[-1]
+    assert one.passes == 6
+    assert off(two) < off(one) / 3
+
+
+def test_estimates_the_error():
+    problem = Problem()
+    truth = problem.fitted()
+    for iterate in problem.solve(max_iter=5):
+        off = np.sqrt(np.mean((problem.values(iterate.coef()) - truth) ** 2, axis=0))
+        assert (off < 3 * iterate.error).all()
+
+
+def test_stops_when_predictions_are_settled():
+    problem = Problem(n=12_000, s=2400)
+    last = problem.solve(enough=1e-3)[-1]
+    assert last.converged
+    assert last.iteration <= 3
+    assert last.residual > 1e-8
+    converged, truth = problem.values(last.coef()), problem.fitted()
+    noise = np.square(problem.Y - truth).mean(axis=0)
+    assert (np.square(converged - truth).mean(axis=0) < 1e-3 * noise).all()
+
+
+def test_resumes_bit_for_bit():
+    problem = Problem(dtype=np.float32)
+    whole = problem.solve(max_iter=6)
+    resumed = problem.solve(max_iter=6, resume=whole[2].state())
+    assert resumed[0].iteration == 3
+    assert_array_equal(resumed[-1].coef(), whole[-1].coef())
+    assert resumed[-1].passes == pytest.approx(whole[-1].passes)
+    with pytest.raises(StateError, match="beta"):
+        problem.solve(resume={**whole[2].state(), "beta": np.zeros((3, 1))})
+
+
+def test_a_start_takes_the_place_of_the_sample():
+    problem = Problem()
+    solution = problem.solve()[-1].coef()
+    first = problem.solve(start=solution, max_iter=1)[0]
+    assert first.error.max() < 1e-8
+
+
+def test_nothing_to_learn():
+    problem = Problem()
+    problem.Y[:] = 0
+    problem.sample.y[:] = 0
+    [only] = problem.solve()
+    assert only.iteration == 0
+    assert only.converged
+    assert_array_equal(only.coef(), 0)
+
+
+# ---- in the estimators -----------------------------------------------------------------------------------------------
+
+
+def rows(n=2500, dtype=np.float64):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 3)).astype(dtype)
+    return X, np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(n)
+
+
+@pytest.fixture
+def solvers(monkeypatch):
+    """The names of the solvers that fits use, with samples also for few rows."""
+    names: list[str] = []
+    for name in ("two_level_cg", "conjugate_gradient"):
+        solver = getattr(_falkon, name)
+
+        def recorded(*args, name=name, solver=solver, **kwargs):
+            names.append(name)
+            return solver(*args, **kwargs)
+
+        monkeypatch.setattr(_falkon, name, recorded)
+    monkeypatch.setattr(_falkon, "_WORTH_SAMPLING", 50_000)
+    return names
+
+
+@pytest.mark.parametrize("how", ["plain", "weighted", "classes", "columns", "few rows", "warm"])
+def test_asked_for(how, solvers):
+    X, y = rows(200 if how == "few rows" else 2500)
+    weight = np.random.default_rng(1).uniform(0.5, 2, len(X)) if how == "weighted" else None
+    cls = FalkonClassifier if how == "classes" else FalkonRegressor
+    y = np.digitize(y, [-0.5, 0.5]) if how == "classes" else y
+    y = np.stack([y, 2 * y], axis=1) if how == "columns" else y
+    options = {"n_centers": 50, "penalty": 1e-5, "random_state": 0, "tol": 1e-9, "max_iter": 60}
+    expected = cls(KERNEL, preconditioner="falkon", **options).fit(X, y, sample_weight=weight)
+    model = cls(KERNEL, preconditioner="sample", warm_start=how == "warm", **options).fit(X, y, sample_weight=weight)
+    if how == "warm":
+        model.fit(X, y)
+    assert solvers[-1] == "two_level_cg"
+    values = "decision_function" if how == "classes" else "predict"
+    found, truth = (getattr(one, values)(X) for one in (model, expected))
+    assert_allclose(found, truth, rtol=0, atol=1e-5)
+
+
+def test_automatic_where_rows_are_many(solvers):
+    X, y = rows()
+    FalkonRegressor(KERNEL, n_centers=50, penalty=1e-5, random_state=0).fit(X, y)
+    assert solvers[-1] == "two_level_cg"
+    FalkonRegressor(KERNEL, n_centers=200, penalty=1e-5, random_state=0).fit(X, y)  # 12 rows a center
+    assert solvers[-1] == "conjugate_gradient"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_falkon, "_sample_bytes", lambda space: 1 << 50)  # no room for the sample
+        FalkonRegressor(KERNEL, n_centers=50, penalty=1e-5, random_state=0).fit(X, y)
+    assert solvers[-1] == "conjugate_gradient"
+
+
+def test_a_checkpoint_goes_on(tmp_path, solvers):
+    X, y = rows(dtype=np.float32)
+    options = {"n_centers": 50, "penalty": 1e-5, "random_state": 0, "tol": 0, "max_iter": 6}
+    whole = FalkonRegressor(KERNEL, **options).fit(X, y)
+
+    def stop(record):
+        return record["iteration"] == 2
+
+    kept = {"checkpoint": tmp_path / "kept"}
+    FalkonRegressor(KERNEL, **options, callbacks=stop, **kept).fit(X, y)
+    resumed = FalkonRegressor(KERNEL, **options, **kept).fit(X, y)
+    assert_array_equal(resumed.dual_coef_, whole.dual_coef_)
+    assert set(solvers) == {"two_level_cg"}
+
+
+def test_files(tmp_path, solvers):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    import gyrfalcon
+
+    X, y = rows(dtype=np.float32)
+    parquet.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y}), tmp_path / "rows.parquet")
+    data = gyrfalcon.open(tmp_path / "rows.parquet", target="y")
+    options = {"n_centers": 50, "penalty": 1e-5, "random_state": 0}
+    found = FalkonRegressor(KERNEL, **options).fit(data.X, data.y).predict(data.X)
+    assert solvers[-1] == "two_level_cg"
+    assert_allclose(found, FalkonRegressor(KERNEL, **options).fit(X, y).predict(X), rtol=0, atol=1e-4)
