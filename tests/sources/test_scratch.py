@@ -154,6 +154,16 @@ def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path):
     assert Scratch(str(tmp_path / "missing")).rows(rows) is rows
 
 
+def test_a_machine_without_a_folder_for_temporary_files_does_no_harm(monkeypatch):
+    def none():
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setenv("TMPDIR", "/missing")
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    rows = Slow(VALUES)
+    assert Scratch().rows(rows) is rows
+
+
 def test_another_process_reads_the_source(scratch):
     rows = scratch.rows(ArrayRowsOfText())
     assert isinstance(pickle.loads(pickle.dumps(rows)), ArrayRowsOfText)
