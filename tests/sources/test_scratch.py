@@ -123,6 +123,17 @@ def test_two_readings_at_once(scratch):
     assert slow.reads == 2
 
 
+def test_a_reading_that_starts_late_leaves_the_file_alone(scratch):
+    slow = Slow(VALUES)
+    rows = scratch.rows(slow)
+    late, never_read_to_its_end = rows.blocks(100), rows.blocks(100)
+    np.testing.assert_array_equal(np.vstack(list(rows.blocks(64))), VALUES)
+    next(never_read_to_its_end)
+    np.testing.assert_array_equal(rows.take(np.array([999, 1])), VALUES[[999, 1]])
+    np.testing.assert_array_equal(np.vstack(list(late)), VALUES)
+    assert slow.reads == 1
+
+
 def test_rows_that_are_quick_to_read_stay_as_they_are(scratch):
     rows = ArrayRows(VALUES)
     assert scratch.rows(rows) is rows

@@ -105,6 +105,10 @@ class ScratchRows(DerivedRows):
         if file is None or not self._filling.acquire(blocking=False):  # no room, or another reading writes already
             yield from self.rows.blocks(size)
             return
+        if self._stored is not None:  # the file was completed between the call of `blocks` and the first block
+            self._filling.release()
+            yield from self._stored.blocks(size)
+            return
         try:
             file.seek(0)
             file.truncate()
