@@ -248,3 +248,20 @@ def test_iterations_that_do_not_come_to_an_end(monkeypatch, X):
     monkeypatch.setattr(principal, "_MOST_BLOCKS", 1)
     with pytest.warns(ConvergenceWarning, match='raise tol, or use solver="direct"'):
         KernelPCA(Laplacian(1.0), n_components=2, n_centers=200, solver="iterative", random_state=0).fit(X)
+
+
+def test_float32_keeps_the_components_that_it_gets_right():
+    Z = np.random.default_rng(0).standard_normal((700, 6))
+    settings = {"n_centers": 600, "n_components": 250, "solver": "direct", "random_state": 0}
+    single = KernelPCA(**settings).fit(Z.astype(np.float32)).eigenvalues_
+    np.testing.assert_allclose(single, KernelPCA(**settings).fit(Z).eigenvalues_, rtol=0.01)
+
+
+def test_float32_drops_what_rounding_leaves():
+    Z = np.random.default_rng(0).standard_normal((700, 1))
+    settings = {"n_centers": 600, "n_components": 30, "solver": "direct", "random_state": 0}
+    single = KernelPCA(**settings).fit(Z.astype(np.float32)).eigenvalues_
+    exact = KernelPCA(**settings).fit(Z).eigenvalues_
+    kept = single > 0
+    assert 10 < kept.sum() < 30
+    np.testing.assert_allclose(single[kept], exact[kept], rtol=0.02)

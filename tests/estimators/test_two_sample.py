@@ -13,6 +13,7 @@ import gyrfalcon
 from gyrfalcon import mmd_test
 from gyrfalcon.estimators import two_sample
 from gyrfalcon.kernels import Constant, Gaussian, Linear
+from gyrfalcon.sources.csv_files import CsvReader
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +125,43 @@ def test_sparse_beside_dense(sets):
         mmd_test(sets[0], scipy.sparse.csr_array(sets[1]))
     with pytest.raises(MemoryError, match="lower n_centers"):
         mmd_test(*sets, memory_budget="100kB")
+
+
+def test_names_of_features(sets):
+    pd = pytest.importorskip("pandas")
+    X, Y = (pd.DataFrame(rows, columns=["a", "b"]) for rows in sets)
+    test = mmd_test(X, Y, n_permutations=9, random_state=0)
+    assert test.feature_names == ["a", "b"]
+    assert test.statistic == mmd_test(*sets, n_permutations=9, random_state=0).statistic
+    with pytest.raises(ValueError, match="feature 0 of Y is 'b', but X has 'a' there"):
+        mmd_test(X, Y[["b", "a"]])
+    with pytest.raises(ValueError, match="feature 1 of Y is 'c', but X has 'b' there"):
+        mmd_test(X, Y.rename(columns={"b": "c"}))
+    with pytest.raises(ValueError, match="feature 0 of the rows is 'b', but the test has 'a' there"):
+        test.witness(X[["b", "a"]])
+    assert_array_equal(test.witness(X), test.witness(sets[0]))  # numbers without names pass
+    assert mmd_test(sets[0], Y, n_permutations=9, random_state=0).feature_names == ["a", "b"]
+    assert mmd_test(*sets, n_permutations=9, random_state=0).feature_names is None
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_witness_of_rows_of_another_width(sets, scale):
+    test = mmd_test(*sets, n_permutations=9, scale=scale, random_state=0)
+    assert test.n_features == 2
+    with pytest.raises(ValueError, match="the rows have 1 features, but the test was made with 2"):
+        test.witness(np.zeros((3, 1)))
+
+
+def test_text_is_parsed_once_and_has_names(sets, tmp_path, monkeypatch):
+    X, Y = sets
+    for name, rows, header in (("X", X, "a,b"), ("Y", Y, "a,b"), ("Z", Y, "b,a")):
+        np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",", header=header, comments="", fmt="%.17g")
+    text = {name: gyrfalcon.open(tmp_path / f"{name}.csv").X for name in "XYZ"}
+    parsed, batches = [], CsvReader.batches
+    monkeypatch.setattr(CsvReader, "batches", lambda *arguments: parsed.append(1) or batches(*arguments))
+    test = mmd_test(text["X"], text["Y"], n_permutations=20, random_state=0)
+    assert len(parsed) == 2
+    assert_array_equal(test.permutations, mmd_test(X, Y, n_permutations=20, random_state=0).permutations)
+    with pytest.raises(ValueError, match="feature 0 of Y is 'b', but X has 'a' there"):
+        mmd_test(text["X"], text["Z"])
+    assert_array_equal(test.witness(text["X"]), test.witness(X))

@@ -202,7 +202,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         """
         check_parameters(self, n_clusters=integer(1), init=_init, n_init=integer(1), tol=not_negative())
         with fit_session(self) as session:
-            data = unlabelled_data(self, X, sample_weight)
+            data = unlabelled_data(self, X, sample_weight, scratch=session.scratch)
             n, k = data.rows.shape[0], int(self.n_clusters)
             rows_that_count = n if data.weight is None else int(np.count_nonzero(data.weight))
             if k > rows_that_count:

@@ -220,7 +220,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
                 'use solver="direct"'
             )
         with fit_session(self) as session:
-            data = unlabelled_data(self, X)
+            data = unlabelled_data(self, X, scratch=session.scratch)
             if self.fit_inverse_transform and data.rows.is_sparse:
                 raise ValueError("fit_inverse_transform=True needs dense rows, and X is sparse: set it to False")
             space = self._subspace(data, session)
@@ -268,7 +268,10 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         operator, n = space.operator, space.operator.shape[0]
         diagonal = float(kernel_diagonal(operator.kernel, operator.rows).mean())
         total = max(0.0, diagonal - float(found.mean @ found.mean))
-        rounding = float(np.finfo(operator.dtype).eps) * operator.shape[1] * diagonal
+        # Tiles are rounded to their precision, and what follows is in float64: errors of about eps k(x, x) in each of
+        # M x M numbers, of either sign, move eigenvalues by about sqrt(M) of them. M of them is the worst case, and
+        # takes good components of float32 away; eps times the largest eigenvalue is less than what rounding leaves.
+        rounding = float(np.finfo(operator.dtype).eps) * np.sqrt(operator.shape[1]) * diagonal
         real = int((found.eigenvalues > rounding).sum())
         if self.n_components is None:
             q = max(1, real)

@@ -164,7 +164,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
             contamination=number(lambda x: 0 < x <= 0.5, "greater than 0 and at most 0.5"),
         )
         with fit_session(self) as session:
-            data = unlabelled_data(self, X)
+            data = unlabelled_data(self, X, scratch=session.scratch)
             # the factor of K_MM, F'F, its eigenvectors and room to make them, and what becomes of them
             space = choose_subspace(self, data, session, penalty=float(self.penalty), buffers=5)
             operator, n = space.operator, space.operator.shape[0]

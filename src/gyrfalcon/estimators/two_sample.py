@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import _get_feature_names
 
 from .._utils.checks import boolean, integer, optional
 from .._utils.memory import format_bytes, limit_of, require
@@ -20,6 +22,7 @@ from ..operators import make_operator
 from ..preconditioners import Whitening
 from ..sources import Rows, as_rows
 from ..sources.blocks import stack
+from ..sources.scratch import Scratch
 
 __all__ = ["MMDTest", "mmd_test"]
 
@@ -49,6 +52,10 @@ class MMDTest:
         Coefficients of the witness function.
     mean, scale : array of shape (n_features,), or None
         What features were standardised with.
+    n_features : int
+        Number of features of the rows.
+    feature_names : list of str, or None
+        Names of the features, if X or Y has names.
 
     Examples
     --------
@@ -67,6 +74,8 @@ class MMDTest:
     coef: Array = field(repr=False)
     mean: Array | None = field(repr=False)
     scale: Array | None = field(repr=False)
+    n_features: int = field(repr=False)
+    feature_names: list[str] | None = field(repr=False)
 
     def witness(self, rows: Any) -> Array:
         """Return the witness function: positive where X has more rows than Y, negative where it has fewer.
@@ -74,12 +83,19 @@ class MMDTest:
         Parameters
         ----------
         rows : array, sparse matrix, source or Dask collection of shape (n, n_features)
+            With the features of the test in the same order, if they have names.
 
         Returns
         -------
         array of shape (n,)
         """
-        seen = scaled(as_rows(rows), self.mean, self.scale, self.centers.dtype)
+        given = as_rows(rows)
+        if given.shape[1] != self.n_features:
+            raise ValueError(
+                f"the rows have {given.shape[1]} features, but the test was made with {self.n_features}: give the same"
+            )
+        _check_names("the rows", _names(rows, given), "the test", self.feature_names)
+        seen = scaled(given, self.mean, self.scale, self.centers.dtype)
         if scipy.sparse.issparse(self.centers) and not seen.is_sparse:
             seen = seen.map(scipy.sparse.csr_array, seen.dtype)
         return make_operator(self.kernel, seen, self.centers, memory_budget=0).matmat(self.coef)
@@ -105,7 +121,8 @@ def mmd_test(
 
     Parameters
     ----------
-    X, Y : array, sparse matrix, source or Dask collection of shape (n, n_features) and (m, n_features)
+    X, Y : array, table, sparse matrix, source or Dask collection of shape (n, n_features) and (m, n_features)
+        If both have names of features, these must be the same in the same order.
     kernel : Kernel, str or callable
         Parameters given as "scale" are worked out from the centers.
     n_permutations : int
@@ -148,7 +165,24 @@ def mmd_test(
     optional(integer(1))("n_centers", n_centers)
     optional(boolean, "auto")("scale", scale)
     generator = check_random_state(random_state)
-    sets, mean, deviation = _both(X, Y, scale)
+    with closing(Scratch()) as scratch:
+        sets, names = _both(X, Y, scratch)
+        return _tested(sets, names, kernel, n_permutations, n_centers, scale, memory_budget, n_jobs, generator)
+
+
+def _tested(
+    given: list[Rows],
+    names: list[str] | None,
+    kernel: Kernel | str | KernelFunction,
+    n_permutations: int,
+    n_centers: int | None,
+    scale: bool | str,
+    memory_budget: int | float | str,
+    n_jobs: int | None,
+    generator: np.random.RandomState,
+) -> MMDTest:
+    """Make the test with rows that fit together; the rest is as for `mmd_test`."""
+    sets, mean, deviation = _standardised(given, names, scale)
     n, m = sets[0].shape[0], sets[1].shape[0]
     centers = _centers(sets, default_n_centers(n + m) if n_centers is None else int(n_centers), generator)
     resolved = resolved_kernel(kernel, centers, None, sets[0].dtype)
@@ -199,11 +233,13 @@ def mmd_test(
         coef=(whitening.apply(difference) * np.sqrt(n + m))[:, 0],
         mean=mean,
         scale=deviation,
+        n_features=given[0].shape[1],
+        feature_names=names,
     )
 
 
-def _both(X: Any, Y: Any, scale: bool | str) -> tuple[list[Rows], Array | None, Array | None]:
-    """Return both sets as the kernel sees them, and what they were standardised with."""
+def _both(X: Any, Y: Any, scratch: Scratch) -> tuple[list[Rows], list[str] | None]:
+    """Return both sets, which are read from text once, and the names of their features if one of them has names."""
     sets = [as_rows(X), as_rows(Y)]
     for name, rows in zip("XY", sets, strict=True):
         if rows.shape[0] == 0:
@@ -212,10 +248,36 @@ def _both(X: Any, Y: Any, scale: bool | str) -> tuple[list[Rows], Array | None, 
         raise ValueError(f"X has {sets[0].shape[1]} features and Y {sets[1].shape[1]}: they must have the same")
     if sets[0].is_sparse != sets[1].is_sparse:
         raise TypeError("one of X and Y is sparse and the other is not: give both sparse, or both dense")
+    names, others = _names(X, sets[0]), _names(Y, sets[1])
+    _check_names("Y", others, "X", names)
+    return [scratch.rows(rows) for rows in sets], others if names is None else names
+
+
+def _names(given: Any, rows: Rows) -> list[str] | None:
+    """Return the names of features, of a source or a table."""
+    names = _get_feature_names(given) if rows.feature_names is None else rows.feature_names
+    return None if names is None else list(names)
+
+
+def _check_names(name: str, names: list[str] | None, other: str, known: list[str] | None) -> None:
+    """Refuse other features, or the same in another order, where both have names."""
+    if names is None or known is None or names == known:
+        return
+    at = next(i for i, (a, b) in enumerate(zip(names, known, strict=True)) if a != b)
+    raise ValueError(
+        f"feature {at} of {name} is {names[at]!r}, but {other} has {known[at]!r} there: "
+        "give the same features in the same order"
+    )
+
+
+def _standardised(
+    sets: list[Rows], names: list[str] | None, scale: bool | str
+) -> tuple[list[Rows], Array | None, Array | None]:
+    """Return both sets as the kernel sees them, and what they were standardised with."""
     dtype = np.result_type(sets[0].dtype, sets[1].dtype)
     mean, deviation = None, None
     if is_scaled(scale, sets[0].is_sparse):
-        mean, deviation = (sets[0].moments() + sets[1].moments()).mean_and_scale(sets[0].feature_names)
+        mean, deviation = (sets[0].moments() + sets[1].moments()).mean_and_scale(names)
     return [scaled(rows, mean, deviation, dtype) for rows in sets], mean, deviation
 
 

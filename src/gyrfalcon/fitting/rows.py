@@ -81,15 +81,16 @@ def training_rows(
     return (rows if scratch is None else scratch.rows(rows)), y
 
 
-def unlabelled_rows(estimator: Reader, X: Any) -> Rows:
-    """Return the rows of a `fit` without y, and set the attributes of the estimator that describe features."""
+def unlabelled_rows(estimator: Reader, X: Any, scratch: Scratch | None = None) -> Rows:
+    """Return the rows of a `fit` without y, and set the attributes that describe features; see `training_rows`."""
     source = _as_source(X)
     if source is None:
         check_columns(X)
         X = validate_data(estimator, X, accept_sparse=_accepted(estimator), dtype=[np.float64, np.float32])
         return _rows_in_memory(estimator, X, "X", training=True)
     _check_features(estimator, source, reset=True)
-    return _readable(estimator, source, random_access=False)
+    rows = _readable(estimator, source, random_access=False)
+    return rows if scratch is None else scratch.rows(rows)
 
 
 def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:

@@ -9,13 +9,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..kernels import Kernel, Stationary
 from ..sources import Rows
+from ..sources.scratch import Scratch
 from .data import FitData
 from .rows import Reader, is_scaled, sample_weights, scaled, tile_dtype, unlabelled_rows
 
 _DIAGONAL_ROWS = 16_384
 
 
-def unlabelled_data(estimator: Reader, X: Any, sample_weight: ArrayLike | None = None) -> FitData:
+def unlabelled_data(
+    estimator: Reader, X: Any, sample_weight: ArrayLike | None = None, *, scratch: Scratch | None = None
+) -> FitData:
     """Check what a `fit` without y is given; the targets have no columns.
 
     Parameters
@@ -23,8 +26,10 @@ def unlabelled_data(estimator: Reader, X: Any, sample_weight: ArrayLike | None =
     estimator : estimator
         Its `n_features_in_` and `feature_names_in_` are set.
     X, sample_weight : as given to `fit`
+    scratch : Scratch, optional
+        Where rows that are slow to read are kept for later passes.
     """
-    rows = unlabelled_rows(estimator, X)
+    rows = unlabelled_rows(estimator, X, scratch)
     weight = sample_weights(sample_weight, rows)
     mean, scale = None, None
     if is_scaled(estimator.scale, rows.is_sparse):

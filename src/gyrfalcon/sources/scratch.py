@@ -61,13 +61,13 @@ class Scratch:
         """
         if not rows.slow_to_read or rows.is_sparse:
             return rows
-        folder = self._folder or _temporary_folder()
         size = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
         try:
+            folder = self._folder or _temporary_folder()
             if size == 0 or size + _LEFT_FREE > shutil.disk_usage(folder).free:
                 return rows
             file = tempfile.TemporaryFile(dir=folder, prefix="gyrfalcon-", buffering=0)  # noqa: SIM115 (see close)
-        except OSError:  # a folder that cannot be written into
+        except OSError:  # a folder that cannot be written into, or none
             return rows
         self._files.append(file)
         return ScratchRows(rows, file)
@@ -104,6 +104,10 @@ class ScratchRows(DerivedRows):
         file = self._file
         if file is None or not self._filling.acquire(blocking=False):  # no room, or another reading writes already
             yield from self.rows.blocks(size)
+            return
+        if self._stored is not None:  # the file was completed between the call of `blocks` and the first block
+            self._filling.release()
+            yield from self._stored.blocks(size)
             return
         try:
             file.seek(0)
