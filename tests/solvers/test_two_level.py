@@ -131,6 +131,14 @@ def test_nothing_to_learn():
     assert_array_equal(only.coef(), 0)
 
 
+def test_a_problem_without_curvature_ends_with_what_there_is(monkeypatch):
+    problem = Problem()
+    monkeypatch.setattr("gyrfalcon.solvers.base.System.product", lambda system, p: -p)
+    [only] = problem.solve()
+    assert only.iteration == 0
+    assert not only.converged
+
+
 # ---- in the estimators -----------------------------------------------------------------------------------------------
 
 

@@ -160,6 +160,8 @@ def two_level_cg(
         curvature = (p * Wp).sum(axis=0)
         step = np.maximum(_quotient((p * r).sum(axis=0), curvature), 0.0)
         if not step.any():  # rounding, or a kernel that is not positive: the solution is as near as it can come
+            if now.iteration == 0:  # which nobody has seen yet
+                yield now
             return
         beta, before, r = beta + step * p, r, r - step * Wp
         z, left = _few_steps(few, r, STEPS)
