@@ -20,7 +20,8 @@ from gyrfalcon.cli import demo
 from gyrfalcon.cli import main as cli
 from gyrfalcon.cli.main import Command, UsageError, main, make_parser
 
-SMALL = ["demo", "--rows", "3000", "--centers", "100"]
+# one thread: those of boosting wait for each other in loops, which takes long beside other tests
+SMALL = ["demo", "--rows", "3000", "--centers", "100", "--n-jobs", "1"]
 
 
 @pytest.fixture(autouse=True)
@@ -294,7 +295,7 @@ def test_demo_alone(capsys):
 
 
 def test_demo_with_more_centers_than_rows(capsys):
-    assert main(["demo", "--rows", "50", "--centers", "100", "--json"]) == 0
+    assert main(["demo", "--rows", "50", "--centers", "100", "--n-jobs", "1", "--json"]) == 0
     assert {model["centers"] for model in json.loads(capsys.readouterr().out)["models"]} == {None, 50}
 
 
