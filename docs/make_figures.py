@@ -5,7 +5,7 @@
     python docs/make_figures.py learned_metric    errors and scales of features, round by round
     python docs/make_figures.py uncertainty       deviations, samples and intervals, on data in one dimension
     python docs/make_figures.py unsupervised      circles: scores, clusters, novelty, a witness
-    python docs/make_figures.py plots             the displays of gyrfalcon.plots, one picture each
+    python docs/make_figures.py plots             the pictures of docs/plots.md, by its own code
     python docs/make_figures.py demo              the demo's picture: a million rows, best on an idle machine
 
 Without a name all but the last are drawn.
@@ -13,6 +13,7 @@ Without a name all but the last are drawn.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ INK, MUTED, ROWS, CENTERS, FACTOR, TILE = "#22303c", "#66737f", "#dbe7f1", "#e07
 
 def save(figure: Any, name: str) -> None:
     path = IMAGES / name
-    figure.savefig(path, dpi=110, facecolor="white", pil_kwargs={"optimize": True})
+    figure.savefig(path, dpi=110, facecolor=figure.get_facecolor(), pil_kwargs={"optimize": True})
     plt.close(figure)
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
@@ -274,43 +275,13 @@ def unsupervised() -> None:
 
 
 def plots() -> None:
-    """The displays, on the data of docs/plots.md."""
-    from sklearn.calibration import CalibrationDisplay
-    from sklearn.datasets import make_circles, make_friedman1, make_moons
-    from sklearn.model_selection import GridSearchCV, train_test_split
-
-    from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelPCA, LearnedMetric, NystromRegressor
-    from gyrfalcon.kernels import Gaussian
-    from gyrfalcon.plots import (
-        CentersDisplay, ConvergenceDisplay, ImportanceDisplay, IntervalDisplay, KernelPCADisplay, PenaltyPathDisplay,
-        SearchSurfaceDisplay, SpectrumDisplay,
-    )  # fmt: skip
-
-    X, y = make_friedman1(3_000, n_features=8, noise=1.0, random_state=0)
-    X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
-    falkon = FalkonRegressor(n_centers=300, penalty=1e-6, early_stopping=True, max_iter=40, random_state=0)
-    falkon.fit(X_train, y_train)
-    save(ConvergenceDisplay.from_estimator(falkon).figure_, "plots_convergence.png")
-    nystrom = NystromRegressor(n_centers=300, penalties=np.logspace(-8, 0, 17), uncertainty=True, random_state=0)
-    nystrom.fit(X_train, y_train)
-    save(PenaltyPathDisplay.from_estimator(nystrom).figure_, "plots_penalty_path.png")
-    save(IntervalDisplay.from_estimator(nystrom, X_test, y_test, coverage=0.9).figure_, "plots_intervals.png")
-    save(SpectrumDisplay.from_estimator(nystrom, X_train).figure_, "plots_spectrum.png")
-    values = {"kernel__length_scale": np.geomspace(0.5, 16, 6), "penalty": np.logspace(-7, -1, 7)}
-    search = GridSearchCV(FalkonRegressor(Gaussian(), n_centers=100, random_state=0), values, cv=2)
-    save(SearchSurfaceDisplay.from_estimator(search.fit(X_train[:600], y_train[:600])).figure_, "plots_search.png")
-    metric = LearnedMetric(kind="full", random_state=0).fit(X_train, y_train)
-    save(ImportanceDisplay.from_estimator(metric).figure_, "plots_importances.png")
-
-    moons, side = make_moons(2_000, noise=0.25, random_state=0)
-    classifier = FalkonClassifier(loss="logistic", n_centers=100, random_state=0).fit(moons[:1_000], side[:1_000])
-    save(CentersDisplay.from_estimator(classifier, moons).figure_, "plots_centers.png")
-    ax = plt.subplots(figsize=(5.2, 4.0), layout="constrained")[1]
-    CalibrationDisplay.from_estimator(classifier, moons[1_000:], side[1_000:], n_bins=10, ax=ax)
-    save(ax.figure, "plots_calibration.png")
-    rings, ring = make_circles(1_000, factor=0.3, noise=0.08, random_state=0)
-    pca = KernelPCA(n_components=8, random_state=0).fit(rings)
-    save(KernelPCADisplay.from_estimator(pca, rings, ring, components=(0, 2)).figure_, "plots_kernel_pca.png")
+    """The pictures of docs/plots.md: what the block of code before each of them has drawn."""
+    page, namespace = (IMAGES.parent / "plots.md").read_text(), {}
+    for code, name in re.findall(r"^```python\n(.*?)^```$|^!\[.*?\]\(images/(\S+)\)$", page, re.MULTILINE | re.DOTALL):
+        if code:
+            exec(code, namespace)
+        else:
+            save(plt.gcf(), name)
 
 
 def demo() -> None:

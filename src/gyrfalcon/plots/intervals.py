@@ -34,7 +34,7 @@ class IntervalDisplay(Display):
         The share that was asked for, named in the legend.
     x_name : str, default="middle of the interval"
         Title of the horizontal axis.
-    max_rows : int, default=200
+    max_rows : int, default=100
         Most rows to draw. They are evenly spaced along the horizontal axis' order; the share is that of all rows.
 
     Attributes
@@ -67,7 +67,7 @@ class IntervalDisplay(Display):
         x: ArrayLike | None = None,
         coverage: float | None = None,
         x_name: str = "middle of the interval",
-        max_rows: int = 200,
+        max_rows: int = 100,
     ) -> None:
         integer(1)("max_rows", max_rows)
         self.y_true = column("y_true", y_true)
@@ -90,7 +90,7 @@ class IntervalDisplay(Display):
         *,
         coverage: float = 0.9,
         feature: int | None = None,
-        max_rows: int = 200,
+        max_rows: int = 100,
         ax: Any = None,
     ) -> Self:
         """Draw the intervals that an estimator predicts.
@@ -106,7 +106,7 @@ class IntervalDisplay(Display):
             The share of rows that the intervals are to hold.
         feature : int, optional
             Number of the feature to put on the horizontal axis; by default it is the middle of the interval.
-        max_rows : int, default=200
+        max_rows : int, default=100
             Most rows to draw.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure.
@@ -137,7 +137,7 @@ class IntervalDisplay(Display):
         coverage: float | None = None,
         x: ArrayLike | None = None,
         x_name: str = "middle of the interval",
-        max_rows: int = 200,
+        max_rows: int = 100,
         ax: Any = None,
     ) -> Self:
         """Draw intervals that anyone has predicted.
@@ -154,7 +154,7 @@ class IntervalDisplay(Display):
             Where on the horizontal axis the rows are; the middles of the intervals by default.
         x_name : str
             Title of the horizontal axis.
-        max_rows : int, default=200
+        max_rows : int, default=100
             Most rows to draw.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure.
@@ -190,8 +190,8 @@ class IntervalDisplay(Display):
         shown = np.argsort(self.x, kind="stable")[np.unique(np.linspace(0, n - 1, min(n, self.max_rows)).astype(int))]
         x, y, low, high = self.x[shown], self.y_true[shown], self.low[shown], self.high[shown]
         holds = (low <= y) & (y <= high)
-        asked = "" if self.coverage is None else f", {self.coverage:.4g} asked for"
-        of = f"{self.observed_coverage:.4g} of {n:,} rows"
+        asked = "" if self.coverage is None else f", {100 * self.coverage:.3g}% asked for"
+        of = f"{100 * self.observed_coverage:.3g}% of {n:,} rows"
         drawn = []
         for which, color, marker, label in (
             (holds, BLUE, ".", f"inside: {of}{asked}"),

@@ -13,6 +13,8 @@ from ._drawing import MAP, ORANGE, Array, Display, column, is_wide
 
 __all__ = ["SearchSurfaceDisplay"]
 
+_FEW = 8  # values of a parameter that are all named on its axis
+
 
 class SearchSurfaceDisplay(Display):
     """Scores of pairs of two parameters, length scale and penalty as a rule, with the best pair marked.
@@ -148,6 +150,10 @@ class SearchSurfaceDisplay(Display):
         else:
             self.surface_ = axes.scatter(self.x, self.y, c=self.scores, cmap=MAP, s=45)
         axes.set(xscale="log" if is_wide(xs) else "linear", yscale="log" if is_wide(ys) else "linear")
+        for axis, values in ((axes.xaxis, xs), (axes.yaxis, ys)):
+            if len(values) <= _FEW:
+                axis.set_ticks(values, labels=[f"{value:.3g}" for value in values])
+                axis.set_ticks([], minor=True)
         at = self.best
         (self.best_point_,) = axes.plot(
             *at, "o", markersize=13, markerfacecolor="none", markeredgecolor=ORANGE, markeredgewidth=2.5,

@@ -149,7 +149,8 @@ class SpectrumDisplay(Display):
         if self.penalty is not None:
             s = self.eigenvalues
             dimension = float((s / (s + self.penalty)).sum())
-            self.penalty_line_ = mark(right, self.penalty, f"penalty {self.penalty:.2g}: {dimension:.3g}")
+            self.penalty_line_ = mark(right, self.penalty, f"penalty {self.penalty:.2g}: dimension {dimension:.3g}")
+        right.set_ylim(top=2 * max(float(self.effective_dimensions.max()), float(self.n_centers or 1)))
         if right.get_legend_handles_labels()[0]:
             right.legend()
         return self
