@@ -109,12 +109,8 @@ def drawn(display):
 def test_estimators_that_cannot_be_drawn(display, unfitted, arguments):
     with pytest.raises(NotFittedError):
         display.from_estimator(unfitted, *arguments)
-    for wrong, named in (
-        (Ridge(), "Ridge"),
-        (make_pipeline(StandardScaler(), Ridge()), "(Ridge|Pipeline)"),
-        (None, "NoneType"),
-    ):
-        with pytest.raises(TypeError, match=f"{display.__name__} is drawn of .*{named}"):
+    for wrong in (Ridge(), make_pipeline(StandardScaler(), Ridge()), None):
+        with pytest.raises(TypeError, match=f"{display.__name__} is drawn of .* got .*(Ridge|Pipeline|NoneType)"):
             display.from_estimator(wrong, *arguments)
     assert display.__name__ in names
 

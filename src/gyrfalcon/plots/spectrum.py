@@ -152,5 +152,5 @@ class SpectrumDisplay(Display):
             self.penalty_line_ = mark(right, self.penalty, f"penalty {self.penalty:.2g}: dimension {dimension:.3g}")
         right.set_ylim(top=2 * max(float(self.effective_dimensions.max()), float(self.n_centers or 1)))
         if right.get_legend_handles_labels()[0]:
-            right.legend()
+            right.legend(loc="lower left")
         return self
