@@ -175,8 +175,8 @@ def run(arguments: argparse.Namespace) -> int:
             _say(f"Now HistGradientBoosting, {TREES} trees ...")
             outcomes.insert(1, _boosting(train, test, arguments.seed))
             notes.append(
-                f"HistGradientBoosting is scikit-learn's, with {TREES} trees and else its defaults; all models "
-                "learn from the same rows and are tested on the same ones."
+                f"HistGradientBoosting is scikit-learn's, with {TREES} trees and else its defaults; it learns from the "
+                "same rows."
             )
             peer_rows = _rows_that_fit(rows, centers)
             if peer_rows < centers:
@@ -375,7 +375,9 @@ def _draw(outcomes: list[Outcome], ours: Outcome, path: Path) -> Path | None:
         # one that takes almost no time is at the left end
         right.plot(outcome.fit_seconds, outcome.error, marker, color=color, markersize=9, label=label, clip_on=False)
     right.axhline(NOISE, color="0.5", linestyle=":", label="the noise alone")
-    right.set(xlabel="seconds of training", ylabel="root mean squared error", yscale="log", title="error against time")
+    right.set(
+        xlabel="seconds of training", ylabel="error of held-out rows (RMSE)", yscale="log", title="error against time"
+    )
     right.set_xlim(left=0)
     right.yaxis.set_major_formatter("{x:g}")
     right.yaxis.set_minor_formatter("{x:g}")
