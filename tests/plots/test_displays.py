@@ -17,6 +17,7 @@ from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import gyrfalcon
 from gyrfalcon import (
     AutoRegressor,
     ConformalRegressor,
@@ -393,6 +394,23 @@ def test_centers_in_a_plane(sparse):
     distances = np.linalg.norm(display.points[:, None] - display.centers, axis=2).min(axis=0)
     assert distances.max() < 1e-6
     assert display.ax_.get_xlabel().startswith("principal component 1: ")
+
+
+def test_rows_from_elsewhere(tmp_path, nystrom):
+    np.save(tmp_path / "X.npy", X)
+    rows = gyrfalcon.open(tmp_path / "X.npy").X
+    spectra = [SpectrumDisplay.from_estimator(nystrom, given).eigenvalues for given in (rows, X)]
+    np.testing.assert_allclose(*spectra)
+    planes = [CentersDisplay.from_estimator(nystrom, given).points for given in (rows, X)]
+    np.testing.assert_allclose(*planes, atol=1e-12)
+    displays = [IntervalDisplay.from_estimator(nystrom, given, y, feature=2) for given in (rows, X, X.tolist())]
+    assert all(np.array_equal(display.x, X[:, 2]) for display in displays)
+    same = np.ones((20, 3))
+    model = FalkonRegressor(n_centers=3, penalty=1e-3, random_state=0).fit(same, y[:20])
+    assert (
+        drawn(CentersDisplay.from_estimator(model, same)).ax_.get_xlabel()
+        == "principal component 1: 0% of the variance"
+    )
 
 
 def test_spectrum(nystrom):

@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ..estimators import FalkonClassifier, FalkonRegressor, KernelKMeans, KernelPCA, NystromRegressor, NytroRegressor
+from ..sources import Rows, as_rows, is_dask
 
-__all__ = ["ON_CENTERS", "ON_CENTERS_WORDS", "feature_names", "find"]
+__all__ = ["ON_CENTERS", "ON_CENTERS_WORDS", "feature_names", "feature_of", "find"]
 
 ON_CENTERS = (FalkonRegressor, FalkonClassifier, NystromRegressor, NytroRegressor, KernelPCA, KernelKMeans)
 ON_CENTERS_WORDS = "an estimator with Nyström centers, such as FalkonRegressor or KernelPCA"
+
+_READ_ROWS = 65_536
 
 
 def find(estimator: Any, kinds: tuple[type, ...], display: type, words: str, X: Any = None) -> tuple[Any, Any]:
@@ -53,3 +58,12 @@ def feature_names(estimator: Any) -> list[str]:
     if known is None:
         return [f"feature {i}" for i in range(estimator.n_features_in_)]
     return [str(name) for name in known]
+
+
+def feature_of(X: Any, feature: int) -> NDArray[Any]:
+    """Return one feature of all rows, from whatever they are given as."""
+    if isinstance(X, Rows) or is_dask(X):
+        parts = [block[:, [feature]] for block in as_rows(X).blocks(_READ_ROWS)]
+    else:  # columns of a table can be of different kinds
+        parts = [_safe_indexing(np.asarray(X) if isinstance(X, list) else X, [feature], axis=1)]
+    return np.concatenate([part.toarray() if scipy.sparse.issparse(part) else np.asarray(part) for part in parts])[:, 0]

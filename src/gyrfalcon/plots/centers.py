@@ -123,8 +123,9 @@ def _principal(points: Any, centers: Any) -> tuple[Array, Array, tuple[str, str]
     """Return the first two principal components of points and centers, and their names."""
     sparse = scipy.sparse.issparse(points)
     pca = PCA(2, svd_solver="arpack" if sparse and min(points.shape) > 2 else "auto", random_state=0)
-    drawn = pca.fit_transform(points)
-    first, second = (f"{share:.0%} of the variance" for share in pca.explained_variance_ratio_)
+    with np.errstate(invalid="ignore"):  # rows that are all the same have no variance to share
+        drawn = pca.fit_transform(points)
+    first, second = (f"{share:.0%} of the variance" for share in np.nan_to_num(pca.explained_variance_ratio_))
     return drawn, pca.transform(centers), (f"principal component 1: {first}", f"principal component 2: {second}")
 
 

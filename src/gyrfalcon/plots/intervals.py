@@ -11,10 +11,9 @@ from .._utils.checks import integer
 from ..estimators import ConformalRegressor
 from ..estimators._posterior import PosteriorRegressor
 from ..fitting.rows import computed
-from ..sources import as_rows
 from ..tables import AutoRegressor
 from ._drawing import BLUE, ORANGE, Display, column
-from ._fitted import feature_names, find
+from ._fitted import feature_names, feature_of, find
 
 __all__ = ["IntervalDisplay"]
 
@@ -120,9 +119,8 @@ class IntervalDisplay(Display):
         model, X = find(estimator, kinds, cls, words, X)
         x, x_name = None, "middle of the interval"
         if feature is not None:
-            d = model.n_features_in_
-            integer(0, d - 1)("feature", feature)
-            x, x_name = _column_of(X, feature), feature_names(model)[feature]
+            integer(0, model.n_features_in_ - 1)("feature", feature)
+            x, x_name = feature_of(X, feature), feature_names(model)[feature]
         ends = np.asarray(model.predict_interval(X, coverage=coverage))
         return cls.from_predictions(
             computed(y, X), ends, coverage=coverage, x=x, x_name=x_name, max_rows=max_rows, ax=ax
@@ -204,9 +202,3 @@ class IntervalDisplay(Display):
         axes.set(xlabel=self.x_name, ylabel="y and its interval")
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2, frameon=False)
         return self
-
-
-def _column_of(X: Any, feature: int) -> Any:
-    """Return one feature of all rows."""
-    rows = as_rows(X)
-    return np.concatenate([np.asarray(block[:, feature]) for block in rows.blocks(65_536)])
