@@ -281,6 +281,7 @@ def plots() -> None:
         if code:
             exec(code, namespace)
         else:
+            plt.gcf().set_layout_engine("constrained")  # scikit-learn's display leaves wide margins
             save(plt.gcf(), name)
 
 

@@ -47,7 +47,6 @@ class IntervalDisplay(Display):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from gyrfalcon.plots import IntervalDisplay
     >>> display = IntervalDisplay.from_predictions([1.0, 2.0, 3.0, 9.0], [[0, 2], [1, 3], [2, 4], [3, 5]], coverage=0.8)
     >>> display.observed_coverage
@@ -121,10 +120,9 @@ class IntervalDisplay(Display):
         if feature is not None:
             integer(0, model.n_features_in_ - 1)("feature", feature)
             x, x_name = feature_of(X, feature), feature_names(model)[feature]
-        ends = np.asarray(model.predict_interval(X, coverage=coverage))
-        return cls.from_predictions(
-            computed(y, X), ends, coverage=coverage, x=x, x_name=x_name, max_rows=max_rows, ax=ax
-        )
+        ends = model.predict_interval(X, coverage=coverage)
+        y = computed(y, X)
+        return cls.from_predictions(y, ends, coverage=coverage, x=x, x_name=x_name, max_rows=max_rows, ax=ax)
 
     @classmethod
     def from_predictions(

@@ -188,15 +188,11 @@ def _numbers(results: Any, key: str) -> Array:
 
 def _edges(centers: Array) -> Array:
     """Return the borders of cells around values, on a logarithmic axis if there is to be one."""
-    if is_wide(centers):
-        edges: Array = np.exp(_edges_between(np.log(centers)))
-        return edges
-    return _edges_between(centers)
-
-
-def _edges_between(centers: Array) -> Array:
     if len(centers) == 1:
         half = abs(float(centers[0])) / 2 or 0.5
         return np.array([centers[0] - half, centers[0] + half])
-    middle = (centers[1:] + centers[:-1]) / 2
-    return np.concatenate([[2 * centers[0] - middle[0]], middle, [2 * centers[-1] - middle[-1]]])
+    wide = is_wide(centers)
+    places = np.log(centers) if wide else centers
+    middle = (places[1:] + places[:-1]) / 2
+    edges = np.concatenate([[2 * places[0] - middle[0]], middle, [2 * places[-1] - middle[-1]]])
+    return np.exp(edges) if wide else edges
