@@ -5,6 +5,7 @@
     python docs/make_figures.py learned_metric    errors and scales of features, round by round
     python docs/make_figures.py uncertainty       deviations, samples and intervals, on data in one dimension
     python docs/make_figures.py unsupervised      circles: scores, clusters, novelty, a witness
+    python docs/make_figures.py plots             the pictures of docs/plots.md, by its own code
     python docs/make_figures.py demo              the demo's picture: a million rows, best on an idle machine
 
 Without a name all but the last are drawn.
@@ -12,6 +13,7 @@ Without a name all but the last are drawn.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ INK, MUTED, ROWS, CENTERS, FACTOR, TILE = "#22303c", "#66737f", "#dbe7f1", "#e07
 
 def save(figure: Any, name: str) -> None:
     path = IMAGES / name
-    figure.savefig(path, dpi=110, facecolor="white", pil_kwargs={"optimize": True})
+    figure.savefig(path, dpi=110, facecolor=figure.get_facecolor(), pil_kwargs={"optimize": True})
     plt.close(figure)
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
@@ -272,6 +274,17 @@ def unsupervised() -> None:
     save(figure, "unsupervised.png")
 
 
+def plots() -> None:
+    """The pictures of docs/plots.md: what the block of code before each of them has drawn."""
+    page, namespace = (IMAGES.parent / "plots.md").read_text(), {}
+    for code, name in re.findall(r"^```python\n(.*?)^```$|^!\[.*?\]\(images/(\S+)\)$", page, re.MULTILINE | re.DOTALL):
+        if code:
+            exec(code, namespace)
+        else:
+            plt.gcf().set_layout_engine("constrained")  # scikit-learn's display leaves wide margins
+            save(plt.gcf(), name)
+
+
 def demo() -> None:
     from gyrfalcon.cli.main import main
 
@@ -284,6 +297,7 @@ FIGURES = {
     "learned_metric": learned_metric,
     "uncertainty": uncertainty,
     "unsupervised": unsupervised,
+    "plots": plots,
     "demo": demo,
 }
 

@@ -31,8 +31,8 @@ best = min(model.history_, key=lambda record: record["validation_error"])
 print(f"{model.n_iter_} iterations; the solution of iteration {best['iteration']} is kept")
 
 try:
-    from gyrfalcon.callbacks import convergence_plot
+    from gyrfalcon.plots import ConvergenceDisplay
 
-    convergence_plot(model).figure.savefig("early_stopping.png")
+    ConvergenceDisplay.from_estimator(model).figure_.savefig("early_stopping.png")
 except ImportError as error:
     print(error)

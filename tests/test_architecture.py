@@ -21,6 +21,7 @@ ROOMS = [
     "__main__",
     "__init__",
     "cli",
+    "plots",
     "testing",
     "tables",
     "estimators",

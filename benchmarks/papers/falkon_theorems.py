@@ -231,33 +231,38 @@ def draw(
     import matplotlib.pyplot as plt
 
     shades = [plt.get_cmap("viridis")(x) for x in np.linspace(0, 0.85, 5)]
-    figure, axes = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
+    (top_left, top_right), (bottom_left, bottom_right) = axes
     for (penalty, values), shade in zip(condition.items(), shades, strict=True):
-        axes[0].plot(counts, values, "o-", color=shade, markersize=4)
+        top_left.plot(counts, values, "o-", color=shade, markersize=4)
         end = (counts[-1], values[-1])
-        axes[0].annotate(f"$\\lambda$ = {penalty:g}", end, xytext=(6, -3), textcoords="offset points", fontsize=8)
-    axes[0].set(xscale="log", yscale="log", xlim=(counts[0] / 1.2, counts[-1] * 2.4), xlabel="centers M")
-    axes[0].set_title("Condition number of B'HB (exact)")
+        top_left.annotate(f"$\\lambda$ = {penalty:g}", end, xytext=(6, -3), textcoords="offset points", fontsize=9)
+    top_left.set(xlim=(counts[0] / 1.2, counts[-1] * 2.4), title="Condition number of B'HB (exact)")
     for (name, (distances, _)), shade in zip(curves.items(), shades, strict=True):
         t = np.arange(1, len(distances) + 1)
-        axes[1].plot(t, distances, "o-", color=shade, label=f"$\\lambda$ = {name}", markersize=4)
+        top_right.plot(t, distances, "o-", color=shade, label=f"$\\lambda$ = {name}", markersize=4)
     t = np.arange(1, 16)
-    axes[1].plot(t, np.exp(-t / 2), "--", color="k", label="$e^{-t/2}$")
-    axes[1].set(yscale="log", ylim=(1e-12, 3), xlabel="iterations t", title="Distance to the Nyström estimator")
+    top_right.plot(t, np.exp(-t / 2), "--", color="k", label="$e^{-t/2}$")
+    top_right.set(yscale="log", ylim=(1e-12, 3), xlabel="iterations t", title="Distance to the Nyström estimator")
+    top_right.legend(frameon=False, fontsize=9)
     M = rare["M"]["M"]
-    for name, colour in (("uniform", BLUE), ("leverage", ORANGE)):
-        axes[2].plot(M, rare[name]["condition"], "o-", color=colour, label=f"{name}: condition number", markersize=4)
-        axes[2].plot(M, rare[name]["rare"], "s:", color=colour, label=f"{name}: error in rare clusters", markersize=4)
-    axes[2].set(xscale="log", yscale="log", xlabel="centers M", title="Eight rare clusters")
-    for ax, ticks in ((axes[0], counts), (axes[2], [int(m) for m in M])):
-        ax.set_xticks(ticks, labels=[str(m) for m in ticks])
+    for name, colour, marker in (("uniform", BLUE, "o"), ("leverage", ORANGE, "s")):
+        label = f"{name} centers"
+        bottom_left.plot(M, rare[name]["condition"], f"{marker}-", color=colour, label=label, markersize=5)
+        bottom_right.plot(M, rare[name]["rare"], f"{marker}-", color=colour, label=label, markersize=5)
+    bottom_left.set_title("Eight rare clusters: condition number of B'HB")
+    bottom_right.set(title="Eight rare clusters: error in them (RMSE)", ylim=(0, None))
+    for ax, ticks in ((top_left, counts), (bottom_left, M), (bottom_right, M)):
+        ax.set(xscale="log", yscale="linear" if ax is bottom_right else "log", xlabel="centers M")
+        ax.set_xticks(ticks, labels=[f"{m:g}" for m in ticks])
         ax.minorticks_off()
+    for ax in (top_left, bottom_left):
         ax.axhline(BOUND, color="k", linestyle="--", linewidth=0.8)
         ax.annotate("17", (counts[0], BOUND), xytext=(-4, 3), textcoords="offset points", fontsize=9)
+    for ax in (bottom_left, bottom_right):
+        ax.legend(frameon=False, fontsize=10)
+    for ax in axes.flat:
         ax.spines[["top", "right"]].set_visible(False)
-    axes[1].spines[["top", "right"]].set_visible(False)
-    axes[1].legend(frameon=False, fontsize=8)
-    axes[2].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(0, 0.28))
     save_figure(figure, "papers_falkon_theorems.png")
 
 

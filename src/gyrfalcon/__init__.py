@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ._utils.registry import set_import_all
 
 if TYPE_CHECKING:
-    from . import callbacks, centers, kernels, losses
+    from . import callbacks, centers, kernels, losses, plots
     from .backends.versions import show_versions
     from .centers.leverage import effective_dimension, leverage_scores
     from .centers.theory import suggest
@@ -84,6 +84,7 @@ __all__ = [
     "losses",
     "mmd_test",
     "open",
+    "plots",
     "sample_dpp",
     "save",
     "show_versions",
@@ -141,6 +142,7 @@ _PACKAGES = (
     "kernels",
     "losses",
     "operators",
+    "plots",
     "preconditioners",
     "solvers",
     "sources",

@@ -9,15 +9,12 @@ import subprocess
 import sys
 import threading
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 
-from gyrfalcon.callbacks import CallbackList, convergence_plot
+from gyrfalcon.callbacks import CallbackList
 from gyrfalcon.callbacks import progress as display
 from gyrfalcon.callbacks.progress import ProgressBar, progress_callback
-
-mpl.use("Agg")
 
 
 class FalkonToy:
@@ -216,67 +213,3 @@ def test_heavy_imports_wait():
     code = "import sys, gyrfalcon.callbacks.progress; print([m for m in ('tqdm', 'matplotlib') if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
-
-
-# The picture ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def ax():
-    from matplotlib import pyplot
-
-    figure, ax = pyplot.subplots()
-    yield ax
-    pyplot.close(figure)
-
-
-def test_plot_of_residual(ax):
-    assert convergence_plot(records(3), ax) is ax
-    (line,) = ax.get_lines()
-    np.testing.assert_array_equal(line.get_xdata(), [2, 3, 4])
-    np.testing.assert_allclose(line.get_ydata(), [0.1, 0.01, 0.001])
-    assert ax.get_yscale() == "log"
-    assert ax.get_xlabel() == "passes over the rows"
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["residual"]
-    assert len(ax.figure.axes) == 1
-
-
-def test_plot_with_validation_error(ax, tmp_path):
-    history = records(3)
-    history[1]["validation_error"] = 0.5
-    history[2]["validation_error"] = 0.25
-    convergence_plot(history, ax)
-    right = ax.figure.axes[1]
-    np.testing.assert_array_equal(right.get_lines()[0].get_ydata(), [np.nan, 0.5, 0.25])
-    assert right.get_ylabel() == "validation error"
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["residual", "validation error"]
-    ax.figure.savefig(tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").stat().st_size > 1000
-
-
-def test_plot_of_an_estimator_in_a_new_figure():
-    from matplotlib import pyplot
-
-    model = FalkonToy()
-    model.history_ = [{"residual": 0.5}, {"residual": 0.0}, {}]
-    ax = convergence_plot(model)
-    np.testing.assert_array_equal(ax.get_lines()[0].get_xdata(), [1, 2, 3])
-    np.testing.assert_array_equal(ax.get_lines()[0].get_ydata(), [0.5, np.nan, np.nan])
-    ax.figure.canvas.draw()
-    pyplot.close(ax.figure)
-
-
-def test_plot_checks(ax):
-    with pytest.raises(ValueError, match="history is empty: there is nothing to draw"):
-        convergence_plot([], ax)
-    for history in (FalkonToy(), [1, 2], None, "abc"):
-        with pytest.raises(
-            TypeError, match=f"must be a fitted estimator or its history_, got {type(history).__name__}"
-        ):
-            convergence_plot(history, ax)
-
-
-def test_plot_without_matplotlib(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"convergence_plot needs matplotlib: pip install gyrfalcon\[plots\]"):
-        convergence_plot(records(2))

@@ -20,13 +20,15 @@ from gyrfalcon.cli import demo
 from gyrfalcon.cli import main as cli
 from gyrfalcon.cli.main import Command, UsageError, main, make_parser
 
-SMALL = ["demo", "--rows", "3000", "--centers", "100"]
+# one thread: those of boosting wait for each other in loops, which takes long beside other tests
+SMALL = ["demo", "--rows", "3000", "--centers", "100", "--n-jobs", "1"]
 
 
 @pytest.fixture(autouse=True)
 def _few_test_rows(monkeypatch, tmp_path):
     monkeypatch.setattr(demo, "TEST_ROWS", 2000)
     monkeypatch.setattr(demo, "VALIDATION_ROWS", 500)
+    monkeypatch.setattr(demo, "TREES", 30)
     monkeypatch.chdir(tmp_path)
 
 
@@ -262,8 +264,8 @@ def test_demo(capsys, tmp_path):
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0].split()[:4] == ["model", "rows", "centers", "fit"]
-    assert [line.split()[0] for line in lines[2:5]] == ["Ridge", "Nystroem", "gyrfalcon"]
-    assert len({len(line) for line in lines[1:5]}) == 1, "the columns are aligned"
+    assert [line.split()[0] for line in lines[2:6]] == ["Ridge", "HistGradientBoosting", "Nystroem", "gyrfalcon"]
+    assert len({len(line) for line in lines[1:6]}) == 1, "the columns are aligned"
     assert "passes" in err
     assert "Nystroem" in err
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -273,13 +275,14 @@ def test_demo(capsys, tmp_path):
 def test_demo_in_json(capsys, tmp_path):
     assert main([*SMALL, "--json", "--seed", "3"]) == 0
     report = json.loads(capsys.readouterr().out)
-    ridge, nystroem, ours = report["models"]
+    ridge, boosting, nystroem, ours = report["models"]
     assert (report["rows"], report["n_centers"], report["seed"]) == (3000, 100, 3)
-    assert nystroem["rows"] == ours["rows"] == 3000
+    assert boosting["rows"] == nystroem["rows"] == ours["rows"] == 3000
     assert nystroem["centers"] == ours["centers"] == 100
     # the same estimator up to the draw of the centers, and both far better than a line
     assert ours["error"] < 0.7 * ridge["error"]
     assert ours["error"] < 1.15 * nystroem["error"]
+    assert boosting["error"] < ridge["error"]
     assert ours["history"][-1]["passes"] == len(ours["history"]) + 1
     assert (tmp_path / report["picture"]).exists()
 
@@ -292,7 +295,7 @@ def test_demo_alone(capsys):
 
 
 def test_demo_with_more_centers_than_rows(capsys):
-    assert main(["demo", "--rows", "50", "--centers", "100", "--json"]) == 0
+    assert main(["demo", "--rows", "50", "--centers", "100", "--n-jobs", "1", "--json"]) == 0
     assert {model["centers"] for model in json.loads(capsys.readouterr().out)["models"]} == {None, 50}
 
 

@@ -1,7 +1,6 @@
-"""Watch a fit and stop it: callbacks, stopping rules, progress bars, and a plot of the convergence."""
+"""Watch a fit and stop it: callbacks, stopping rules and progress bars."""
 
 from .base import Callback, CallbackLike, CallbackList, Record
-from .plots import convergence_plot
 from .progress import ProgressBar
 from .stopping import NoImprovement, TimeLimit
 
@@ -13,5 +12,4 @@ __all__ = [
     "ProgressBar",
     "Record",
     "TimeLimit",
-    "convergence_plot",
 ]

@@ -1,4 +1,4 @@
-"""``gyrfalcon demo``: a million rows, three models, and their times and errors.
+"""``gyrfalcon demo``: a million rows, four models, and their times and errors.
 
 The data is a robot arm: five joints that turn both ways, ten angles in all, and the distance of its hand from a point
 in space, measured with noise. The distance is a smooth function of the angles that is far from linear.
@@ -26,6 +26,7 @@ NOISE = 0.1  # standard deviation: no model's test error can be smaller
 LENGTH_SCALE = 2.0
 PENALTY = 1e-6
 MAX_ITER = 20
+TREES = 300  # of boosting; on 200,000 rows its error is 0.130, and 0.122 with 600
 TEST_ROWS = 100_000
 VALIDATION_ROWS = 10_000
 
@@ -171,13 +172,19 @@ def run(arguments: argparse.Namespace) -> int:
         with threadpool_limits(n_threads):
             _say(f"Test error {ours.error:.4f} after {_seconds(ours.fit_seconds)}. Now Ridge, a linear model ...")
             outcomes.insert(0, _ridge(train, test))
+            _say(f"Now HistGradientBoosting, {TREES} trees ...")
+            outcomes.insert(1, _boosting(train, test, arguments.seed))
+            notes.append(
+                f"HistGradientBoosting is scikit-learn's, with {TREES} trees and else its defaults; it learns from the "
+                "same rows."
+            )
             peer_rows = _rows_that_fit(rows, centers)
             if peer_rows < centers:
                 notes.append(f"Nystroem + Ridge left out: its features of {centers:,} rows do not fit into memory.")
             else:
                 _say(f"Now scikit-learn's Nystroem + Ridge, {peer_rows:,} rows; this takes a while ...")
                 outcomes.insert(
-                    1, _nystroem((train[0][:peer_rows], train[1][:peer_rows]), test, centers, arguments.seed)
+                    2, _nystroem((train[0][:peer_rows], train[1][:peer_rows]), test, centers, arguments.seed)
                 )
                 notes.append(
                     f"Same kernel (Gaussian, length_scale={LENGTH_SCALE:g}) and penalty ({PENALTY:g}, Ridge's "
@@ -237,6 +244,14 @@ def _ridge(train: Any, test: Any) -> Outcome:
     began = time.perf_counter()
     model = Ridge(alpha=PENALTY * len(train[0])).fit(*train)
     return _outcome("Ridge (linear)", began, train, None, model.predict, test)
+
+
+def _boosting(train: Any, test: Any, seed: int) -> Outcome:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    began = time.perf_counter()
+    model = HistGradientBoostingRegressor(max_iter=TREES, random_state=seed).fit(*train)
+    return _outcome("HistGradientBoosting", began, train, None, model.predict, test)
 
 
 def _nystroem(train: Any, test: Any, centers: int, seed: int) -> Outcome:
@@ -343,29 +358,31 @@ def _draw(outcomes: list[Outcome], ours: Outcome, path: Path) -> Path | None:
     except ImportError:
         _say('No picture: it needs matplotlib. Install it with "pip install matplotlib", or gyrfalcon with "[plots]".')
         return None
-    from ..callbacks.plots import convergence_plot
+    from ..plots import ConvergenceDisplay
+    from ..plots._drawing import BLUE, GREEN, GREY, PURPLE
 
-    figure = Figure(figsize=(10, 4), dpi=110, layout="constrained")
+    figure = Figure(figsize=(11, 4.6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)  # no window, whatever the user's settings
     left, right = figure.subplots(1, 2)
-    convergence_plot(ours.history, ax=left)
     left.set_title(f"gyrfalcon: {ours.rows:,} rows, {ours.centers:,} centers")
-    left.grid(alpha=0.25)
+    ConvergenceDisplay.from_history(ours.history, ax=left)
 
     seconds, errors = zip(*((record["seconds"], record["validation_error"]) for record in ours.history), strict=True)
-    right.plot(seconds, errors, ".-", color="C1", label="gyrfalcon, each iteration")
-    for outcome, marker, color in zip((o for o in outcomes if o is not ours), "sD", ("C3", "C2"), strict=False):
+    right.plot(seconds, errors, ".-", color=GREEN, label=f"gyrfalcon, each iteration, {_seconds(ours.fit_seconds)}")
+    rivals = [outcome for outcome in outcomes if outcome is not ours]
+    for outcome, marker, color in zip(rivals, "s^D", (GREY, PURPLE, BLUE), strict=False):
         label = f"{outcome.model}, {_seconds(outcome.fit_seconds)}"
-        if outcome.centers is None:  # takes almost no time: a level to compare with
-            right.axhline(outcome.error, color=color, linestyle="--", label=label)
-        else:
-            right.plot(outcome.fit_seconds, outcome.error, marker, color=color, markersize=8, label=label)
+        # one that takes almost no time is at the left end
+        right.plot(outcome.fit_seconds, outcome.error, marker, color=color, markersize=9, label=label, clip_on=False)
     right.axhline(NOISE, color="0.5", linestyle=":", label="the noise alone")
-    right.set(xlabel="seconds of training", ylabel="root mean squared error", yscale="log", title="error against time")
+    right.set(
+        xlabel="seconds of training", ylabel="error of held-out rows (RMSE)", yscale="log", title="error against time"
+    )
     right.set_xlim(left=0)
     right.yaxis.set_major_formatter("{x:g}")
     right.yaxis.set_minor_formatter("{x:g}")
     right.grid(which="both", alpha=0.25)
-    right.legend(loc="center right")
+    right.spines[["top", "right"]].set_visible(False)
+    right.legend()
     figure.savefig(path)
     return path

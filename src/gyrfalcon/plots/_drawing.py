@@ -1,0 +1,133 @@
+"""What the displays share: colours, panels and labels. matplotlib is imported when something is drawn.
+
+Backgrounds and the colours of text are matplotlib's own, so that a display follows the style that is in force. The
+colours here stand out from white and from black alike, and are told apart by those who see fewer colours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "BLUE",
+    "COLORS",
+    "GREEN",
+    "GREY",
+    "MAP",
+    "ORANGE",
+    "PURPLE",
+    "Display",
+    "column",
+    "count_steps",
+    "is_wide",
+    "mark",
+]
+
+Array = NDArray[Any]
+
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#b5578c", "#808080"
+COLORS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
+MAP = "viridis"  # even steps for every eye, and in grey
+
+_PANEL = (5.2, 4.0)  # inches
+_STACKED = (6.4, 2.7)
+_WIDE = 20.0  # largest over smallest from which on values are drawn on a logarithmic axis
+
+
+class Display:
+    """A drawing that can be repeated: `plot` draws it, and sets the attributes that end in an underscore.
+
+    Attributes
+    ----------
+    axes_ : array of matplotlib.axes.Axes
+        The panels.
+    ax_ : matplotlib.axes.Axes
+        The first of them.
+    figure_ : matplotlib.figure.Figure
+        The figure; ``figure_.savefig(path)`` writes it to a file.
+    """
+
+    axes_: Array
+    ax_: Axes
+    figure_: Figure
+
+    def _open(self, ax: Any, count: int = 1, *, stacked: bool = False) -> list[Axes]:
+        """Set and return the panels: new ones, those given, or parts of the place of the one that is given."""
+        try:
+            from matplotlib.axes import Axes
+        except ImportError as error:
+            raise ImportError(f"{type(self).__name__} needs matplotlib: pip install gyrfalcon[plots]") from error
+        if ax is None:
+            axes = _new(count, stacked)
+        elif not isinstance(ax, Axes):
+            axes = np.asarray(ax, dtype=object).ravel()
+            if len(axes) != count or not all(isinstance(one, Axes) for one in axes):
+                raise ValueError(f"ax={ax!r} must be None, one matplotlib Axes, or a list of {count}")
+        else:
+            axes = np.array([ax], dtype=object) if count == 1 else _divide(ax, count, stacked)
+        self.axes_, self.ax_, self.figure_ = axes, axes[0], axes[0].figure
+        for one in axes:
+            one.spines[["top", "right"]].set_visible(False)
+            one.grid(alpha=0.25)
+            one.set_axisbelow(True)
+        return list(axes)
+
+
+def _new(count: int, stacked: bool) -> Array:
+    from matplotlib import pyplot
+
+    width, height = (_STACKED[0], _STACKED[1] * count) if stacked and count > 1 else (_PANEL[0] * count, _PANEL[1])
+    shape = (count, 1) if stacked else (1, count)
+    figure = pyplot.figure(figsize=(width, height), layout="constrained")
+    return np.asarray(figure.subplots(*shape, sharex=stacked, squeeze=False), dtype=object).ravel()
+
+
+def _divide(ax: Axes, count: int, stacked: bool) -> Array:
+    """Put panels into the place of one."""
+    place = ax.get_subplotspec()
+    if place is None:
+        raise ValueError(f"ax is in no grid of a figure, and cannot be divided: pass a list of {count} axes")
+    ax.set_axis_off()
+    grid = place.subgridspec(*((count, 1) if stacked else (1, count)))
+    axes = np.asarray(grid.subplots(sharex=stacked, squeeze=False), dtype=object).ravel()
+    axes[0].set_title(ax.get_title())
+    ax.set_title("")
+    return axes
+
+
+def mark(ax: Axes, x: float, label: str) -> Any:
+    """Draw a vertical line that the legend names."""
+    return ax.axvline(x, color=ORANGE, linestyle="--", linewidth=1.2, label=label, zorder=1)
+
+
+def count_steps(ax: Axes) -> None:
+    """Let the horizontal axis have whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def is_wide(values: ArrayLike) -> bool:
+    """Whether values are positive and of so many sizes that their axis should be logarithmic."""
+    finite = np.asarray(values, dtype=np.float64)
+    finite = finite[np.isfinite(finite)]
+    return bool(len(finite) and finite.min() > 0 and finite.max() >= _WIDE * finite.min())
+
+
+def column(name: str, values: ArrayLike, length: int | None = None) -> Array:
+    """Return values as a list of float64, of the length that is expected."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be numbers, got {values!r}") from error
+    if array.ndim != 1 or not len(array) or (length is not None and len(array) != length):
+        wanted = "a list of at least one number" if length is None else f"a list of {length} numbers"
+        raise ValueError(f"{name} must be {wanted}, got an array of shape {array.shape}")
+    return array

@@ -1,0 +1,69 @@
+"""Which estimators a display is made of: found in a pipeline or a search, fitted, with their rows and names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.model_selection._search import BaseSearchCV
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
+
+from ..estimators import FalkonClassifier, FalkonRegressor, KernelKMeans, KernelPCA, NystromRegressor, NytroRegressor
+from ..sources import Rows, as_rows, is_dask
+
+__all__ = ["ON_CENTERS", "ON_CENTERS_WORDS", "feature_names", "feature_of", "find"]
+
+ON_CENTERS = (FalkonRegressor, FalkonClassifier, NystromRegressor, NytroRegressor, KernelPCA, KernelKMeans)
+ON_CENTERS_WORDS = "an estimator with Nyström centers, such as FalkonRegressor or KernelPCA"
+
+_READ_ROWS = 65_536
+
+
+def find(estimator: Any, kinds: tuple[type, ...], display: type, words: str, X: Any = None) -> tuple[Any, Any]:
+    """Return the fitted estimator of one of `kinds`, and the rows as it is given them.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Of one of the kinds; or a pipeline, of which the last step of these kinds counts, or a search, whose best
+        estimator counts.
+    kinds : tuple of classes
+    display : class
+        Who asks, for the error.
+    words : str
+        What the kinds are, for the error.
+    X : rows, optional
+        Transformed by the steps before the one that is returned.
+    """
+    if isinstance(estimator, BaseSearchCV):
+        check_is_fitted(estimator, "best_estimator_")
+        estimator = estimator.best_estimator_
+    steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
+    places = [i for i, step in enumerate(steps) if isinstance(step, kinds)]
+    if not places:
+        got = " and ".join(type(step).__name__ for step in steps)
+        raise TypeError(f"{display.__name__} is drawn of {words}: got {got}")
+    last = places[-1]
+    check_is_fitted(steps[last])
+    return steps[last], (estimator[:last].transform(X) if last and X is not None else X)
+
+
+def feature_names(estimator: Any) -> list[str]:
+    """Return the names of the features that the estimator was fitted to, or numbers that stand for them."""
+    known: NDArray[np.object_] | None = vars(estimator).get("feature_names_in_")
+    if known is None:
+        return [f"feature {i}" for i in range(estimator.n_features_in_)]
+    return [str(name) for name in known]
+
+
+def feature_of(X: Any, feature: int) -> NDArray[Any]:
+    """Return one feature of all rows, from whatever they are given as."""
+    if isinstance(X, Rows) or is_dask(X):
+        parts = [block[:, [feature]] for block in as_rows(X).blocks(_READ_ROWS)]
+    else:  # columns of a table can be of different kinds
+        parts = [_safe_indexing(np.asarray(X) if isinstance(X, list) else X, [feature], axis=1)]
+    return np.concatenate([part.toarray() if scipy.sparse.issparse(part) else np.asarray(part) for part in parts])[:, 0]

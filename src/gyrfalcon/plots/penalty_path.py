@@ -1,0 +1,146 @@
+"""What a list of penalties was chosen from."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..estimators import ExactRegressor, NystromRegressor
+from ._drawing import BLUE, GREEN, Display, column, is_wide, mark
+from ._fitted import find
+
+__all__ = ["PenaltyPathDisplay"]
+
+_CRITERIA = {
+    "validation_error": "validation error",
+    "loo_error": "leave-one-out error",
+    "gcv_error": "GCV error",
+    "log_evidence": "log evidence",
+}
+
+
+class PenaltyPathDisplay(Display):
+    """Error and degrees of freedom of each penalty, one above the other, with the chosen one marked.
+
+    Parameters
+    ----------
+    penalties : array of shape (P,)
+        The penalties, in any order.
+    errors : array of shape (P,)
+        What chooses among them.
+    degrees_of_freedom : array of shape (P,), optional
+        How many numbers the fit is free to choose.
+    chosen : float, optional
+        The penalty to mark.
+    error_name : str, default="error"
+        Title of the axis of errors.
+
+    Attributes
+    ----------
+    axes_, ax_, figure_ : array of Axes, Axes, Figure
+        The panels, the first of them, and the figure.
+    error_line_, df_line_, chosen_line_ : Line2D or None
+        The curves, and the mark of the chosen penalty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import NystromRegressor
+    >>> from gyrfalcon.plots import PenaltyPathDisplay
+    >>> X = np.linspace(-3, 3, 200)[:, None]
+    >>> y = np.sin(2 * X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(200)
+    >>> model = NystromRegressor(n_centers=50, penalties=np.logspace(-8, 0, 9), random_state=0).fit(X, y)
+    >>> display = PenaltyPathDisplay.from_estimator(model)
+    >>> [ax.get_ylabel() for ax in display.axes_]
+    ['leave-one-out error', 'degrees of freedom']
+    """
+
+    error_line_: Any
+    df_line_: Any
+    chosen_line_: Any
+
+    def __init__(
+        self,
+        *,
+        penalties: ArrayLike,
+        errors: ArrayLike,
+        degrees_of_freedom: ArrayLike | None = None,
+        chosen: float | None = None,
+        error_name: str = "error",
+    ) -> None:
+        given = column("penalties", penalties)
+        # a penalty of 0 has no place on a logarithmic axis
+        order = np.array([i for i in np.argsort(given, kind="stable") if given[i] > 0], dtype=np.intp)
+        if not len(order):
+            raise ValueError(f"penalties={penalties!r} must hold at least one number greater than 0")
+        self.penalties = given[order]
+        self.errors = column("errors", errors, len(given))[order]
+        self.degrees_of_freedom = (
+            None if degrees_of_freedom is None else column("degrees_of_freedom", degrees_of_freedom, len(given))[order]
+        )
+        self.chosen = None if chosen is None else float(chosen)
+        self.error_name = error_name
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
+        """Draw what the penalty of an estimator was chosen from.
+
+        Parameters
+        ----------
+        estimator : fitted NystromRegressor or ExactRegressor
+            Fitted with `penalties`; or a pipeline or a search that ends with one.
+        ax : matplotlib.axes.Axes or list of them, optional
+            Where to draw; see `plot`.
+
+        Returns
+        -------
+        PenaltyPathDisplay
+        """
+        words = "a NystromRegressor or ExactRegressor that was fitted with penalties"
+        model, _ = find(estimator, (NystromRegressor, ExactRegressor), cls, words)
+        history = model.history_
+        if not all({"penalty", "df"} <= record.keys() for record in history) or model.penalties is None:
+            raise ValueError(
+                f"{cls.__name__} is drawn of a direct solve for several penalties: fit with penalties=[...], and "
+                "without an iterative solver or method"
+            )
+        by = {"evidence": "log_evidence"}.get(model.choose_by, f"{model.choose_by}_error")
+        key = by if by in history[0] else next(key for key in _CRITERIA if key in history[0])
+        return cls(
+            penalties=[record["penalty"] for record in history],
+            errors=[record[key] for record in history],
+            degrees_of_freedom=[record["df"] for record in history],
+            chosen=model.penalty_,
+            error_name=_CRITERIA[key],
+        ).plot(ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes or list of them, optional
+            Where to draw: a list of as many axes as there are panels, or one, in whose place they are put. None makes
+            a new figure.
+
+        Returns
+        -------
+        self
+        """
+        axes = self._open(ax, 1 if self.degrees_of_freedom is None else 2, stacked=True)
+        (self.error_line_,) = axes[0].plot(self.penalties, self.errors, ".-", color=BLUE)
+        axes[0].set(ylabel=self.error_name, yscale="log" if is_wide(self.errors) else "linear")
+        self.df_line_ = self.chosen_line_ = None
+        if self.degrees_of_freedom is not None:
+            (self.df_line_,) = axes[1].plot(self.penalties, self.degrees_of_freedom, ".-", color=GREEN)
+            axes[1].set(ylabel="degrees of freedom", yscale="log" if is_wide(self.degrees_of_freedom) else "linear")
+        axes[-1].set(xscale="log", xlabel="penalty")
+        axes[0].set_xscale("log")
+        if self.chosen is not None and self.chosen > 0:
+            self.chosen_line_ = mark(axes[0], self.chosen, f"chosen: {self.chosen:.3g}")
+            axes[0].legend()
+            for below in axes[1:]:
+                mark(below, self.chosen, "chosen")
+        return self
