@@ -17,7 +17,7 @@ from gyrfalcon.preconditioners.torch_factors import TorchFactors  # noqa: E402
 
 pytestmark = pytest.mark.devices
 
-SIZES = [1, 7, 16, 17, 40, 63]
+SIZES = [1, 16, 45]
 TINY = 5 * 16 * 16 * 8  # bytes: tiles of 16 in float64
 ONE, THREE = resolve_devices("cpu"), resolve_devices(["cpu"] * 3)
 ENGINES = {
@@ -32,6 +32,10 @@ ENGINES = {
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
     monkeypatch.setattr(torch_factors, "_RESIDENT_TILE", 16)
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tiles are small, and threads of several tests wait for each other
+    yield
+    torch.set_num_threads(n_threads)
 
 
 @pytest.fixture(params=ENGINES)
@@ -107,7 +111,7 @@ def test_solve_with_many_columns(engine, M, columns):
 
 
 @pytest.mark.parametrize("M", SIZES)
-@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+@pytest.mark.parametrize("shape", [(), (3,)])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_solves_with_two_triangles(engine, M, shape, transposed):
     A, x = matrix(M), np.random.default_rng(1).standard_normal((M, *shape))
@@ -213,16 +217,36 @@ def test_no_devices_and_devices_without_float64_leave_it_to_lapack():
     assert isinstance(choose_engine(ONE, 2), TorchFactors)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("budget", [2**30, TINY], ids=["resident", "tile by tile"])
-def test_no_operation_mixes_devices(monkeypatch, count, budget):
-    """Tensors without values, which know their device: an operation on two of them raises."""
+@pytest.fixture
+def valueless(monkeypatch):
+    """Tensors without values, which know their device: an operation on two of them raises, but for copies."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    def part(tensor, at):
+        for axis, span in enumerate(at if isinstance(at, tuple) else (at,)):
+            start, stop, _ = span.indices(tensor.shape[axis])
+            tensor = tensor.narrow(axis, start, stop - start)
+        return tensor
+
+    def copy(place, tensor):
+        assert place.shape == tensor.shape
+        return place
+
+    # both ask for the device itself where PyTorch was built without it
+    monkeypatch.setattr(torch.Tensor, "__getitem__", part)
+    monkeypatch.setattr(torch.Tensor, "__setitem__", lambda tensor, at, value: copy(part(tensor, at), value))
+    monkeypatch.setattr(torch.Tensor, "copy_", copy)
     monkeypatch.setattr(torch_factors, "_has_failed", lambda L, status: False)
+    # a thread does not know what holds in another
+    monkeypatch.setattr(torch_factors, "share", lambda work, items, n_threads: [work(item) for item in items])
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+@pytest.mark.parametrize(("count", "budget"), [(1, 2**30), (2, 2 * TINY)], ids=["resident", "tile by tile"])
+def test_no_operation_mixes_devices(valueless, count, budget):
     engine = TorchFactors([torch.device("cuda", number) for number in range(count)], budget=budget)
-    A, S = matrix(70), np.ones((40, 70))
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    A, S = matrix(20), np.ones((9, 20))
+    with valueless:
         assert engine.cholesky(A, lower=False)
         assert engine.cholesky(A, lower=True)
         engine.square_lower(A)

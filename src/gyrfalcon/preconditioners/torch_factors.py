@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.devices import free_memory, import_torch, matmul_precision
-from .._utils.threads import share
+from .._utils.threads import share, single_threaded_blas
 from ._triangles import Triangles, Vectors
 from .engines import FactorEngine
 
@@ -144,7 +144,7 @@ class TorchFactors(FactorEngine):
         size = _RESIDENT_TILE if resident else self._tile_size(M, room // itemsize)
         host = torch.from_numpy(matrix)
         try:
-            with matmul_precision():
+            with matmul_precision(), single_threaded_blas():
                 tiles = _Tiles(host, size, self.devices[0] if resident else None)
                 yield tiles
                 if not read_only:
