@@ -194,7 +194,7 @@ def test_constant_kernel_and_one_center():
 def test_a_kernel_that_is_not_positive_is_refused_as_by_lapack(monkeypatch):
     """Each failure is noticed, a larger jitter is tried, and at the end an error says what to do."""
     monkeypatch.setattr(torch_factors, "_has_failed", lambda L, status: True)
-    with pytest.raises(ValueError, match="cannot be factored in float32.*choose a positive semidefinite kernel"):
+    with pytest.raises(ValueError, match=r"cannot be factored in float32.*choose a positive semidefinite kernel"):
         Whitening(matrix(20, np.float32), 100, devices=ONE)
 
 
