@@ -40,6 +40,8 @@ def test_page(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     text = page.read_text()
+    if "import torch" in text:
+        pytest.importorskip("torch")
     namespace: dict[str, object] = {"__name__": "__page__"}
     for block in BLOCK.finditer(text):
         # blank lines first, so that an error names the line of the page

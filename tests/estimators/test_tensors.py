@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_array_equal
+from sklearn.base import clone
 
 from gyrfalcon import (
     AutoRegressor,
@@ -125,6 +126,7 @@ def test_memory_that_cannot_be_read_is_an_error():
         FalkonRegressor(n_centers=20).fit(Locked(X), Y)
 
 
+@pytest.mark.slow
 def test_numpy_does_not_import_torch():
     code = (
         "import sys, numpy as np, gyrfalcon\n"
@@ -188,13 +190,18 @@ def test_deviations_intervals_and_draws(torch):
 @pytest.mark.devices
 @pytest.mark.parametrize(
     "transformer",
-    [KernelPCA(2, n_centers=20, random_state=0), KernelKMeans(3, n_centers=20, random_state=0), RandomFeatures(8)],
+    [
+        KernelPCA(n_components=2, n_centers=20, random_state=0),
+        KernelKMeans(n_clusters=3, n_centers=20, random_state=0),
+        RandomFeatures(n_components=8, random_state=0),
+    ],
     ids=lambda one: type(one).__name__,
 )
 def test_transformers_and_tables_that_are_asked_for(torch, transformer):
     pandas = pytest.importorskip("pandas")
     x = torch.tensor(X)
-    scores = transformer.fit(x).transform(x)
+    transformer = clone(transformer).fit(x)
+    scores = transformer.transform(x)
     assert isinstance(scores, torch.Tensor)
     assert_array_equal(scores.numpy(), transformer.transform(X))
     table = transformer.set_output(transform="pandas").transform(x)
