@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from gyrfalcon import KernelOperator
 from gyrfalcon.preconditioners import Krill, Preconditioner, Whitening
-from gyrfalcon.preconditioners.engines import LapackFactors, choose_engine
+from gyrfalcon.preconditioners.engines import LapackFactors
+from gyrfalcon.preconditioners.whitening import choose_engine
 
 torch = pytest.importorskip("torch")
 from gyrfalcon._utils.devices import resolve_devices  # noqa: E402

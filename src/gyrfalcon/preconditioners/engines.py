@@ -1,19 +1,14 @@
-"""Who factors M x M matrices in place: LAPACK on this machine's cores, or PyTorch on devices."""
+"""The contract of those who factor M x M matrices in place, and LAPACK, the first of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
 from .._utils import linalg
-from .._utils.devices import has_float64
 from ._triangles import Triangles
-
-if TYPE_CHECKING:
-    import torch
 
 Array = NDArray[Any]
 
@@ -74,15 +69,3 @@ class LapackFactors(FactorEngine):
 
     def triangles(self, buffer: Array) -> Triangles:
         return Triangles(buffer)
-
-
-def choose_engine(devices: Sequence[torch.device] | None, n_threads: int) -> FactorEngine:
-    """Return the engine for devices, as `resolve_devices` gives them; LAPACK if there are none.
-
-    Devices without float64 (MPS) leave the factors to LAPACK as well: up to 1,500 centers they are in float64.
-    """
-    if devices is None or not all(has_float64(device) for device in devices):
-        return LapackFactors(n_threads)
-    from .torch_factors import TorchFactors
-
-    return TorchFactors(devices)

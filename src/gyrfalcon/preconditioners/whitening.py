@@ -32,11 +32,13 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import get_lapack_funcs
 
 from .._utils.checks import integer, not_negative, optional
+from .._utils.devices import has_float64
 from .._utils.ranges import check_kernel_scale
 from .._utils.threads import effective_n_jobs, single_threaded_blas
 from ._triangles import check_gram, column, copy_to_upper, eps, first_rows, growing, set_diagonal
 from .coordinates import Coordinates, Halfway, Vectors
-from .engines import choose_engine
+from .engines import FactorEngine, LapackFactors
+from .torch_factors import TorchFactors
 
 if TYPE_CHECKING:
     import torch
@@ -247,3 +249,13 @@ class Whitening(Coordinates):
     def solve_Tt(self, x: NDArray[Any]) -> Vectors:
         """Return T^-T x."""
         return self.triangles.solve_upper(x, transposed=True)
+
+
+def choose_engine(devices: Sequence[torch.device] | None, n_threads: int) -> FactorEngine:
+    """Return who makes factors on devices, as `resolve_devices` gives them; LAPACK if there are none.
+
+    Devices without float64 (MPS) leave the factors to LAPACK as well: up to 1,500 centers they are in float64.
+    """
+    if devices is None or not all(has_float64(device) for device in devices):
+        return LapackFactors(n_threads)
+    return TorchFactors(devices)
