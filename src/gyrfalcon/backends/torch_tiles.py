@@ -145,7 +145,10 @@ def _scaling(kernel: Kernel, centers: Array, columns: SparseColumns | None) -> A
 def _scaled(centers: Array, shift: Array, scale: Array, device: Any) -> tuple[Tensor, MakeTile]:
     """Return (centers - shift) scale on the device, and the function that does the same to rows."""
     torch = import_torch()
-    upload = lambda numbers: torch.from_numpy(numbers.astype(centers.dtype)).to(device)  # noqa: E731
+
+    def upload(numbers: Array) -> Tensor:
+        return torch.from_numpy(numbers.astype(centers.dtype)).to(device)
+
     on_device, factor = upload(shift), upload(scale)
     Z = upload((centers - shift) * scale)
     if not shift.any():
@@ -292,4 +295,4 @@ def _needs_all_columns(kernel: Kernel, d: int) -> bool:
         return _needs_all_columns(kernel.k1, d) or _needs_all_columns(kernel.k2, d)
     if type(kernel) is Constant:
         return False
-    return type(kernel) not in _PROFILES or np.ptp(kernel.scaling(d)) > 0
+    return type(kernel) not in _PROFILES or bool(np.ptp(kernel.scaling(d)) > 0)

@@ -54,6 +54,11 @@ class FalkonParameters(CenterParameters, Protocol):
     """An estimator with FALKON's parameters."""
 
     @property
+    def device(self) -> Any:
+        """Where products with K are computed."""
+        ...
+
+    @property
     def penalty(self) -> float | str:
         """The papers' lambda, or "auto"."""
         ...
@@ -112,6 +117,7 @@ def _solve_least_squares(
         buffers=own if later <= 1 else max(own, later * 8 // data.rows.dtype.itemsize),
         warm=warm,
         max_iter=model.max_iter,
+        device=model.device,
         passes=_SAMPLED_PASSES if _are_many(data.rows.shape[0], wanted_centers(model, data.rows.shape[0])) else None,
     )
     tol = tolerance(model.tol, space.data.rows.dtype)
@@ -120,7 +126,9 @@ def _solve_least_squares(
         space.data,
         kind=Iterate,
         max_iter=model.max_iter,
-        watch=validation_watch(space.data, space.operator, n_jobs=model.n_jobs, budget=space.budget),
+        watch=validation_watch(
+            space.data, space.operator, n_jobs=model.n_jobs, budget=space.budget, device=model.device
+        ),
         scale=space.scale,
         n_centers=space.operator.shape[1],
     )
@@ -240,7 +248,13 @@ def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
     budget = max(0, space.budget - operator.kept_bytes - _sample_bytes(space))
     counted = _PASSES_OF_SAMPLE if model.memory_budget == "auto" else None
     few = make_operator(
-        operator.kernel, rows, operator.centers, n_jobs=model.n_jobs, memory_budget=budget, passes=counted
+        operator.kernel,
+        rows,
+        operator.centers,
+        n_jobs=model.n_jobs,
+        memory_budget=budget,
+        passes=counted,
+        device=model.device,
     )
     own = np.ones(len(drawn)) if weight is None else weight[drawn].astype(np.float64)
     total = n if weight is None else float(weight.sum(dtype=np.float64))
@@ -311,6 +325,7 @@ def _solve_newton(
         row_vectors=6,  # f, K d, K p, what the loss knows of f, and room to make them
         warm=warm,
         max_iter=model.max_iter,
+        device=model.device,
     )
     data = space.data
     tol = NEWTON_TOLERANCE if model.tol is None else float(model.tol)
@@ -321,7 +336,7 @@ def _solve_newton(
         data,
         kind=NewtonIterate,
         max_iter=model.max_iter,
-        watch=validation_watch(data, space.operator, n_jobs=model.n_jobs, budget=space.budget),
+        watch=validation_watch(data, space.operator, n_jobs=model.n_jobs, budget=space.budget, device=model.device),
         scale=unit,
         n_centers=space.operator.shape[1],
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -249,14 +250,14 @@ class DeviceOperator(Operator):
     def _launch_kept(self, launch: Launch) -> None:
         assert self._kept is not None
         for at, lane, X in self._kept:
-            self._launch(lane, at, lambda part, X=X: X[part], launch)
+            self._launch(lane, at, X.__getitem__, launch)
 
     def _launch_read(self, launch: Launch) -> None:
         """Launch the rows as they are read."""
         self._keeping = []
         for number, (at, rows) in enumerate(self._host.read_blocks(self.block_size)):
             lane = self._lanes[number % len(self._lanes)]
-            self._launch(lane, at, lambda part, lane=lane, rows=rows: lane.upload_rows(rows[part]), launch)
+            self._launch(lane, at, partial(_upload, lane, rows), launch)
         self._kept = self._keeping if self._may_keep else None
 
     def _launch(self, lane: Lane, at: slice, part_of: Callable[[slice], Tensor], launch: Launch) -> None:
@@ -265,10 +266,10 @@ class DeviceOperator(Operator):
         while begin < b:
             part = slice(begin, min(begin + self.block_size, b))
             rows = slice(at.start + part.start, at.start + part.stop)
-            done, X = self._try(lane, rows, lambda part=part: part_of(part))
+            done, X = self._try(lane, rows, partial(part_of, part))
             if done:
                 self._settle(lane, launch)
-                done, finish = self._try(lane, rows, lambda rows=rows, X=X: launch(lane, rows, X))
+                done, finish = self._try(lane, rows, partial(launch, lane, rows, X))
             if not done:
                 X = None
                 self._halve()
@@ -289,7 +290,7 @@ class DeviceOperator(Operator):
             return
         del finish  # and with it a tile
         self._halve()
-        self._launch(lane, rows, lambda part: X[part], launch)
+        self._launch(lane, rows, X.__getitem__, launch)
         self._settle(lane, launch)
 
     def _try(self, lane: Lane, rows: slice, run: Callable[[], Any]) -> tuple[bool, Any]:
@@ -319,6 +320,10 @@ class DeviceOperator(Operator):
             self._may_keep, self._keeping = False, []
         if any(lane.device.type == "cuda" for lane in self._lanes):
             import_torch().cuda.empty_cache()
+
+
+def _upload(lane: Lane, rows: Any, part: slice) -> Tensor:
+    return lane.upload_rows(rows[part])
 
 
 def _power_of_two(number: int) -> int:
