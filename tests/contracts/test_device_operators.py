@@ -1,11 +1,9 @@
-"""Operators on devices keep the contract of operators: PyTorch's device "cpu" runs the code that any other would run."""
+"""Operators on devices keep the contract of operators; PyTorch's device "cpu" runs what any other would run."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
 
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.operators import DeviceOperator, make_operator
@@ -73,6 +71,7 @@ CASES = {
 
 @pytest.fixture
 def one_thread():
+    torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -99,12 +98,12 @@ def keep():
 def test_every_kernel(name, device, dtype):
     kernel, formula = KERNELS[name]
     X, Z = data(dtype=dtype)
-    K = formula(X.astype(np.float64), Z.astype(np.float64))
-    operator = make_operator(kernel, as_rows(X), Z, device=device, memory_budget="100MB")
-    V, U, w = vectors(K, 2, dtype)
-    A, tolerance = np.abs(K), TOLERANCE[dtype]
+    matrix = formula(X.astype(np.float64), Z.astype(np.float64))
+    there = make_operator(kernel, as_rows(X), Z, device=device, memory_budget="100MB")
+    V, U, w = vectors(matrix, 2, dtype)
+    A, tolerance = np.abs(matrix), TOLERANCE[dtype]
     for _ in range(2):  # the second pass finds the rows on the devices
-        assert off_by(operator.matmat(V), K @ V, A @ np.abs(V)) < tolerance
-        assert off_by(operator.rmatmat(U), K.T @ U, A.T @ np.abs(U)) < tolerance
-        exact = K.T @ (w[:, None] * (K @ V))
-        assert off_by(operator.sandwich(V, w), exact, A.T @ (w[:, None] * (A @ np.abs(V)))) < tolerance
+        assert off_by(there.matmat(V), matrix @ V, A @ np.abs(V)) < tolerance
+        assert off_by(there.rmatmat(U), matrix.T @ U, A.T @ np.abs(U)) < tolerance
+        product = matrix.T @ (w[:, None] * (matrix @ V))
+        assert off_by(there.sandwich(V, w), product, A.T @ (w[:, None] * (A @ np.abs(V)))) < tolerance
