@@ -11,7 +11,7 @@ from .memory import available_memory
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["free_memory", "has_float64", "import_torch", "matmul_precision", "resolve_devices"]
+__all__ = ["free_memory", "has_float64", "import_torch", "is_out_of_memory", "matmul_precision", "resolve_devices"]
 
 _REMEDY = 'give None, "cpu", "cuda", "cuda:1", "mps", or a list of these'
 
@@ -114,3 +114,12 @@ def matmul_precision(tf32: bool = False) -> Iterator[None]:
     finally:
         for setting, precision in zip(settings, before, strict=True):
             setting.fp32_precision = precision
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether PyTorch failed for want of memory; only CUDA has an exception of its own for that."""
+    torch = import_torch()
+    words = str(error)
+    return (
+        isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in words or "can't allocate memory" in words
+    )

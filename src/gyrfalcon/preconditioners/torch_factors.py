@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.devices import free_memory, import_torch, matmul_precision
+from .._utils.devices import free_memory, import_torch, is_out_of_memory, matmul_precision
 from .._utils.threads import share, single_threaded_blas
 from ._triangles import Triangles, Vectors
 from .engines import FactorEngine
@@ -149,7 +149,9 @@ class TorchFactors(FactorEngine):
                 yield tiles
                 if not read_only:
                     tiles.bring_back()
-        except torch.cuda.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             names = ", ".join(str(device) for device in self.devices)
             raise MemoryError(
                 f"{names} ran out of memory while {M} centers were factored: free memory there, or lower n_centers"
