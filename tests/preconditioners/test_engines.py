@@ -162,8 +162,9 @@ def test_factors_are_those_of_lapack(centers, devices, dtype, rtol):
     B = [one.apply(x) for one in made]
     assert_allclose(B[1], B[0], rtol=0, atol=100 * rtol * np.abs(B[0]).max())
     assert_allclose(made[1].invert(B[1]), x, atol=1000 * rtol * np.abs(x).max())
-    for one in made:  # another A, in the copy of the buffer too
+    for one in made:
         one.update(1.0)
+    assert made[1].whitening.triangles._copy is None  # of the buffer with the last A
     B = [one.apply(x) for one in made]
     assert_allclose(B[1], B[0], rtol=0, atol=100 * rtol * np.abs(B[0]).max())
 
@@ -189,6 +190,9 @@ def test_duplicates_get_a_jitter(centers):
 
 def test_constant_kernel_and_one_center():
     assert Preconditioner(np.ones((30, 30), order="F"), 1e-3, 100, devices=ONE).rank == 1
+    zero = Preconditioner(np.zeros((30, 30), order="F"), 1e-3, 100, devices=ONE)
+    assert zero.rank == 0
+    assert_array_equal(zero.apply(np.zeros(0)), np.zeros(30))
     assert_allclose(Whitening(np.full((1, 1), 4.0, order="F"), 1, jitter=0.0, devices=ONE).apply(np.ones(1)), 0.5)
 
 

@@ -172,11 +172,11 @@ class KernelRegressor(RegressorMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        X : array, tensor, table, sparse matrix, source or Dask collection of shape (n, n_features)
 
         Returns
         -------
-        array of shape (n,) or (n, n_outputs); a Dask array for a Dask collection
+        array of shape (n,) or (n, n_outputs); a tensor for a tensor, and a Dask array for a Dask collection
         """
         return self._values(X)
 
@@ -212,7 +212,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        X : array, tensor, table, sparse matrix, source or Dask collection of shape (n, n_features)
 
         Returns
         -------
@@ -226,11 +226,11 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        X : array, tensor, table, sparse matrix, source or Dask collection of shape (n, n_features)
 
         Returns
         -------
-        array of shape (n,); a Dask array for a Dask collection
+        array of shape (n,); a tensor for a tensor, and a Dask array for a Dask collection
         """
         values = self.decision_function(X)
         predictions: Array = self.classes_[class_codes(values)]

@@ -247,12 +247,14 @@ class TorchTriangles(Triangles):
         return self._solve(x, lower=True, transposed=transposed)
 
     def _solve(self, x: Array, *, lower: bool, transposed: bool) -> Vectors:
+        given = np.array(x, dtype=self.buffer.dtype)
+        if given.size == 0:
+            return given.astype(np.float64)
         torch = import_torch()
         if self._copy is None:
             self._copy = torch.from_numpy(self.buffer).to(self._device)
         forward = lower != transposed
         triangle = self._copy.T if transposed else self._copy
-        given = np.array(x, dtype=self.buffer.dtype)
         out = torch.from_numpy(given.reshape(len(given), -1)).to(self._device)
         spans = _spans(len(self.buffer), _RESIDENT_TILE)
         with matmul_precision():
