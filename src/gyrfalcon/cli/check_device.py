@@ -82,8 +82,7 @@ def _errors(names: list[str], dtype: Any) -> Iterator[tuple[str, float]]:
         for rows, what in ((X, name), (sparse, f"{name}, sparse rows")):
             centers = rows[:_CHECKED_CENTERS]
             operator = DeviceOperator(kind(), rows, centers, device=names)
-            dense = [np.asarray(M.toarray() if sp.issparse(M) else M, dtype=np.float64) for M in (rows, centers)]
-            K = operator.kernel(*dense)
+            K = operator.kernel(_dense(rows), _dense(centers))
             size = np.abs(K)
             for _ in range(2):  # the second time rows may have stayed on the device
                 yield f"K V, {what}", _off(operator.matmat(V), K @ V, size @ np.abs(V))
@@ -91,6 +90,10 @@ def _errors(names: list[str], dtype: Any) -> Iterator[tuple[str, float]]:
                 found = operator.sandwich(V, lambda at, T: U[at] - T)
                 terms = size.T @ (np.abs(U) + size @ np.abs(V))
                 yield f"K'(U - K V), {what}", _off(found, K.T @ (U - K @ V), terms)
+
+
+def _dense(rows: Any) -> Any:
+    return np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype=np.float64)
 
 
 def _off(found: Any, exact: Any, size: Any) -> float:
