@@ -203,8 +203,15 @@ class Lane:
         self.waiting = self.V = self._sums = self._finite = None
 
     def upload(self, array: Array) -> Tensor:
-        """Copy an array to the device."""
-        return as_tensor(array).to(self.device)
+        """Copy an array to the device, without waiting for it."""
+        source = as_tensor(array)
+        if self.device.type != "cuda":
+            return source.to(self.device)
+        # from ordinary memory the copy would wait for everything that has been launched; PyTorch keeps what is pinned
+        # until it has been copied
+        staged = host_buffer(tuple(source.shape), source.dtype)
+        staged.copy_(source)
+        return staged.to(self.device, non_blocking=True)
 
     def upload_rows(self, rows: Any) -> Tensor:
         """Copy a block of rows to the device, as a dense tensor."""

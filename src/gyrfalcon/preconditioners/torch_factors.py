@@ -169,6 +169,7 @@ class TorchFactors(FactorEngine):
             raise MemoryError(
                 f"a device leaves room for {room} numbers, too few for the factors of {M} centers: free memory there"
             )
+        size = 1 << (size.bit_length() - 1)  # the same, and so the same bits, if a little more or less is free
         return max(_LEAST_TILE, min(size, -(-M // (4 * len(self.devices)))))
 
     def _deal(self, work: Callable[[Item, Any], None], items: Sequence[Item]) -> None:
