@@ -132,6 +132,7 @@ ORDER = [
     "checkpoint",
     "dtype",
     "memory_budget",
+    "device",
     "n_jobs",
     "random_state",
     "callbacks",

@@ -54,12 +54,13 @@ class Command:
 
 def _from_module(name: str, help: str) -> Command:
     """Return the command whose functions are in the module of its name."""
+    module = "." + name.replace("-", "_")
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        import_module(f".{name}", __package__).add_arguments(parser)
+        import_module(module, __package__).add_arguments(parser)
 
     def run(arguments: argparse.Namespace) -> int:
-        return int(import_module(f".{name}", __package__).run(arguments))
+        return int(import_module(module, __package__).run(arguments))
 
     return Command(name, help, add_arguments, run)
 
@@ -71,6 +72,7 @@ COMMANDS: tuple[Command, ...] = (
     _from_module("report", "Write a page about a model: errors on rows that it has not seen, and what it has learnt."),
     _from_module("inspect", "Show what is in a model file."),
     _from_module("demo", "Learn a non-linear function from a million rows, beside two models of scikit-learn."),
+    _from_module("check-device", "Check what a device of PyTorch computes, and how fast."),
     _from_module("versions", "Show the versions of gyrfalcon and its dependencies, and properties of the machine."),
 )
 

@@ -39,6 +39,7 @@ class KernelEstimator(BaseEstimator):
     scale: bool | str
     dtype: Any
     memory_budget: int | float | str
+    device: Any = None
     n_jobs: int | None
 
     dual_coef_: Array
@@ -57,7 +58,7 @@ class KernelEstimator(BaseEstimator):
 
         The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
         temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks``,
-        ``checkpoint`` and the state of a random generator given as ``random_state`` are not kept.
+        ``checkpoint``, ``device`` and the state of a random generator given as ``random_state`` are not kept.
 
         Parameters
         ----------
@@ -116,7 +117,7 @@ class KernelEstimator(BaseEstimator):
         if scipy.sparse.issparse(self.centers_) and not rows.is_sparse:
             rows = rows.map(scipy.sparse.csr_array, rows.dtype)
         prepared: PreparedCenters = vars(self).setdefault("_prepared", PreparedCenters())  # a model file has none
-        return prepared.operator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs)
+        return prepared.operator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs, device=self.device)
 
     def _values(self, X: Any) -> Array:
         """Return the values of the learnt functions for new rows, of shape (n,) or (n, k)."""
@@ -171,11 +172,11 @@ class KernelRegressor(RegressorMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        X : array, tensor, table, sparse matrix, source or Dask collection of shape (n, n_features)
 
         Returns
         -------
-        array of shape (n,) or (n, n_outputs); a Dask array for a Dask collection
+        array of shape (n,) or (n, n_outputs); a tensor for a tensor, and a Dask array for a Dask collection
         """
         return self._values(X)
 
@@ -211,7 +212,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        X : array, tensor, table, sparse matrix, source or Dask collection of shape (n, n_features)
 
         Returns
         -------
@@ -225,11 +226,11 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        X : array, tensor, table, sparse matrix, source or Dask collection of shape (n, n_features)
 
         Returns
         -------
-        array of shape (n,); a Dask array for a Dask collection
+        array of shape (n,); a tensor for a tensor, and a Dask array for a Dask collection
         """
         values = self.decision_function(X)
         predictions: Array = self.classes_[class_codes(values)]

@@ -16,6 +16,7 @@ from .._utils.checks import one_of
 from ..fitting.conformal import Conformity, Part, hold_out
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
+from ..sources import to_host
 from ..storage.models import save
 from ._sklearn import BaseEstimator
 
@@ -63,6 +64,7 @@ class ConformalEstimator(BaseEstimator):
         random_state = check_random_state(self.random_state)
         seed = int(random_state.randint(2**31 - 1))
         model = self._default(seed) if self.estimator is None else clone(self.estimator)
+        X, X_val = to_host(X), to_host(X_val)
         learnt, judges = hold_out(X, y, sample_weight, X_val, y_val, self.validation_fraction, random_state)
         with unchanged_on_failure(self):
             more = {} if learnt.weight is None else {"sample_weight": learnt.weight}

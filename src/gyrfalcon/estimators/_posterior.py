@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.checks import array, integer
 from .._utils.memory import format_bytes, require
 from ..fitting.conformal import COVERAGE, Conformity
-from ..fitting.lazy import lazily
+from ..fitting.lazy import in_kind, lazily
 from ..fitting.posterior import Uncertainty, in_float64, widening
+from ..fitting.rows import at_once
 from ..operators import KernelOperator
 from ..solvers import Posterior
-from ..sources import as_rows, is_dask
 from ._base import KernelRegressor
 
 Array = NDArray[Any]
@@ -74,6 +74,7 @@ class PosteriorRegressor(KernelRegressor):
         deviation = np.sqrt(self.posterior_.variances(self._wide_operator(X)))
         return self._shaped(deviation[:, None] * self.posterior_.prior_deviation)
 
+    @in_kind
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict intervals that hold y with the given probability.
 
@@ -95,7 +96,7 @@ class PosteriorRegressor(KernelRegressor):
         COVERAGE("coverage", coverage)
         self._require_posterior()
         times = self.conformity_.quantile(coverage)
-        rows = as_rows(X) if is_dask(X) else X
+        rows = at_once(X)
         predictions = np.asarray(super().predict(rows), dtype=np.float64)
         middle, operator = predictions.reshape(len(predictions), -1), self._wide_operator(rows)
         std = np.sqrt(self.posterior_.variances(operator))[:, None] * self.posterior_.prior_deviation
@@ -103,6 +104,7 @@ class PosteriorRegressor(KernelRegressor):
         ends = np.stack([middle - width, middle + width], axis=1)
         return ends[:, :, 0] if predictions.ndim == 1 else ends
 
+    @in_kind
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw functions from the posterior, and return their values: of f, without the noise of y.
 
@@ -124,7 +126,7 @@ class PosteriorRegressor(KernelRegressor):
         """
         integer(1)("n_samples", n_samples)
         self._require_posterior()
-        rows = as_rows(X) if is_dask(X) else X
+        rows = at_once(X)
         operator = self._wide_operator(rows)
         n = operator.shape[0]
         size = 3 * 8 * n * n

@@ -11,8 +11,9 @@ from sklearn.utils.validation import _check_y, check_is_fitted
 
 from .._utils.registry import register
 from ..fitting.conformal import COVERAGE, Conformity, Part
-from ..fitting.rows import computed, for_score
-from ..sources import as_rows, as_source, is_dask
+from ..fitting.lazy import in_kind
+from ..fitting.rows import at_once, computed, for_score
+from ..sources import as_source
 from ._conformal import ConformalEstimator
 from ._sklearn import ClassifierMixin
 from .falkon_classifier import FalkonClassifier
@@ -152,6 +153,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         np.put_along_axis(scores, order, np.maximum(before, 0.0), axis=1)
         return scores
 
+    @in_kind
     def predict(self, X: Any) -> Array:
         """Predict classes, as the model does.
 
@@ -167,6 +169,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         predictions: Array = self.estimator_.predict(X)
         return predictions
 
+    @in_kind
     def predict_proba(self, X: Any) -> Array:
         """Predict the probabilities of the classes, as the model does.
 
@@ -182,6 +185,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         probabilities: Array = self.estimator_.predict_proba(X)
         return probabilities
 
+    @in_kind
     def predict_set(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict sets of classes that hold the right one with the given probability.
 
@@ -200,7 +204,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         COVERAGE("coverage", coverage)
         check_is_fitted(self)
         threshold = self.conformity_.quantile(coverage)
-        scores = self._scores(self.estimator_.predict_proba(as_rows(X) if is_dask(X) else X))
+        scores = self._scores(self.estimator_.predict_proba(at_once(X)))
         return np.asarray(scores <= threshold)
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:

@@ -10,8 +10,9 @@ from sklearn.utils.validation import _check_y, check_is_fitted
 
 from .._utils.registry import register
 from ..fitting.conformal import COVERAGE, Conformity, Part
-from ..fitting.rows import computed, for_score
-from ..sources import as_rows, as_source, is_dask
+from ..fitting.lazy import in_kind
+from ..fitting.rows import at_once, computed, for_score
+from ..sources import as_source
 from ._conformal import ConformalEstimator, columns_of
 from ._sklearn import MultiOutputMixin, RegressorMixin
 from .falkon_regressor import FalkonRegressor
@@ -170,6 +171,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
             )
         return values[:, :1], values[:, -1:], unit
 
+    @in_kind
     def predict(self, X: Any) -> Array:
         """Predict y, as the model does; of several quantiles, the one in the middle.
 
@@ -185,6 +187,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         predictions: Array = self.estimator_.predict(X)
         return predictions[:, predictions.shape[1] // 2] if self.method_ == "quantiles" else predictions
 
+    @in_kind
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict intervals that hold y with the given probability.
 
@@ -202,7 +205,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         COVERAGE("coverage", coverage)
         check_is_fitted(self)
         times = self.conformity_.quantile(coverage)
-        low, high, unit = self._band(as_rows(X) if is_dask(X) else X)
+        low, high, unit = self._band(at_once(X))
         low, high = low - times * unit, high + times * unit
         # quantiles that are too far apart are moved towards each other, and not past each other
         middle = (low + high) / 2

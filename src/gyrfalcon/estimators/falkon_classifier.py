@@ -138,6 +138,10 @@ class FalkonClassifier(KernelClassifier):
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
         available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
         many features or a costly kernel; 0 is the same, but the matrix is never kept.
+    device : None, str, torch.device or list of these, default=None
+        Where products with the kernel matrix are computed: None is here, in compiled code; "cuda", "cuda:1", "mps" or
+        "cpu" is a device of PyTorch (``pip install "gyrfalcon[torch]"``), and a list several of them. Rows that fit
+        stay there. Model files do not keep it.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -227,6 +231,7 @@ class FalkonClassifier(KernelClassifier):
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
+        device: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
@@ -253,6 +258,7 @@ class FalkonClassifier(KernelClassifier):
         self.checkpoint = checkpoint
         self.dtype = dtype
         self.memory_budget = memory_budget
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.callbacks = callbacks

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._utils.checks import integer
 from .._utils.registry import register
 from .._utils.sampling import sample_rows
+from ..fitting.lazy import in_kind
 from ..fitting.parameters import check_parameters
 from ..fitting.random_features import check_loaded_map
 from ..fitting.rows import follows_rows
@@ -21,7 +22,7 @@ from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, as_kernel
 from ..kernels.features import FeatureMap
 from ..operators import feature_operator
-from ..sources import ArrayRows
+from ..sources import ArrayRows, to_host
 from ..storage.models import save
 
 Array = NDArray[Any]
@@ -120,7 +121,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_parameters(self, n_components=integer(1))
         with unchanged_on_failure(self):
-            rows = self._rows(validate_data(self, X, dtype=[np.float64, np.float32]))
+            rows = self._rows(validate_data(self, to_host(X), dtype=[np.float64, np.float32]))
             random_state = check_random_state(self.random_state)
             kernel = as_kernel(self.kernel).resolve(rows.take(sample_rows(rows.shape[0], random_state)))
             kernel.check_precision(rows.dtype)
@@ -129,6 +130,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             self.kernel_ = kernel
         return self
 
+    @in_kind
     def transform(self, X: Any) -> Array:
         """Compute the features of rows.
 

@@ -17,7 +17,7 @@ from ..centers import Centers, KMeansPlusPlus
 from ..fitting.convergence import warn_if_clusters_unsettled
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
-from ..fitting.rows import computed, more_rows, sample_weights, scaled
+from ..fitting.rows import at_once, computed, more_rows, sample_weights, scaled
 from ..fitting.session import Session, fit_session
 from ..fitting.subspace import Subspace, choose_subspace
 from ..fitting.unlabelled import kernel_diagonal, unlabelled_data
@@ -25,7 +25,7 @@ from ..kernels import Kernel, KernelFunction
 from ..operators import Operator, make_operator
 from ..preconditioners import Whitening
 from ..solvers import Clustering, Lloyd, features_of
-from ..sources import as_rows, is_dask
+from ..sources import as_rows
 from ._base import KernelEstimator
 from ._sklearn import ClusterMixin, TransformerMixin
 
@@ -337,7 +337,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         -------
         float
         """
-        operator = self._operator(as_rows(X) if is_dask(X) else X)
+        operator = self._operator(at_once(X))
         nearest = self._squared_distances(operator).min(axis=1).astype(np.float64)
         weight = sample_weights(computed(sample_weight, operator.rows), operator.rows)
         return -float(nearest.sum() if weight is None else nearest @ (weight / weight.mean()))

@@ -16,7 +16,7 @@ from .._utils.sampling import sample_rows
 from ..centers import Centers
 from ..fitting.convergence import warn_if_components_unsettled
 from ..fitting.data import FitData
-from ..fitting.lazy import lazily
+from ..fitting.lazy import in_kind, lazily
 from ..fitting.parameters import check_parameters
 from ..fitting.session import Session, fit_session
 from ..fitting.subspace import Subspace, choose_subspace, default_n_centers
@@ -324,6 +324,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         """
         return self._values(X)
 
+    @in_kind
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Return rows whose scores are about those given: pre-images, which are not unique.
 

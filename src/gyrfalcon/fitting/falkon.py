@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.checks import boolean, integer, not_negative
+from .._utils.devices import resolve_devices
 from ..operators import make_operator
 from ..preconditioners import Krill, Preconditioner
 from ..solvers import Iterate, RowSample, conjugate_gradient, two_level_cg
@@ -52,6 +53,11 @@ _RESUMED = {"done": integer(0), "passes_done": not_negative(), "sketched": boole
 
 class FalkonParameters(CenterParameters, Protocol):
     """An estimator with FALKON's parameters."""
+
+    @property
+    def device(self) -> Any:
+        """Where products with K are computed."""
+        ...
 
     @property
     def penalty(self) -> float | str:
@@ -112,6 +118,7 @@ def _solve_least_squares(
         buffers=own if later <= 1 else max(own, later * 8 // data.rows.dtype.itemsize),
         warm=warm,
         max_iter=model.max_iter,
+        device=model.device,
         passes=_SAMPLED_PASSES if _are_many(data.rows.shape[0], wanted_centers(model, data.rows.shape[0])) else None,
     )
     tol = tolerance(model.tol, space.data.rows.dtype)
@@ -120,7 +127,9 @@ def _solve_least_squares(
         space.data,
         kind=Iterate,
         max_iter=model.max_iter,
-        watch=validation_watch(space.data, space.operator, n_jobs=model.n_jobs, budget=space.budget),
+        watch=validation_watch(
+            space.data, space.operator, n_jobs=model.n_jobs, budget=space.budget, device=model.device
+        ),
         scale=space.scale,
         n_centers=space.operator.shape[1],
     )
@@ -172,8 +181,15 @@ def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict
         else:
             return
     # one sketch is as good as another, and given centers should give the same model each time
-    gram = space.operator.centers_gram(space.factors)
-    krill = Krill(space.operator, gram, space.penalty, weight=weight, random_state=0, n_jobs=model.n_jobs)
+    krill = Krill(
+        space.operator,
+        _gram(model, space),
+        space.penalty,
+        weight=weight,
+        random_state=0,
+        n_jobs=model.n_jobs,
+        devices=resolve_devices(model.device),
+    )
     passes += resume is None  # the sketch
     for iterate in solve(coordinates=krill, max_iter=model.max_iter - done, start=start, resume=resume):
         yield _after(iterate, done, passes, sketched=True)
@@ -240,7 +256,13 @@ def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
     budget = max(0, space.budget - operator.kept_bytes - _sample_bytes(space))
     counted = _PASSES_OF_SAMPLE if model.memory_budget == "auto" else None
     few = make_operator(
-        operator.kernel, rows, operator.centers, n_jobs=model.n_jobs, memory_budget=budget, passes=counted
+        operator.kernel,
+        rows,
+        operator.centers,
+        n_jobs=model.n_jobs,
+        memory_budget=budget,
+        passes=counted,
+        device=model.device,
     )
     own = np.ones(len(drawn)) if weight is None else weight[drawn].astype(np.float64)
     total = n if weight is None else float(weight.sum(dtype=np.float64))
@@ -256,7 +278,7 @@ def _may_sketch(model: FalkonParameters, space: Subspace) -> bool:
 
 def _preconditioner(model: FalkonParameters, space: Subspace, center_weight: Array | None) -> Preconditioner:
     return Preconditioner(
-        space.operator.centers_gram(space.factors),
+        _gram(model, space),
         space.penalty,
         space.data.rows.shape[0],
         D=space.selection.D,
@@ -264,7 +286,24 @@ def _preconditioner(model: FalkonParameters, space: Subspace, center_weight: Arr
         n_draws=space.selection.n_draws,
         tile_dtype=space.data.rows.dtype,
         n_jobs=model.n_jobs,
+        devices=resolve_devices(model.device),
     )
+
+
+def _gram(model: FalkonParameters, space: Subspace) -> Array:
+    """Return K_MM, Fortran-ordered, for factors; where a device makes them it is computed in float64 and rounded once.
+
+    So T and A do not depend on how a device rounds, and float32 factors cost the accuracy of one rounding.
+    """
+    operator = space.operator
+    if model.device is None or space.factors == np.float64:
+        return operator.centers_gram(space.factors)
+    centers = operator.centers.astype(np.float64)
+    exact = make_operator(operator.kernel, as_rows(centers), centers, n_jobs=model.n_jobs, memory_budget=0)
+    gram = np.empty((centers.shape[0], centers.shape[0]), dtype=space.factors)
+    for at, K in exact.blocks():
+        gram[at] = K
+    return gram.T  # symmetric, so transposing only declares it Fortran-ordered
 
 
 def _after(iterate: Iterate, done: int, passes: float, *, sketched: bool) -> Iterate:
@@ -311,6 +350,7 @@ def _solve_newton(
         row_vectors=6,  # f, K d, K p, what the loss knows of f, and room to make them
         warm=warm,
         max_iter=model.max_iter,
+        device=model.device,
     )
     data = space.data
     tol = NEWTON_TOLERANCE if model.tol is None else float(model.tol)
@@ -321,7 +361,7 @@ def _solve_newton(
         data,
         kind=NewtonIterate,
         max_iter=model.max_iter,
-        watch=validation_watch(data, space.operator, n_jobs=model.n_jobs, budget=space.budget),
+        watch=validation_watch(data, space.operator, n_jobs=model.n_jobs, budget=space.budget, device=model.device),
         scale=unit,
         n_centers=space.operator.shape[1],
     )

@@ -51,7 +51,7 @@ def _two_points(points: Any, weight: Array) -> Any:
 
 
 def validation_watch(
-    data: FitData, operator: Operator, *, n_jobs: int | None, budget: int
+    data: FitData, operator: Operator, *, n_jobs: int | None, budget: int, device: Any = None
 ) -> Callable[[Array], float] | None:
     """Return the function that gives the validation error of coefficients, or None without validation rows.
 
@@ -61,6 +61,6 @@ def validation_watch(
         return None
     left = max(0, budget - operator.kept_bytes)
     validation = make_operator(
-        operator.kernel, data.validation.rows, operator.centers, n_jobs=n_jobs, memory_budget=left
+        operator.kernel, data.validation.rows, operator.centers, n_jobs=n_jobs, memory_budget=left, device=device
     )
     return lambda coef: data.validation_error(validation.matmat(coef))

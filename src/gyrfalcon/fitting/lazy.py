@@ -1,4 +1,4 @@
-"""Predictions for Dask collections, which are computed when they are needed."""
+"""Predictions in the kind of the rows: for Dask collections, computed when they are needed; for tensors, tensors."""
 
 from __future__ import annotations
 
@@ -11,23 +11,41 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
-from ..sources import is_dask
+from ..sources import is_dask, is_tensor, to_host
 from ..sources.dask import PartitionToBlock, check_count, find_partitions, first_not_finite
+from ..sources.tensors import as_given
 
 Array = NDArray[Any]
 
 
 def lazily(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Decorate a method that predicts: given a Dask collection, it returns a Dask array that is not computed yet."""
+    """Decorate a method that predicts: it returns a tensor for a tensor, and for a Dask collection an array to come."""
+    now = in_kind(method)
 
     @wraps(method)
     def predict(self: Any, X: Any) -> Any:
         if not is_dask(X):
-            return method(self, X)
+            return now(self, X)
         check_is_fitted(self)
         return predict_lazily(self, X, method.__name__)
+
+    return predict
+
+
+def in_kind(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a method that predicts: given a tensor, it returns a tensor of that kind, on the same device."""
+
+    @wraps(method)
+    def predict(self: Any, X: Any, *arguments: Any, **options: Any) -> Any:
+        if not is_tensor(X):
+            return method(self, X, *arguments, **options)
+        values = method(self, to_host(X), *arguments, **options)
+        # a table that set_output asks for is made of the array
+        asked = method.__name__ == "transform" and _get_output_config("transform", self)["dense"] != "default"
+        return values if asked else as_given(values, X)
 
     return predict
 

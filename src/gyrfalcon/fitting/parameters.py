@@ -19,6 +19,7 @@ from .._utils.checks import (
     optional,
     positive,
 )
+from .._utils.devices import resolve_devices
 from .._utils.memory import parse_memory
 from .._utils.threads import effective_n_jobs
 
@@ -45,6 +46,11 @@ def _step_counts(name: str, value: Any) -> None:
 def _memory(name: str, value: Any) -> None:
     """Require a number of bytes."""
     parse_memory(value)
+
+
+def _devices(name: str, value: Any) -> None:
+    """Require devices that are there."""
+    resolve_devices(value)
 
 
 def _threads(name: str, value: Any) -> None:
@@ -80,6 +86,7 @@ _SHARED: Mapping[str, Rule] = {
     "min_decrease": number(lambda x: 0 <= x < 1, "a number of at least 0 and less than 1"),
     "dtype": optional(float_dtype, "auto"),
     "memory_budget": optional(_memory, "auto"),
+    "device": _devices,
     "n_jobs": _threads,
     "verbose": integer(0),
     **dict.fromkeys(("early_stopping", "fit_intercept", "orthogonal", "uncertainty", "warm_start"), boolean),

@@ -1,4 +1,4 @@
-"""Make rows of what `fit` and `predict` are given: arrays, tables, sparse matrices, files, Dask collections."""
+"""Make rows of what `fit` and `predict` are given: arrays, tensors, tables, sparse matrices, files, Dask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, validate_da
 
 from .._utils.memory import format_bytes, require
 from .._utils.ranges import check_range
-from ..sources import ArrayRows, Rows, as_rows, as_source, is_dask
+from ..sources import ArrayRows, Rows, as_rows, as_source, is_dask, to_host
 from ..sources.blocks import stack
 from ..sources.columns import check_columns
 from ..sources.dask import compute
@@ -64,6 +64,7 @@ def training_rows(
         Where rows that are slow to read are kept for later passes.
     **checks : what scikit-learn's checks of y are told
     """
+    X, y = to_host(X), to_host(y)
     source = _as_source(X)
     if source is None:
         check_columns(X)
@@ -83,6 +84,7 @@ def training_rows(
 
 def unlabelled_rows(estimator: Reader, X: Any, scratch: Scratch | None = None) -> Rows:
     """Return the rows of a `fit` without y, and set the attributes that describe features; see `training_rows`."""
+    X = to_host(X)
     source = _as_source(X)
     if source is None:
         check_columns(X)
@@ -97,6 +99,7 @@ def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:
     """Return rows with the features that the estimator was fitted to."""
     if _needs_no_checks(estimator, X):
         return _rows_in_memory(estimator, X, name, training=False)
+    X = to_host(X)
     source = _as_source(X)
     if source is None:
         check_columns(X)
@@ -153,13 +156,18 @@ def scaled(rows: Rows, mean: Array | None, scale: Array | None, dtype: np.dtype[
 
 
 def computed(y: Any, rows: Any = None) -> Any:
-    """Return `y` in memory: a Dask collection is computed, by the client of the rows if they have one."""
-    return compute(y, client=rows.client if isinstance(rows, Rows) else None)
+    """Return `y` in host memory: a Dask collection is computed, by the client of the rows if they have one."""
+    return compute(to_host(y), client=rows.client if isinstance(rows, Rows) else None)
+
+
+def at_once(X: Any) -> Any:
+    """Return rows for which predictions are made at once, and are arrays of NumPy."""
+    return as_rows(X) if is_dask(X) else to_host(X)
 
 
 def for_score(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """Return what `score` is given in a form for which predictions are made at once."""
-    rows = as_rows(X) if is_dask(X) else X
+    """Return what `score` is given in a form for which predictions are made at once, and are arrays of NumPy."""
+    rows = at_once(X)
     return rows, computed(y, rows), computed(sample_weight, rows)
 
 

@@ -188,6 +188,7 @@ def choose_subspace(
     warm: WarmStart | None = None,
     max_iter: int = 0,
     passes: int | None = None,
+    device: Any = None,
 ) -> Subspace:
     """Choose the penalty if it is "auto", and the centers, and make the operator, if it all fits in memory.
 
@@ -217,6 +218,8 @@ def choose_subspace(
     passes : int, optional
         Most passes over the rows, by which it is decided whether a large K is worth its memory where the user leaves
         that open. By default one for each iteration, or several for each Newton step.
+    device : None, str, torch.device or list of these
+        Where products with K are computed.
     """
     start = {WARM: None if warm is None else warm.coef, "their centers": None if warm is None else _points_of(warm)}
     session.identify(data, start, max_iter)
@@ -233,6 +236,7 @@ def choose_subspace(
         held=held,
         warm=warm,
         passes=passes or (max_iter + 1) * (1 if data.is_least_squares else _NEWTON_PASSES),
+        device=device,
     )
     session.begin(space.beginning)
     return space
@@ -252,6 +256,7 @@ def _subspace(
     held: int,
     warm: WarmStart | None,
     passes: int,
+    device: Any,
 ) -> Subspace:
     """Choose the subspace, or the one that a fit which is resumed had `begun` with."""
     rows, k = data.rows, data.targets.shape[1]
@@ -292,7 +297,7 @@ def _subspace(
     budget = plan.left(M)
     budget_of_K = model.memory_budget if elsewhere else budget
     counted = passes if model.memory_budget == "auto" else None  # what is given may be used
-    operator = _operator(model, kernel, rows, points, budget_of_K, begun, counted)
+    operator = _operator(model, kernel, rows, points, budget_of_K, begun, counted, device)
     spare = plan.spare(M) - operator.kept_bytes
     scale = power_of_two(data.targets, axis=0)
     targets = data.targets if (scale == 1).all() else data.targets / scale
@@ -381,6 +386,7 @@ def _operator(
     budget: int | float | str,
     begun: Beginning | None,
     passes: int | None,
+    device: Any,
 ) -> Operator:
     """Make the operator; what it keeps decides the last bits of products, so a resumed fit keeps what it did before."""
     if begun is not None:
@@ -388,12 +394,15 @@ def _operator(
             budget = min(begun.budget, int(budget))
         elif begun.arithmetic == "made again":
             budget = 0
-    operator = make_operator(kernel, rows, centers, n_jobs=model.n_jobs, memory_budget=budget, passes=passes)
+    operator = make_operator(
+        kernel, rows, centers, n_jobs=model.n_jobs, memory_budget=budget, passes=passes, device=device
+    )
     if begun is not None and operator.arithmetic != begun.arithmetic:
         raise CheckpointError(
             f"the fit began with a kernel matrix of shape {operator.shape} that is {begun.arithmetic}, and now it "
-            f"would be {operator.arithmetic}, for want of memory: raise memory_budget={model.memory_budget!r}, or "
-            "delete the checkpoint folder to start afresh"
+            f"would be {operator.arithmetic}, for want of memory or on another device: raise "
+            f"memory_budget={model.memory_budget!r}, use the same device, or delete the checkpoint folder to start "
+            "afresh"
         )
     return operator
 

@@ -5,9 +5,11 @@ from .blocking import block_rows
 from .choose import make_operator
 from .dense import KernelOperator
 from .derivatives import gradients, mean_square_gradient
+from .device import DeviceOperator
 from .features import feature_operator
 
 __all__ = [
+    "DeviceOperator",
     "KernelOperator",
     "Operator",
     "Rowwise",

@@ -12,6 +12,7 @@ Solvers know these verbs and nothing of where the rows are. Who keeps the contra
     KernelOperator   dense.py      any rows, read in blocks and multiplied in this process
     SparseOperator   sparse.py     sparse rows and a linear kernel whose K is itself sparse
     DaskOperator     dask.py       Dask rows, multiplied where their partitions are
+    DeviceOperator   device.py     any rows, multiplied on PyTorch's devices
     feature_operator features.py   random features in the place of kernel entries
 
 Blocks have a size that depends on the problem alone and are added in their order in float64, so that results have the

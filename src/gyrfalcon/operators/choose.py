@@ -10,6 +10,7 @@ from ..sources.sparse import SparseRows
 from .base import Operator
 from .dask import DaskOperator
 from .dense import KernelOperator
+from .device import DeviceOperator
 from .sparse import linear_operator
 
 __all__ = ["make_operator"]
@@ -23,6 +24,7 @@ def make_operator(
     n_jobs: int | None = None,
     memory_budget: int | float | str = "auto",
     passes: int | None = None,
+    device: Any = None,
 ) -> Operator:
     """Make the operator k(rows, centers) that suits the rows.
 
@@ -33,6 +35,8 @@ def make_operator(
     centers : array or sparse matrix of shape (M, d)
     n_jobs, memory_budget, passes
         As for `KernelOperator`.
+    device : None, str, torch.device or list of these
+        As for `DeviceOperator`, whatever the rows are.
 
     Examples
     --------
@@ -43,6 +47,8 @@ def make_operator(
     >>> make_operator("linear", as_rows(X), X[:10], memory_budget="100MB").arithmetic
     'kept as a sparse matrix'
     """
+    if device is not None:
+        return DeviceOperator(kernel, rows, centers, device=device, n_jobs=n_jobs, memory_budget=memory_budget)
     if isinstance(rows, DaskRows):
         return DaskOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
     if isinstance(rows, SparseRows) and linear_form(as_kernel(kernel)) is not None:

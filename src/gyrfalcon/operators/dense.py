@@ -242,6 +242,28 @@ class KernelOperator(Operator):
                 pass
         self._filled = self.keeps and filled
 
+    def read_blocks(self, size: int) -> Iterator[tuple[slice, Any]]:
+        """Read the rows in blocks of `size`, as tiles take them: of the right shape, and not yet known to be finite."""
+        n, width = self.shape[0], self.centers.shape[1]
+        start = 0
+        for given in self.rows.blocks(size):
+            rows = self._tiles.accept(given)
+            b = rows.shape[0]
+            if rows.shape[1] != width or start + b > n:
+                raise ValueError(
+                    f"the source gave a block of shape {rows.shape} at row {start}, where its shape says {(n, width)}: "
+                    "did it change meanwhile?"
+                )
+            yield slice(start, start + b), rows
+            start += b
+        if start != n:
+            raise ValueError(f"the source gave {start} rows where its shape says {n}: did it change meanwhile?")
+
+    def check_rows(self) -> None:
+        """Read the rows and raise ValueError for the first one that is not finite."""
+        for at, rows in self.read_blocks(self.block_size):
+            self._check_block(at, rows)
+
     # ---- the block loop ----------------------------------------------------------------------------------------------
 
     def _fill_block(self, at: slice, rows: Array, K: Array) -> None:
@@ -299,24 +321,12 @@ class KernelOperator(Operator):
         return 1 if alone else self._n_threads
 
     def _blocks(self, from_rows: bool) -> Iterator[tuple[slice, Array | None]]:
-        n, width = self.shape[0], self.centers.shape[1]
+        n = self.shape[0]
         if not from_rows:
             for start in range(0, n, self.block_size):
                 yield slice(start, min(start + self.block_size, n)), None
             return
-        start = 0
-        for given in self.rows.blocks(self.block_size):
-            rows = self._tiles.accept(given)
-            b = rows.shape[0]
-            if rows.shape[1] != width or start + b > n:
-                raise ValueError(
-                    f"the source gave a block of shape {rows.shape} at row {start}, where its shape says {(n, width)}: "
-                    "did it change meanwhile?"
-                )
-            yield slice(start, start + b), rows
-            start += b
-        if start != n:
-            raise ValueError(f"the source gave {start} rows where its shape says {n}: did it change meanwhile?")
+        yield from self.read_blocks(self.block_size)
 
     def _finite(self, product: Array) -> Array:
         return check_product(product, self.kernel, self.dtype)

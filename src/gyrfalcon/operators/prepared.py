@@ -12,6 +12,7 @@ from ..sources import DaskRows, Rows
 from .base import Operator
 from .choose import make_operator
 from .dense import KernelOperator
+from .device import DeviceOperator
 
 __all__ = ["PreparedCenters"]
 
@@ -23,15 +24,16 @@ class _Prepared(NamedTuple):
     kernel: Kernel
     centers: Any
     n_threads: int
-    operator: KernelOperator
+    device: Any
+    operator: KernelOperator | DeviceOperator
 
 
 class PreparedCenters:
     """Operators of one kernel and its centers for rows that come one after the other.
 
-    The centers are prepared for the first rows, and again if kernel, centers or the number of threads are others than
-    the last time. Kernel and centers are told apart by identity, so that they must not be written into. Any number of
-    threads may ask at the same time. Copies and pickles are empty: what is prepared can be made again.
+    The centers are prepared for the first rows, and again if kernel, centers, the device or the number of threads are
+    others than the last time. Kernel and centers are told apart by identity, so that they must not be written into. Any
+    number of threads may ask at the same time. Copies and pickles are empty: what is prepared can be made again.
 
     Examples
     --------
@@ -49,7 +51,9 @@ class PreparedCenters:
     def __init__(self) -> None:
         self._last: _Prepared | None = None
 
-    def operator(self, kernel: Kernel, rows: Rows, centers: Any, *, n_jobs: int | None = None) -> Operator:
+    def operator(
+        self, kernel: Kernel, rows: Rows, centers: Any, *, n_jobs: int | None = None, device: Any = None
+    ) -> Operator:
         """Make the operator k(rows, centers), which keeps no K.
 
         Parameters
@@ -59,17 +63,31 @@ class PreparedCenters:
         centers : array or CSR matrix of shape (M, d)
         n_jobs : int or None
             As for `KernelOperator`.
+        device : None, str, torch.device or list of these
+            As for `DeviceOperator`.
         """
         sparse = scipy.sparse.issparse(centers)
         size = (centers.data if sparse else centers).nbytes
-        if isinstance(rows, DaskRows) or rows.is_sparse != sparse or rows.dtype != centers.dtype or size > _LARGEST:
-            return make_operator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=0)
+        here = device is None
+        if (
+            (here and isinstance(rows, DaskRows))
+            or rows.is_sparse != sparse
+            or rows.dtype != centers.dtype
+            or size > _LARGEST
+        ):
+            return make_operator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=0, device=device)
         n_threads = effective_n_jobs(n_jobs)
         last = self._last  # read once: another thread may replace it
-        if last is None or not (last.kernel is kernel and last.centers is centers and last.n_threads == n_threads):
+        if last is None or not (
+            last.kernel is kernel and last.centers is centers and last.n_threads == n_threads and last.device == device
+        ):
             # made for the centers as rows, so that rows of a caller are not held
-            operator = KernelOperator(kernel, centers, centers, n_jobs=n_threads, memory_budget=0)
-            last = self._last = _Prepared(kernel, centers, n_threads, operator)
+            operator: KernelOperator | DeviceOperator
+            if here:
+                operator = KernelOperator(kernel, centers, centers, n_jobs=n_threads, memory_budget=0)
+            else:
+                operator = DeviceOperator(kernel, centers, centers, device=device, n_jobs=n_threads, memory_budget=0)
+            last = self._last = _Prepared(kernel, centers, n_threads, device, operator)
         return last.operator.on(rows)
 
     def __reduce__(self) -> tuple[type[PreparedCenters], tuple[()]]:

@@ -33,6 +33,9 @@ class Triangles:
             ("trsm", "trsv", "trmm", "trmv"), dtype=buffer.dtype
         )
 
+    def changed(self) -> None:
+        """Forget copies of the buffer: it was written to. Here there are none."""
+
     def solve_upper(self, x: NDArray[Any], *, transposed: bool = False) -> Vectors:
         """Return U^-1 x, or U'^-1 x."""
         return self._run(self._trsv, self._trsm, x, lower=False, transposed=transposed)

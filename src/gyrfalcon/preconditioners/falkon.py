@@ -21,17 +21,20 @@ M = 300 to 2,500, lambda = 1e-5 to 1e-9 and 0, counting passes to a test error w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .._utils.checks import integer, not_negative
-from .._utils.linalg import add_square, square_lower
 from ._triangles import BLOCK, copy_to_lower
 from .two_factors import TwoFactors
 from .whitening import Whitening
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Preconditioner(TwoFactors):
@@ -57,6 +60,8 @@ class Preconditioner(TwoFactors):
         Precision of the products with K that B will be used with, if it is not that of ``gram``.
     n_jobs : int or None
         Threads; None is every core. The factors have the same bits for any number.
+    devices : sequence of torch.device, optional
+        Where the factors are made; None leaves them to LAPACK.
 
     Attributes
     ----------
@@ -94,8 +99,9 @@ class Preconditioner(TwoFactors):
         jitter: float | Literal["auto"] = "auto",
         tile_dtype: DTypeLike | None = None,
         n_jobs: int | None = None,
+        devices: Sequence[torch.device] | None = None,
     ) -> None:
-        super().__init__(Whitening(gram, n, D=D, jitter=jitter, tile_dtype=tile_dtype, n_jobs=n_jobs))
+        super().__init__(Whitening(gram, n, D=D, jitter=jitter, tile_dtype=tile_dtype, n_jobs=n_jobs, devices=devices))
         self.n_draws = self.M if n_draws is None else n_draws
         integer(1)("n_draws", self.n_draws)
         share_left_out = max(1 - self.n_draws / self.n, 0.0)
@@ -124,10 +130,10 @@ class Preconditioner(TwoFactors):
 
 def _put_TWTt(whitening: Whitening, root: NDArray[Any], T1: NDArray[Any]) -> None:
     """Put T W T' / M into the lower triangle of the square part of T, with root = (W / M)^(1/2)."""
-    rank, n_threads = whitening.rank, whitening.n_threads
+    rank, engine = whitening.rank, whitening.engine
     T2 = whitening.T[:, rank:]
     copy_to_lower(T1, scale=root[:rank])
-    square_lower(T1, n_threads=n_threads)
+    engine.square_lower(T1)
     for j in range(0, T2.shape[1], BLOCK):
         block = T2[:, j : j + BLOCK] * root[rank + j :][:BLOCK]
-        add_square(T1, block.T, n_threads=n_threads)
+        engine.add_square(T1, block.T)

@@ -24,19 +24,22 @@ more when M is thousands and n not much larger.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csc_matrix
 
 from .._utils.checks import not_negative, number
-from .._utils.linalg import add_square, solve_upper_transposed
 from ..operators import Operator
+from .engines import FactorEngine
 from .two_factors import TwoFactors
 from .whitening import Whitening
+
+if TYPE_CHECKING:
+    import torch
 
 # Entries of a column of Phi, as the paper found to be enough.
 _ENTRIES = 8
@@ -64,6 +67,8 @@ class Krill(TwoFactors):
         Of Phi.
     n_jobs : int or None
         Threads; None is every core. The factors have the same bits for any number.
+    devices : sequence of torch.device, optional
+        Where the factors are made; None leaves them to LAPACK.
 
     Attributes
     ----------
@@ -101,19 +106,20 @@ class Krill(TwoFactors):
         oversampling: float = 2.0,
         random_state: Any = None,
         n_jobs: int | None = None,
+        devices: Sequence[torch.device] | None = None,
     ) -> None:
         n, M = operator.shape
         if gram.shape != (M, M):
             raise ValueError(f"gram has shape {gram.shape}, but the operator has {M} centers")
         number(lambda x: 1 <= x < math.inf, "a finite number, at least 1")("oversampling", oversampling)
         not_negative()("penalty", penalty)
-        super().__init__(Whitening(gram, n, jitter=jitter, tile_dtype=operator.dtype, n_jobs=n_jobs))
+        super().__init__(Whitening(gram, n, jitter=jitter, tile_dtype=operator.dtype, n_jobs=n_jobs, devices=devices))
         self.penalty = float(penalty)
         size = math.ceil(oversampling * M)
         S = sketch(operator, size, self.whitening.dtype, weight=weight, random_state=random_state)
         S = _whitened(S, self.whitening)
         self.ridge = self.A.factor(
-            partial(_put_square, S, self.whitening.n_threads), max(self.penalty, self.least_penalty)
+            partial(_put_square, S, self.whitening.engine), max(self.penalty, self.least_penalty)
         )
 
 
@@ -165,16 +171,16 @@ def _whitened(S: NDArray[Any], whitening: Whitening) -> NDArray[Any]:
     for i in range(0, len(S), _CHUNK):
         S[i : i + _CHUNK, : whitening.rank] = whitening.restrict(S[i : i + _CHUNK].T).T
     whitened = S[:, : whitening.rank]
-    solve_upper_transposed(whitening.triangles.buffer, whitened.T, n_threads=whitening.n_threads)
+    whitening.engine.solve_upper_transposed(whitening.triangles.buffer, whitened.T)
     return whitened
 
 
-def _put_square(S: NDArray[Any], n_threads: int, T1: NDArray[Any]) -> None:
+def _put_square(S: NDArray[Any], engine: FactorEngine, T1: NDArray[Any]) -> None:
     """Put S'S into the lower triangle of the square part of T."""
     for j in range(len(T1)):
         T1[j:, j] = 0.0
     for i in range(0, len(S), _CHUNK):
-        add_square(T1, S[i : i + _CHUNK], n_threads=n_threads)
+        engine.add_square(T1, S[i : i + _CHUNK])
 
 
 def _at_least(size: int, blocks: Iterator[tuple[slice, NDArray[Any]]]) -> Iterator[tuple[slice, NDArray[Any]]]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.linalg import cholesky
 from ._triangles import column, eps, growing, set_diagonal
 from .coordinates import Coordinates, Halfway, Vectors
 from .whitening import Whitening
@@ -30,7 +29,7 @@ class FactorA:
 
     def __init__(self, whitening: Whitening) -> None:
         self._triangles = whitening.triangles
-        self._n_threads = whitening.n_threads
+        self._engine = whitening.engine
         self._t = self._triangles.buffer.diagonal().copy()
         self._a = self._t
 
@@ -47,6 +46,7 @@ class FactorA:
         while len(self._t) and not self._cholesky(fill, ridge):
             scale = float(np.square(self._t, dtype=np.float64).max())
             ridge = growing(ridge, eps(dtype) * scale, dtype)
+        self._triangles.changed()
         return ridge
 
     def _cholesky(self, fill: Fill, ridge: float) -> bool:
@@ -58,7 +58,7 @@ class FactorA:
                 "weights to moderate numbers"
             )
         set_diagonal(buffer, buffer.diagonal() + buffer.dtype.type(ridge))
-        done = cholesky(buffer, lower=True, n_threads=self._n_threads)
+        done = self._engine.cholesky(buffer, lower=True)
         self._a = buffer.diagonal().copy()
         if done:
             for j in range(len(buffer) - 1):

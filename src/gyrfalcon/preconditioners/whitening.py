@@ -24,18 +24,24 @@ What was chosen by measurement (data and sizes in `gyrfalcon.preconditioners.fal
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import get_lapack_funcs
 
 from .._utils.checks import integer, not_negative, optional
-from .._utils.linalg import cholesky
+from .._utils.devices import has_float64
 from .._utils.ranges import check_kernel_scale
 from .._utils.threads import effective_n_jobs, single_threaded_blas
-from ._triangles import Triangles, check_gram, column, copy_to_upper, eps, first_rows, growing, set_diagonal
+from ._triangles import check_gram, column, copy_to_upper, eps, first_rows, growing, set_diagonal
 from .coordinates import Coordinates, Halfway, Vectors
+from .engines import FactorEngine, LapackFactors
+from .torch_factors import TorchFactors
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Whitening(Coordinates):
@@ -55,6 +61,8 @@ class Whitening(Coordinates):
         Precision of the products with K that B will be used with, if it is not that of ``gram``.
     n_jobs : int or None
         Threads; None is every core. The factors have the same bits for any number.
+    devices : sequence of torch.device, optional
+        Where the factors are made; None leaves them to LAPACK.
 
     Attributes
     ----------
@@ -80,7 +88,8 @@ class Whitening(Coordinates):
         Of T. Vectors are float64 on both sides.
     triangles : Triangles
         Solves with the square part of T.
-    n_threads : int
+    engine : FactorEngine
+        What T was made by, and A is to be.
 
     Examples
     --------
@@ -101,13 +110,14 @@ class Whitening(Coordinates):
         jitter: float | Literal["auto"] = "auto",
         tile_dtype: DTypeLike | None = None,
         n_jobs: int | None = None,
+        devices: Sequence[torch.device] | None = None,
     ) -> None:
         check_gram(gram)
         integer(1)("n", n)
         optional(not_negative('"auto" or a finite number, not negative'), "auto")("jitter", jitter)
         self.n, self.M = n, gram.shape[0]
         self.dtype: np.dtype[Any] = gram.dtype
-        self.n_threads = effective_n_jobs(n_jobs)
+        self.engine = choose_engine(devices, effective_n_jobs(n_jobs))
         diagonal = np.maximum(gram.diagonal(), 0).astype(np.float64)
         check_kernel_scale(float(diagonal.mean()), gram.dtype if tile_dtype is None else tile_dtype)
         self.D = None if D is None else np.asarray(D, dtype=np.float64)
@@ -161,13 +171,13 @@ class Whitening(Coordinates):
             self.rank = int(rank) if largest > 0 else 0
             self.order = pivots.astype(np.intp) - 1
             self.T = first_rows(gram, self.rank)
-        self.triangles = Triangles(self.T[:, : self.rank])
+        self.triangles = self.engine.triangles(self.T[:, : self.rank])
 
     def _cholesky(self, gram: NDArray[Any], diagonal: Vectors) -> bool:
         """Put T into the upper triangle; if that fails, put the matrix back and return False."""
         set_diagonal(gram, diagonal + self.jitter)
         # the lower triangle still has the matrix
-        done = cholesky(gram, lower=False, n_threads=self.n_threads)
+        done = self.engine.cholesky(gram, lower=False)
         if not done or np.square(gram.diagonal(), dtype=np.float64).min() <= eps(self.dtype) * float(diagonal.max()):
             copy_to_upper(gram)
             return False
@@ -239,3 +249,13 @@ class Whitening(Coordinates):
     def solve_Tt(self, x: NDArray[Any]) -> Vectors:
         """Return T^-T x."""
         return self.triangles.solve_upper(x, transposed=True)
+
+
+def choose_engine(devices: Sequence[torch.device] | None, n_threads: int) -> FactorEngine:
+    """Return who makes factors on devices, as `resolve_devices` gives them; LAPACK if there are none.
+
+    Devices without float64 (MPS) leave the factors to LAPACK as well: up to 1,500 centers they are in float64.
+    """
+    if devices is None or not all(has_float64(device) for device in devices):
+        return LapackFactors(n_threads)
+    return TorchFactors(devices)

@@ -1,4 +1,4 @@
-"""Sources of rows: arrays, sparse matrices, files, Dask collections and objects that users write."""
+"""Sources of rows: arrays, tensors, sparse matrices, files, Dask collections and objects that users write."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from .base import Rows
 from .dask import DaskRows, is_dask
 from .foreign import RowsLike, wrap
 from .memory import ArrayRows
+from .tensors import is_tensor, to_host
 
-__all__ = ["ArrayRows", "DaskRows", "Rows", "RowsLike", "as_rows", "as_source", "is_dask"]
+__all__ = ["ArrayRows", "DaskRows", "Rows", "RowsLike", "as_rows", "as_source", "is_dask", "is_tensor", "to_host"]
 
 
 def as_rows(X: Any) -> Rows:
@@ -20,9 +21,10 @@ def as_rows(X: Any) -> Rows:
 
     Parameters
     ----------
-    X : array-like, sparse matrix, Dask collection, h5py.Dataset, zarr.Array, Rows, or object with the members of Rows
+    X : array-like, tensor, sparse matrix, Dask collection, h5py.Dataset, zarr.Array, Rows, or object with its members
         A source is returned as it is.
     """
+    X = to_host(X)
     source = as_source(X)
     return ArrayRows(X) if source is None else source
 

@@ -80,7 +80,7 @@ class Encoder:
         params = {
             name: None if isinstance(value, np.random.RandomState | np.random.Generator) else value
             for name, value in estimator.get_params(deep=False).items()
-            if name not in ("callbacks", "checkpoint")
+            if name not in ("callbacks", "checkpoint", "device")
         }
         attributes = {name: value for name, value in vars(estimator).items() if _is_fitted_name(name)}
         return {

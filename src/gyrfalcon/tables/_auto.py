@@ -62,7 +62,7 @@ class AutoEstimator(BaseEstimator):
 
         The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
         temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks``,
-        ``checkpoint`` and the state of a random generator given as ``random_state`` are not kept.
+        ``checkpoint``, ``device`` and the state of a random generator given as ``random_state`` are not kept.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ from .._utils.checks import number
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..estimators._sklearn import MultiOutputMixin, RegressorMixin
-from ..fitting.lazy import lazily
+from ..fitting.lazy import in_kind, lazily
 from ..fitting.rows import for_score
 from ..storage.checkpoints import Checkpoint
 from . import given
@@ -232,6 +232,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         """
         return float(super().score(*for_score(X, y, sample_weight)))
 
+    @in_kind
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict intervals that hold y with the given probability.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from ..sources import Rows, as_source
+from ..sources import Rows, as_source, to_host
 from ..sources.blocks import Block, Indices
 from ..storage.describe import digest
 from .columns import from_numbers
@@ -146,6 +146,7 @@ def named(block: Any, rows: Rows) -> Any:
 
 
 def as_inputs(X: Any) -> Inputs:
-    """Return a table, an array, a source or a Dask collection as inputs."""
+    """Return a table, an array, a tensor, a source or a Dask collection as inputs."""
+    X = to_host(X)
     source = None if scipy.sparse.issparse(X) else as_source(X)
     return TableInputs(X) if source is None else StreamedInputs(source)

@@ -20,9 +20,9 @@ __all__ = ["WARM", "explain_difference", "identify"]
 
 # name of the coefficients that a warm fit starts from
 WARM = "the coefficients to start from"
-# Parameters that decide how the work is done or reported, and not the result. The use of memory does decide the last
-# bits, and is kept in the beginning; for `max_iter` see `Journal.check`.
-_FREE = ("callbacks", "verbose", "n_jobs", "memory_budget", "checkpoint", "warm_start", "max_iter")
+# Parameters that decide how the work is done or reported, and not the result. The use of memory and the devices do
+# decide the last bits, and are kept in the beginning; for `max_iter` see `Journal.check`.
+_FREE = ("callbacks", "verbose", "n_jobs", "memory_budget", "checkpoint", "warm_start", "max_iter", "device")
 
 
 def identify(estimator: Any, data: Mapping[str, Any]) -> dict[str, str]:

@@ -1,0 +1,125 @@
+"""Torch and its devices: the one place that imports torch, which is optional, and only when a device is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .memory import available_memory
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["free_memory", "has_float64", "import_torch", "is_out_of_memory", "matmul_precision", "resolve_devices"]
+
+_REMEDY = 'give None, "cpu", "cuda", "cuda:1", "mps", or a list of these'
+
+# How many devices of a kind there are; ROCm's are named "cuda" too
+_COUNT: dict[str, Callable[[Any], int]] = {
+    "cpu": lambda torch: 1,
+    "cuda": lambda torch: torch.cuda.device_count() if torch.cuda.is_available() else 0,
+    "mps": lambda torch: int(torch.backends.mps.is_available()),
+}
+
+
+def import_torch() -> Any:
+    """Import torch, or say which extra installs it."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError('devices are run by PyTorch: pip install "gyrfalcon[torch]"') from error
+    return torch
+
+
+def resolve_devices(device: Any) -> tuple[torch.device, ...] | None:
+    """Check the devices that a user names, and return them with their numbers; None if there are none.
+
+    Parameters
+    ----------
+    device : None, str, torch.device or list of these
+        A list may name a device more than once.
+
+    Examples
+    --------
+    >>> from gyrfalcon._utils.devices import resolve_devices
+    >>> resolve_devices(None) is None
+    True
+    """
+    if device is None:
+        return None
+    named = list(device) if isinstance(device, Sequence) and not isinstance(device, str) else [device]
+    if not named:
+        raise ValueError(f"device={device!r} names no device: {_REMEDY}")
+    return tuple(_resolve(one) for one in named)
+
+
+def _resolve(name: Any) -> torch.device:
+    torch = import_torch()
+    if not isinstance(name, str | torch.device):
+        raise TypeError(f"device={name!r} is not the name of a device: {_REMEDY}")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"device={name!r} is not a device that PyTorch knows: {_REMEDY}") from error
+    if device.type not in _COUNT:
+        raise ValueError(f"device={name!r} cannot compute kernels: {_REMEDY}")
+    count = _COUNT[device.type](torch)
+    if (device.index or 0) >= count:
+        there = f"has {count} of that kind" if count else "finds none of that kind"
+        raise ValueError(f"device={name!r} is not there: PyTorch {torch.__version__} {there}; use another, or None")
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device if device.type == "cuda" else torch.device(device.type)
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the bytes that can be allocated on a device, those that PyTorch has reserved and does not use included."""
+    torch = import_torch()
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+        return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+    if device.type == "mps":
+        return max(0, int(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()))
+    return available_memory()
+
+
+def has_float64(device: torch.device) -> bool:
+    """Return whether a device computes in float64 at all."""
+    return device.type != "mps"
+
+
+@contextmanager
+def matmul_precision(tf32: bool = False) -> Iterator[None]:
+    """Let matrix products in float32 keep all 24 bits, or 11 if `tf32`; restore the user's setting at the end.
+
+    The setting is PyTorch's, and one for the process.
+    """
+    torch = import_torch()
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 9):
+        given = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(given)
+        return
+    # the older setting cannot be read where a user has made the newer one, by backend
+    settings = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    before = [setting.fp32_precision for setting in settings]
+    try:
+        for setting in settings:
+            setting.fp32_precision = "tf32" if tf32 else "ieee"
+        yield
+    finally:
+        for setting, precision in zip(settings, before, strict=True):
+            setting.fp32_precision = precision
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether PyTorch failed for want of memory; only CUDA has an exception of its own for that."""
+    torch = import_torch()
+    words = str(error)
+    return (
+        isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in words or "can't allocate memory" in words
+    )

@@ -1,0 +1,298 @@
+"""Tiles of K in PyTorch, on any of its devices: a formula for each named kernel, found by the kernel's type.
+
+Rows come as dense tensors. Sparse rows are made dense in the columns that the centers have; what a row has elsewhere
+matters by its norm alone, which is kept in two more columns (`SparseColumns`): the centers are 0 there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.devices import import_torch
+from .._utils.sparse import canonical
+from ..kernels import (
+    ArcCosine,
+    Constant,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    Product,
+    RationalQuadratic,
+    Sigmoid,
+    Sum,
+)
+from .base import check_indices
+
+__all__ = ["SparseColumns", "prepare"]
+
+Array = NDArray[Any]
+Tensor = Any
+MakeTile = Callable[[Tensor], Tensor]
+
+# As for native tiles: beyond this many units of the profile's argument, on average over the centers or at the farthest
+# of them, expanding |x - z|^2 loses too much, and squared differences are summed.
+_LARGEST_EXPANSION = 32.0
+_FARTHEST_EXPANSION = 256.0
+
+
+# ---- profiles, which write into their argument -----------------------------------------------------------------------
+
+
+def _gaussian(kernel: Any, s: Tensor) -> Tensor:
+    return s.mul_(-0.5).exp_()
+
+
+def _laplacian(kernel: Any, s: Tensor) -> Tensor:
+    return (s if kernel.norm == 1 else s.sqrt_()).neg_().exp_()
+
+
+def _matern(kernel: Any, s: Tensor) -> Tensor:
+    a = s.mul_(2 * kernel.nu).sqrt_()
+    if kernel.nu == 0.5:
+        return a.neg_().exp_()
+    decay = a.neg().exp_()
+    if kernel.nu == 1.5:
+        return a.add_(1).mul_(decay)
+    return a.mul(a).div_(3).add_(a).add_(1).mul_(decay)
+
+
+def _rational_quadratic(kernel: Any, s: Tensor) -> Tensor:
+    return s.div_(2 * kernel.alpha).log1p_().mul_(-kernel.alpha).exp_()
+
+
+def _polynomial(kernel: Any, s: Tensor) -> Tensor:
+    return s.mul_(kernel.gamma).add_(kernel.coef0).pow_(int(kernel.degree))
+
+
+def _sigmoid(kernel: Any, s: Tensor) -> Tensor:
+    return s.mul_(kernel.gamma).add_(kernel.coef0).tanh_()
+
+
+def _arc_cosine(kernel: Any, s: Tensor) -> Tensor:
+    theta = s.div_(2).clamp_(0, 1).sqrt_().asin_().mul_(2)
+    if kernel.degree == 0:
+        return theta.div_(-np.pi).add_(1)
+    sine = theta.sin()
+    return theta.cos().mul_(theta.neg_().add_(np.pi)).add_(sine).div_(np.pi)
+
+
+_PROFILES: dict[type[Kernel], Callable[[Any, Tensor], Tensor]] = {
+    Gaussian: _gaussian,
+    Laplacian: _laplacian,
+    Matern: _matern,
+    RationalQuadratic: _rational_quadratic,
+    Linear: lambda kernel, s: s,
+    Polynomial: _polynomial,
+    Sigmoid: _sigmoid,
+    ArcCosine: _arc_cosine,
+}
+
+
+# ---- tiles -----------------------------------------------------------------------------------------------------------
+
+
+def prepare(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None = None) -> MakeTile:
+    """Return the function that makes a tile k(rows, centers) of dense rows on a device.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Resolved.
+    centers : array of shape (M, w), float32 or float64
+    device : torch.device
+    columns : SparseColumns, optional
+        What made rows and centers dense, if they are sparse.
+    """
+    if isinstance(kernel, Sum | Product):
+        first, second = (prepare(operand, centers, device, columns) for operand in (kernel.k1, kernel.k2))
+        if isinstance(kernel, Sum):
+            return lambda X: first(X).add_(second(X))
+        return lambda X: first(X).mul_(second(X))
+    if type(kernel) is Constant:
+        return lambda X: X.new_full((X.shape[0], len(centers)), float(kernel.value))
+    if type(kernel) not in _PROFILES:
+        return _by_numpy(kernel, centers, device, columns)
+    return _GEOMETRIES[kernel.geometry](kernel, centers, device, columns)
+
+
+def _by_numpy(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
+    """Make tiles of a kernel that PyTorch has no formula for: on the host, by the kernel itself."""
+    torch = import_torch()
+    if columns is not None:
+        centers = centers[:, : columns.n_features]
+
+    def tile(X: Tensor) -> Tensor:
+        K = kernel(X.cpu().numpy()[:, : centers.shape[1]], centers)
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(np.ascontiguousarray(K, dtype=centers.dtype)).to(device)
+
+    return tile
+
+
+def _scaling(kernel: Kernel, centers: Array, columns: SparseColumns | None) -> Array:
+    if columns is None:
+        return np.array(kernel.scaling(centers.shape[1]))
+    return columns.scaling(kernel)
+
+
+def _scaled(centers: Array, shift: Array, scale: Array, device: Any) -> tuple[Tensor, MakeTile]:
+    """Return (centers - shift) scale on the device, and the function that does the same to rows."""
+    torch = import_torch()
+
+    def upload(numbers: Array) -> Tensor:
+        return torch.from_numpy(numbers.astype(centers.dtype)).to(device)
+
+    on_device, factor = upload(shift), upload(scale)
+    Z = upload((centers - shift) * scale)
+    if not shift.any():
+        return Z, (lambda X: X) if (scale == 1).all() else (lambda X: X * factor)
+    return Z, lambda X: (X - on_device).mul_(factor)
+
+
+def _distance(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
+    torch = import_torch()
+    profile = _PROFILES[type(kernel)]
+    # a common offset does not change differences, but adds to their rounding
+    shift = centers.mean(axis=0, dtype=np.float64).astype(centers.dtype).astype(np.float64)
+    scale = _scaling(kernel, centers, columns)
+    with np.errstate(over="ignore"):  # infinite is far
+        squares = np.square((centers - shift) * scale).sum(axis=1)
+    gain = max(1.0, kernel.alpha) if isinstance(kernel, RationalQuadratic) else 1.0
+    spread = 0.5 * gain * squares
+    far = spread.mean() > _LARGEST_EXPANSION or spread.max() > _FARTHEST_EXPANSION
+    Z, scaled = _scaled(centers, shift, scale, device)
+    if far or not kernel.smooth:
+        return lambda X: profile(kernel, _distances(torch, scaled(X), Z, 2.0).square_())
+    transposed, norms = Z.T.contiguous(), Z.square().sum(dim=1)
+
+    def tile(X: Tensor) -> Tensor:
+        X = scaled(X)
+        s = torch.addmm(norms, X, transposed, alpha=-2.0)
+        return profile(kernel, s.add_(X.square().sum(dim=1)[:, None]).clamp_(min=0.0))
+
+    return tile
+
+
+def _manhattan(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
+    torch = import_torch()
+    shift = centers.mean(axis=0, dtype=np.float64).astype(centers.dtype).astype(np.float64)
+    Z, scaled = _scaled(centers, shift, _scaling(kernel, centers, columns), device)
+    profile = _PROFILES[type(kernel)]
+    return lambda X: profile(kernel, _distances(torch, scaled(X), Z, 1.0))
+
+
+def _dot(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
+    scale = _scaling(kernel, centers, columns)
+    Z, scaled = _scaled(centers, np.zeros_like(scale), scale, device)
+    transposed = Z.T.contiguous()
+    profile = _PROFILES[type(kernel)]
+    return lambda X: profile(kernel, scaled(X) @ transposed)
+
+
+def _angle(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
+    torch = import_torch()
+    scale = _scaling(kernel, centers, columns)
+    Z, scaled = _scaled(centers, np.zeros_like(scale), scale, device)
+    profile = _PROFILES[type(kernel)]
+
+    def unit(X: Tensor) -> tuple[Tensor, Tensor]:
+        # zero rows get a column of their own, and are orthogonal to all others
+        norms = torch.linalg.vector_norm(X, dim=1, keepdim=True)
+        zero = norms == 0
+        return torch.cat([X / norms.masked_fill(zero, 1.0), zero.to(X.dtype)], dim=1), norms
+
+    U, center_norms = unit(Z)
+
+    def tile(X: Tensor) -> Tensor:
+        V, norms = unit(scaled(X))
+        K = profile(kernel, _distances(torch, V, U, 2.0).square_().mul_(0.5))
+        return K.mul_(norms).mul_(center_norms.T) if kernel.norm_power == 1 else K
+
+    return tile
+
+
+def _distances(torch: Any, X: Tensor, Z: Tensor, p: float) -> Tensor:
+    """Return distances by sums of differences, which are exact where rows and centers are near each other."""
+    return torch.cdist(X, Z, p=p, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+_GEOMETRIES: dict[str, Callable[[Kernel, Array, Any, SparseColumns | None], MakeTile]] = {
+    "distance": _distance,
+    "manhattan": _manhattan,
+    "dot": _dot,
+    "angle": _angle,
+}
+
+
+# ---- sparse rows -----------------------------------------------------------------------------------------------------
+
+
+class SparseColumns:
+    """The columns in which sparse rows are made dense.
+
+    Those that the centers have, and two more for the euclidean norm and the 1-norm of what a row has in others. All
+    columns are kept where the kernel has a scale for each of them, or no formula here.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Resolved.
+    centers : CSR matrix of shape (M, d)
+    """
+
+    def __init__(self, kernel: Kernel, centers: Any) -> None:
+        self.n_features = d = centers.shape[1]
+        self._all = _needs_all_columns(kernel, d)
+        self.columns = np.arange(d) if self._all else np.unique(centers.indices)
+        self.width = len(self.columns) + 2
+        self._seen = np.zeros(d, dtype=bool)
+        self._seen[self.columns] = True
+
+    def scaling(self, kernel: Kernel) -> Array:
+        """Return the factor of each dense column for a kernel: of the norms only the one that it is a function of."""
+        scale = kernel.scaling(self.n_features)
+        beyond = np.array([0.0, scale[0]] if kernel.geometry == "manhattan" else [scale[0], 0.0])
+        return np.concatenate([scale[self.columns], beyond])
+
+    def positions(self, rows: Any) -> tuple[Array, Array]:
+        """Return where in an array of shape (b, width) the values of CSR rows belong, and the values.
+
+        Positions are those of the flattened array, none twice.
+        """
+        check_indices(rows)
+        rows = canonical(rows)
+        b = rows.shape[0]
+        of = np.repeat(np.arange(b), np.diff(rows.indptr))
+        seen = self._seen[rows.indices]
+        at = of[seen] * self.width + np.searchsorted(self.columns, rows.indices[seen])
+        values = rows.data[seen]
+        if seen.all():
+            return at, values
+        others, of = rows.data[~seen].astype(np.float64), of[~seen]
+        squares = np.sqrt(np.bincount(of, weights=np.square(others), minlength=b))
+        sizes = np.bincount(of, weights=np.abs(others), minlength=b)
+        ends = np.arange(b) * self.width + self.width
+        norms = np.concatenate([squares, sizes]).astype(rows.dtype)
+        return np.concatenate([at, ends - 2, ends - 1]), np.concatenate([values, norms])
+
+    def dense(self, rows: Any) -> Array:
+        """Return CSR rows as an array of shape (b, width)."""
+        at, values = self.positions(rows)
+        out = np.zeros((rows.shape[0], self.width), dtype=rows.dtype)
+        out.reshape(-1)[at] = values
+        return out
+
+
+def _needs_all_columns(kernel: Kernel, d: int) -> bool:
+    if isinstance(kernel, Sum | Product):
+        return _needs_all_columns(kernel.k1, d) or _needs_all_columns(kernel.k2, d)
+    if type(kernel) is Constant:
+        return False
+    return type(kernel) not in _PROFILES or bool(np.ptp(kernel.scaling(d)) > 0)

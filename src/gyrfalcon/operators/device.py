@@ -1,0 +1,331 @@
+"""DeviceOperator: the products with K computed on PyTorch's devices, to which blocks of rows are dealt in turn.
+
+What a block takes there is in `_lanes.py`. One thread launches everything, since devices compute while it goes on;
+sums stay on the devices, and are brought back once a pass and added in the order of the list.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from .._utils.devices import (
+    free_memory,
+    has_float64,
+    import_torch,
+    is_out_of_memory,
+    matmul_precision,
+    resolve_devices,
+)
+from .._utils.memory import format_bytes, parse_memory
+from ..backends import weighted
+from ..backends.torch_tiles import MakeTile, SparseColumns, prepare
+from ..kernels import Kernel, KernelFunction
+from ..sources import Rows, as_rows
+from ._arguments import as_columns, check_product, check_weight
+from ._lanes import SUMMED_ROWS, Fetched, Lane, Tensor
+from .base import Operator, Weight
+from .dense import KernelOperator
+
+__all__ = ["DeviceOperator"]
+
+Array = NDArray[Any]
+# Launches a block of rows, and returns what is left to do when its product has come to the host
+Launch = Callable[[Lane, slice, Tensor], Callable[[], None] | None]
+
+# Entries of K in a block: some milliseconds of a device's time, and on the host what stays in a core's cache
+_BLOCK_ENTRIES = {"cuda": 1 << 27, "mps": 1 << 26, "cpu": 1 << 19}
+_COPIES = 8  # of a block's entries, that are sure to fit: K, the temporaries of its profile, and as much again
+_LEAST_ROWS = 32
+
+
+class DeviceOperator(Operator):
+    """The matrix k(rows, centers) of any rows, multiplied on one device of PyTorch or on several.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable
+        Kernels that are not of `gyrfalcon.kernels` are evaluated on the host, and their tiles copied.
+    rows : array or sparse matrix of shape (n, d), or a source
+        Dense rows stay on the devices after the first pass if they fit into half of what is free there. Sparse rows are
+        made dense there, block by block, in the columns that the centers have.
+    centers : array or sparse matrix of shape (M, d)
+    device : str, torch.device or list of these
+        "cuda", "cuda:1", "mps", "cpu", or several, to which blocks are dealt in turn.
+    n_jobs : int or None
+        Threads for what is done on the host. PyTorch has threads of its own for its device "cpu".
+    memory_budget : "auto", int or str
+        Bytes of the host that rows may take if the device is "cpu". 0 keeps no rows on any device.
+
+    Attributes
+    ----------
+    block_size : int
+        Rows of a block. If a device runs out of memory they are halved, and stay so.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.operators import DeviceOperator
+    >>> X = np.random.default_rng(0).standard_normal((1000, 3))
+    >>> K = DeviceOperator("gaussian", X, X[:10], device="cpu")  # doctest: +SKIP
+    >>> v = np.ones(10)
+    >>> bool(np.allclose(K.sandwich(v), K.rmatmat(K.matmat(v))))  # doctest: +SKIP
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction,
+        rows: Rows | ArrayLike,
+        centers: ArrayLike,
+        *,
+        device: Any,
+        n_jobs: int | None = None,
+        memory_budget: int | float | str = "auto",
+    ) -> None:
+        devices = resolve_devices(device)
+        if devices is None:
+            raise ValueError("device=None names no device: use KernelOperator, or name one")
+        self._host = KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=0)
+        self.kernel, self.centers, self.dtype = self._host.kernel, self._host.centers, self._host.dtype
+        for one in devices:
+            if self.dtype == np.float64 and not has_float64(one):
+                raise ValueError(f'device={str(one)!r} has no float64: use dtype="float32", or float32 rows')
+        self._columns: SparseColumns | None = None
+        points = self.centers
+        if self._host.rows.is_sparse:
+            self._columns = SparseColumns(self.kernel, points)
+            points = self._columns.dense(points)
+        self._width = int(points.shape[1])
+        with matmul_precision():
+            prepared = {one: prepare(self.kernel, points, one, self._columns) for one in dict.fromkeys(devices)}
+        self._tiles: list[tuple[Any, MakeTile]] = [(one, prepared[one]) for one in devices]
+        self._take(self._host, memory_budget)
+
+    def _take(self, host: KernelOperator, memory_budget: int | float | str) -> None:
+        """Take the rows of `host`, and decide how many make a block and whether they stay on the devices."""
+        self._host, self.rows, self.shape, self.passes = host, host.rows, host.shape, 0
+        self._lanes = [Lane(device, tile, self._columns) for device, tile in self._tiles]
+        n, M = self.shape
+        itemsize, share = self.dtype.itemsize, -(-n // len(self._lanes))
+        rows = []
+        room = parse_memory(memory_budget)
+        self._may_keep = room > 0 and self._columns is None
+        for device in dict.fromkeys(lane.device for lane in self._lanes):
+            free = free_memory(device)
+            entries = min(_BLOCK_ENTRIES[device.type], _power_of_two(free // (_COPIES * itemsize)))
+            rows.append(entries // max(M, self._width))
+            parts = sum(lane.device == device for lane in self._lanes)
+            limit = room if device.type == "cpu" else free // 2
+            self._may_keep = self._may_keep and parts * share * self._width * itemsize <= limit
+        size = min(min(rows), share)
+        self.block_size = max(_LEAST_ROWS, -(-size // SUMMED_ROWS) * SUMMED_ROWS if size > SUMMED_ROWS else size)
+        self._kept: list[tuple[slice, Lane, Tensor]] | None = None  # once all rows are on the devices
+        self._keeping: list[tuple[slice, Lane, Tensor]] = []
+
+    @property
+    def keeps(self) -> bool:
+        """Whether K is kept: never, a device makes it again as fast."""
+        return False
+
+    @property
+    def arithmetic(self) -> str:
+        return "made again on " + ", ".join(str(lane.device) for lane in self._lanes)
+
+    @property
+    def kept_bytes(self) -> int:
+        """0: K is not kept."""
+        return 0
+
+    def matmat(self, V: ArrayLike) -> Array:
+        columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
+        out = np.empty((self.shape[0], columns.shape[1]), dtype=self.dtype)
+
+        def launch(lane: Lane, at: slice, X: Tensor) -> Callable[[], None]:
+            product = Fetched(lane.tile(X) @ lane.V)
+
+            def finish() -> None:
+                out[at] = product.array()
+
+            return finish
+
+        self._pass(launch, columns)
+        check_product(out, self.kernel, self.dtype)
+        self.passes += 1
+        return like_given(out)
+
+    def rmatmat(self, U: ArrayLike) -> Array:
+        columns, like_given = as_columns(U, self.shape[0], self.dtype, "U")
+
+        def launch(lane: Lane, at: slice, X: Tensor) -> None:
+            lane.add(lane.tile(X), lane.upload(columns[at]))
+
+        return like_given(self._sum(launch, None, columns.shape[1]))
+
+    def sandwich(self, V: ArrayLike, weight: Weight = None) -> Array:
+        columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
+        checked = check_weight(weight, self.shape[0])
+        if callable(checked):
+            return like_given(self._sum(self._through_host(checked), columns, columns.shape[1]))
+        numbers = None if checked is None else np.ascontiguousarray(checked, dtype=self.dtype)[:, None]
+
+        def launch(lane: Lane, at: slice, X: Tensor) -> None:
+            K = lane.tile(X)
+            T = K @ lane.V
+            lane.add(K, T if numbers is None else T * lane.upload(numbers[at]))
+
+        return like_given(self._sum(launch, columns, columns.shape[1]))
+
+    def centers_gram(self, dtype: DTypeLike | None = None) -> Array:
+        return self._host.centers_gram(dtype)
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Iterate over K itself, a block of rows at a time and in order; it is computed on the host.
+
+        See `Operator.blocks`.
+        """
+        yield from self._host.blocks()
+        self.passes += 1
+
+    def on(self, rows: Rows | ArrayLike) -> DeviceOperator:
+        """Make the operator of other rows on the same devices, with the same kernel and centers; it keeps no rows."""
+        other = copy.copy(self)
+        other._take(self._host.on(as_rows(rows)), 0)
+        return other
+
+    # ---- a pass ------------------------------------------------------------------------------------------------------
+
+    def _through_host(self, weight: Callable[[slice, Array], Array]) -> Launch:
+        """Launch blocks whose product is needed on the host, for a function that is known there alone."""
+
+        def launch(lane: Lane, at: slice, X: Tensor) -> Callable[[], None]:
+            K = lane.tile(X)
+            product = Fetched(K @ lane.V)
+
+            def finish() -> None:
+                T = product.array()
+                U = weighted(T, lambda part, T: weight(at, T), slice(0, len(T)))
+                lane.add(K, lane.upload(U))
+
+            return finish
+
+        return launch
+
+    def _sum(self, launch: Launch, V: Array | None, k: int) -> Array:
+        totals = self._pass(launch, V, (self.shape[1], k))
+        total = np.zeros((self.shape[1], k))
+        for part in totals:
+            total += part
+        check_product(total, self.kernel, self.dtype)
+        self.passes += 1
+        return total
+
+    def _pass(self, launch: Launch, V: Array | None, shape: tuple[int, int] | None = None) -> list[Array]:
+        """Launch all blocks, and return the sums of the devices if there are any to be made."""
+        try:
+            with matmul_precision():
+                for lane in self._lanes:
+                    lane.begin(V, shape)
+                read = self._kept is None
+                if read:
+                    self._launch_read(launch)
+                else:
+                    self._launch_kept(launch)
+                for lane in self._lanes:
+                    self._settle(lane, launch)
+                if read and not all(lane.saw_finite_rows() for lane in self._lanes):
+                    self._kept = None
+                    self._host.check_rows()
+                return [] if shape is None else [lane.total() for lane in self._lanes]
+        finally:
+            self._keeping = []
+            for lane in self._lanes:
+                lane.end()
+
+    def _launch_kept(self, launch: Launch) -> None:
+        assert self._kept is not None
+        for at, lane, X in self._kept:
+            self._launch(lane, at, X.__getitem__, launch)
+
+    def _launch_read(self, launch: Launch) -> None:
+        """Launch the rows as they are read."""
+        self._keeping = []
+        for number, (at, rows) in enumerate(self._host.read_blocks(self.block_size)):
+            lane = self._lanes[number % len(self._lanes)]
+            self._launch(lane, at, partial(_upload, lane, rows), launch)
+        self._kept = self._keeping if self._may_keep else None
+
+    def _launch(self, lane: Lane, at: slice, part_of: Callable[[slice], Tensor], launch: Launch) -> None:
+        """Launch a block on a device, in smaller parts if it runs out of memory."""
+        begin, b = 0, at.stop - at.start
+        while begin < b:
+            part = slice(begin, min(begin + self.block_size, b))
+            rows = slice(at.start + part.start, at.start + part.stop)
+            done, X = self._try(lane, rows, partial(part_of, part))
+            if done:
+                self._settle(lane, launch)
+                done, finish = self._try(lane, rows, partial(launch, lane, rows, X))
+            if not done:
+                X = None
+                self._halve()
+                continue
+            lane.mark()
+            lane.waiting = None if finish is None else (rows, X, finish)
+            if self._kept is None and self._may_keep:
+                self._keeping.append((rows, lane, X))
+            begin = part.stop
+
+    def _settle(self, lane: Lane, launch: Launch) -> None:
+        """Do what is left of the block that a device was given last, while it may already have rows of the next."""
+        if lane.waiting is None:
+            return
+        rows, X, finish = lane.waiting
+        lane.waiting = None
+        if self._try(lane, rows, finish)[0]:
+            return
+        del finish  # and with it a tile
+        self._halve()
+        self._launch(lane, rows, X.__getitem__, launch)
+        self._settle(lane, launch)
+
+    def _try(self, lane: Lane, rows: slice, run: Callable[[], Any]) -> tuple[bool, Any]:
+        """Return True and what `run` returns; False if there was not enough memory, and smaller blocks can help."""
+        try:
+            return True, run()
+        except RuntimeError as error:
+            self._check_memory(error, lane, rows)
+        return False, None  # here, where the error and the tensors of its frames are gone
+
+    def _check_memory(self, error: RuntimeError, lane: Lane, rows: slice) -> None:
+        """Return if smaller blocks can help, and raise otherwise."""
+        where = f"rows {rows.start} to {rows.stop} of {self.shape[0]} on {lane.device}"
+        if not is_out_of_memory(error):
+            error.add_note(f"It happened with {where}.")
+            raise error
+        if self.block_size <= _LEAST_ROWS:
+            raise MemoryError(
+                f"{where} do not fit in its memory, of which {format_bytes(free_memory(lane.device))} are free, beside "
+                f"{self.shape[1]} centers: use fewer centers, free memory there, or use device=None"
+            ) from error
+
+    def _halve(self) -> None:
+        """Make blocks smaller for good, and keep no rows that are not kept yet."""
+        self.block_size = max(_LEAST_ROWS, self.block_size // 2)
+        if self._kept is None:
+            self._may_keep, self._keeping = False, []
+        if any(lane.device.type == "cuda" for lane in self._lanes):
+            import_torch().cuda.empty_cache()
+
+
+def _upload(lane: Lane, rows: Any, part: slice) -> Tensor:
+    return lane.upload_rows(rows[part])
+
+
+def _power_of_two(number: int) -> int:
+    """Return the largest power of two that is not larger: figures of free memory change a little all the time."""
+    return 1 << max(0, number.bit_length() - 1)

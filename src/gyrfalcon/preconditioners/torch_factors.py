@@ -1,0 +1,280 @@
+"""Factorisations and triangular solves by PyTorch: tile by tile, on one device or several.
+
+The matrix is in host memory, before and after. If it fits the budget of a single device it is copied there whole, and
+tiles are views of the copy; else each tile is copied when it is needed, and only a few are on a device at once. The
+arithmetic is the same, tile by tile in the same order. A tile (i, j) of a factor is
+
+    L_ij = (A_ij - sum_{k<j} L_ik L_jk') L_jj^-T     Cholesky, a column of tiles at a time
+    H_ij = sum_{k>=i} L_ki' L_kj                     L'L (LAPACK's lauum, which PyTorch lacks), a row at a time
+
+so that each tile is written once, and the tiles of a column (of a row) can be dealt to the devices in turn. Tiles are
+squares, which copies least for the memory they take: some M^3 / (3 size) numbers. TF32 is off, whatever was set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.devices import free_memory, import_torch, is_out_of_memory, matmul_precision
+from .._utils.threads import share, single_threaded_blas
+from ._triangles import Triangles, Vectors
+from .engines import FactorEngine
+
+if TYPE_CHECKING:
+    import torch
+
+Array = NDArray[Any]
+Tensor = Any  # torch.Tensor, which type checkers know only where torch is installed
+Item = TypeVar("Item")
+
+_RESIDENT_TILE = 2048  # side of a tile that is a view
+_LARGEST_TILE = 8192  # side of a tile that is copied
+_LEAST_TILE = 8
+_TILES_AT_WORK = 5  # a tile, two that are multiplied, their product, and a corner
+
+
+class TorchFactors(FactorEngine):
+    """Factorisations on devices, in tiles that are dealt to them in turn.
+
+    Parameters
+    ----------
+    devices : sequence of torch.device
+        One that is listed twice gets twice as many tiles.
+    budget : int, optional
+        Bytes that may be used on each device; by default half of what is free there at the time.
+    """
+
+    def __init__(self, devices: Sequence[torch.device], budget: int | None = None) -> None:
+        self.devices = tuple(devices)
+        self._budget = budget
+
+    def cholesky(self, matrix: Array, *, lower: bool) -> bool:
+        with self._tiles(matrix if lower else matrix.T) as tiles:
+            return all(self._put_column(tiles, j) for j in range(len(tiles.spans)))
+
+    def _put_column(self, tiles: _Tiles, j: int) -> bool:
+        """Make column j of L from the columns before it."""
+        corner = self._less_products(tiles, j, j, self.devices[0])
+        L, status = import_torch().linalg.cholesky_ex(corner)
+        if _has_failed(L, status):
+            return False
+        tiles.write(j, j, L)
+
+        def solve(i: int, device: torch.device) -> None:
+            rest = self._less_products(tiles, i, j, device)
+            solution = _solve_triangular(L.to(device).T, rest, upper=True, left=False)
+            tiles.write(i, j, solution)
+
+        self._deal(solve, range(j + 1, len(tiles.spans)))
+        return True
+
+    def _less_products(self, tiles: _Tiles, i: int, j: int, device: torch.device) -> Tensor:
+        """Return A_ij - sum_{k<j} L_ik L_jk', in memory of its own."""
+        tile = tiles.read(i, j, device, copy=True)
+        for k in range(j):
+            tile.addmm_(tiles.read(i, k, device), tiles.read(j, k, device).T, alpha=-1)
+        return tile
+
+    def square_lower(self, matrix: Array) -> None:
+        with self._tiles(matrix) as tiles:
+            n = len(tiles.spans)
+            for i in range(n):
+                corner = tiles.read(i, i, self.devices[0], copy=True).tril_()
+
+                def multiply(j: int, device: torch.device, i: int = i, corner: Tensor = corner) -> None:
+                    row = corner if i == j else tiles.read(i, j, device)
+                    tile = corner.to(device).T @ row
+                    for k in range(i + 1, n):
+                        tile.addmm_(tiles.read(k, i, device).T, tiles.read(k, j, device))
+                    tiles.write(i, j, tile)
+
+                self._deal(multiply, range(i))
+                multiply(i, self.devices[0])  # the last, since the others read what it overwrites
+
+    def add_square(self, matrix: Array, S: Array) -> None:
+        parts = import_torch().from_numpy(S)
+        with self._tiles(matrix) as tiles:
+            step = tiles.size
+
+            def add(at: tuple[int, int], device: torch.device) -> None:
+                i, j = at
+                tile = tiles.read(i, j, device, copy=True)
+                for start in range(0, len(parts), step):
+                    rows = parts[start : start + step]
+                    left = rows[:, tiles.spans[i]].to(device)
+                    tile.addmm_(left.T, rows[:, tiles.spans[j]].to(device))
+                tiles.write(i, j, tile)
+
+            n = len(tiles.spans)
+            self._deal(add, [(i, j) for j in range(n) for i in range(j, n)])
+
+    def solve_upper_transposed(self, U: Array, B: Array) -> None:
+        columns = import_torch().from_numpy(B)
+        with self._tiles(U.T, read_only=True) as tiles:
+
+            def solve(at: slice, device: torch.device) -> None:
+                for i, row in enumerate(tiles.spans):
+                    tile = columns[row, at].to(device, copy=True)
+                    for k, above in enumerate(tiles.spans[:i]):
+                        tile.addmm_(tiles.read(i, k, device), columns[above, at].to(device), alpha=-1)
+                    columns[row, at] = _solve_triangular(tiles.read(i, i, device), tile, upper=False).to("cpu")
+
+            self._deal(solve, _spans(B.shape[1], tiles.size))
+
+    def triangles(self, buffer: Array) -> Triangles:
+        fits = buffer.nbytes <= self._room(self.devices[0])
+        return TorchTriangles(buffer, self.devices[0]) if fits else Triangles(buffer)
+
+    # ---- tiles and devices -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _tiles(self, matrix: Array, *, read_only: bool = False) -> Iterator[_Tiles]:
+        """Give the tiles of the lower triangle, and bring back those that were not written to the host."""
+        torch = import_torch()
+        M, itemsize = len(matrix), matrix.dtype.itemsize
+        room = min(self._room(device) for device in self.devices)
+        at_work = _TILES_AT_WORK * min(_RESIDENT_TILE, M) ** 2 * itemsize
+        resident = len(self.devices) == 1 and M * M * itemsize + at_work <= room
+        size = _RESIDENT_TILE if resident else self._tile_size(M, room // itemsize)
+        host = torch.from_numpy(matrix)
+        try:
+            with matmul_precision(), single_threaded_blas():
+                tiles = _Tiles(host, size, self.devices[0] if resident else None)
+                yield tiles
+                if not read_only:
+                    tiles.bring_back()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            names = ", ".join(str(device) for device in self.devices)
+            raise MemoryError(
+                f"{names} ran out of memory while {M} centers were factored: free memory there, or lower n_centers"
+            ) from error
+
+    def _room(self, device: torch.device) -> int:
+        """Return the bytes that may be used on a device, for each time that it is listed."""
+        budget = free_memory(device) // 2 if self._budget is None else self._budget
+        return budget // self.devices.count(device)
+
+    def _tile_size(self, M: int, room: int) -> int:
+        """Return the side of tiles of which some fit a device, and with which all devices have something to do."""
+        size = min(math.isqrt(room // _TILES_AT_WORK), _LARGEST_TILE)
+        if size < _LEAST_TILE:
+            raise MemoryError(
+                f"a device leaves room for {room} numbers, too few for the factors of {M} centers: free memory there"
+            )
+        size = 1 << (size.bit_length() - 1)  # the same, and so the same bits, if a little more or less is free
+        return max(_LEAST_TILE, min(size, -(-M // (4 * len(self.devices)))))
+
+    def _deal(self, work: Callable[[Item, Any], None], items: Sequence[Item]) -> None:
+        """Call ``work(item, device)`` for each item, the devices in turn, each in a thread of its own."""
+        n = len(self.devices)
+
+        def run(number: int) -> None:
+            for item in items[number::n]:
+                work(item, self.devices[number])
+
+        share(run, range(min(n, len(items))), n)
+
+
+class _Tiles:
+    """The lower triangle of a matrix in host memory, in square tiles.
+
+    Parameters
+    ----------
+    host : Tensor of shape (M, M)
+        Of any strides, so that the upper triangle of a matrix is the lower one of its transpose.
+    size : int
+        Side of a tile; those at the end may be smaller.
+    home : torch.device or None
+        Where a copy of the matrix is kept meanwhile; None copies each tile when it is read.
+    """
+
+    def __init__(self, host: Tensor, size: int, home: torch.device | None) -> None:
+        self._host, self.size = host, size
+        self.spans = _spans(len(host), size)
+        self._matrix = host if home is None else host.to(home)
+
+    def read(self, i: int, j: int, device: torch.device, *, copy: bool = False) -> Tensor:
+        """Return a tile on a device, for reading only unless it is a copy."""
+        return self._matrix[self.spans[i], self.spans[j]].to(device, copy=copy)
+
+    def write(self, i: int, j: int, tile: Tensor) -> None:
+        """Set a tile; of one on the diagonal, the lower triangle."""
+        self._put(self._matrix, i, j, tile)
+
+    def bring_back(self) -> None:
+        """Copy the triangle to the host, if it is elsewhere."""
+        if self._matrix is self._host:
+            return
+        for i in range(len(self.spans)):
+            for j in range(i + 1):
+                self._put(self._host, i, j, self._matrix[self.spans[i], self.spans[j]])
+
+    def _put(self, matrix: Tensor, i: int, j: int, tile: Tensor) -> None:
+        place = matrix[self.spans[i], self.spans[j]]
+        tile = tile.to(place.device)
+        place.copy_(tile.tril() + place.triu(1) if i == j else tile)
+
+
+class TorchTriangles(Triangles):
+    """Solves with the two triangles of a square buffer on a device, which keeps a copy of it; products on the host.
+
+    Parameters
+    ----------
+    buffer : ndarray of shape (r, r), Fortran order, float32 or float64
+        As for `Triangles`.
+    device : torch.device
+    """
+
+    def __init__(self, buffer: Array, device: torch.device) -> None:
+        super().__init__(buffer)
+        self._device = device
+        self._copy: Tensor = None
+
+    def changed(self) -> None:
+        self._copy = None
+
+    def solve_upper(self, x: Array, *, transposed: bool = False) -> Vectors:
+        return self._solve(x, lower=False, transposed=transposed)
+
+    def solve_lower(self, x: Array, *, transposed: bool = False) -> Vectors:
+        return self._solve(x, lower=True, transposed=transposed)
+
+    def _solve(self, x: Array, *, lower: bool, transposed: bool) -> Vectors:
+        given = np.array(x, dtype=self.buffer.dtype)
+        if given.size == 0:
+            return given.astype(np.float64)
+        torch = import_torch()
+        if self._copy is None:
+            self._copy = torch.from_numpy(self.buffer).to(self._device)
+        forward = lower != transposed
+        triangle = self._copy.T if transposed else self._copy
+        out = torch.from_numpy(given.reshape(len(given), -1)).to(self._device)
+        spans = _spans(len(self.buffer), _RESIDENT_TILE)
+        with matmul_precision():
+            for at in spans if forward else reversed(spans):
+                part = _solve_triangular(triangle[at, at], out[at], upper=not forward, unitriangular=lower)
+                out[at] = part
+                rest = slice(at.stop, None) if forward else slice(0, at.start)
+                out[rest].addmm_(triangle[rest, at], part, alpha=-1)
+        return np.asarray(out.cpu().numpy(), dtype=np.float64).reshape(given.shape)
+
+
+def _has_failed(L: Tensor, status: Tensor) -> bool:
+    """Whether a tile was not positive definite; the libraries of some devices carry NaN through and report success."""
+    return bool(status.item() != 0) or not bool(L.diagonal().isfinite().all().item())
+
+
+def _solve_triangular(triangle: Tensor, B: Tensor, **options: bool) -> Tensor:
+    return import_torch().linalg.solve_triangular(triangle, B, **options)
+
+
+def _spans(length: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]

@@ -1,0 +1,109 @@
+"""Operators on devices keep the contract of operators; PyTorch's device "cpu" runs what any other would run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gyrfalcon.kernels import Gaussian
+from gyrfalcon.operators import DeviceOperator, make_operator
+from gyrfalcon.sources import as_rows
+
+from .market import DTYPES, KERNELS, TOLERANCE, data, off_by
+from .test_operators import (  # noqa: F401
+    LINEAR,
+    Case,
+    K,
+    dask_rows,
+    exact,
+    of_dense,
+    operator,
+    sparse_centers,
+    sparse_gaussian,
+    sparse_rows,
+    test_a_vector_gives_a_vector,
+    test_a_weight_function_sees_each_row_once_and_its_own_product,
+    test_blocks_are_the_matrix_in_order,
+    test_blocks_left_off_are_no_pass,
+    test_filling_is_a_pass_over_zeros,
+    test_gram_of_the_centers,
+    test_no_rows,
+    test_on_other_rows,
+    test_passes,
+    test_products,
+    test_rows_that_are_not_finite,
+    test_wrong_vectors,
+    test_wrong_weights,
+    threads,
+    vectors,
+)
+
+pytestmark = [pytest.mark.devices, pytest.mark.usefixtures("threads", "one_thread")]
+
+
+def on(device, rows=as_rows):
+    return of_dense(
+        lambda X, Z, budget: make_operator(Gaussian(1.7), rows(X), Z, memory_budget=budget, device=device),
+        DeviceOperator,
+    )
+
+
+def on_sparse(device, kernel, matrix):
+    return Case(
+        lambda X, budget: make_operator(
+            kernel, as_rows(X), sparse_centers(X.dtype), memory_budget=budget, device=device
+        ),
+        sparse_rows,
+        lambda keep: DeviceOperator,
+        lambda X: matrix(exact(X), exact(sparse_centers(X.dtype))),
+        lambda dtype: matrix(*2 * [exact(sparse_centers(dtype))]),
+    )
+
+
+CASES = {
+    "one": on("cpu"),
+    "three": on(["cpu"] * 3),
+    "dask": on("cpu", dask_rows),
+    "sparse": on_sparse(["cpu", "cpu"], Gaussian(3.0), sparse_gaussian),
+    "sparse, linear": on_sparse("cpu", LINEAR, lambda A, B: 2 * A @ B.T + 1),
+}
+
+
+@pytest.fixture
+def one_thread():
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+@pytest.fixture(params=DTYPES, ids=lambda t: t.__name__)
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture
+def keep():
+    return False
+
+
+@pytest.mark.parametrize("device", ["cpu", ["cpu"] * 3], ids=str)
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel(name, device, dtype):
+    kernel, formula = KERNELS[name]
+    X, Z = data(dtype=dtype)
+    matrix = formula(X.astype(np.float64), Z.astype(np.float64))
+    there = make_operator(kernel, as_rows(X), Z, device=device, memory_budget="100MB")
+    V, U, w = vectors(matrix, 2, dtype)
+    A, tolerance = np.abs(matrix), TOLERANCE[dtype]
+    for _ in range(2):  # the second pass finds the rows on the devices
+        assert off_by(there.matmat(V), matrix @ V, A @ np.abs(V)) < tolerance
+        assert off_by(there.rmatmat(U), matrix.T @ U, A.T @ np.abs(U)) < tolerance
+        product = matrix.T @ (w[:, None] * (matrix @ V))
+        assert off_by(there.sandwich(V, w), product, A.T @ (w[:, None] * (A @ np.abs(V)))) < tolerance

@@ -1,0 +1,360 @@
+"""DeviceOperator: several devices, too little memory, and what can break; and that torch stays optional."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import gyrfalcon
+from gyrfalcon import KernelOperator
+from gyrfalcon._utils.devices import free_memory, matmul_precision, resolve_devices
+from gyrfalcon.kernels import ArcCosine, Gaussian, Laplacian, Linear, Polynomial
+from gyrfalcon.operators import DeviceOperator, Rowwise, _lanes, device
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [pytest.mark.devices, pytest.mark.usefixtures("one_thread")]
+
+KERNEL = Gaussian(1.5) + Laplacian(2.0) * Polynomial(2, 0.1) + Laplacian(2.0, norm=1) + 0.1 * ArcCosine()
+TWO = ["cuda:0", "cuda:1"]
+TOLERANCE = {np.float32: 2e-6, np.float64: 1e-13}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    from pretended import pretend
+
+    with pretend(monkeypatch) as devices:
+        yield devices
+
+
+def problem(n=1500, M=20, d=4, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d)).astype(dtype)
+    return X, X[:M] + 0, rng.standard_normal((M, 2)), rng.standard_normal((n, 2)), rng.random(n)
+
+
+def curve(T, Y, w):
+    return w[:, None] * (Y - np.tanh(T))
+
+
+def all_products(operator, V, U, w):
+    return [
+        operator.matmat(V),
+        operator.rmatmat(U),
+        operator.sandwich(V),
+        operator.sandwich(V, w),
+        operator.sandwich(V, Rowwise(curve, U, w)),
+        operator.sandwich(V, lambda at, T: U[at] - T),
+    ]
+
+
+def assert_alike(found, expected, tolerance):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
+
+
+# ---- several devices -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("budget", [0, "100MB"])
+def test_no_operation_mixes_devices(cuda, dtype, budget):
+    X, Z, V, U, w = problem(dtype=dtype)
+    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=budget)
+    there.block_size = 300
+    here = KernelOperator(KERNEL, X, Z, memory_budget=0)
+    for _ in range(2):
+        assert_alike(all_products(there, V, U, w), all_products(here, V, U, w), TOLERANCE[dtype])
+    assert {torch.device(name) for name in TWO} <= cuda.seen
+    assert there.passes == 12
+    assert there.arithmetic == "made again on cuda:0, cuda:1"
+
+
+def test_sparse_rows_and_foreign_kernels_mix_no_devices(cuda):
+    import scipy.sparse as sp
+
+    X = sp.random_array((700, 90), density=0.05, format="csr", rng=np.random.default_rng(0))
+    for kernel in (KERNEL, Gaussian(np.linspace(1, 2, 90)), Gaussian(1.0) + (lambda A, B: np.asarray((A @ B.T) ** 2))):
+        dense = DeviceOperator(kernel, X.toarray(), X[:9].toarray(), device=TWO)
+        assert_alike([dense.matmat(np.ones(9))], [kernel(X.toarray(), X[:9].toarray()).sum(axis=1)], 1e-13)
+        if kernel is KERNEL or isinstance(kernel, Gaussian):
+            sparse = DeviceOperator(kernel, X, X[:9], device=TWO)
+            assert_alike([sparse.matmat(np.ones(9))], [dense.matmat(np.ones(9))], 1e-13)
+
+
+def test_a_mixture_would_be_noticed(cuda):
+    from pretended import MixedDevicesError
+
+    one = torch.ones(2, device="cuda:0")
+    with pytest.raises(MixedDevicesError):
+        one + torch.ones(2)
+
+
+def test_rows_that_fit_stay_on_the_devices(cuda):
+    X, Z, V, U, w = problem()
+    reads = 0
+
+    class Counted(gyrfalcon.sources.ArrayRows):
+        def blocks(self, size):
+            nonlocal reads
+            reads += 1
+            return super().blocks(size)
+
+    there = DeviceOperator(KERNEL, Counted(X), Z, device=TWO, memory_budget="1MB")
+    first, second = all_products(there, V, U, w), all_products(there, V, U, w)
+    assert reads == 1
+    for one, again in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, again)
+    other = there.on(X[:100])
+    other.matmat(V)
+    assert other._kept is None
+
+
+@pytest.mark.parametrize("free", [1 << 12, 1 << 20])
+def test_little_memory_makes_small_blocks_and_keeps_no_rows(monkeypatch, free):
+    from pretended import pretend
+
+    X, Z, V, U, w = problem()
+    with pretend(monkeypatch, free=free // 2, reserved=free // 2):
+        assert free_memory(torch.device("cuda:0")) == free
+        there = DeviceOperator(KERNEL, X, Z, device=TWO)
+        assert there.block_size == (32 if free == 1 << 12 else 768)
+        assert there._may_keep == (free == 1 << 20)
+        expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+        assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
+
+
+def test_blocks_depend_on_the_figures_of_memory_by_powers_of_two(monkeypatch):
+    from pretended import pretend
+
+    X = np.zeros((100_000, 2), dtype=np.float32)
+    sizes = set()
+    for free in (100_000_000, 101_000_000):
+        with pretend(monkeypatch, free=free):
+            sizes.add(DeviceOperator("gaussian", X, np.arange(200.0).reshape(100, 2), device="cuda").block_size)
+    assert len(sizes) == 1
+
+
+@pytest.mark.parametrize("devices", ["cpu", ["cpu"] * 3], ids=str)
+def test_the_same_bits_on_the_same_devices(devices):
+    X, Z, V, U, w = problem(5000)
+    one, again = (all_products(DeviceOperator(KERNEL, X, Z, device=devices), V, U, w) for _ in range(2))
+    for first, second in zip(one, again, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+# ---- what can go wrong -----------------------------------------------------------------------------------------------
+
+
+def test_out_of_memory_halves_the_blocks(cuda):
+    X, Z, V, U, w = problem()
+    expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+    for budget in (0, "1MB"):
+        there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=budget)
+        there.block_size, cuda.room = 700, 200
+        assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
+        assert there.block_size == 175
+        assert there.passes == 6
+
+
+def test_out_of_memory_with_rows_that_stay(cuda):
+    X, Z, V, U, w = problem()
+    expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget="1MB")
+    all_products(there, V, U, w)
+    cuda.room = 100
+    assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
+    assert there.block_size <= 100
+    assert there._kept is not None
+
+
+def test_out_of_memory_when_a_product_comes_back(cuda, monkeypatch):
+    X, Z, V, U, w = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=0)
+    products = _lanes.chunked_products
+    monkeypatch.setattr(_lanes, "chunked_products", lambda K, U: products(K, U) if len(K) <= 250 else fail())
+
+    def fail():
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory, as a test wants it")
+
+    expected = KernelOperator(KERNEL, X, Z).sandwich(V, Rowwise(curve, U, w))
+    assert_alike([there.sandwich(V, Rowwise(curve, U, w))], [expected], TOLERANCE[np.float32])
+    assert there.block_size < 250
+
+
+def test_too_little_memory_for_any_block(cuda):
+    X, Z, V, _, _ = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
+    cuda.room = 10
+    with pytest.raises(MemoryError, match=r"rows \d+ to \d+ of 1500 on cuda:0 do not fit .* 20 centers: use fewer"):
+        there.matmat(V)
+    assert there.passes == 0
+
+
+def test_memory_that_cannot_be_pinned(cuda):
+    X, Z, V, U, w = problem()
+    cuda.pins = False
+    expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+    assert_alike(all_products(DeviceOperator(KERNEL, X, Z, device=TWO), V, U, w), expected, TOLERANCE[np.float32])
+    cuda.pins = True
+    DeviceOperator(KERNEL, X, Z, device=TWO).matmat(V)
+    assert cuda.pinned > 0
+
+
+def test_an_error_of_one_device_ends_the_pass(cuda):
+    X, Z, V, U, w = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
+    there.block_size = 300
+    cuda.breaks_after = 2
+    with pytest.raises(RuntimeError, match="illegal memory access") as caught:
+        there.sandwich(V, w)
+    assert caught.value.__notes__ == ["It happened with rows 900 to 1200 of 1500 on cuda:1."]
+    assert there.passes == 0
+    assert all(lane.waiting is None and lane.V is None for lane in there._lanes)
+    cuda.breaks_after = None
+    expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+    assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_interrupted_pass_leaves_the_operator_as_it_was(error):
+    X, Z, V, U, w = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=["cpu"] * 2)
+    there.block_size = 100
+
+    def interrupted(at, T):
+        if at.start >= 500:
+            raise error
+        return T
+
+    with pytest.raises(error):
+        there.sandwich(V, interrupted)
+    assert there.passes == 0
+    expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+    assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
+
+
+def test_the_user_keeps_the_precision_of_products():
+    setting = torch.backends.mkldnn.matmul
+    before = setting.fp32_precision
+    try:
+        setting.fp32_precision = "tf32"
+        X, Z, V, _, _ = problem()
+        seen = []
+
+        def kernel(A, B):
+            seen.append(setting.fp32_precision)
+            return A @ B.T
+
+        DeviceOperator(kernel, X, Z, device="cpu").matmat(V)
+        assert set(seen) == {"ieee"}
+        assert setting.fp32_precision == "tf32"
+        with pytest.raises(ZeroDivisionError), matmul_precision(tf32=False):
+            raise ZeroDivisionError
+        assert setting.fp32_precision == "tf32"
+    finally:
+        setting.fp32_precision = before
+
+
+# ---- sums ------------------------------------------------------------------------------------------------------------
+
+
+def test_sums_do_not_lose_digits():
+    rng = np.random.default_rng(0)
+    K, U = rng.random((40_000, 3), dtype=np.float32), rng.random((40_000, 2), dtype=np.float32)
+    exact = K.T.astype(np.float64) @ U
+    for sums in (_lanes.Sums, _lanes.CompensatedSums):
+        total = sums((3, 2), "cpu")
+        for start in range(0, 40_000, 7_000):
+            part = slice(start, start + 7_000)
+            total.add(_lanes.chunked_products(torch.from_numpy(K[part]), torch.from_numpy(U[part])))
+        # each product of 256 terms is rounded, with errors that average out over 157 of them
+        np.testing.assert_allclose(total.array(), exact, rtol=16 * 2.0**-24)
+
+
+def test_compensated_sums_are_as_good_as_float64():
+    parts = np.random.default_rng(0).random((2_000, 4, 1), dtype=np.float32) * np.float32(1e4)
+    total = _lanes.CompensatedSums((4, 1), "cpu")
+    for part in parts:
+        total.add(torch.from_numpy(part[None]))
+    np.testing.assert_allclose(total.array(), parts.sum(axis=0, dtype=np.float64), rtol=1e-13)
+
+
+def test_batched_products_are_those_of_the_chunks(cuda):
+    rng = np.random.default_rng(0)
+    K, U = (torch.from_numpy(rng.random((700, k), dtype=np.float32)) for k in (5, 2))
+    there = _lanes.chunked_products(K.to(torch.device("cuda:0")), U.to(torch.device("cuda:0")))
+    np.testing.assert_allclose(there.cpu().numpy(), _lanes.chunked_products(K, U).numpy(), rtol=1e-5)
+
+
+def test_devices_without_float64(monkeypatch):
+    """As on MPS."""
+    X, Z, V, U, w = problem()
+    for module in (device, _lanes):
+        monkeypatch.setattr(module, "has_float64", lambda device: False)
+    expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+    assert_alike(all_products(DeviceOperator(KERNEL, X, Z, device="cpu"), V, U, w), expected, TOLERANCE[np.float32])
+    with pytest.raises(ValueError, match=r"device='cpu' has no float64: use dtype=\"float32\""):
+        DeviceOperator("gaussian", X.astype(np.float64), Z, device="cpu")
+
+
+# ---- names of devices, and torch -------------------------------------------------------------------------------------
+
+
+def test_names_of_devices(monkeypatch):
+    cpu = torch.device("cpu")
+    assert resolve_devices(None) is None
+    assert resolve_devices("cpu") == resolve_devices("cpu:0") == resolve_devices(cpu) == resolve_devices(("cpu",))
+    assert resolve_devices(["cpu"] * 3) == (cpu,) * 3
+    for wrong, error, message in (
+        ("gpu", ValueError, "device='gpu' is not a device that PyTorch knows: give None"),
+        ("meta", ValueError, "device='meta' cannot compute kernels"),
+        ([], ValueError, r"device=\[\] names no device"),
+        (3, TypeError, "device=3 is not the name of a device"),
+        (["cpu", None], TypeError, "device=None is not the name of a device"),
+    ):
+        with pytest.raises(error, match=message):
+            resolve_devices(wrong)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"device='cuda' is not there: PyTorch .* finds none of that kind"):
+        resolve_devices("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    assert resolve_devices(["cuda:0", "cuda"]) == (torch.device("cuda", 0), torch.device("cuda", 1))
+    with pytest.raises(ValueError, match=r"device='cuda:2' is not there: PyTorch .* has 2 of that kind"):
+        resolve_devices("cuda:2")
+    with pytest.raises(ValueError, match="device=None names no device"):
+        DeviceOperator(Linear(), np.ones((2, 1)), np.ones((1, 1)), device=None)
+
+
+@pytest.mark.slow
+def test_torch_is_imported_for_a_device_alone():
+    code = """
+import sys
+import numpy as np
+from gyrfalcon import FalkonRegressor
+X = np.random.default_rng(0).random((50, 2))
+FalkonRegressor(n_centers=5).fit(X, X[:, 0]).predict(X)
+assert "torch" not in sys.modules
+sys.modules["torch"] = None
+try:
+    FalkonRegressor(n_centers=5, device="cpu").fit(X, X[:, 0])
+except ImportError as error:
+    assert 'pip install "gyrfalcon[torch]"' in str(error), error
+else:
+    raise AssertionError("no error")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)

@@ -1,0 +1,308 @@
+"""Factorisations by LAPACK and by PyTorch against NumPy's in float64, and preconditioners made by either."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from gyrfalcon import KernelOperator
+from gyrfalcon.preconditioners import Krill, Preconditioner, Whitening
+from gyrfalcon.preconditioners.engines import LapackFactors
+from gyrfalcon.preconditioners.whitening import choose_engine
+
+torch = pytest.importorskip("torch")
+from gyrfalcon._utils.devices import resolve_devices  # noqa: E402
+from gyrfalcon.preconditioners import torch_factors  # noqa: E402
+from gyrfalcon.preconditioners.torch_factors import TorchFactors  # noqa: E402
+
+pytestmark = pytest.mark.devices
+
+SIZES = [1, 16, 45]
+TINY = 5 * 16 * 16 * 8  # bytes: tiles of 16 in float64
+ONE, THREE = resolve_devices("cpu"), resolve_devices(["cpu"] * 3)
+ENGINES = {
+    "lapack": lambda: LapackFactors(2),
+    "one device": lambda: TorchFactors(ONE),
+    "tile by tile": lambda: TorchFactors(ONE, budget=TINY),
+    "three devices": lambda: TorchFactors(THREE),
+    "three devices, tile by tile": lambda: TorchFactors(THREE, budget=3 * TINY),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    monkeypatch.setattr(torch_factors, "_RESIDENT_TILE", 16)
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tiles are small, and threads of several tests wait for each other
+    yield
+    torch.set_num_threads(n_threads)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    return ENGINES[request.param]()
+
+
+def matrix(M, dtype=np.float64, seed=0):
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((M, 2 * M))
+    return np.asfortranarray((A @ A.T / M + np.eye(M)).astype(dtype))
+
+
+def tolerance(dtype, M):
+    return 20 * M * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("M", SIZES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lower", [False, True])
+def test_cholesky_in_one_triangle(engine, M, dtype, lower):
+    given = matrix(M, dtype)
+    A = given.copy(order="F")
+    assert engine.cholesky(A, lower=lower)
+    L = np.linalg.cholesky(given.astype(np.float64))
+    mine, other = (np.tril, np.triu) if lower else (np.triu, np.tril)
+    assert_allclose(mine(A), L if lower else L.T, atol=tolerance(dtype, M))
+    assert_array_equal(other(A, 1 if lower else -1), other(given, 1 if lower else -1))
+
+
+@pytest.mark.parametrize("at", [0, 20, 39])
+@pytest.mark.parametrize("lower", [False, True])
+def test_cholesky_of_what_is_not_positive(engine, at, lower):
+    A = matrix(40)
+    A[at, at] = -1.0
+    assert not engine.cholesky(A, lower=lower)
+
+
+def test_nan_is_a_failure_even_if_the_library_reports_success(monkeypatch):
+    """cuSOLVER may carry NaN through."""
+    honest = torch.linalg.cholesky_ex
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", lambda A: (honest(A)[0] * np.nan, torch.tensor(0)))
+    assert not TorchFactors(ONE).cholesky(matrix(20), lower=True)
+
+
+@pytest.mark.parametrize("M", SIZES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_square_of_the_lower_triangle(engine, M, dtype):
+    given = matrix(M, dtype)
+    A = given.copy(order="F")
+    engine.square_lower(A)
+    L = np.tril(given.astype(np.float64))
+    assert_allclose(np.tril(A), np.tril(L.T @ L), atol=tolerance(dtype, M) * np.abs(L.T @ L).max())
+    assert_array_equal(np.triu(A, 1), np.triu(given, 1))
+
+
+@pytest.mark.parametrize("M", SIZES)
+def test_sum_with_a_square(engine, M):
+    given, S = matrix(M), np.random.default_rng(1).standard_normal((50, M + 3))[:, :M]
+    A = given.copy(order="F")
+    engine.add_square(A, S)
+    assert_allclose(np.tril(A), np.tril(given + S.T @ S), rtol=1e-12, atol=1e-12)
+    assert_array_equal(np.triu(A, 1), np.triu(given, 1))
+
+
+@pytest.mark.parametrize("M", SIZES)
+@pytest.mark.parametrize("columns", [1, 45])
+def test_solve_with_many_columns(engine, M, columns):
+    U, B = matrix(M), np.random.default_rng(1).standard_normal((columns, M)).T
+    X = B.copy(order="K")
+    engine.solve_upper_transposed(U, X)
+    assert_allclose(np.triu(U).T @ X, B, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("M", SIZES)
+@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_solves_with_two_triangles(engine, M, shape, transposed):
+    A, x = matrix(M), np.random.default_rng(1).standard_normal((M, *shape))
+    triangles = engine.triangles(A)
+    U, L = np.triu(A), np.tril(A, -1) + np.eye(M)
+    for triangle, solve in ((U, triangles.solve_upper), (L, triangles.solve_lower)):
+        solution = solve(x, transposed=transposed)
+        assert solution.shape == x.shape
+        assert solution.dtype == np.float64
+        residual = (triangle.T if transposed else triangle) @ solution - x
+        assert_allclose(residual, 0, atol=1e-13 * M * max(1, np.abs(triangle).max() * np.abs(solution).max()))
+
+
+def test_devices_share_a_budget_and_give_the_same_bits_again():
+    first, again = matrix(63), matrix(63)
+    for A in (first, again):
+        assert TorchFactors(THREE).cholesky(A, lower=True)
+    assert_array_equal(first, again)
+
+
+# ---- preconditioners -------------------------------------------------------------------------------------------------
+
+
+def gram_of(X, dtype=np.float64, length_scale=0.5):
+    distance = np.square(X[:, None] - X[None]).sum(axis=2)
+    return np.asfortranarray(np.exp(-distance / (2 * length_scale**2)).astype(dtype))
+
+
+@pytest.fixture
+def centers():
+    return np.random.default_rng(0).standard_normal((150, 3))
+
+
+@pytest.mark.parametrize("devices", [ONE, THREE], ids=["one", "three"])
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-12), (np.float32, 2e-5)])
+def test_factors_are_those_of_lapack(centers, devices, dtype, rtol):
+    """With a jitter that leaves a condition number of some hundreds, factors agree to their rounding times it."""
+    given = gram_of(centers, dtype)
+    weight = np.random.default_rng(1).uniform(0, 2, 150)
+    made = [
+        Preconditioner(given.copy(order="F"), 1e-2, 1000, center_weight=weight, jitter=0.1, devices=chosen)
+        for chosen in (None, devices)
+    ]
+    T, other = (np.asarray(one.whitening.T) for one in made)
+    assert_allclose(other, T, rtol=0, atol=rtol * np.abs(T).max())  # T above, A below
+    x = np.random.default_rng(2).standard_normal((150, 2))
+    B = [one.apply(x) for one in made]
+    assert_allclose(B[1], B[0], rtol=0, atol=100 * rtol * np.abs(B[0]).max())
+    assert_allclose(made[1].invert(B[1]), x, atol=1000 * rtol * np.abs(x).max())
+    for one in made:
+        one.update(1.0)
+    assert made[1].whitening.triangles._copy is None  # of the buffer with the last A
+    B = [one.apply(x) for one in made]
+    assert_allclose(B[1], B[0], rtol=0, atol=100 * rtol * np.abs(B[0]).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_linear_kernel_of_few_features(centers, dtype):
+    given = np.asfortranarray((centers @ centers.T).astype(dtype))
+    P = Preconditioner(given, 1e-3, 1000, devices=ONE)
+    assert (P.rank, P.whitening.method) == (3, "pivoted_cholesky")
+    K = centers @ centers.T
+    H = 1000 / 150 * K @ K + P.ridge * 1000 * K
+    B = P.apply(np.eye(3))
+    assert_allclose(B.T @ H @ B, np.eye(3), atol=1e-9 if dtype == np.float64 else 1e-3)
+
+
+def test_duplicates_get_a_jitter(centers):
+    some = np.vstack([centers[:100], centers[:40]])
+    P = Preconditioner(gram_of(some), 1e-3, 1000, devices=THREE)
+    assert (P.rank, P.whitening.method) == (140, "cholesky")
+    assert P.whitening.jitter > 0
+    assert np.isfinite(P.apply(np.ones(140))).all()
+
+
+def test_constant_kernel_and_one_center():
+    assert Preconditioner(np.ones((30, 30), order="F"), 1e-3, 100, devices=ONE).rank == 1
+    zero = Preconditioner(np.zeros((30, 30), order="F"), 1e-3, 100, devices=ONE)
+    assert zero.rank == 0
+    assert_array_equal(zero.apply(np.zeros(0)), np.zeros(30))
+    assert_allclose(Whitening(np.full((1, 1), 4.0, order="F"), 1, jitter=0.0, devices=ONE).apply(np.ones(1)), 0.5)
+
+
+def test_a_kernel_that_is_not_positive_is_refused_as_by_lapack(monkeypatch):
+    """Each failure is noticed, a larger jitter is tried, and at the end an error says what to do."""
+    monkeypatch.setattr(torch_factors, "_has_failed", lambda L, status: True)
+    with pytest.raises(ValueError, match=r"cannot be factored in float32.*choose a positive semidefinite kernel"):
+        Whitening(matrix(20, np.float32), 100, devices=ONE)
+
+
+def test_krill(centers):
+    X = np.random.default_rng(1).standard_normal((1000, 3))
+    K = KernelOperator("gaussian", X, centers)
+    x = np.ones(150)
+    one, other = (
+        Krill(K, K.centers_gram(), 1e-3, jitter=0.1, random_state=0, devices=chosen).apply(x) for chosen in (None, ONE)
+    )
+    assert_allclose(other, one, rtol=0, atol=1e-9 * np.abs(one).max())
+
+
+# ---- devices that are not there --------------------------------------------------------------------------------------
+
+
+def test_no_devices_and_devices_without_float64_leave_it_to_lapack():
+    assert isinstance(choose_engine(None, 2), LapackFactors)
+    assert isinstance(choose_engine([torch.device("mps")], 2), LapackFactors)
+    assert isinstance(choose_engine(ONE, 2), TorchFactors)
+
+
+@pytest.fixture
+def valueless(monkeypatch):
+    """Tensors without values, which know their device: an operation on two of them raises, but for copies."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def part(tensor, at):
+        for axis, span in enumerate(at if isinstance(at, tuple) else (at,)):
+            start, stop, _ = span.indices(tensor.shape[axis])
+            tensor = tensor.narrow(axis, start, stop - start)
+        return tensor
+
+    def copy(place, tensor):
+        assert place.shape == tensor.shape
+        return place
+
+    # both ask for the device itself where PyTorch was built without it
+    monkeypatch.setattr(torch.Tensor, "__getitem__", part)
+    monkeypatch.setattr(torch.Tensor, "__setitem__", lambda tensor, at, value: copy(part(tensor, at), value))
+    monkeypatch.setattr(torch.Tensor, "copy_", copy)
+    monkeypatch.setattr(torch_factors, "_has_failed", lambda L, status: False)
+    # a thread does not know what holds in another
+    monkeypatch.setattr(torch_factors, "share", lambda work, items, n_threads: [work(item) for item in items])
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+@pytest.mark.parametrize(("count", "budget"), [(1, 2**30), (2, 2 * TINY)], ids=["resident", "tile by tile"])
+def test_no_operation_mixes_devices(valueless, count, budget):
+    engine = TorchFactors([torch.device("cuda", number) for number in range(count)], budget=budget)
+    A, S = matrix(20), np.ones((9, 20))
+    with valueless:
+        assert engine.cholesky(A, lower=False)
+        assert engine.cholesky(A, lower=True)
+        engine.square_lower(A)
+        engine.add_square(A, S)
+        engine.solve_upper_transposed(A, S.T.copy())
+
+
+def test_too_little_memory_says_so():
+    with pytest.raises(MemoryError, match="room for 12 numbers, too few for the factors of 40 centers"):
+        TorchFactors(ONE, budget=100).cholesky(matrix(40), lower=True)
+
+
+def test_a_device_that_runs_out_of_memory_says_so(monkeypatch):
+    def full(*arguments, **options):
+        raise torch.cuda.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", full)
+    with pytest.raises(MemoryError, match="cpu ran out of memory while 40 centers were factored"):
+        TorchFactors(ONE).cholesky(matrix(40), lower=True)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_error_on_one_device_ends_all(monkeypatch, error):
+    calls, honest = [], torch_factors._solve_triangular
+
+    def fail(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 3:
+            raise error("unplugged")
+        return honest(*arguments, **options)
+
+    monkeypatch.setattr(torch_factors, "_solve_triangular", fail)
+    with pytest.raises(error, match="unplugged"):
+        TorchFactors(THREE).cholesky(matrix(63), lower=True)
+
+
+def test_tf32_is_off_while_factoring_and_restored(monkeypatch):
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        pytest.skip("PyTorch before 2.9 has another setting")
+    seen, honest = [], torch.linalg.cholesky_ex
+
+    def look(A):
+        seen.append(torch.backends.cuda.matmul.fp32_precision)
+        return honest(A)
+
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", look)
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        TorchFactors(ONE).cholesky(matrix(20, np.float32), lower=True)
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert set(seen) == {"ieee"}
