@@ -1,12 +1,15 @@
 """What a person waits for at a keyboard or behind a request, printed by one command: python benchmarks/everyday.py
 
-Predictions of one row and of a million, beside LightGBM if it is installed. `--only` runs some of the sections.
+The start of a process, and predictions of one row and of a million, beside LightGBM if it is installed. `--only` runs
+some of the sections.
 """
 
 from __future__ import annotations
 
 import argparse
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -83,7 +86,25 @@ def many_rows() -> None:
     table(f"Batches: M = {CENTERS:,}, d = {FEATURES}, float64", ["rows", "ms", "rows a second"], rows)
 
 
-SECTIONS: dict[str, Callable[[], None]] = {"one_row": one_row, "many_rows": many_rows}
+def start() -> None:
+    """Seconds until a process can begin, beside Python itself and scikit-learn."""
+    commands = {
+        "python -c pass": ["-c", "pass"],
+        "import gyrfalcon": ["-c", "import gyrfalcon"],
+        "gyrfalcon --help": ["-m", "gyrfalcon", "--help"],
+        "import sklearn.base": ["-c", "import sklearn.base"],
+        "from gyrfalcon import FalkonRegressor": ["-c", "from gyrfalcon import FalkonRegressor"],
+    }
+    contenders = {
+        name: partial(subprocess.run, [sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+        for name, arguments in commands.items()
+    }
+    best = best_of(contenders, rounds=5)
+    rows = [[name, 1e3 * seconds, seconds / best["import sklearn.base"]] for name, seconds in best.items()]
+    table("Start", ["", "ms", "of import sklearn.base"], rows)
+
+
+SECTIONS: dict[str, Callable[[], None]] = {"start": start, "one_row": one_row, "many_rows": many_rows}
 
 
 def main() -> None:

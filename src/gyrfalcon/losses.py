@@ -93,12 +93,14 @@ class Loss(BaseEstimator):  # type: ignore[misc]
         """Multiply each row's second derivatives by that row of T, of shape (n, k)."""
         return self.hessian(y, f) * T
 
-    def curvature_at(self, y: Array, f: Array) -> Callable[[slice, Array], Array]:
-        """Return `curvature` at a fixed f, for many T, as a function of a slice of the rows and of T there."""
+    def curvature_at(self, y: Array, f: Array) -> tuple[Callable[..., Array], tuple[Array, ...]]:
+        """Return `curvature` at a fixed f, for many T: a function of T, and the arrays whose rows it takes after T."""
         if self.coupled:
-            return lambda rows, T: self.curvature(y[rows], f[rows], T)
-        second = self.hessian(y, f)
-        return lambda rows, T: second[rows] * T
+            return self._coupled_curvature, (y, f)
+        return np.multiply, (self.hessian(y, f),)
+
+    def _coupled_curvature(self, T: Array, y: Array, f: Array) -> Array:
+        return self.curvature(y, f, T)
 
     def inverse_link(self, f: Array) -> Array:
         """Convert f to the scale of y."""
@@ -203,11 +205,10 @@ class Softmax(Loss):
         return p * (1 - p)
 
     def curvature(self, y: Array, f: Array, T: Array) -> Array:
-        return self.curvature_at(y, f)(slice(None), T)
+        return _softmax_curvature(T, self.inverse_link(f))
 
-    def curvature_at(self, y: Array, f: Array) -> Callable[[slice, Array], Array]:
-        p = self.inverse_link(f)
-        return lambda rows, T: p[rows] * (T - np.einsum("ij,ij->i", p[rows], T)[:, None])
+    def curvature_at(self, y: Array, f: Array) -> tuple[Callable[..., Array], tuple[Array, ...]]:
+        return _softmax_curvature, (self.inverse_link(f),)
 
     def inverse_link(self, f: Array) -> Array:
         p: Array = softmax(f, axis=1)
@@ -408,6 +409,10 @@ def as_loss(loss: Loss | str) -> Loss:
     near = get_close_matches(loss.lower(), NAMES, 1) if isinstance(loss, str) else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"loss={loss!r} must be one of {', '.join(map(repr, NAMES))}, or a gyrfalcon.losses.Loss{hint}")
+
+
+def _softmax_curvature(T: Array, p: Array) -> Array:
+    return p * (T - np.einsum("ij,ij->i", p, T)[:, None])
 
 
 def _floats(value: Any) -> Any:

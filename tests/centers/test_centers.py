@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from gyrfalcon.centers import (
     sampling,
 )
 from gyrfalcon.centers.leverage import Scoring, leverage_scores
-from gyrfalcon.centers.leverage_sampling import resolvable_penalty
+from gyrfalcon.centers.leverage_sampling import _draw_distinct, resolvable_penalty
 from gyrfalcon.kernels import Gaussian, Kernel, Linear, Sigmoid
 from gyrfalcon.sources import ArrayRows
 
@@ -409,8 +410,31 @@ def test_a_skewed_distribution_ends():
     X[7] = 1.0
     selection = choose(20, selector=LeverageScores(), rows=X, kernel=Linear(), penalty=1e-1)
     assert 7 in selection.indices
-    assert selection.n_draws <= 100 * 20
+    assert selection.n_draws <= 100 * 20 + 5 * np.sqrt(100 * 20)  # a Poisson number of draws
     assert (selection.D > 0).all()
+
+
+def test_draws_while_rows_are_read_are_draws_with_replacement():
+    """Which rows, and how many draws until there are three of them: as often as NumPy's draws have them."""
+    scores, M, times = np.array([0.9, 0.02, 0.3, 0.0, 0.5, 0.1, 0.25]), 3, 2_000
+    X = np.arange(7.0)[:, None]
+    scored = [(slice(start, min(start + 3, 7)), X[start : start + 3], scores[start : start + 3]) for start in (0, 3, 6)]
+    random = np.random.RandomState(0)
+    found, expected = np.zeros((2, 7, 2)), np.zeros((2, 7, 2))  # means of presence and count, and of their squares
+    for _ in range(times):
+        choice = _draw_distinct(SimpleNamespace(random_state=random), scored, M)
+        assert_array_equal(choice.points[:, 0], choice.places)
+        counts = np.zeros(7)
+        counts[choice.places] = np.rint(choice.D**2 * 7 * scores[choice.places] / scores.sum())
+        assert counts.sum() == choice.n_draws
+        draws = random.choice(7, 60, p=scores / scores.sum())
+        seen = np.sort(np.unique(draws, return_index=True)[1])
+        direct = np.bincount(draws[: seen[M - 1] + 1], minlength=7)
+        for means, drawn in ((found, counts), (expected, direct)):
+            both = np.stack([drawn > 0, drawn], axis=1)
+            means += np.stack([both, np.square(both)]) / times
+    deviation = np.sqrt((expected[1] - expected[0] ** 2) / times * 2)
+    assert (np.abs(found[0] - expected[0]) <= 4.5 * deviation + 1e-12).all()
 
 
 # ---- RPCholesky and k-means++ ----------------------------------------------------------------------------------------
@@ -507,7 +531,7 @@ def test_pool_of_rpcholesky_fits_in_memory(monkeypatch):
         ("bless", ["take"]),
         ("rpcholesky", ["take"]),
         ("kmeans++", ["take"]),
-        ("leverage", ["take", "blocks", "take"]),
+        ("leverage", ["take", "blocks"]),
     ],
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -220,6 +220,24 @@ def test_products(operator, dtype, K, columns):
             assert off_by(product, correct, size) < tolerance
 
 
+def test_a_sandwich_gives_the_product_within(operator, dtype, K):
+    V, U, w = vectors(K, 3, dtype)
+    KV, bound = K @ V, np.abs(K) @ np.abs(V)
+    for count, weight in enumerate((None, w, Rowwise(residual, U, w)), start=1):
+        image = np.full(KV.shape, np.nan, dtype)
+        product = operator.sandwich(V, weight, KV=image)
+        assert operator.passes == count
+        assert off_by(image, KV, bound) < TOLERANCE[dtype]
+        size = np.abs(K).T @ (bound + np.abs(U)) * w.max()
+        assert off_by(product, operator.on(operator.rows).sandwich(V, weight), size) < TOLERANCE[dtype]
+    first = np.full(len(K), np.nan, dtype)
+    operator.sandwich(V[:, 0], lambda at, T: U[at, :1] - T, KV=first)
+    assert off_by(first, KV[:, 0], bound[:, 0]) < TOLERANCE[dtype]
+    for wrong in (image[:-1], image[:, :2], first, image.astype(np.float16)):
+        with pytest.raises(ValueError, match=r"KV has shape .* it must be \(\d+, 3\)"):
+            operator.sandwich(V, KV=wrong)
+
+
 def test_a_vector_gives_a_vector(operator, dtype, K):
     V, U, w = vectors(K, 1, dtype)
     for _ in range(2):
@@ -365,10 +383,12 @@ def test_no_rows(case, dtype, keep):
     np.testing.assert_array_equal(operator.rmatmat(np.ones((0, 3))), np.zeros((M, 3)))
     np.testing.assert_array_equal(operator.sandwich(np.ones(M)), np.zeros(M))
     np.testing.assert_array_equal(operator.sandwich(np.ones((M, 2)), np.ones(0)), np.zeros((M, 2)))
-    assert operator.passes == 5
+    nothing = np.empty((0, 2), dtype)
+    np.testing.assert_array_equal(operator.sandwich(np.ones((M, 2)), KV=nothing), np.zeros((M, 2)))
+    assert operator.passes == 6
     operator.fill()
     assert list(operator.blocks()) == []
-    assert operator.passes == 6
+    assert operator.passes == 7
     assert operator.centers_gram().shape == (M, M)
     assert operator.on(case.rows(dtype)).shape == (N, M)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator
@@ -11,6 +12,7 @@ from gyrfalcon.fitting import falkon as _falkon
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.preconditioners import Preconditioner
 from gyrfalcon.solvers import RowSample, StateError, conjugate_gradient, two_level_cg
+from gyrfalcon.sources import as_rows
 
 KERNEL = Gaussian(1.0)
 
@@ -160,7 +162,7 @@ def solvers(monkeypatch):
             return solver(*args, **kwargs)
 
         monkeypatch.setattr(_falkon, name, recorded)
-    monkeypatch.setattr(_falkon, "_WORTH_SAMPLING", 50_000)
+    monkeypatch.setattr(_falkon, "_WORTH_SAMPLING", 50_000 * 16)
     return names
 
 
@@ -192,6 +194,12 @@ def test_automatic_where_rows_are_many(solvers):
         patch.setattr(_falkon, "_sample_bytes", lambda space: 1 << 50)  # no room for the sample
         FalkonRegressor(KERNEL, n_centers=50, penalty=1e-5, random_state=0).fit(X, y)
     assert solvers[-1] == "conjugate_gradient"
+
+
+def test_wide_rows_are_worth_sampling_before_narrow_ones():
+    for n, d, M, many in [(200_000, 18, 1_000, True), (60_000, 784, 2_000, True), (60_000, 18, 2_000, False)]:
+        assert _falkon._are_many(as_rows(np.broadcast_to(np.float32(0), (n, d))), M) == many
+    assert not _falkon._are_many(as_rows(scipy.sparse.csr_array((60_000, 10**6), dtype=np.float32)), 2_000)
 
 
 @pytest.mark.filterwarnings("ignore:predictions are still off")

@@ -24,8 +24,11 @@ import pandas as pd  # noqa: E402
 from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator  # noqa: E402
 from gyrfalcon.fitting.lazy import predict_lazily  # noqa: E402
 from gyrfalcon.kernels import Gaussian  # noqa: E402
+from gyrfalcon.losses import Huber, Logistic, Softmax  # noqa: E402
 from gyrfalcon.operators import Rowwise, make_operator  # noqa: E402
 from gyrfalcon.operators.dask import DaskOperator  # noqa: E402
+from gyrfalcon.preconditioners import Preconditioner  # noqa: E402
+from gyrfalcon.solvers.newton import newton  # noqa: E402
 from gyrfalcon.sources import DaskRows, Rows, as_rows, as_source  # noqa: E402
 from gyrfalcon.sources.dask import compute  # noqa: E402
 from gyrfalcon.testing import check_rows  # noqa: E402
@@ -264,6 +267,9 @@ def test_large_orders_and_sums_stay_on_the_workers(client, monkeypatch):
     few = operator.sandwich(V, Rowwise(residual, U, w))
     monkeypatch.setattr("gyrfalcon.operators.dask._SMALL", 0)
     np.testing.assert_array_equal(operator.sandwich(V, Rowwise(residual, U, w)), few)
+    KV = np.empty((len(X), V.shape[1]))
+    np.testing.assert_array_equal(operator.sandwich(V, Rowwise(residual, U, w), KV=KV), few)
+    np.testing.assert_array_equal(KV, operator.matmat(V))
 
 
 @pytest.mark.slow
@@ -374,6 +380,31 @@ def test_classification(client, loss):
         )
     assert list(model.classes_) == list(expected.classes_)
     np.testing.assert_allclose(model.decision_function(X), expected.decision_function(X), rtol=1e-6, atol=1e-8)
+
+
+LOSSES = {
+    "logistic": (Logistic(), lambda y: np.where(y > 0, 1.0, -1.0)[:, None]),
+    "softmax": (Softmax(), lambda y: np.eye(3)[np.digitize(y, [-0.5, 0.5])]),
+    "huber": (Huber(0.3), lambda y: y[:, None]),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_newton_passes_over_the_kernel_once_a_step(anywhere, loss):
+    X, y, w = regression(n=1_500)
+    loss, targets = LOSSES[loss]
+    Z, targets, w = X[:40], targets(y), w / w.mean()
+    found = {}
+    for where in ("here", "there"):
+        rows = DaskRows(da.from_array(X, chunks=(400, 3))) if where == "there" else as_rows(X)
+        K = make_operator(Gaussian(1.5), rows, Z, memory_budget=0)
+        B = Preconditioner(K.centers_gram(np.float64), 1e-3, len(X), tile_dtype=np.float64)
+        steps = newton(K, targets, loss, B, 1e-3, max_iter=6, tol=0.0, weight=w, center_rows=np.arange(40))
+        found[where] = list(steps)
+        assert K.passes == sum(step.cg_steps + 1 for step in found[where])
+    here, there = found["here"][-1], found["there"][-1]
+    assert there.passes == here.passes
+    np.testing.assert_allclose(there.coef(), here.coef(), rtol=0, atol=1e-10 * np.abs(here.coef()).max())
 
 
 # ---- predictions ----------------------------------------------------------------------------------------------------

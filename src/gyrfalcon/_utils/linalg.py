@@ -83,12 +83,13 @@ def square_lower(matrix: Array, *, n_threads: int = 1) -> None:
             L, below = np.tril(matrix[row, row]), matrix[row.stop :, row]
 
             def multiply(at: slice, row: slice = row, L: Array = L, below: Array = below) -> None:
-                if at != row:
+                if at == row:  # nobody else reads the corner
+                    corner = matrix[row, row]
+                    corner[...] = np.tril(L.T @ L + below.T @ below) + np.triu(corner, 1)
+                else:
                     matrix[row, at] = L.T @ matrix[row, at] + below.T @ matrix[row.stop :, at]
 
             share(multiply, _tiles(0, row.stop), n_threads)
-            corner = matrix[row, row]
-            corner[...] = np.tril(L.T @ L + below.T @ below) + np.triu(corner, 1)
 
 
 def add_square(matrix: Array, S: Array, *, n_threads: int = 1) -> None:

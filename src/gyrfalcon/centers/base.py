@@ -83,13 +83,16 @@ class Centers(Protocol):
 
 
 class Choice(NamedTuple):
-    """Distinct rows, by their places in the pool or among the candidates, with the weights of a `Selection`."""
+    """Distinct rows, by their places in the pool, with the weights of a `Selection`.
+
+    With `points`, the rows themselves in float64, places are those among the candidates.
+    """
 
     places: Indices
     D: Array
     n_draws: int
     sampled: bool
-    of_pool: bool = True
+    points: Any = None
 
 
 class KernelSelector(BaseEstimator):  # type: ignore[misc]
@@ -117,19 +120,18 @@ class KernelSelector(BaseEstimator):  # type: ignore[misc]
             return Selection(rows.take(indices), indices)
         pool = self._pool_size(int(n_centers), n)
         scoring = Scoring(rows, kernel, random_state, n_jobs, candidates, pool)
-        places, D, n_draws, sampled, of_pool = self._choose(scoring, int(n_centers), float(penalty))
+        places, D, n_draws, sampled, points = self._choose(scoring, int(n_centers), float(penalty))
+        if points is None:
+            points, places = scoring.pool[places], scoring.positions[places]
         order = np.argsort(places)
-        places = places[order]
-        positions = scoring.positions[places] if of_pool else places
-        indices = positions if candidates is None else candidates[positions]
-        # the pool is the rows in float64, so that their own precision gives them back
-        points = scoring.pool[places].astype(rows.dtype) if of_pool else rows.take(indices)
-        return Selection(points, indices, D[order], n_draws, sampled)
+        indices = places[order] if candidates is None else candidates[places[order]]
+        # these are the rows in float64, so that their own precision gives them back
+        return Selection(points[order].astype(rows.dtype), indices, D[order], n_draws, sampled)
 
     def _pool_size(self, M: int, n: int) -> int:
         """Return how many of n rows are drawn once and held in memory, of which all samples are taken."""
         return LARGEST_POOL
 
     def _choose(self, scoring: Scoring, M: int, penalty: float) -> Choice:
-        """Choose M of the rows of `scoring`, which are more than M; of its pool, if `Choice.of_pool` is true."""
+        """Choose M of the rows of `scoring`, which are more than M."""
         raise NotImplementedError(f"{type(self).__name__} must define _choose(scoring, M, penalty)")

@@ -293,41 +293,47 @@ class Scorer:
         self.W = W
 
     def __call__(self, X: Rows | ArrayLike, penalty: float) -> Array:
-        rows, mu = as_rows(X), penalty * self.scoring.n
-        with_diagonal = _WithDiagonal(self.scoring, rows)
-        scores = with_diagonal.values
-        if self.points.shape[0]:
-            operator = self.scoring.operator(self.points)
-            n_threads = effective_n_jobs(self.scoring.n_jobs)
-            L, _ = _cholesky(operator, mu * self.W, n_threads)
-            for at, K in operator.on(with_diagonal).blocks():
-                V = np.array(K.T)
-                solve_upper_transposed(L.T, V, n_threads=n_threads)
-                scores[at] -= np.einsum("ij,ij->j", V, V)
-        else:
-            for _ in with_diagonal.blocks(_DIAGONAL_ROWS):
-                pass
-        if not np.isfinite(scores).all():
-            raise ValueError(f"leverage scores of {self.scoring.kernel!r} are not finite: rescale the features")
-        # rounding errors, or a kernel that is not positive, can lead outside these bounds
-        return np.clip(scores / mu, 0.0, 1.0)
+        rows = as_rows(X)
+        scores = np.empty(rows.shape[0])
+        for at, _, found in self.blocks(rows, penalty):
+            scores[at] = found
+        return scores
+
+    def blocks(self, X: Rows | ArrayLike, penalty: float) -> Iterator[tuple[slice, Block, Array]]:
+        """Iterate over the rows and their scores, a block at a time and in order."""
+        rows, mu, n_threads = _Last(as_rows(X)), penalty * self.scoring.n, effective_n_jobs(self.scoring.n_jobs)
+        for at, explained in self._explained(rows, mu, n_threads):
+            scores = self.scoring.diagonal(rows.last) - explained
+            if not np.isfinite(scores).all():
+                raise ValueError(f"leverage scores of {self.scoring.kernel!r} are not finite: rescale the features")
+            # rounding errors, or a kernel that is not positive, can lead outside these bounds
+            yield at, rows.last, np.clip(scores / mu, 0.0, 1.0)
+
+    def _explained(self, rows: Rows, mu: float, n_threads: int) -> Iterator[tuple[slice, Array | float]]:
+        """Iterate over the part of k_ii that the points explain."""
+        if not self.points.shape[0]:
+            start = 0
+            for block in rows.blocks(_DIAGONAL_ROWS):
+                yield slice(start, start + block.shape[0]), 0.0
+                start += block.shape[0]
+            return
+        operator = self.scoring.operator(self.points)
+        L, _ = _cholesky(operator, mu * self.W, n_threads)
+        for at, K in operator.on(rows).blocks():
+            V = np.array(K.T)
+            solve_upper_transposed(L.T, V, n_threads=n_threads)
+            yield at, np.einsum("ij,ij->j", V, V)
 
 
-class _WithDiagonal(DerivedRows):
-    """Rows whose k(x, x) is written to `values` as they are read, so that nobody reads them for that alone."""
+class _Last(DerivedRows):
+    """Rows that remember the block that was read last, so that nobody reads them twice."""
 
-    def __init__(self, scoring: Scoring, rows: Rows) -> None:
-        super().__init__(rows)
-        self.scoring = scoring
-        self.values: Array = np.empty(rows.shape[0])
+    last: Block
 
     def blocks(self, size: int) -> Iterator[Block]:
-        start = 0
         for block in self.rows.blocks(size):
-            stop = start + block.shape[0]
-            self.values[start:stop] = self.scoring.diagonal(block)
+            self.last = block
             yield block
-            start = stop
 
     def take(self, indices: Indices) -> Block:
         return self.rows.take(indices)

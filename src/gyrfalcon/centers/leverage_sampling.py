@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ from scipy.linalg import eigvalsh
 
 from .._utils.checks import integer, number, optional, positive
 from .._utils.registry import register
+from ..sources.blocks import Block, stack
 from .base import Choice, KernelSelector
-from .leverage import LARGEST_POOL, Array, Indices, Scoring, zero_scores_error
-from .sampling import draw, pool_size
+from .leverage import LARGEST_POOL, Array, Scoring, zero_scores_error
+from .sampling import pool_size
 
 # Scores are computed where the effective dimension is about this share of M. A tenth is cheaper but less accurate: with
 # 20 rare clusters the test error of BLESS was 0.084 instead of 0.057 with 100 centers, 0.030 instead of 0.025 with 400.
@@ -73,10 +75,11 @@ class LeverageScores(KernelSelector):
         penalty = penalty if self.penalty is None else float(self.penalty)
         if self.approximate:
             score = scoring.pilot(self._pilot_size(M))
-            scores = score(scoring.rows, resolvable_penalty(scoring, score.points, penalty, M))
-        else:
-            scores = scoring.exact(resolvable_penalty(scoring, scoring.sample(_SPECTRUM_ROWS), penalty, M))
-        return _draw_distinct(scoring, scores, np.arange(scoring.n), M)._replace(of_pool=False)
+            scored = score.blocks(scoring.rows, resolvable_penalty(scoring, score.points, penalty, M))
+            return _draw_distinct(scoring, scored, M)
+        scores = scoring.exact(resolvable_penalty(scoring, scoring.sample(_SPECTRUM_ROWS), penalty, M))
+        every = np.arange(scoring.n)
+        return _draw_distinct(scoring, [(slice(0, scoring.n), scoring.rows.take(every), scores)], M)
 
 
 @register
@@ -123,7 +126,8 @@ class Bless(KernelSelector):
         penalty = penalty if self.penalty is None else float(self.penalty)
         level = scoring.bless(max(penalty, least), dimension=_DIMENSION * M, oversampling=float(self.oversampling))
         places = scoring.indices(pool_size(self.max_rows, M, scoring.n))
-        return _draw_distinct(scoring, level.score(scoring.pool[places], level.penalty), places, M)
+        chosen = _draw_distinct(scoring, level.score.blocks(scoring.pool[places], level.penalty), M)
+        return chosen._replace(places=places[chosen.places], points=None)
 
 
 def resolvable_penalty(scoring: Scoring, sample: Any, penalty: float, M: int) -> float:
@@ -150,25 +154,38 @@ def _largest_diagonal(scoring: Scoring) -> float:
     return largest
 
 
-def _draw_distinct(scoring: Scoring, scores: Array, pool: Indices, M: int) -> Choice:
-    """Draw from a uniform pool, in proportion to scores, until there are M distinct rows: D_jj^2 = count_j / (n p_j).
+def _draw_distinct(scoring: Scoring, scored: Iterable[tuple[slice, Block, Array]], M: int) -> Choice:
+    """Draw in proportion to scores, while rows are read, until M are distinct: D_jj^2 = count_j / (n p_j).
 
-    `pool` holds the rows' places.
-    The probability of a row is p_j = score_j / sum over the pool, times the share of rows that are in the pool, so that
+    Draws come at random times, row j at the rate of its score: first at a time E / score_j, E from the exponential
+    distribution, and then as often as a Poisson process says. So the M rows that come first are all that is held of
+    rows read so far, and when the last one comes the draws are over. Their order has the distribution of independent
+    draws. Where the rows are a uniform pool, p_j is a row's share of the scores times the pool's share of rows, so that
     n p_j = |pool| score_j / sum.
     """
-    positive = np.flatnonzero(scores)
-    if len(positive) == 0:
+    random = scoring.random_state
+    places, scores, times = np.empty(0, dtype=np.intp), np.empty(0), np.empty(0)
+    held: list[Block] = []
+    n, n_positive, total = 0, 0, 0.0
+    for at, rows, found in scored:
+        n, n_positive, total = at.stop, n_positive + int(np.count_nonzero(found)), total + float(found.sum())
+        waits = random.standard_exponential(len(found))
+        came = np.divide(waits, found, out=np.full(len(found), np.inf), where=found > 0)
+        new = np.flatnonzero(came < (times.max() if len(times) == M else np.inf))
+        if len(new) == 0:
+            continue
+        times = np.concatenate([times, came[new]])
+        first = np.argsort(times, kind="stable")[:M]
+        times, scores = times[first], np.concatenate([scores, found[new]])[first]
+        places = np.concatenate([places, at.start + new])[first]
+        held = [stack([*held, rows[new]])[first]]
+    if n_positive == 0:
         raise zero_scores_error(scoring.kernel)
-    if len(positive) <= M:  # the other rows are zero in feature space, so these stand for all
-        return Choice(pool[positive], np.ones(len(positive)), len(scores), True)
-    draws: Indices = np.empty(0, dtype=np.intp)
+    if n_positive <= M:  # the other rows are zero in feature space, so these stand for all
+        return Choice(places, np.ones(len(places)), n, True, held[0])
     # rows that a hundred draws per center do not contain hardly matter
-    while len(draws) < 100 * M and len(np.unique(draws)) < M:
-        draws = np.concatenate([draws, draw(scoring.random_state, scores, M)])
-    first = np.sort(np.unique(draws, return_index=True)[1])[:M]
-    n_draws = len(draws) if len(first) < M else int(first[-1]) + 1
-    counts = np.bincount(draws[:n_draws], minlength=len(scores))
-    chosen = np.flatnonzero(counts)
-    np_j = len(scores) * scores[chosen] / scores.sum()
-    return Choice(pool[chosen], np.sqrt(counts[chosen] / np_j), n_draws, True)
+    end = min(times[-1], max(100 * M / total, times[0]))
+    drawn = times <= end
+    counts = 1 + random.poisson(scores[drawn] * (end - times[drawn]))
+    D = np.sqrt(counts / (n * scores[drawn] / total))
+    return Choice(places[drawn], D, int(counts.sum()), True, held[0][drawn])

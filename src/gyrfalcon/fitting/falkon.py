@@ -19,7 +19,7 @@ from ..solvers import Iterate, RowSample, conjugate_gradient, two_level_cg
 from ..solvers.base import recall
 from ..solvers.newton import NewtonIterate, newton
 from ..solvers.two_level import ENOUGH, is_poor
-from ..sources import as_rows
+from ..sources import Rows, as_rows
 from .convergence import NEWTON_TOLERANCE, deviation, tolerance, warn_if_newton_unsettled, warn_if_unsettled
 from .data import FitData
 from .kernel import validation_watch
@@ -42,7 +42,10 @@ _UNEVEN = 10.0
 # Rows of the sample that preconditions conjugate gradient on all of them: a share of them, and some for each center,
 # since an iteration lowers the error by a factor of about the root of centers over rows of the sample
 _SHARE, _ROWS_A_CENTER = 16, 6
-_WORTH_SAMPLING = 200_000_000  # entries of K from which a pass takes so long that fewer are worth another solver
+# Operations of a pass from which it takes so long that fewer are worth another solver: those of 200 million entries
+# with 18 features. An entry has one for each feature, and some more
+_WORTH_SAMPLING = 6_800_000_000
+_PROFILE_COST, _SPARSE_COST = 16, 34
 _SAMPLED_PASSES, _PASSES_OF_SAMPLE = 4, 24  # that there are as a rule
 
 _CENTER = "; fit_intercept=True helps where the mean of y is large"
@@ -119,7 +122,7 @@ def _solve_least_squares(
         warm=warm,
         max_iter=model.max_iter,
         device=model.device,
-        passes=_SAMPLED_PASSES if _are_many(data.rows.shape[0], wanted_centers(model, data.rows.shape[0])) else None,
+        passes=_SAMPLED_PASSES if _are_many(data.rows, wanted_centers(model, data.rows.shape[0])) else None,
     )
     tol = tolerance(model.tol, space.data.rows.dtype)
     solution = session.run(
@@ -223,16 +226,18 @@ def _sampled_iterates(
 
 def _may_sample(model: FalkonParameters, space: Subspace) -> bool:
     """Whether a sample of the rows is to precondition conjugate gradient on all of them."""
-    n, M = space.operator.shape
     if model.preconditioner != "auto":
         return model.preconditioner == "sample"
-    drawn_here = space.selection.sampled and not space.data.rows.runs_elsewhere
-    return _are_many(n, M) and drawn_here and space.has_room(_sample_bytes(space), model.memory_budget)
+    rows, M = space.data.rows, space.operator.shape[1]
+    drawn_here = space.selection.sampled and not rows.runs_elsewhere
+    return _are_many(rows, M) and drawn_here and space.has_room(_sample_bytes(space), model.memory_budget)
 
 
-def _are_many(n: int, M: int) -> bool:
-    """Whether there are so many rows for each center, and so many entries, that a sample pays."""
-    return n * M >= _WORTH_SAMPLING and 4 * _sample_rows(n, M) <= n
+def _are_many(rows: Rows, M: int) -> bool:
+    """Whether there are so many rows for each center, and so much to do in a pass, that a sample pays."""
+    n, d = rows.shape
+    cost = _SPARSE_COST if rows.is_sparse else d + _PROFILE_COST
+    return n * M * cost >= _WORTH_SAMPLING and 4 * _sample_rows(n, M) <= n
 
 
 def _sample_rows(n: int, M: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from ..backends import BlockWeight, weighted
 from ..kernels import Kernel
 from .base import Rowwise, Weight
 
@@ -48,6 +49,23 @@ def check_weight(weight: Weight, n: int) -> Array | Callable[[slice, Array], Arr
     if numbers.shape != (n,):
         raise ValueError(f"weight has shape {numbers.shape}: it must have one number for each row, {n}")
     return numbers
+
+
+def check_image(KV: Array, n: int, k: int, dtype: DTypeLike) -> Array:
+    """Return the array that K V is written into, with k columns, if it fits n rows."""
+    if KV.dtype != dtype or KV.shape not in ([(n,), (n, 1)] if k == 1 else [(n, k)]):
+        raise ValueError(f"KV has shape {KV.shape} and type {KV.dtype}: it must be ({n}, {k}) of {dtype}")
+    return KV if KV.ndim == 2 else KV[:, None]
+
+
+def recording(weight: BlockWeight, KV: Array) -> Callable[[slice, Array], Array]:
+    """Make a weight of one that also writes K V into `KV`."""
+
+    def record(at: slice, T: Array) -> Array:
+        KV[at] = T
+        return weighted(T, weight, at)
+
+    return record
 
 
 def check_product(product: Array, kernel: Kernel, dtype: DTypeLike) -> Array:

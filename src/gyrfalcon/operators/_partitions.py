@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels import Kernel
 from ..sources.dask import first_not_finite
-from .base import Rowwise
+from .base import Rowwise, Weight
 from .dense import KernelOperator
 
 Array = NDArray[Any]
@@ -81,22 +82,30 @@ class PartitionProduct:
     V : array of shape (M, k), or None for "rmatmat"
     function : callable, optional
         That of a `Rowwise` weight.
+    image : bool
+        Whether K V is returned beside the sandwich.
     first : bool
         Whether this is the first pass over the rows. A partition may come to another worker in the middle of a fit, or
         a first pass be made twice, and the last bits must not depend on it.
     """
 
     def __init__(
-        self, verb: str, V: Array | None = None, function: Callable[..., Array] | None = None, *, first: bool
+        self,
+        verb: str,
+        V: Array | None = None,
+        function: Callable[..., Array] | None = None,
+        *,
+        image: bool = False,
+        first: bool,
     ) -> None:
-        self.verb, self.V, self.function, self.first = verb, V, function, first
+        self.verb, self.V, self.function, self.image, self.first = verb, V, function, image, first
 
     @property
     def nbytes(self) -> int:
         """Bytes to be sent to workers."""
         return 0 if self.V is None else self.V.nbytes
 
-    def of(self, operator: KernelOperator, arrays: tuple[Array, ...]) -> Array:
+    def of(self, operator: KernelOperator, arrays: tuple[Array, ...]) -> Array | tuple[Array, Array]:
         """Compute the product with one operator; `arrays` are its rows of U, of the weight, or of a `Rowwise`."""
         operator.set_filled(not self.first)
         if self.verb == "rmatmat":
@@ -104,14 +113,18 @@ class PartitionProduct:
         assert self.V is not None
         if self.verb == "matmat":
             return operator.matmat(self.V)
+        weight: Weight = arrays[0] if arrays else None
         if self.function is not None:
-            return operator.sandwich(self.V, Rowwise(self.function, *arrays))
-        return operator.sandwich(self.V, arrays[0] if arrays else None)
+            weight = Rowwise(self.function, *arrays)
+        if not self.image:
+            return operator.sandwich(self.V, weight)
+        KV = np.empty((operator.shape[0], self.V.shape[1]), operator.dtype)
+        return operator.sandwich(self.V, weight, KV=KV), KV
 
 
 def run_product(
     product: PartitionProduct, operators: WorkerOperators, partition: int, start: int, rows: Any, *arrays: Array
-) -> Array:
+) -> Array | tuple[Array, Array]:
     """Compute the product of one partition, whose first row is number `start`: the task that Dask runs."""
     operator = operators.operator(partition, rows)
     try:

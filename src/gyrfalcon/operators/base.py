@@ -124,7 +124,7 @@ class Operator(ABC):
         """
 
     @abstractmethod
-    def sandwich(self, V: ArrayLike, weight: Weight = None) -> Array:
+    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
         """Compute K' W (K V), in float64 and in one pass.
 
         Parameters
@@ -134,6 +134,8 @@ class Operator(ABC):
             The diagonal of W; or ``weight(at, T)``, called from several threads with a slice of the rows and
             T = (K V)[at] of shape (b, k), which returns what K' is multiplied with, of the same shape. So
             ``sandwich(a, lambda at, T: y[at] - T)`` is K'(y - K a).
+        KV : array of shape (n,) or (n, k) and of `dtype`, optional
+            K V, which the pass makes anyway, is written into it.
 
         Returns
         -------

@@ -14,6 +14,7 @@ worker is lost, is Dask's business.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -26,7 +27,7 @@ from ..kernels import Kernel, KernelFunction
 from ..sources import Rows, as_rows
 from ..sources._schedulers import Scheduler, insist
 from ..sources.dask import DaskRows
-from ._arguments import as_columns, check_weight
+from ._arguments import as_columns, check_image, check_weight
 from ._partitions import NonFiniteRowError, PartitionProduct, WorkerOperators, add, run_product
 from .base import Operator, Rowwise, Weight
 from .dense import KernelOperator
@@ -36,7 +37,7 @@ __all__ = ["DaskOperator"]
 Array = NDArray[Any]
 
 _ADDED_AT_ONCE = 8
-_REMEMBERED = 8  # per-row arrays whose pieces stay on the workers
+_REMEMBERED = 4  # per-row arrays whose pieces stay on the workers
 _SLACK = 1.25  # partitions are not spread quite evenly
 _CLIENT_ROWS = 65_536
 _SMALL = 1 << 20  # bytes that are sent with the tasks, or fetched one by one
@@ -104,7 +105,7 @@ class DaskOperator(Operator):
         )
         self._parts: list[Any] | None = None
         self._sent_operators: Any = None
-        self._sent_arrays: dict[int, tuple[Array, list[Any]]] = {}
+        self._sent_arrays: dict[int, list[Any]] = {}
 
     @property
     def keeps(self) -> bool:
@@ -127,7 +128,7 @@ class DaskOperator(Operator):
         columns, like_given = as_columns(U, self.shape[0], self.dtype, "U")
         return like_given(self._sum(self._product("rmatmat"), [columns], columns.shape[1], once=True))
 
-    def sandwich(self, V: ArrayLike, weight: Weight = None) -> Array:
+    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
         """Compute K' W (K V), in float64 and in one pass, or in two where the weight is a function of any kind.
 
         Parameters
@@ -137,19 +138,28 @@ class DaskOperator(Operator):
             As for `Operator.sandwich`. An array, and those of a `Rowwise`, are cut and sent to the partitions once, so
             do not write into them between passes. Any other function is run here: K V is fetched, and what the function
             makes of it is sent back for a second pass.
+        KV : array of shape (n,) or (n, k) and of `dtype`, optional
+            K V is fetched into it; that takes no further pass.
         """
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
         n, k = self.shape[0], columns.shape[1]
         checked = check_weight(weight, n)
-        if isinstance(checked, Rowwise):
-            return like_given(self._sum(self._product("sandwich", columns, checked.function), checked.arrays, k))
-        if callable(checked):
+        image = None if KV is None else check_image(KV, n, k, self.dtype)
+        if callable(checked) and not isinstance(checked, Rowwise):
             T = self.matmat(columns)
+            if image is not None:
+                image[:] = T
             for start in range(0, n, _CLIENT_ROWS):
                 at = slice(start, min(start + _CLIENT_ROWS, n))
                 T[at] = weighted(T[at], lambda part, T, at=at: checked(at, T), at)  # type: ignore[misc]
             return like_given(self._sum(self._product("rmatmat"), [T], k, once=True))
-        return like_given(self._sum(self._product("sandwich", columns), [] if checked is None else [checked], k))
+        function: Callable[..., Array] | None = None
+        arrays: Sequence[Array] = []
+        if isinstance(checked, Rowwise):
+            function, arrays = checked.function, checked.arrays
+        elif checked is not None:
+            arrays = [checked]
+        return like_given(self._sum(self._product("sandwich", columns, function, image is not None), arrays, k, image))
 
     def centers_gram(self, dtype: DTypeLike | None = None) -> Array:
         return self._local.centers_gram(dtype)
@@ -176,14 +186,31 @@ class DaskOperator(Operator):
     # ---- one task for each partition ---------------------------------------------------------------------------------
 
     def _product(
-        self, verb: str, V: Array | None = None, function: Callable[..., Array] | None = None
+        self,
+        verb: str,
+        V: Array | None = None,
+        function: Callable[..., Array] | None = None,
+        image: bool = False,
     ) -> PartitionProduct:
-        return PartitionProduct(verb, V, function, first=self.passes == 0)
+        return PartitionProduct(verb, V, function, image=image, first=self.passes == 0)
 
-    def _sum(self, product: PartitionProduct, arrays: Sequence[Array], k: int, *, once: bool = False) -> Array:
-        """Add the partitions' products of `k` columns, in their order."""
-        totals = self._pass(product, arrays, partial(self._run_sum, k), once=once)
-        return totals[0] if totals else np.zeros((self.shape[1], k))
+    def _sum(
+        self,
+        product: PartitionProduct,
+        arrays: Sequence[Array],
+        k: int,
+        image: Array | None = None,
+        *,
+        once: bool = False,
+    ) -> Array:
+        """Add the partitions' products of `k` columns, in their order; fetch K V into `image` if that is given."""
+        run = self._run_sum if image is None else self._run_sum_and_image
+        results = self._pass(product, arrays, partial(run, k), once=once)
+        if not results:
+            return np.zeros((self.shape[1], k))
+        if image is not None:
+            np.concatenate(results[1:], out=image)
+        return results[0]
 
     def _run_sum(self, k: int, tasks: list[Any]) -> list[Array]:
         from dask.delayed import delayed
@@ -192,6 +219,16 @@ class DaskOperator(Operator):
         if self.shape[1] * k * 8 * len(tasks) <= _SMALL:
             return _add_in_groups(add, self._scheduler.attempt(tasks))
         return self._scheduler.attempt(_add_in_groups(delayed(add, pure=False), tasks))
+
+    def _run_sum_and_image(self, k: int, tasks: list[Any]) -> list[Array]:
+        """Return the sum, and after it K V of each partition."""
+        from dask.delayed import delayed
+
+        if self.shape[1] * k * 8 * len(tasks) <= _SMALL:
+            pairs = self._scheduler.attempt(tasks)
+            return [*_add_in_groups(add, [total for total, _ in pairs]), *(T for _, T in pairs)]
+        sums = _add_in_groups(delayed(add, pure=False), [task[0] for task in tasks])
+        return self._scheduler.attempt([*sums, *(task[1] for task in tasks)])
 
     def _pass(
         self,
@@ -244,24 +281,29 @@ class DaskOperator(Operator):
         """Send each partition its rows of an array, and remember the handles unless the array is used but once."""
         key = id(array)
         if key in self._sent_arrays:
-            return self._sent_arrays[key][1]
+            self._sent_arrays[key] = pieces = self._sent_arrays.pop(key)  # now the one that was used last
+            return pieces
         pieces = self._scheduler.share([array[at] for at in self._aligned.slices])
         if not once:
             while len(self._sent_arrays) >= _REMEMBERED:
                 del self._sent_arrays[next(iter(self._sent_arrays))]
-            self._sent_arrays[key] = (array, pieces)  # with the array, so that no other one gets its id
+            self._sent_arrays[key] = pieces
+            # with the array go its pieces, before another one gets its id
+            weakref.finalize(array, self._sent_arrays.pop, key, None).atexit = False
         return pieces
 
     def _forget(self) -> None:
         """Forget all that has been sent."""
-        self._parts, self._sent_operators, self._sent_arrays = None, None, {}
+        self._parts, self._sent_operators = None, None
+        self._sent_arrays.clear()
 
     def _forget_lost(self) -> None:
         """Forget what has been sent and is no longer there. Dask itself makes lost rows again."""
         there = self._scheduler.is_there
         if self._sent_operators is not None and not there(self._sent_operators):
             self._sent_operators = None
-        self._sent_arrays = {key: sent for key, sent in self._sent_arrays.items() if all(map(there, sent[1]))}
+        for key in [key for key, pieces in self._sent_arrays.items() if not all(map(there, pieces))]:
+            del self._sent_arrays[key]
 
 
 def _add_in_groups(add: Callable[[list[Any]], Any], parts: list[Any]) -> list[Any]:

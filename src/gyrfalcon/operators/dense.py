@@ -22,7 +22,7 @@ from .._utils.threads import effective_n_jobs, ordered_map, share, single_thread
 from ..backends import BlockWeight, check_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import Rows, as_rows
-from ._arguments import as_columns, check_product, check_weight
+from ._arguments import as_columns, check_image, check_product, check_weight, recording
 from .base import Operator, Weight
 from .blocking import SMALLEST_BLOCK, block_rows, stored_per_row
 from .keeping import is_worth_keeping
@@ -160,11 +160,13 @@ class KernelOperator(Operator):
         )
         return like_given(total)
 
-    def sandwich(self, V: ArrayLike, weight: Weight = None) -> Array:
+    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
         checked: BlockWeight = check_weight(weight, self.shape[0])
         if checked is not None and not callable(checked):
             checked = np.ascontiguousarray(checked, dtype=self.dtype)
+        if KV is not None:
+            checked = recording(checked, check_image(KV, self.shape[0], columns.shape[1], self.dtype))
 
         def of_block(at: slice) -> BlockWeight:
             if callable(checked):

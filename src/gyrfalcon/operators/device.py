@@ -23,11 +23,11 @@ from .._utils.devices import (
     resolve_devices,
 )
 from .._utils.memory import format_bytes, parse_memory
-from ..backends import weighted
+from ..backends import BlockWeight, weighted
 from ..backends.torch_tiles import MakeTile, SparseColumns, prepare
 from ..kernels import Kernel, KernelFunction
 from ..sources import Rows, as_rows
-from ._arguments import as_columns, check_product, check_weight
+from ._arguments import as_columns, check_image, check_product, check_weight, recording
 from ._lanes import SUMMED_ROWS, Fetched, Lane, Tensor
 from .base import Operator, Weight
 from .dense import KernelOperator
@@ -167,9 +167,11 @@ class DeviceOperator(Operator):
 
         return like_given(self._sum(launch, None, columns.shape[1]))
 
-    def sandwich(self, V: ArrayLike, weight: Weight = None) -> Array:
+    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
-        checked = check_weight(weight, self.shape[0])
+        checked: BlockWeight = check_weight(weight, self.shape[0])
+        if KV is not None:
+            checked = recording(checked, check_image(KV, self.shape[0], columns.shape[1], self.dtype))
         if callable(checked):
             return like_given(self._sum(self._through_host(checked), columns, columns.shape[1]))
         numbers = None if checked is None else np.ascontiguousarray(checked, dtype=self.dtype)[:, None]

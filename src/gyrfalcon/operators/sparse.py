@@ -19,7 +19,7 @@ from ..backends import weighted
 from ..kernels import Kernel, KernelFunction, linear_form
 from ..sources import Rows
 from ..sources.sparse import SparseRows
-from ._arguments import as_columns, check_product, check_weight
+from ._arguments import as_columns, check_image, check_product, check_weight, recording
 from .base import Operator, Weight
 from .dense import KernelOperator
 
@@ -152,11 +152,13 @@ class SparseOperator(Operator):
         self.passes += 1
         return like_given(product)
 
-    def sandwich(self, V: ArrayLike, weight: Weight = None) -> Array:
+    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
         checked = check_weight(weight, self.shape[0])
         if checked is not None and not callable(checked):
             checked = checked.astype(self.dtype)
+        if KV is not None:
+            checked = recording(checked, check_image(KV, self.shape[0], columns.shape[1], self.dtype))
         product = self._left(weighted(self._right(columns), checked, slice(0, self.shape[0])))
         self.passes += 1
         return like_given(product)

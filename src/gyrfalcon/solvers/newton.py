@@ -39,7 +39,7 @@ Counted are passes to an objective within the number in brackets of the least:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 
 from .._utils.checks import Rule, array, boolean, integer, not_negative, number
 from ..losses import Loss
-from ..operators import Operator
+from ..operators import Operator, Rowwise
 from ..preconditioners import Halfway, Preconditioner
 from .base import Iterate, Vectors, recall
 
@@ -292,19 +292,24 @@ class _Model:
         """Sum over each column, or over all of them where the loss couples them."""
         return np.atleast_1d(np.sum(x, axis=None if self.loss.coupled else 0, dtype=np.float64))
 
-    def weighted(self, x: Array, rows: slice = slice(None)) -> Array:
+    def weighted(self, x: Array) -> Array:
         """Multiply rows by their sample weights."""
-        return x if self.weight is None else self.weight[rows] * x
+        return x if self.weight is None else self.weight * x
+
+    def _rowwise(self, function: Callable[..., Array], *arrays: Array) -> Rowwise:
+        """Make a weight that can be sent to the rows, times the sample weights."""
+        if self.weight is None:
+            return Rowwise(function, *arrays)
+        return Rowwise(partial(_weighted, function), self.weight, *arrays)
 
     def look(self) -> None:
         """Compute f and K'W loss' at u, in one pass over the rows."""
         alpha, self.halfway = self.whitening.forward(self.u)
 
-        def slopes(rows: slice, T: Array) -> Array:
-            self.f[rows] = f = T + self.offset
-            return self.weighted(self.loss.gradient(self.y[rows], f), rows)
-
-        self.s = self.operator.sandwich(alpha, slopes)
+        self.f = np.empty(self.y.shape, self.operator.dtype)
+        slopes = self._rowwise(partial(_slopes, self.loss, self.offset), self.y)
+        self.s = self.operator.sandwich(alpha, slopes, KV=self.f)
+        self.f += self.offset
 
     def hessian(self) -> Vectors:
         """Return the weighted second derivative of each row, averaged over the columns."""
@@ -323,13 +328,10 @@ class _Model:
     def direction(self, mu: float, steps: int | None) -> _Direction:
         """Solve H d = -g by CG, preconditioned with A, for `steps` steps or to its accuracy."""
         whitening, A, f = self.whitening, self.A, self.f
-        curvature_at_f = self.loss.curvature_at(self.y, f)
+        function, arrays = self.loss.curvature_at(self.y, f)
+        curvature_at_f = self._rowwise(function, *arrays)
         g = whitening.backward(self.s, self.halfway, mu)
         Kp, Kd, d, r = np.empty_like(f), np.zeros_like(f), np.zeros_like(g), -g
-
-        def curved(rows: slice, T: Array) -> Array:
-            Kp[rows] = T
-            return self.weighted(curvature_at_f(rows, T), rows)
 
         p = z = A.solve(A.solve_transposed(r))
         rz = first = self.total(r * z)
@@ -338,7 +340,7 @@ class _Model:
         while active.any() and step < (steps or _MOST_CG_STEPS):
             step += 1
             v, halfway = whitening.forward(p)
-            Hp = whitening.backward(self.operator.sandwich(v, curved), halfway, mu)
+            Hp = whitening.backward(self.operator.sandwich(v, curvature_at_f, KV=Kp), halfway, mu)
             curvature = self.total(p * Hp)
             # Without positive curvature (rounding, or a loss that is not convex) the direction so far has to do, or
             # the first one, which the line search will make short enough.
@@ -389,6 +391,14 @@ class _Model:
             slope = self.total(gradient * direction.Kd) + penalty_slope
         sensible = np.isfinite(slope) & (np.abs(slope) > 0.1 * np.abs(before)) & (slope > before)
         return np.where(sensible, np.clip(before / np.where(sensible, before - slope, 1.0), 0.1, _LONGEST), 1.0)
+
+
+def _slopes(loss: Loss, offset: Array, T: Array, y: Array) -> Array:
+    return loss.gradient(y, T + offset)
+
+
+def _weighted(function: Callable[..., Array], T: Array, weight: Array, *parts: Array) -> Array:
+    return weight * function(T, *parts)
 
 
 def _first_penalty(coordinates: Preconditioner, operator: Operator, h: Vectors) -> float:
