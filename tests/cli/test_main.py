@@ -103,7 +103,7 @@ def test_examples_of_help_can_be_typed(command, capsys):
 
 def test_the_list_of_commands(capsys):
     text = help_of([], capsys)
-    assert all(f"\n    {command.name} " in text for command in cli.COMMANDS)
+    assert all(f"\n    {command.name}" in text for command in cli.COMMANDS)
     assert [line.split()[1] for line in examples(text)] == ["fit", "report", "predict"]
 
 

@@ -63,7 +63,6 @@ def on_sparse(device, kernel, matrix):
 CASES = {
     "one": on("cpu"),
     "three": on(["cpu"] * 3),
-    "dask": on("cpu", dask_rows),
     "sparse": on_sparse(["cpu", "cpu"], Gaussian(3.0), sparse_gaussian),
     "sparse, linear": on_sparse("cpu", LINEAR, lambda A, B: 2 * A @ B.T + 1),
 }
@@ -91,6 +90,16 @@ def dtype(request):
 @pytest.fixture
 def keep():
     return False
+
+
+def test_dask_rows():
+    case = on(["cpu"] * 2, dask_rows)
+    X = case.rows(np.float64)
+    there, matrix = case.make(X, 0), case.matrix(X)
+    V, U, _ = vectors(matrix, 2, np.float64)
+    assert off_by(there.matmat(V), matrix @ V, np.abs(matrix) @ np.abs(V)) < TOLERANCE[np.float64]
+    assert off_by(there.rmatmat(U), matrix.T @ U, np.abs(matrix.T) @ np.abs(U)) < TOLERANCE[np.float64]
+    assert type(there.on(dask_rows(X[:300]))) is DeviceOperator
 
 
 @pytest.mark.parametrize("device", ["cpu", ["cpu"] * 3], ids=str)

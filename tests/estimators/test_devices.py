@@ -71,8 +71,9 @@ def test_fits(name, dtype, device):
     there = clone(model).set_params(device=device).fit(rows, targets, sample_weight=weight)
     assert there.centers_.dtype == dtype
     assert distance(values(there, rows), values(native, rows)) < BARS[dtype]
-    again = clone(there).fit(rows, targets, sample_weight=weight)
-    np.testing.assert_array_equal(again.dual_coef_, there.dual_coef_)
+    if device != "cpu":
+        again = clone(there).fit(rows, targets, sample_weight=weight)
+        np.testing.assert_array_equal(again.dual_coef_, there.dual_coef_)
 
 
 def test_rows_of_any_kind(tmp_path):

@@ -33,6 +33,7 @@ ENGINES = {
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
     monkeypatch.setattr(torch_factors, "_RESIDENT_TILE", 16)
+    monkeypatch.setattr(torch_factors, "_SOLVED_TILE", 16)
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # tiles are small, and threads of several tests wait for each other
     yield

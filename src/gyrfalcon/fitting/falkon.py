@@ -306,8 +306,9 @@ def _gram(model: FalkonParameters, space: Subspace) -> Array:
     centers = operator.centers.astype(np.float64)
     exact = make_operator(operator.kernel, as_rows(centers), centers, n_jobs=model.n_jobs, memory_budget=0)
     gram = np.empty((centers.shape[0], centers.shape[0]), dtype=space.factors)
-    for at, K in exact.blocks():
-        gram[at] = K
+    with np.errstate(over="ignore"):  # what is infinite is refused where it is factored
+        for at, K in exact.blocks():
+            gram[at] = K
     return gram.T  # symmetric, so transposing only declares it Fortran-ordered
 
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from functools import wraps
 from operator import methodcaller
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import scipy.sparse
@@ -19,6 +19,7 @@ from ..sources.dask import PartitionToBlock, check_count, find_partitions, first
 from ..sources.tensors import as_given
 
 Array = NDArray[Any]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def lazily(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -35,7 +36,7 @@ def lazily(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return predict
 
 
-def in_kind(method: Callable[..., Any]) -> Callable[..., Any]:
+def in_kind(method: Method) -> Method:
     """Decorate a method that predicts: given a tensor, it returns a tensor of that kind, on the same device."""
 
     @wraps(method)
@@ -47,7 +48,7 @@ def in_kind(method: Callable[..., Any]) -> Callable[..., Any]:
         asked = method.__name__ == "transform" and _get_output_config("transform", self)["dense"] != "default"
         return values if asked else as_given(values, X)
 
-    return predict
+    return cast(Method, predict)
 
 
 def predict_lazily(model: Any, X: Any, method: str = "predict") -> Any:

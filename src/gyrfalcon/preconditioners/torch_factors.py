@@ -34,6 +34,7 @@ Tensor = Any  # torch.Tensor, which type checkers know only where torch is insta
 Item = TypeVar("Item")
 
 _RESIDENT_TILE = 2048  # side of a tile that is a view
+_SOLVED_TILE = 256  # side of a tile on the diagonal in a solve, which PyTorch copies; the rest is read in place
 _LARGEST_TILE = 8192  # side of a tile that is copied
 _LEAST_TILE = 8
 _TILES_AT_WORK = 5  # a tile, two that are multiplied, their product, and a corner
@@ -257,7 +258,7 @@ class TorchTriangles(Triangles):
         forward = lower != transposed
         triangle = self._copy.T if transposed else self._copy
         out = torch.from_numpy(given.reshape(len(given), -1)).to(self._device)
-        spans = _spans(len(self.buffer), _RESIDENT_TILE)
+        spans = _spans(len(self.buffer), _SOLVED_TILE)
         with matmul_precision():
             for at in spans if forward else reversed(spans):
                 part = _solve_triangular(triangle[at, at], out[at], upper=not forward, unitriangular=lower)
