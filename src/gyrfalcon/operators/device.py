@@ -125,7 +125,7 @@ class DeviceOperator(Operator):
             self._may_keep = self._may_keep and parts * share * self._width * itemsize <= limit
         size = min(min(rows), share)
         self.block_size = max(_LEAST_ROWS, -(-size // SUMMED_ROWS) * SUMMED_ROWS if size > SUMMED_ROWS else size)
-        self._kept: list[tuple[slice, Lane, Tensor]] | None = None  # once all rows are on the devices
+        self._kept: list[tuple[slice, Lane, Tensor]] | None = None  # once a pass has read them all
         self._keeping: list[tuple[slice, Lane, Tensor]] = []
 
     @property
@@ -241,8 +241,9 @@ class DeviceOperator(Operator):
                 for lane in self._lanes:
                     self._settle(lane, launch)
                 if read and not all(lane.saw_finite_rows() for lane in self._lanes):
-                    self._kept = None
                     self._host.check_rows()
+                if read and self._may_keep:
+                    self._kept = self._keeping
                 return [] if shape is None else [lane.total() for lane in self._lanes]
         finally:
             self._keeping = []
@@ -260,7 +261,6 @@ class DeviceOperator(Operator):
         for number, (at, rows) in enumerate(self._host.read_blocks(self.block_size)):
             lane = self._lanes[number % len(self._lanes)]
             self._launch(lane, at, partial(_upload, lane, rows), launch)
-        self._kept = self._keeping if self._may_keep else None
 
     def _launch(self, lane: Lane, at: slice, part_of: Callable[[slice], Tensor], launch: Launch) -> None:
         """Launch a block on a device, in smaller parts if it runs out of memory."""
