@@ -17,7 +17,19 @@ constexpr int kRightRows = 8, kRightColumns = 2, kLeftColumns = 10;
 #else
 constexpr int kRightRows = 6, kRightColumns = 2, kLeftColumns = 6;
 #endif
+constexpr size_t kCachedColumns = 16;  // columns of V that stay in cache while they meet all rows of a strip
+static_assert(kCachedColumns % kRightColumns == 0, "columns of a tile stay together");
 static_assert(kRightRows <= 8 && kRightColumns <= 4 && kLeftColumns <= 12, "loops are unrolled at most so many times");
+
+// Keeps the compiler from reading a vector from memory again in each instruction that uses it: loads are the limit here.
+template <class T> GYRFALCON_INLINE vec_t<T> in_register(vec_t<T> x) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(x));
+#elif defined(__x86_64__)
+  asm("" : "+x"(x));
+#endif
+  return x;
+}
 
 // The sum of a vector's numbers, by halves.
 template <class T> GYRFALCON_INLINE T folded(vec_t<T> x) {
@@ -42,7 +54,7 @@ GYRFALCON_INLINE void right_tile(const T* tiles, size_t panels, size_t stride, c
       for (int c = 0; c < kColumns; ++c) x[c] = load<T>(v + c * length + j);
 #pragma GCC unroll 8
       for (int r = 0; r < kRightRows; ++r) {
-        const vec_t<T> entries = load<T>(tiles + r * NR + j);
+        const vec_t<T> entries = in_register<T>(load<T>(tiles + r * NR + j));
 #pragma GCC unroll 4
         for (int c = 0; c < kColumns; ++c) acc[r][c] += entries * x[c];
       }
@@ -64,18 +76,25 @@ GYRFALCON_INLINE void right_rest(size_t count, const T* tiles, size_t panels, si
   }
 }
 
+// Numbers from a panel of a strip of `rows` rows (an even number) to the next: an odd number of rows, because panels a
+// power of two apart would push each other out of the first cache.
+template <class T> GYRFALCON_INLINE size_t panel_stride(size_t rows) { return (rows + 1) * kPanel<T>; }
+
 // totals += K V for `rows` rows, a multiple of kRightRows, and the centers of `panels` panels: at most kChunkPanels, so
-// that sums in T stay short.
+// that sums in T stay short, and the panels in the first cache.
 template <class T>
 __attribute__((noinline)) void right_columns(const T* tiles, size_t panels, size_t rows, const T* v, double* totals,
                                              size_t k) {
-  const size_t stride = rows * kPanel<T>, length = panels * kPanel<T>;
-  for (size_t i = 0; i < rows; i += kRightRows) {
-    const T* const strip = tiles + i * kPanel<T>;
-    size_t c = 0;
-    for (; c + kRightColumns <= k; c += kRightColumns)
-      right_tile<T, kRightColumns>(strip, panels, stride, v + c * length, totals + i * k + c, k);
-    right_rest<T, kRightColumns - 1>(k - c, strip, panels, stride, v + c * length, totals + i * k + c, k);
+  const size_t stride = panel_stride<T>(rows), length = panels * kPanel<T>;
+  for (size_t c0 = 0; c0 < k; c0 += kCachedColumns) {
+    const size_t c1 = k - c0 < kCachedColumns ? k : c0 + kCachedColumns;
+    for (size_t i = 0; i < rows; i += kRightRows) {
+      const T* const strip = tiles + i * kPanel<T>;
+      size_t c = c0;
+      for (; c + kRightColumns <= c1; c += kRightColumns)
+        right_tile<T, kRightColumns>(strip, panels, stride, v + c * length, totals + i * k + c, k);
+      right_rest<T, kRightColumns - 1>(c1 - c, strip, panels, stride, v + c * length, totals + i * k + c, k);
+    }
   }
 }
 
@@ -119,7 +138,7 @@ template <class T>
 __attribute__((noinline)) void left_columns(const T* tiles, size_t panels, size_t rows, const T* u, size_t k, T* sums) {
   constexpr size_t NR = kPanel<T>;
   const size_t groups = (k + kLeftColumns - 1) / kLeftColumns;
-  for (size_t p = 0; p < panels; ++p, tiles += rows * NR, sums += k * NR) {
+  for (size_t p = 0; p < panels; ++p, tiles += panel_stride<T>(rows), sums += k * NR) {
     size_t c = 0;
     for (size_t g = 0; g < groups; ++g) {
       const size_t count = (k - c + groups - g - 1) / (groups - g);

@@ -20,6 +20,7 @@ constexpr int MR = 6;
 #endif
 constexpr size_t kFeatureBlock = 256;      // features a panel keeps in L1
 constexpr size_t kStripBytes = 192 << 10;  // what a strip may take of L2
+constexpr size_t kSumPanels = 64;          // panels summed in T before they go to double
 static_assert(NV == 2, "loops over a panel are written out, and unrolled, for two vectors");
 static_assert(MR % 2 == 0, "the second product sums even and odd rows of a tile separately");
 static_assert(MR % kRightRows == 0, "products with several columns take whole groups of rows");
@@ -92,8 +93,11 @@ template <class T> size_t tiled_centers(const Job<T>& job) {
 template <class T> size_t strip_rows(const Job<T>& job, size_t depth) {
   const size_t tiled = job.verb == kSandwich || job.n_columns > 1 ? tiled_centers(job) : 0;
   const size_t per_row = (depth + tiled) * sizeof(T);
-  // centers that do not fit in L2 beside the strip are read from L3 once for each strip
-  const size_t least = depth > kFeatureBlock ? 48 : depth * job.n_padded * sizeof(T) > kStripBytes ? 24 : 12, most = 96;
+  // centers, and columns, that do not fit in L2 beside the strip are read from L3 once for each strip
+  const size_t least = depth > kFeatureBlock || job.n_columns > kCachedColumns          ? 48
+                       : (depth + job.n_columns - 1) * job.n_padded * sizeof(T) > kStripBytes ? 24
+                                                                                        : 12;
+  const size_t most = 96;
   size_t rows = kStripBytes / per_row;
   rows = rows < least ? least : rows > most ? most : rows;
   return rows < MR ? MR : rows / MR * MR;
@@ -119,7 +123,7 @@ template <class T> size_t carve(const Job<T>& job, Strip<T>& s) {
   s.totals = reinterpret_cast<double*>(take(s.rows * k * sizeof(double)));
   s.row_sums = reinterpret_cast<T*>(take(s.rows * kVectorBytes));
   s.sums = reinterpret_cast<T*>(take(job.n_padded * k * sizeof(T)));
-  s.tiles = reinterpret_cast<T*>(take(s.rows * tiled_centers(job) * sizeof(T)));
+  s.tiles = reinterpret_cast<T*>(take((k > 1 ? s.rows + 1 : s.rows) * tiled_centers(job) * sizeof(T)));
   return at;
 }
 
@@ -322,7 +326,7 @@ template <class T, class P, Form kForm, Verb kVerb> void run_strips(const Job<T>
         store<T>(s.sums + p * NR + W, sum1);
       }
 
-      if (kRight && ((p + 1) % kChunkPanels == 0 || p + 1 == panels)) {
+      if (kRight && ((p + 1) % kSumPanels == 0 || p + 1 == panels)) {
         for (size_t i = 0; i < padded; ++i) {
           s.totals[i] += sum<T>(load<T>(s.row_sums + i * W));
           store<T>(s.row_sums + i * W, vec_t<T>{});
@@ -373,8 +377,8 @@ template <class T, class P, Form kForm> void run_verb(const Job<T>& job) {
 
 // ---- several columns -------------------------------------------------------------------------------------------------
 
-// The products of job.verb with several columns; `make(start, count, padded, first, last, tiles)` gives the entries of
-// a strip of rows for some of the panels.
+// The products of job.verb with several columns; `make(strip, start, count, first, last, tiles)` gives the entries of
+// `count` rows for the panels from `first` to `last`.
 template <class T, class Make> void run_columns(const Job<T>& job, Make make) {
   constexpr size_t NR = kPanel<T>;
   const size_t panels = job.n_padded / NR, k = job.n_columns;
@@ -392,7 +396,7 @@ template <class T, class Make> void run_columns(const Job<T>& job, Make make) {
     if (!right) memcpy(s.left, job.u + start * k, count * k * sizeof(T));
     for (size_t first = 0; first < panels; first += kChunkPanels) {
       const size_t last = panels - first < kChunkPanels ? panels : first + kChunkPanels;
-      T* tiles = s.tiles + (job.verb == kSandwich ? first * NR * padded : 0);
+      T* tiles = s.tiles + (job.verb == kSandwich ? first * panel_stride<T>(padded) : 0);
       make(s, start, count, first, last, tiles);
       if (right) right_columns<T>(tiles, last - first, padded, job.v + first * NR * k, s.totals, k);
       if (job.verb == kRmatvec) left_columns<T>(tiles, last - first, padded, s.left, k, s.sums + first * NR * k);
@@ -423,7 +427,7 @@ template <class T, class P, Form kForm> void run_made_columns(const Job<T>& job)
   run_columns(job, [&](const Strip<T>& s, size_t start, size_t count, size_t first, size_t last, T* tiles) {
     const size_t padded = rounded_up(count, MR);
     if (first == 0) pack_rows(job, s, start, count);
-    for (size_t p = first; p < last; ++p, tiles += NR * padded) {
+    for (size_t p = first; p < last; ++p, tiles += panel_stride<T>(padded)) {
       arguments<T, kForm>(job, s, p, padded / MR, tiles);
       const T* const norms = job.norms + p * NR;
       for (size_t i = 0; i < padded; ++i) {
@@ -442,7 +446,7 @@ template <class T> void run_kept_columns(const Job<T>& job) {
     const size_t padded = rounded_up(count, MR), m = job.n_centers;
     for (size_t i = 0; i < padded; ++i)
       for (size_t p = first; p < last; ++p) {
-        T* const entry = tiles + ((p - first) * padded + i) * NR;
+        T* const entry = tiles + (p - first) * panel_stride<T>(padded) + i * NR;
         const size_t known = i >= count ? 0 : m - p * NR < NR ? m - p * NR : NR;
         if (known < NR) memset(entry, 0, NR * sizeof(T));
         if (known == NR) {

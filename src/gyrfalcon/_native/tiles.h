@@ -25,7 +25,7 @@ struct ProfileEntry {
 };
 
 constexpr size_t kBufferAlign = 64;  // alignment of all buffers that the bindings allocate
-constexpr size_t kChunkPanels = 64;  // panels of centers whose products are summed in T before they go to double
+constexpr size_t kChunkPanels = 32;  // panels of centers that several columns are multiplied with at once
 
 enum Verb : int { kFill, kMatvec, kRmatvec, kSandwich };
 
