@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from .. import _core  # type: ignore[attr-defined]
 from ..kernels import Constant, Kernel, Product, Sum, linear_form
-from .base import Tiles
-from .fused import FusedTiles, Profile, instruction_set, profile_of
+from .base import BlockWeight, Tiles
+from .fused import FusedTiles, Profile, are_fused, instruction_set, profile_of
 from .reference import KernelTiles
 from .sparse import LinearTiles, SparseTiles
 
@@ -68,6 +68,27 @@ class NativeTiles(FusedTiles):
         entry, feature = _ENTRY_COST[self.dtype]
         by_differences = difference or kernel.geometry == "manhattan"
         self.entry_cost = entry + (2 if by_differences else 1) * feature * centers.shape[1]
+
+    def matmat(self, rows: Array, V: Array) -> Array:
+        if not are_fused(V):
+            return super().matmat(rows, V)
+        out = np.empty((rows.shape[0], V.shape[1]), dtype=self.dtype)
+        self._centers.matmat(rows, np.ascontiguousarray(V), out)
+        return out
+
+    def rmatmat(self, rows: Array, U: Array) -> Array:
+        if not are_fused(U):
+            return super().rmatmat(rows, U)
+        out = np.empty((self.n_centers, U.shape[1]))
+        self._centers.rmatmat(rows, np.ascontiguousarray(U), out)
+        return out
+
+    def sandwich(self, rows: Array, V: Array, weight: BlockWeight) -> Array:
+        if not are_fused(V) or callable(weight):
+            return super().sandwich(rows, V, weight)
+        out = np.empty((self.n_centers, V.shape[1]))
+        self._centers.sandwich_columns(rows, np.ascontiguousarray(V), weight, out)
+        return out
 
 
 class PairTiles(Tiles):
