@@ -1,10 +1,10 @@
 """Products with several columns beside the bare matrix products they are made of: python benchmarks/columns.py
 
-A sandwich K'(K V) with k columns consists of three matrix products for each block of rows: the cross product X C' (which
-becomes K), K V, and K'U. They are run alone by BLAS, in float32, into buffers that stay in cache, at their best block
-size, with no exponential, no sums in float64 and no weights; where K is kept, the last two alone, on the stored K. Both
-contenders run on the same number of threads, in turns, best of several. `--columns 10 144 --features 18 784` are the
-defaults.
+A sandwich K'(K V) with k columns consists of three matrix products for each block of rows: the cross product X C',
+which becomes K, then K V, and K'U. They are run alone by BLAS, in float32, into buffers that stay in cache, at their
+best block size, with no exponential, no sums in float64 and no weights; where K is kept, the last two alone, on the
+stored K. Both contenders run on the same number of threads, in turns, best of several. `--columns 10 144 --features 18
+784` are the defaults.
 """
 
 from __future__ import annotations

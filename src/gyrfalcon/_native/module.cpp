@@ -26,8 +26,13 @@ template <class T> class Columns {
       const size_t length = job_.n_padded - first < chunk ? job_.n_padded - first : chunk;
       const size_t known = job_.n_centers - first < chunk ? job_.n_centers - first : chunk;
       T* const to = v_->get() + first * k;
-      for (size_t j = 0; j < known; ++j)
-        for (size_t c = 0; c < k; ++c) to[c * length + j] = v.data()[(first + j) * k + c];
+      // a cache line of centers at a time: columns are a power of two apart, and push each other out of the cache
+      constexpr size_t line = kBufferAlign / sizeof(T);
+      for (size_t j0 = 0; j0 < known; j0 += line) {
+        const size_t j1 = known - j0 < line ? known : j0 + line;
+        for (size_t c = 0; c < k; ++c)
+          for (size_t j = j0; j < j1; ++j) to[c * length + j] = v.data()[(first + j) * k + c];
+      }
     }
     job_.v = v_->get();
     return *this;
