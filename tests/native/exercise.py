@@ -96,6 +96,11 @@ def run(core, isa, profile, dtype, shape, difference, rng):
     agree(sums, K64.T @ u, A.T @ np.abs(u))
     for columns in (2, 7, 17):
         run_columns(core, isa, centers, X, K, columns, agree, rng)
+    Z, coef = (exact(rng.standard_normal(size).astype(dtype)) for size in ((d, m), (2, m)))
+    out = np.empty((n, d, 2), dtype=dtype)
+    core.signed_sums(isa, K, X, Z, coef, out)
+    signs = np.sign(X[:, 0, None] - Z[0])
+    agree(out[:, 0], (K64 * signs) @ coef.T, A @ np.abs(coef.T))
     return centers, X, v, K
 
 

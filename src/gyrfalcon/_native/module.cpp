@@ -285,6 +285,31 @@ void dense_sandwich(const std::string& set, Matrix<T> block, Matrix<T> v, nb::ob
   Columns<T>(engine, job).right(v).weight(weight).run_centers(out);
 }
 
+template <class T>
+void signed_sums(const std::string& set, Matrix<T> block, Matrix<T> rows, Matrix<T> centers, Matrix<T> coef,
+                 OutCube<T> out) {
+  const Set& found = find_set(set);
+  SignJob<T> job{};
+  job.block = block.data();
+  job.rows = rows.data();
+  job.centers = centers.data();
+  job.coef = coef.data();
+  job.n_rows = block.shape(0);
+  job.n_centers = block.shape(1);
+  job.n_features = rows.shape(1);
+  job.n_columns = coef.shape(0);
+  job.out = out.data();
+  require(rows.shape(0) == job.n_rows, "rows must be as many as those of the block");
+  require(centers.shape(0) == job.n_features && centers.shape(1) == job.n_centers, "centers must be features x centers");
+  require(coef.shape(1) == job.n_centers, "coef must be columns x centers");
+  require(out.shape(0) == job.n_rows && out.shape(1) == job.n_features && out.shape(2) == job.n_columns,
+          "out must be rows x features x columns");
+  Buffer<T> scratch(product(kSignRows, job.n_centers));
+  job.scratch = scratch.get();
+  nb::gil_scoped_release unlocked;
+  sign_sums(found, job);
+}
+
 template <class T> void bind(nb::module_& m, const char* name) {
   nb::class_<Centers<T>>(m, name)
       .def(nb::init<Matrix<T>, Vector<T>, Vector<T>, Profile, double, double, int, bool, const std::string&>(),
@@ -304,6 +329,9 @@ template <class T> void bind(nb::module_& m, const char* name) {
            nb::arg("out").noconvert())
       .def("sandwich_columns", &Centers<T>::sandwich_columns, nb::arg("rows").noconvert(), nb::arg("v").noconvert(),
            nb::arg("weight").none(), nb::arg("out").noconvert());
+  m.def("signed_sums", &signed_sums<T>, nb::arg("instruction_set"), nb::arg("block").noconvert(),
+        nb::arg("rows").noconvert(), nb::arg("centers").noconvert(), nb::arg("coef").noconvert(),
+        nb::arg("out").noconvert());
   m.def("dense_matmat", &dense_matmat<T>, nb::arg("instruction_set"), nb::arg("block").noconvert(),
         nb::arg("v").noconvert(), nb::arg("out").noconvert());
   m.def("dense_rmatmat", &dense_rmatmat<T>, nb::arg("instruction_set"), nb::arg("block").noconvert(),

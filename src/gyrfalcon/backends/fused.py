@@ -163,6 +163,11 @@ class FusedTiles(Tiles):
         _core.dense_rmatmat(self.isa, K, np.ascontiguousarray(U), sums)
         return sums
 
+    def signed_sums(self, K: Array, rows: Array, centers: Array, coef: Array) -> Array:
+        out = np.empty((*rows.shape, len(coef)), dtype=self.dtype)
+        _core.signed_sums(self.isa, K, rows, centers, coef, out)
+        return out
+
     def both(self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None) -> Array:
         if callable(weight) or (V.shape[1] != 1 and not are_fused(V)):
             return super().both(K, V, weight, part)

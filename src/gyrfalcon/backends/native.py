@@ -108,6 +108,9 @@ class PairTiles(Tiles):
             self.combine(out[part], self.second.fill(rows[part]), out=out[part])
         return out
 
+    def signed_sums(self, K: Array, rows: Array, centers: Array, coef: Array) -> Array:
+        return self.first.signed_sums(K, rows, centers, coef)  # whatever the kernel
+
 
 class ConstantTiles(Tiles):
     """Tiles of a constant, broadcast: an intercept or a scaling costs one sweep over the other kernel's tile."""
