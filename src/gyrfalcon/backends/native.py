@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .. import _core  # type: ignore[attr-defined]
 from ..kernels import Constant, Kernel, Product, Sum, linear_form
 from .base import BlockWeight, Tiles
-from .fused import FusedTiles, Profile, are_fused, instruction_set, profile_of
+from .fused import FusedTiles, Profile, are_fused, dense_instruction_set, instruction_set, profile_of
 from .reference import KernelTiles
 from .sparse import LinearTiles, SparseTiles
 
@@ -38,7 +38,7 @@ class NativeTiles(FusedTiles):
     """Tiles of a named kernel, computed in C++."""
 
     def __init__(self, kernel: Kernel, profile: Profile, centers: Array) -> None:
-        dtype, isa = centers.dtype, instruction_set()
+        dtype = centers.dtype
         shift = np.zeros(centers.shape[1])
         scale = kernel.scaling(centers.shape[1]) * profile.factor
         difference = False
@@ -52,6 +52,7 @@ class NativeTiles(FusedTiles):
             difference = bool(not kernel.smooth or far)
             if difference:
                 scale *= np.sqrt(0.5)
+        isa = dense_instruction_set(len(centers), centers.shape[1], dtype, difference or kernel.geometry == "angle")
         make = _core.CentersF32 if dtype == np.float32 else _core.CentersF64
         native = make(
             np.ascontiguousarray(centers),
