@@ -31,11 +31,24 @@ template <class T> GYRFALCON_INLINE vec_t<T> in_register(vec_t<T> x) {
   return x;
 }
 
-// The sum of a vector's numbers, by halves.
+// The sum of a vector's numbers, by halves. The first halves of a long vector are added by hand: loops of more than four
+// additions are not unrolled.
+#if defined(__AVX512F__)
+GYRFALCON_INLINE void store_halves(float* parts, vec_t<float> x) {
+  _mm256_storeu_ps(parts, _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
+}
+GYRFALCON_INLINE void store_halves(double* parts, vec_t<double> x) {
+  _mm256_storeu_pd(parts, _mm256_add_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd(x, 1)));
+}
+template <class T> constexpr int kFolded = kWidth<T> / 2;
+#else
+template <class T> GYRFALCON_INLINE void store_halves(T* parts, vec_t<T> x) { store_loose<T>(parts, x); }
+template <class T> constexpr int kFolded = kWidth<T>;
+#endif
 template <class T> GYRFALCON_INLINE T folded(vec_t<T> x) {
-  T parts[kWidth<T>];
-  store_loose<T>(parts, x);
-  for (int half = kWidth<T> / 2; half; half /= 2)
+  T parts[kFolded<T>];
+  store_halves(parts, x);
+  for (int half = kFolded<T> / 2; half; half /= 2)
     for (int i = 0; i < half; ++i) parts[i] += parts[i + half];
   return parts[0];
 }
