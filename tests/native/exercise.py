@@ -94,7 +94,35 @@ def run(core, isa, profile, dtype, shape, difference, rng):
     agree(sums, K64.T @ u, A.T @ np.abs(u))
     core.dense(isa, core.Verb.rmatvec, K, None, u, sums)
     agree(sums, K64.T @ u, A.T @ np.abs(u))
+    for columns in (2, 7, 17):
+        run_columns(core, isa, centers, X, K, columns, agree, rng)
+    Z, coef = (exact(rng.standard_normal(size).astype(dtype)) for size in ((d, m), (2, m)))
+    out = np.empty((n, d, 2), dtype=dtype)
+    core.signed_sums(isa, K, X, Z, coef, out)
+    signs = np.sign(X[:, 0, None] - Z[0])
+    agree(out[:, 0], (K64 * signs) @ coef.T, A @ np.abs(coef.T))
     return centers, X, v, K
+
+
+def run_columns(core, isa, centers, X, K, columns, agree, rng):
+    """The same products with several columns."""
+    (n, m), dtype = K.shape, K.dtype
+    V, U = (exact(rng.standard_normal((size, columns)).astype(dtype)) for size in (m, n))
+    w = exact(rng.random(n).astype(dtype))
+    rows, sums = np.empty((n, columns), dtype=dtype), np.empty((m, columns))
+    A, K64 = np.abs(K.astype(float)), K.astype(float)
+    for call in (lambda: centers.matmat(X, V, rows), lambda: core.dense_matmat(isa, K, V, rows)):
+        call()
+        agree(rows, K64 @ V, A @ np.abs(V))
+    for call in (lambda: centers.rmatmat(X, U, sums), lambda: core.dense_rmatmat(isa, K, U, sums)):
+        call()
+        agree(sums, K64.T @ U, A.T @ np.abs(U))
+    for weight in (None, w):
+        by = 1.0 if weight is None else w.astype(float)[:, None]
+        centers.sandwich_columns(X, V, weight, sums)
+        agree(sums, K64.T @ (by * (K64 @ V)), A.T @ (by * (A @ np.abs(V))))
+        core.dense_sandwich(isa, K, V, weight, sums)
+        agree(sums, K64.T @ (by * (K64 @ V)), A.T @ (by * (A @ np.abs(V))))
 
 
 def run_on_threads(centers, X, v, K):

@@ -28,7 +28,7 @@ if grep -q avx512vl /proc/cpuinfo; then avx512=ON; fi
 cmake -S "$source" -B "$build" "${generator[@]}" -DPython_EXECUTABLE="$python" -DCMAKE_BUILD_TYPE=None \
   -DGYRFALCON_SANITIZE=ON -DGYRFALCON_AVX512=$avx512 >"$build/cmake.log" || { cat "$build/cmake.log"; exit 1; }
 cmake --build "$build" --parallel >"$build/build.log" || { cat "$build/build.log"; exit 1; }
-for object in $(find "$build" -name 'tiles.cpp.o' -o -name '*module.cpp.o' -o -name 'sparse.cpp.o'); do
+for object in $(find "$build" -name 'tiles.cpp.o' -o -name '*module.cpp.o' -o -name 'sparse.cpp.o' -o -name 'signs.cpp.o'); do
   grep -q __asan_report "$object" || { echo "$object was built without the sanitizers" >&2; exit 1; }
 done
 

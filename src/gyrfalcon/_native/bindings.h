@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "signs.h"
 #include "sparse.h"
 #include "tiles.h"
 
@@ -26,6 +27,8 @@ struct Set {
   const Engine<double>& (*d)();
   const SparseEngine<float>& (*sparse_f)();
   const SparseEngine<double>& (*sparse_d)();
+  void (*signs_f)(const SignJob<float>&);
+  void (*signs_d)(const SignJob<double>&);
 };
 
 inline std::vector<Set> available_sets() {
@@ -33,13 +36,16 @@ inline std::vector<Set> available_sets() {
 #if defined(GYRFALCON_AVX512)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl"))
-    sets.push_back({"avx512", avx512::engine_f, avx512::engine_d, avx512::sparse_f, avx512::sparse_d});
+    sets.push_back({"avx512", avx512::engine_f, avx512::engine_d, avx512::sparse_f, avx512::sparse_d, avx512::sign_sums,
+                    avx512::sign_sums});
 #endif
 #if defined(GYRFALCON_X86)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    sets.push_back({"avx2", avx2::engine_f, avx2::engine_d, avx2::sparse_f, avx2::sparse_d});
+    sets.push_back({"avx2", avx2::engine_f, avx2::engine_d, avx2::sparse_f, avx2::sparse_d, avx2::sign_sums,
+                    avx2::sign_sums});
 #endif
-  sets.push_back({"baseline", baseline::engine_f, baseline::engine_d, baseline::sparse_f, baseline::sparse_d});
+  sets.push_back({"baseline", baseline::engine_f, baseline::engine_d, baseline::sparse_f, baseline::sparse_d,
+                  baseline::sign_sums, baseline::sign_sums});
   return sets;
 }
 
@@ -57,6 +63,9 @@ template <> inline const Engine<double>& engine_of<double>(const Set& set) { ret
 template <class T> const SparseEngine<T>& sparse_engine_of(const Set& set);
 template <> inline const SparseEngine<float>& sparse_engine_of<float>(const Set& set) { return set.sparse_f(); }
 template <> inline const SparseEngine<double>& sparse_engine_of<double>(const Set& set) { return set.sparse_d(); }
+
+inline void sign_sums(const Set& set, const SignJob<float>& job) { set.signs_f(job); }
+inline void sign_sums(const Set& set, const SignJob<double>& job) { set.signs_d(job); }
 
 // Aligned memory, with a check for overflow of its size.
 template <class T> class Buffer {
@@ -81,6 +90,7 @@ template <class T> class Buffer {
 template <class T> using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 template <class T> using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T> using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <class T> using OutCube = nb::ndarray<T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 template <class T> using OutVector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 inline const ProfileEntry& entry_of(Profile profile) { return baseline::engine_f().profiles[int(profile)]; }

@@ -12,6 +12,83 @@ std::vector<std::string> instruction_sets() {
   return names;
 }
 
+// A job with several columns: their layout, which is that of the panels, is made and undone here.
+template <class T> class Columns {
+ public:
+  Columns(const Engine<T>& engine, Job<T>& job) : engine_(engine), job_(job) {}
+
+  Columns& right(const Matrix<T>& v) {
+    require(v.shape(0) == job_.n_centers, "v must have one row for each center");
+    set_columns(v.shape(1));
+    const size_t k = job_.n_columns, chunk = gyrfalcon::kChunkPanels * engine_.panel_width;
+    v_ = std::make_unique<Buffer<T>>(product(job_.n_padded, k), true);
+    for (size_t first = 0; first < job_.n_centers; first += chunk) {
+      const size_t length = job_.n_padded - first < chunk ? job_.n_padded - first : chunk;
+      const size_t known = job_.n_centers - first < chunk ? job_.n_centers - first : chunk;
+      T* const to = v_->get() + first * k;
+      // a cache line of centers at a time: columns are a power of two apart, and push each other out of the cache
+      constexpr size_t line = kBufferAlign / sizeof(T);
+      for (size_t j0 = 0; j0 < known; j0 += line) {
+        const size_t j1 = known - j0 < line ? known : j0 + line;
+        for (size_t c = 0; c < k; ++c)
+          for (size_t j = j0; j < j1; ++j) to[c * length + j] = v.data()[(first + j) * k + c];
+      }
+    }
+    job_.v = v_->get();
+    return *this;
+  }
+
+  Columns& left(const Matrix<T>& u) {
+    require(u.shape(0) == job_.n_rows, "u must have one row for each row");
+    set_columns(u.shape(1));
+    job_.u = u.data();
+    return *this;
+  }
+
+  Columns& weight(const nb::object& weight) {
+    if (weight.is_none()) return *this;
+    weight_ = nb::cast<Vector<T>>(weight, false);
+    require(weight_.shape(0) == job_.n_rows, "weight must have one number for each row");
+    job_.u = weight_.data();
+    return *this;
+  }
+
+  void run_rows(OutMatrix<T>& out) {
+    require(out.shape(0) == job_.n_rows && out.shape(1) == job_.n_columns, "out must be rows x columns");
+    job_.out_rows = out.data();
+    start();
+  }
+
+  void run_centers(OutMatrix<double>& out) {
+    const size_t k = job_.n_columns, width = engine_.panel_width;
+    require(out.shape(0) == job_.n_centers && out.shape(1) == k, "out must be centers x columns");
+    Buffer<double> sums(product(job_.n_padded, k), true);
+    job_.out_centers = sums.get();
+    start();
+    for (size_t j = 0; j < job_.n_centers; ++j)
+      for (size_t c = 0; c < k; ++c) out.data()[j * k + c] = sums.get()[(j / width * k + c) * width + j % width];
+  }
+
+ private:
+  void set_columns(size_t k) {
+    require(k > 1, "there must be at least two columns: one is a vector");
+    job_.n_columns = k;
+  }
+
+  void start() {
+    if (job_.n_rows == 0) return;
+    Buffer<unsigned char> scratch(engine_.scratch_bytes(job_));
+    job_.scratch = scratch.get();
+    nb::gil_scoped_release unlocked;
+    engine_.run(job_);
+  }
+
+  const Engine<T>& engine_;
+  Job<T>& job_;
+  std::unique_ptr<Buffer<T>> v_;
+  Vector<T> weight_;
+};
+
 template <class T> class Centers {
  public:
   Centers(Matrix<T> centers, Vector<T> shift, Vector<T> scale, Profile profile, double param0, double param1,
@@ -41,6 +118,7 @@ template <class T> class Centers {
     job_.norms = norms_.get();
     job_.n_centers = m_;
     job_.n_padded = padded_;
+    job_.n_columns = 1;
     job_.profile = profile;
     job_.geometry = entry_of(profile).geometry;
     job_.degree = degree;
@@ -86,6 +164,22 @@ template <class T> class Centers {
       job.u = w.data();
     }
     finish_sum(job, out);
+  }
+
+  // The same with several columns.
+  void matmat(Matrix<T> rows, Matrix<T> v, OutMatrix<T> out) const {
+    Job<T> job = start(rows, gyrfalcon::kMatvec);
+    Columns<T>(engine_, job).right(v).run_rows(out);
+  }
+
+  void rmatmat(Matrix<T> rows, Matrix<T> u, OutMatrix<double> out) const {
+    Job<T> job = start(rows, gyrfalcon::kRmatvec);
+    Columns<T>(engine_, job).left(u).run_centers(out);
+  }
+
+  void sandwich_columns(Matrix<T> rows, Matrix<T> v, nb::object weight, OutMatrix<double> out) const {
+    Job<T> job = start(rows, gyrfalcon::kSandwich);
+    Columns<T>(engine_, job).right(v).weight(weight).run_centers(out);
   }
 
  private:
@@ -160,6 +254,62 @@ void dense(const std::string& set, Verb verb, Matrix<T> block, nb::object v, nb:
   engine.dense(verb, block.data(), n, m, right_data, left_data, rows_data, centers_data, sums.get());
 }
 
+// Products of several columns with a stored block.
+template <class T> Job<T> stored(const Engine<T>& engine, Verb verb, const Matrix<T>& block) {
+  require(block.shape(1) > 0, "a block must have at least one center");
+  Job<T> job{};
+  job.block = block.data();
+  job.n_rows = block.shape(0);
+  job.n_centers = block.shape(1);
+  job.n_padded = (job.n_centers + engine.panel_width - 1) / engine.panel_width * engine.panel_width;
+  job.verb = verb;
+  return job;
+}
+
+template <class T> void dense_matmat(const std::string& set, Matrix<T> block, Matrix<T> v, OutMatrix<T> out) {
+  const Engine<T>& engine = engine_of<T>(find_set(set));
+  Job<T> job = stored(engine, gyrfalcon::kMatvec, block);
+  Columns<T>(engine, job).right(v).run_rows(out);
+}
+
+template <class T> void dense_rmatmat(const std::string& set, Matrix<T> block, Matrix<T> u, OutMatrix<double> out) {
+  const Engine<T>& engine = engine_of<T>(find_set(set));
+  Job<T> job = stored(engine, gyrfalcon::kRmatvec, block);
+  Columns<T>(engine, job).left(u).run_centers(out);
+}
+
+template <class T>
+void dense_sandwich(const std::string& set, Matrix<T> block, Matrix<T> v, nb::object weight, OutMatrix<double> out) {
+  const Engine<T>& engine = engine_of<T>(find_set(set));
+  Job<T> job = stored(engine, gyrfalcon::kSandwich, block);
+  Columns<T>(engine, job).right(v).weight(weight).run_centers(out);
+}
+
+template <class T>
+void signed_sums(const std::string& set, Matrix<T> block, Matrix<T> rows, Matrix<T> centers, Matrix<T> coef,
+                 OutCube<T> out) {
+  const Set& found = find_set(set);
+  SignJob<T> job{};
+  job.block = block.data();
+  job.rows = rows.data();
+  job.centers = centers.data();
+  job.coef = coef.data();
+  job.n_rows = block.shape(0);
+  job.n_centers = block.shape(1);
+  job.n_features = rows.shape(1);
+  job.n_columns = coef.shape(0);
+  job.out = out.data();
+  require(rows.shape(0) == job.n_rows, "rows must be as many as those of the block");
+  require(centers.shape(0) == job.n_features && centers.shape(1) == job.n_centers, "centers must be features x centers");
+  require(coef.shape(1) == job.n_centers, "coef must be columns x centers");
+  require(out.shape(0) == job.n_rows && out.shape(1) == job.n_features && out.shape(2) == job.n_columns,
+          "out must be rows x features x columns");
+  Buffer<T> scratch(product(kSignRows, job.n_centers));
+  job.scratch = scratch.get();
+  nb::gil_scoped_release unlocked;
+  sign_sums(found, job);
+}
+
 template <class T> void bind(nb::module_& m, const char* name) {
   nb::class_<Centers<T>>(m, name)
       .def(nb::init<Matrix<T>, Vector<T>, Vector<T>, Profile, double, double, int, bool, const std::string&>(),
@@ -172,7 +322,22 @@ template <class T> void bind(nb::module_& m, const char* name) {
       .def("rmatvec", &Centers<T>::rmatvec, nb::arg("rows").noconvert(), nb::arg("u").noconvert(),
            nb::arg("out").noconvert())
       .def("sandwich", &Centers<T>::sandwich, nb::arg("rows").noconvert(), nb::arg("v").noconvert(),
+           nb::arg("weight").none(), nb::arg("out").noconvert())
+      .def("matmat", &Centers<T>::matmat, nb::arg("rows").noconvert(), nb::arg("v").noconvert(),
+           nb::arg("out").noconvert())
+      .def("rmatmat", &Centers<T>::rmatmat, nb::arg("rows").noconvert(), nb::arg("u").noconvert(),
+           nb::arg("out").noconvert())
+      .def("sandwich_columns", &Centers<T>::sandwich_columns, nb::arg("rows").noconvert(), nb::arg("v").noconvert(),
            nb::arg("weight").none(), nb::arg("out").noconvert());
+  m.def("signed_sums", &signed_sums<T>, nb::arg("instruction_set"), nb::arg("block").noconvert(),
+        nb::arg("rows").noconvert(), nb::arg("centers").noconvert(), nb::arg("coef").noconvert(),
+        nb::arg("out").noconvert());
+  m.def("dense_matmat", &dense_matmat<T>, nb::arg("instruction_set"), nb::arg("block").noconvert(),
+        nb::arg("v").noconvert(), nb::arg("out").noconvert());
+  m.def("dense_rmatmat", &dense_rmatmat<T>, nb::arg("instruction_set"), nb::arg("block").noconvert(),
+        nb::arg("u").noconvert(), nb::arg("out").noconvert());
+  m.def("dense_sandwich", &dense_sandwich<T>, nb::arg("instruction_set"), nb::arg("block").noconvert(),
+        nb::arg("v").noconvert(), nb::arg("weight").none(), nb::arg("out").noconvert());
   m.def("dense", &dense<T>, nb::arg("instruction_set"), nb::arg("verb").noconvert(), nb::arg("block").noconvert(),
         nb::arg("v").none(), nb::arg("u").none(), nb::arg("out"));
 }

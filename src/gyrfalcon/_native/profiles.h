@@ -49,6 +49,8 @@ template <> struct Lane<double> {
 };
 template <class T> using vec_t = typename Lane<T>::vec;
 template <class T> constexpr int kWidth = int(kVectorBytes / sizeof(T));
+constexpr int NV = 2;  // vectors across a panel of centers
+template <class T> constexpr size_t kPanel = size_t(NV) * kWidth<T>;
 
 template <class T> GYRFALCON_INLINE vec_t<T> splat(T x) { return x - vec_t<T>{}; }
 template <class T> GYRFALCON_INLINE vec_t<T> load(const T* p) { return *reinterpret_cast<const vec_t<T>*>(p); }

@@ -4,6 +4,7 @@
 // MR rows x NR centers is accumulated, turned into kernel entries by a profile, multiplied into the first product, and,
 // for the sandwich, left in a strip buffer that the second product reads back from L2 as soon as the strip is complete.
 // Sums are in T within a few hundred terms and in double beyond, so that rounding errors do not grow with n.
+#include "columns.h"
 #include "profiles.h"
 
 namespace gyrfalcon {
@@ -17,13 +18,12 @@ constexpr int MR = 8;
 #else
 constexpr int MR = 6;
 #endif
-constexpr int NV = 2;                      // vectors across a panel
 constexpr size_t kFeatureBlock = 256;      // features a panel keeps in L1
 constexpr size_t kStripBytes = 192 << 10;  // what a strip may take of L2
 constexpr size_t kSumPanels = 64;          // panels summed in T before they go to double
-template <class T> constexpr size_t kPanel = size_t(NV) * kWidth<T>;
 static_assert(NV == 2, "loops over a panel are written out, and unrolled, for two vectors");
 static_assert(MR % 2 == 0, "the second product sums even and odd rows of a tile separately");
+static_assert(MR % kRightRows == 0, "products with several columns take whole groups of rows");
 static_assert(MR <= 12, "loops over the rows of a tile are unrolled at most 12 times");
 template <class T> constexpr bool kWholePanels = kPanel<T> * sizeof(T) % kVectorBytes == 0;
 static_assert(kWholePanels<float> && kWholePanels<double>, "every panel begins at a whole vector");
@@ -73,27 +73,39 @@ template <class T> struct Strip {
   T* packed;       // the rows: [feature block][tile][feature][MR], so that a tile reads one stream
   T* half_norms;   // -|x'|^2 / 2
   T* norms;        // |x'|
-  T* left;         // the left factor of the second product
-  T* tiles;        // kernel entries: [panel][tile][MR][panel width] for the sandwich, one panel of them otherwise
+  T* left;         // the left factor of the second product: [row][column]
+  T* tiles;        // kernel entries: [panel][tile][MR][panel width], of as many panels as `tiled_centers` says
   T* row_sums;     // the first product: a vector of partial sums for each row
-  double* totals;  // ... and their sums
-  T* sums;         // the second product: one number for each center
+  double* totals;  // ... and their sums: [row][column]
+  T* sums;         // the second product: [panel][column][center]
 };
 
 GYRFALCON_INLINE size_t rounded_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
+// Centers whose entries a strip holds at once: all for the sandwich, whose second product reads them again.
+template <class T> size_t tiled_centers(const Job<T>& job) {
+  const size_t chunk = kChunkPanels * kPanel<T>;
+  if (job.verb == kSandwich) return job.n_padded;
+  return job.n_columns == 1 ? kPanel<T> : job.n_padded < chunk ? job.n_padded : chunk;
+}
+
 // Enough rows to use a panel for several tiles once it is fetched, few enough for the strip to stay in L2.
 template <class T> size_t strip_rows(const Job<T>& job, size_t depth) {
-  const size_t per_row = (depth + (job.verb == kSandwich ? job.n_padded : 0)) * sizeof(T);
-  // centers that do not fit in L2 beside the strip are read from L3 once for each strip
-  const size_t least = depth > kFeatureBlock ? 48 : depth * job.n_padded * sizeof(T) > kStripBytes ? 24 : 12, most = 96;
+  const size_t tiled = job.verb == kSandwich || job.n_columns > 1 ? tiled_centers(job) : 0;
+  const size_t per_row = (depth + tiled) * sizeof(T);
+  // centers, and columns, that do not fit in L2 beside the strip are read from L3 once for each strip
+  const size_t least = depth > kFeatureBlock || job.n_columns > kCachedColumns          ? 48
+                       : (depth + job.n_columns - 1) * job.n_padded * sizeof(T) > kStripBytes ? 24
+                                                                                        : 12;
+  const size_t most = 96;
   size_t rows = kStripBytes / per_row;
   rows = rows < least ? least : rows > most ? most : rows;
   return rows < MR ? MR : rows / MR * MR;
 }
 
 template <class T> size_t carve(const Job<T>& job, Strip<T>& s) {
-  s.depth = depth_of(job.n_features, job.geometry);
+  const size_t k = job.n_columns;
+  s.depth = job.block ? 0 : depth_of(job.n_features, job.geometry);
   s.rows = strip_rows(job, s.depth);
   const bool one_block = s.depth <= kFeatureBlock + kFeatureBlock / 2;
   const size_t blocks = one_block ? 1 : (s.depth + kFeatureBlock - 1) / kFeatureBlock;
@@ -107,11 +119,11 @@ template <class T> size_t carve(const Job<T>& job, Strip<T>& s) {
   s.packed = reinterpret_cast<T*>(take(s.rows * s.depth * sizeof(T)));
   s.half_norms = reinterpret_cast<T*>(take(s.rows * sizeof(T)));
   s.norms = reinterpret_cast<T*>(take(s.rows * sizeof(T)));
-  s.left = reinterpret_cast<T*>(take(s.rows * sizeof(T)));
-  s.totals = reinterpret_cast<double*>(take(s.rows * sizeof(double)));
+  s.left = reinterpret_cast<T*>(take(s.rows * k * sizeof(T)));
+  s.totals = reinterpret_cast<double*>(take(s.rows * k * sizeof(double)));
   s.row_sums = reinterpret_cast<T*>(take(s.rows * kVectorBytes));
-  s.sums = reinterpret_cast<T*>(take(job.n_padded * sizeof(T)));
-  s.tiles = reinterpret_cast<T*>(take(s.rows * (job.verb == kSandwich ? job.n_padded : kPanel<T>) * sizeof(T)));
+  s.sums = reinterpret_cast<T*>(take(job.n_padded * k * sizeof(T)));
+  s.tiles = reinterpret_cast<T*>(take((k > 1 ? s.rows + 1 : s.rows) * tiled_centers(job) * sizeof(T)));
   return at;
 }
 
@@ -131,7 +143,7 @@ __attribute__((noinline)) void pack_rows(const Job<T>& job, const Strip<T>& s, s
     };
     if (i >= count) {
       for (size_t k = 0; k < s.depth; ++k) at(k) = T(0);
-      s.half_norms[i] = s.norms[i] = s.left[i] = T(0);
+      s.half_norms[i] = s.norms[i] = T(0);
       continue;
     }
     double parts[kParts] = {};
@@ -155,7 +167,6 @@ __attribute__((noinline)) void pack_rows(const Job<T>& job, const Strip<T>& s, s
     const double norm = __builtin_sqrt(squares);
     s.norms[i] = T(norm);
     s.half_norms[i] = T(-0.5 * squares);
-    s.left[i] = job.verb == kRmatvec ? job.u[start + i] : T(0);
     if (job.geometry == kAngle) {
       for (size_t k = 0; k < d; ++k) at(k) = norm > 0 ? T(double(at(k)) / norm) : T(0);
       at(d) = norm > 0 ? T(0) : T(1);
@@ -264,6 +275,7 @@ template <class T, class P, Form kForm, Verb kVerb> void run_strips(const Job<T>
     const size_t count = job.n_rows - start < s.rows ? job.n_rows - start : s.rows;
     const size_t padded = rounded_up(count, MR);
     pack_rows(job, s, start, count);
+    for (size_t i = 0; i < padded; ++i) s.left[i] = kVerb == kRmatvec && i < count ? job.u[start + i] : T(0);
     if (kRight) {
       memset(s.row_sums, 0, padded * kVectorBytes);
       for (size_t i = 0; i < padded; ++i) s.totals[i] = 0;
@@ -363,14 +375,105 @@ template <class T, class P, Form kForm> void run_verb(const Job<T>& job) {
   }
 }
 
+// ---- several columns -------------------------------------------------------------------------------------------------
+
+// The products of job.verb with several columns; `make(strip, start, count, first, last, tiles)` gives the entries of
+// `count` rows for the panels from `first` to `last`.
+template <class T, class Make> void run_columns(const Job<T>& job, Make make) {
+  constexpr size_t NR = kPanel<T>;
+  const size_t panels = job.n_padded / NR, k = job.n_columns;
+  const bool right = job.verb != kRmatvec, left = job.verb != kMatvec;
+  Strip<T> s;
+  carve(job, s);
+  if (left) memset(s.sums, 0, job.n_padded * k * sizeof(T));
+  size_t summed = 0;
+
+  for (size_t start = 0; start < job.n_rows; start += s.rows) {
+    const size_t count = job.n_rows - start < s.rows ? job.n_rows - start : s.rows;
+    const size_t padded = rounded_up(count, MR);
+    if (right) memset(s.totals, 0, padded * k * sizeof(double));
+    memset(s.left, 0, padded * k * sizeof(T));
+    if (!right) memcpy(s.left, job.u + start * k, count * k * sizeof(T));
+    for (size_t first = 0; first < panels; first += kChunkPanels) {
+      const size_t last = panels - first < kChunkPanels ? panels : first + kChunkPanels;
+      T* tiles = s.tiles + (job.verb == kSandwich ? first * panel_stride<T>(padded) : 0);
+      make(s, start, count, first, last, tiles);
+      if (right) right_columns<T>(tiles, last - first, padded, job.v + first * NR * k, s.totals, k);
+      if (job.verb == kRmatvec) left_columns<T>(tiles, last - first, padded, s.left, k, s.sums + first * NR * k);
+    }
+    if (job.verb == kMatvec) {
+      for (size_t i = 0; i < count * k; ++i) job.out_rows[start * k + i] = T(s.totals[i]);
+      continue;
+    }
+    if (job.verb == kSandwich) {
+      for (size_t i = 0; i < count; ++i) {
+        const double weight = job.u ? double(job.u[start + i]) : 1.0;
+        for (size_t c = 0; c < k; ++c) s.left[i * k + c] = T(s.totals[i * k + c] * weight);
+      }
+      left_columns<T>(s.tiles, panels, padded, s.left, k, s.sums);
+    }
+    summed += count;
+    if (summed >= kSumRows || start + count == job.n_rows) {
+      for (size_t j = 0; j < job.n_padded * k; ++j) job.out_centers[j] += double(s.sums[j]);
+      memset(s.sums, 0, job.n_padded * k * sizeof(T));
+      summed = 0;
+    }
+  }
+}
+
+template <class T, class P, Form kForm> void run_made_columns(const Job<T>& job) {
+  constexpr size_t W = kWidth<T>, NR = kPanel<T>;
+  const Parameters<T> parameters(job.param0, job.param1, job.degree);
+  run_columns(job, [&](const Strip<T>& s, size_t start, size_t count, size_t first, size_t last, T* tiles) {
+    const size_t padded = rounded_up(count, MR);
+    if (first == 0) pack_rows(job, s, start, count);
+    for (size_t p = first; p < last; ++p, tiles += panel_stride<T>(padded)) {
+      arguments<T, kForm>(job, s, p, padded / MR, tiles);
+      const T* const norms = job.norms + p * NR;
+      for (size_t i = 0; i < padded; ++i) {
+        T* entry = tiles + i * NR;
+        store<T>(entry, P::template of<T>(load<T>(entry), parameters, {norms, s.norms[i]}));
+        store<T>(entry + W, P::template of<T>(load<T>(entry + W), parameters, {norms + W, s.norms[i]}));
+      }
+    }
+  });
+}
+
+// The same with a stored block of K, copied to where its entries would have been made.
+template <class T> void run_kept_columns(const Job<T>& job) {
+  constexpr size_t NR = kPanel<T>;
+  run_columns(job, [&](const Strip<T>&, size_t start, size_t count, size_t first, size_t last, T* tiles) {
+    const size_t padded = rounded_up(count, MR), m = job.n_centers;
+    for (size_t i = 0; i < padded; ++i)
+      for (size_t p = first; p < last; ++p) {
+        T* const entry = tiles + (p - first) * panel_stride<T>(padded) + i * NR;
+        const size_t known = i >= count ? 0 : m - p * NR < NR ? m - p * NR : NR;
+        if (known < NR) memset(entry, 0, NR * sizeof(T));
+        if (known == NR) {
+          memcpy(entry, job.block + (start + i) * m + p * NR, NR * sizeof(T));
+        } else if (known) {
+          memcpy(entry, job.block + (start + i) * m + p * NR, known * sizeof(T));
+        }
+      }
+  });
+}
+
+template <class T, class P, Form kForm> void run_form(const Job<T>& job) {
+  if (job.n_columns == 1) {
+    run_verb<T, P, kForm>(job);
+  } else {
+    run_made_columns<T, P, kForm>(job);
+  }
+}
+
 template <class T, class P> void run_profile(const Job<T>& job) {
   constexpr Form fast = form_of(P::geometry, false), careful = form_of(P::geometry, true);
   if constexpr (fast == careful) {
-    run_verb<T, P, fast>(job);
+    run_form<T, P, fast>(job);
   } else if (job.difference) {
-    run_verb<T, P, careful>(job);
+    run_form<T, P, careful>(job);
   } else {
-    run_verb<T, P, fast>(job);
+    run_form<T, P, fast>(job);
   }
 }
 
@@ -379,7 +482,13 @@ template <class T, class... P> struct Runs<T, Table<P...>> {
   static constexpr void (*of[])(const Job<T>&) = {run_profile<T, P>...};
 };
 
-template <class T> void run(const Job<T>& job) { Runs<T, Profiles>::of[int(job.profile)](job); }
+template <class T> void run(const Job<T>& job) {
+  if (job.block) {
+    run_kept_columns<T>(job);
+  } else {
+    Runs<T, Profiles>::of[int(job.profile)](job);
+  }
+}
 
 // ---- products with a stored block of K: four rows are read once and used twice ----------------------------------------
 

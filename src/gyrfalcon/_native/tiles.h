@@ -25,11 +25,14 @@ struct ProfileEntry {
 };
 
 constexpr size_t kBufferAlign = 64;  // alignment of all buffers that the bindings allocate
+constexpr size_t kChunkPanels = 32;  // panels of centers that several columns are multiplied with at once
 
 enum Verb : int { kFill, kMatvec, kRmatvec, kSandwich };
 
 template <class T>
 struct Job {
+  // a block of K, n_rows x n_centers, that is only multiplied with several columns; null if it has to be made
+  const T* block;
   // rows as given by the user; x' = (x - shift) * scale is computed while packing
   const T* rows;
   size_t n_rows, n_features;
@@ -47,10 +50,11 @@ struct Job {
   bool difference;       // distance: sum (x - z)^2 feature by feature instead of expanding the square
   // the product
   Verb verb;
-  const T* v;            // n_padded, zeros at the end
-  const T* u;            // rmatvec: the left factor; sandwich: the row weights or null
-  T* out_rows;           // fill: n_rows x n_centers; matvec: n_rows
-  double* out_centers;   // rmatvec, sandwich: n_padded sums, added to
+  size_t n_columns;      // of v, of u in rmatvec, and of the product
+  const T* v;            // [chunk of kChunkPanels panels][column][center], zeros for padded centers
+  const T* u;            // rmatvec: the left factor, n_rows x n_columns; sandwich: the row weights or null
+  T* out_rows;           // fill: n_rows x n_centers; matvec: n_rows x n_columns
+  double* out_centers;   // rmatvec, sandwich: [panel][column][center] sums, added to
   unsigned char* scratch;
 };
 
@@ -63,7 +67,7 @@ struct Engine {
   void (*pack)(const T* centers, size_t m, size_t d, const T* shift, const T* scale, Geometry geometry,
                T* panels, T* half_norms, T* norms);
   void (*run)(const Job<T>&);
-  // products with a stored block of K: n_rows x n_centers, contiguous
+  // products of one column with a stored block of K: n_rows x n_centers, contiguous
   void (*dense)(Verb verb, const T* block, size_t n_rows, size_t n_centers, const T* v, const T* u, T* out_rows,
                 double* out_centers, T* sums);
 };

@@ -170,6 +170,27 @@ class Tiles(ABC):
             total += self.both(self.fill(rows[part]), V, weight, part)
         return total
 
+    def signed_sums(self, K: Array, rows: Array, centers: Array, coef: Array) -> Array:
+        """Compute sum_l K_il coef_lc sign(rows_ij - centers_lj) for each row i, feature j and column c.
+
+        Parameters
+        ----------
+        K : array of shape (b, M)
+        rows : array of shape (b, d)
+        centers : array of shape (d, M)
+            Transposed.
+        coef : array of shape (k, M)
+            Transposed.
+
+        Returns
+        -------
+        array of shape (b, d, k)
+        """
+        out = np.empty((*rows.shape, len(coef)), dtype=self.dtype)
+        for j, values in enumerate(centers):
+            out[:, j] = (K * np.sign(rows[:, j, None] - values)) @ coef.T
+        return out
+
     def _tile_rows(self) -> int:
         return max(48, _TILE_ENTRIES // max(1, self.n_centers) // 48 * 48)
 

@@ -1,8 +1,8 @@
 """What all C++ tiles share: the instruction set, the verbs, and which kernel has which native profile.
 
 A kernel's profile is found by its type, in `_PROFILES`; the profiles are those that the extension names. With one
-right-hand side both products are fused with the computation of the tile; with many the second stage is a matrix
-product, which BLAS does best on tiles that stay in cache.
+right-hand side both products are fused with the computation of the tile; with several they are made strip by strip,
+while its entries are in cache; with very many they are matrix products, which BLAS does as well.
 """
 
 from __future__ import annotations
@@ -30,8 +30,13 @@ from .base import BlockWeight, Tiles
 
 Array = NDArray[Any]
 
-_FEW = 3  # columns up to which BLAS, made for square matrices, is slower than one product for each
+_FUSED_COLUMNS = 256  # at most; BLAS does wide products as well, from blocks that are in no cache anyway
 _LOG2E = 1.0 / np.log(2.0)
+
+# Where AVX-512 was measured to be slower than AVX2: centers of which half a panel of two vectors would be padding, and
+# squared differences of more features than a panel keeps in the first cache.
+_HALF_PANEL = 64  # bytes
+_CACHED_FEATURES = 256
 
 
 class Profile(NamedTuple):
@@ -101,6 +106,30 @@ def instruction_set() -> str:
     return asked or available[0]
 
 
+def dense_instruction_set(n_centers: int, n_features: int, dtype: Any, squared_differences: bool) -> str:
+    """Return the instruction set for dense rows of a shape: `instruction_set`, or a narrower one that is faster there.
+
+    It depends on the shape alone, so that results have the same bits every time; ``GYRFALCON_ISA`` is always obeyed.
+
+    Parameters
+    ----------
+    n_centers, n_features : int
+    dtype : dtype
+    squared_differences : bool
+        Whether distances are sums of squared differences, rather than made from dot products.
+    """
+    widest = instruction_set()
+    if widest != "avx512" or os.environ.get("GYRFALCON_ISA") or "avx2" not in _core.instruction_sets():
+        return widest
+    small = n_centers * np.dtype(dtype).itemsize <= _HALF_PANEL
+    return "avx2" if small or (squared_differences and n_features > _CACHED_FEATURES) else widest
+
+
+def are_fused(columns: Array) -> bool:
+    """Whether several columns are multiplied by the extension, rather than by BLAS."""
+    return 1 < columns.shape[1] <= _FUSED_COLUMNS
+
+
 class FusedTiles(Tiles):
     """Tiles made by native `centers` with the verbs fill, matvec, rmatvec and sandwich."""
 
@@ -137,25 +166,40 @@ class FusedTiles(Tiles):
         return out[:, None]
 
     def right(self, K: Array, V: Array) -> Array:
-        if V.shape[1] > _FEW:
+        if V.shape[1] == 1:
+            out = np.empty(len(K), dtype=self.dtype)
+            _core.dense(self.isa, _core.Verb.matvec, K, np.ascontiguousarray(V[:, 0]), None, out)
+            return out[:, None]
+        if not are_fused(V):
             return super().right(K, V)
-        out = np.empty((V.shape[1], len(K)), dtype=self.dtype)
-        for v, product in zip(np.ascontiguousarray(V.T), out, strict=True):
-            _core.dense(self.isa, _core.Verb.matvec, K, v, None, product)
-        return out.T
+        products = np.empty((len(K), V.shape[1]), dtype=self.dtype)
+        _core.dense_matmat(self.isa, K, np.ascontiguousarray(V), products)
+        return products
 
     def left(self, K: Array, U: Array) -> Array:
-        if U.shape[1] > _FEW:
+        if U.shape[1] == 1:
+            out = np.empty(self.n_centers)
+            _core.dense(self.isa, _core.Verb.rmatvec, K, None, np.ascontiguousarray(U[:, 0]), out)
+            return out[:, None]
+        if not are_fused(U):
             return super().left(K, U)
-        out = np.empty((U.shape[1], self.n_centers))
-        for u, product in zip(np.ascontiguousarray(U.T), out, strict=True):
-            _core.dense(self.isa, _core.Verb.rmatvec, K, None, u, product)
-        return out.T
+        sums = np.empty((self.n_centers, U.shape[1]))
+        _core.dense_rmatmat(self.isa, K, np.ascontiguousarray(U), sums)
+        return sums
+
+    def signed_sums(self, K: Array, rows: Array, centers: Array, coef: Array) -> Array:
+        out = np.empty((*rows.shape, len(coef)), dtype=self.dtype)
+        _core.signed_sums(self.isa, K, rows, centers, coef, out)
+        return out
 
     def both(self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None) -> Array:
-        if V.shape[1] != 1 or callable(weight):
+        if callable(weight) or (V.shape[1] != 1 and not are_fused(V)):
             return super().both(K, V, weight, part)
         w = weight if weight is None or part is None else weight[part]
-        out = np.empty(self.n_centers)
-        _core.dense(self.isa, _core.Verb.sandwich, K, np.ascontiguousarray(V[:, 0]), w, out)
-        return out[:, None]
+        if V.shape[1] == 1:
+            out = np.empty(self.n_centers)
+            _core.dense(self.isa, _core.Verb.sandwich, K, np.ascontiguousarray(V[:, 0]), w, out)
+            return out[:, None]
+        sums = np.empty((self.n_centers, V.shape[1]))
+        _core.dense_sandwich(self.isa, K, np.ascontiguousarray(V), w, sums)
+        return sums

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from .. import _core  # type: ignore[attr-defined]
 from ..kernels import Constant, Kernel, Product, Sum, linear_form
-from .base import Tiles
-from .fused import FusedTiles, Profile, instruction_set, profile_of
+from .base import BlockWeight, Tiles
+from .fused import FusedTiles, Profile, are_fused, dense_instruction_set, instruction_set, profile_of
 from .reference import KernelTiles
 from .sparse import LinearTiles, SparseTiles
 
@@ -38,7 +38,7 @@ class NativeTiles(FusedTiles):
     """Tiles of a named kernel, computed in C++."""
 
     def __init__(self, kernel: Kernel, profile: Profile, centers: Array) -> None:
-        dtype, isa = centers.dtype, instruction_set()
+        dtype = centers.dtype
         shift = np.zeros(centers.shape[1])
         scale = kernel.scaling(centers.shape[1]) * profile.factor
         difference = False
@@ -52,6 +52,7 @@ class NativeTiles(FusedTiles):
             difference = bool(not kernel.smooth or far)
             if difference:
                 scale *= np.sqrt(0.5)
+        isa = dense_instruction_set(len(centers), centers.shape[1], dtype, difference or kernel.geometry == "angle")
         make = _core.CentersF32 if dtype == np.float32 else _core.CentersF64
         native = make(
             np.ascontiguousarray(centers),
@@ -68,6 +69,27 @@ class NativeTiles(FusedTiles):
         entry, feature = _ENTRY_COST[self.dtype]
         by_differences = difference or kernel.geometry == "manhattan"
         self.entry_cost = entry + (2 if by_differences else 1) * feature * centers.shape[1]
+
+    def matmat(self, rows: Array, V: Array) -> Array:
+        if not are_fused(V):
+            return super().matmat(rows, V)
+        out = np.empty((rows.shape[0], V.shape[1]), dtype=self.dtype)
+        self._centers.matmat(rows, np.ascontiguousarray(V), out)
+        return out
+
+    def rmatmat(self, rows: Array, U: Array) -> Array:
+        if not are_fused(U):
+            return super().rmatmat(rows, U)
+        out = np.empty((self.n_centers, U.shape[1]))
+        self._centers.rmatmat(rows, np.ascontiguousarray(U), out)
+        return out
+
+    def sandwich(self, rows: Array, V: Array, weight: BlockWeight) -> Array:
+        if not are_fused(V) or callable(weight):
+            return super().sandwich(rows, V, weight)
+        out = np.empty((self.n_centers, V.shape[1]))
+        self._centers.sandwich_columns(rows, np.ascontiguousarray(V), weight, out)
+        return out
 
 
 class PairTiles(Tiles):
@@ -86,6 +108,9 @@ class PairTiles(Tiles):
             self.first.fill(rows[part], out[part])
             self.combine(out[part], self.second.fill(rows[part]), out=out[part])
         return out
+
+    def signed_sums(self, K: Array, rows: Array, centers: Array, coef: Array) -> Array:
+        return self.first.signed_sums(K, rows, centers, coef)  # whatever the kernel
 
 
 class ConstantTiles(Tiles):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._utils.threads import effective_n_jobs, share, single_threaded_blas
-from ..backends import check_centers
+from ..backends import check_centers, prepare
 from ..kernels import Kernel, KernelFunction, Slope, as_kernel
 from ..sources import Rows, as_rows
 from ._arguments import as_columns
@@ -27,7 +27,7 @@ BlockGradient = Callable[[Array], Array]
 
 _BLOCK_NUMBERS = 1 << 22  # of the gradients of a block
 _COLUMNS = 1024  # of a product: beyond that, outputs take their turns
-_SIGNS = 1 << 15  # entries of a tile of signs: it stays in cache
+_SIGNED = 96  # rows of a tile whose entries get signs: it stays in cache
 
 
 def gradients(
@@ -177,38 +177,22 @@ def _from_differences(slope: Slope, centers: Array, coef: Array, n_jobs: int | N
 def _from_signs(slope: Slope, centers: Array, coef: Array, n_jobs: int | None) -> BlockGradient:
     """Return the function that gives -factor sum_j coef_j psi(x, z_j) sign(x - z_j) for a block of rows x."""
     operator = KernelOperator(slope.psi, centers, centers, n_jobs=n_jobs, memory_budget=0)
-    factor = slope.factor.astype(centers.dtype)
+    tiles = prepare(operator.kernel, centers)
+    factor = slope.factor.astype(centers.dtype)[:, None]
     n_threads = effective_n_jobs(n_jobs)
-    M, d = centers.shape
-    step = max(1, _SIGNS // M)
+    Z, C = np.ascontiguousarray(centers.T), np.ascontiguousarray(coef.T)
 
     def gradient(rows: Array) -> Array:
-        X, Z = _magnified(rows, centers)
-        out = np.empty((len(X), d, coef.shape[1]), dtype=centers.dtype)
+        X = np.ascontiguousarray(rows, dtype=centers.dtype)
+        out = np.empty((*X.shape, coef.shape[1]), dtype=centers.dtype)
 
         def run(part: tuple[int, Array]) -> None:
             start, K = part
             at = slice(start, start + len(K))
-            signs = np.empty_like(K)
-            for j in range(d):
-                # clipping vectorizes, which np.sign does not
-                np.subtract(X[at, j, None], Z[j], out=signs)
-                np.clip(signs, -1.0, 1.0, out=signs)
-                signs *= K
-                out[at, j] = (signs @ coef) * -factor[j]
+            out[at] = tiles.signed_sums(K, X[at], Z, C) * -factor
 
-        for at, K in operator.on(rows).blocks():
-            share(run, ((at.start + i, K[i : i + step]) for i in range(0, len(K), step)), n_threads)
+        for at, K in operator.on(X).blocks():
+            share(run, ((at.start + i, K[i : i + _SIGNED]) for i in range(0, len(K), _SIGNED)), n_threads)
         return out
 
     return gradient
-
-
-def _magnified(X: Array, centers: Array) -> tuple[Array, Array]:
-    """Return X and the transposed centers times powers of two, by which differences are at least 1, or 0.
-
-    In float32 that holds for those above 1e-37 of the largest value of their feature.
-    """
-    largest = np.maximum(np.abs(X).max(axis=0, initial=0.0), np.abs(centers).max(axis=0))
-    power = np.finfo(X.dtype).maxexp - 2 - np.frexp(largest)[1]
-    return np.ldexp(X, power), np.ascontiguousarray(np.ldexp(centers, power).T)
