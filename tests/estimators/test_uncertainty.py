@@ -295,7 +295,7 @@ def test_intervals_of_one_and_two_rows(Estimator):
     low, high = model.fit(X, y).predict_interval([[50.0]], coverage=0.5).T
     assert_allclose([low[0], high[0]], [4.0 - 2.0, 4.0 + 2.0], rtol=1e-2)
     model.fit(X[:1], y[:1])
-    with pytest.raises(ValueError, match="infinite intervals.* give more rows"):
+    with pytest.raises(ValueError, match=r"infinite intervals.* give more rows"):
         model.predict_interval(X[:1], coverage=0.4)
 
 
