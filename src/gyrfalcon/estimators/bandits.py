@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 import os
 import threading
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import array, integer, number, optional, positive
 from .._utils.ranges import check_kernel_scale
 from .._utils.registry import register
 from .._utils.sampling import sample_rows
 from ..fitting.parameters import check_parameters
+from ..fitting.rows import unlabelled_rows
 from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..solvers.arms import ArmPosterior, Batch, Indices, Vectors
@@ -114,6 +115,12 @@ class BKB(BaseEstimator):  # type: ignore[misc]
     True
     """
 
+    # How candidates are read: as they are. They are computed with in float64.
+    takes_sparse: ClassVar[bool] = False
+    dtype: ClassVar[str] = "auto"
+    scale: ClassVar[bool] = False
+    memory_budget: ClassVar[str] = "auto"
+
     candidates_: Vectors
     counts_: NDArray[np.int64]
     sums_: Vectors
@@ -148,8 +155,8 @@ class BKB(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array or table of shape (N, n_features)
-            The arms, known by their row numbers from here on.
+        X : array, table, source or Dask collection of shape (N, n_features)
+            The arms, known by their row numbers from here on. They are kept in memory.
         y : ignored
 
         Returns
@@ -158,7 +165,11 @@ class BKB(BaseEstimator):  # type: ignore[misc]
         """
         check_parameters(self, **_RULES)
         with unchanged_on_failure(self):
-            arms = np.array(validate_data(self, X, dtype=np.float64), order="C")
+            rows = unlabelled_rows(self, X)
+            arms = np.array(rows.take(np.arange(rows.shape[0])), dtype=np.float64, order="C")
+            if not np.isfinite(arms).all():  # of a source: what is in memory was checked
+                at = int(np.flatnonzero(~np.isfinite(arms).all(axis=1))[0])
+                raise ValueError(f"candidate {at} has NaN or infinity: leave it out, or fill in a number")
             # a generator of its own, so that nothing else moves it
             random = np.random.RandomState(check_random_state(self.random_state).randint(2**31 - 1))
             kernel = as_kernel(self.kernel).resolve(arms[sample_rows(len(arms), random)])

@@ -117,7 +117,9 @@ class ArmPosterior:
     def prior_covariances(self, indices: Indices, arm: int) -> Vectors:
         """Return k(x, a) / lambda of some arms x and one arm a."""
         points = self._arms[indices]
-        return np.asarray(self._kernel(points, self._arms[arm : arm + 1])[:, 0] / self._penalty, dtype=np.float64)
+        with np.errstate(over="ignore"):  # within a kernel, of features that are too large for squares
+            K = np.asarray(self._kernel(points, self._arms[arm : arm + 1]), dtype=np.float64)
+        return K[:, 0] / self._penalty
 
     def _features(self, indices: Indices) -> Vectors:
         """Return z of some arms, as columns."""
@@ -173,7 +175,9 @@ class Batch:
         if i == len(self._columns):
             self._columns = np.vstack([self._columns, np.empty_like(self._columns)])
         covariances = self._posterior.prior_covariances(self._arms, int(self._arms[at]))
-        covariances -= self._projections @ self._projections[at] + self._columns[:i, at] @ self._columns[:i]
-        self._columns[i] = covariances / np.sqrt(1 + self.variances[at])
-        self.variances = np.maximum(self.variances - np.square(self._columns[i]), 0.0)
+        # with a kernel that is not positive semidefinite columns may grow without bounds: no variance is left then
+        with np.errstate(over="ignore", invalid="ignore"):
+            covariances -= self._projections @ self._projections[at] + self._columns[:i, at] @ self._columns[:i]
+            self._columns[i] = covariances / np.sqrt(1 + self.variances[at])
+            self.variances = np.fmax(self.variances - np.square(self._columns[i]), 0.0)
         self._plays += 1
