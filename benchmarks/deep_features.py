@@ -133,7 +133,7 @@ def falkon(length: float, penalty: float, loss: str) -> Any:
 
 
 def compare(title: str, X: Array, y: Array, X_test: Array, y_test: Array) -> None:
-    """Choose each classifier's parameters on a fifth of the rows, and print what the chosen ones do on the test rows."""
+    """Choose parameters on a fifth of the rows, and print what each classifier then does on the test rows."""
     mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
     # one factor for all features: how much they vary is part of what the network says
     factor = 1 / np.sqrt(np.square(deviation).sum())

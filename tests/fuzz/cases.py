@@ -269,7 +269,7 @@ def sample(rng: Generator, folder: Path) -> None:
     if not np.isfinite(X.data if scipy.sparse.issparse(X) else X).all():
         raise Finding("fitted to features that are not finite")
     for items in drawn:
-        if len(items) and not (0 <= items[0] and items[-1] < X.shape[0] and (np.diff(items) > 0).all()):
+        if len(items) and not (items[0] >= 0 and items[-1] < X.shape[0] and (np.diff(items) > 0).all()):
             raise Finding(f"{items} are no distinct rows of {X.shape[0]}")
         if chosen.get("size") is not None and len(items) != chosen["size"]:
             raise Finding(f"{len(items)} rows in the place of {chosen['size']}")
