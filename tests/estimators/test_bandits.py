@@ -17,8 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
 from gyrfalcon import BBKB, BKB
-from gyrfalcon.estimators import bandits
 from gyrfalcon.kernels import Gaussian, Linear, Sigmoid
+from gyrfalcon.solvers import arms as solver
 
 KERNEL, NOISE = Gaussian(0.8), 0.2
 EVERY = 1e9  # oversampling by which all arms that were played are in the dictionary
@@ -102,7 +102,7 @@ def test_arms_that_do_not_lead_at_first(monkeypatch):
     play(bandit, X, 20)
     expected = bandit.ask()
     assert len(set(expected.tolist())) > 3
-    monkeypatch.setattr(bandits, "_LEADERS", 1)
+    monkeypatch.setattr(solver, "_LEADERS", 1)
     assert_array_equal(bandit.ask(), expected)
 
 
@@ -153,6 +153,13 @@ def test_small_dictionaries_find_good_arms(cls):
     found_mean, found_std = bandit.posterior()
     assert np.abs(found_mean - mean).max() < 0.3
     assert np.all(found_std > 0.5 * std)
+
+
+def test_rewards_that_are_too_large():
+    bandit = BKB(Linear(), oversampling=EVERY).fit([[1e6], [2e6], [3e6]]).tell(0, 1.0)
+    with pytest.raises(ValueError, match="too large to compute with: rescale y"):
+        bandit.tell([1, 2], [1e305, 1e305])
+    assert bandit.counts_.tolist() == [1, 0, 0]
 
 
 @EACH

@@ -10,6 +10,9 @@ from sklearn.preprocessing import StandardScaler
 
 import gyrfalcon
 from gyrfalcon import (
+    BBKB,
+    BKB,
+    DPP,
     DivideAndConquerRegressor,
     ExactClassifier,
     ExactRegressor,
@@ -20,6 +23,7 @@ from gyrfalcon import (
 )
 from gyrfalcon.centers import Given
 from gyrfalcon.estimators import EigenProRegressor, RandomFeaturesClassifier, RandomFeaturesRegressor
+from gyrfalcon.kernels import Gaussian
 from gyrfalcon.sources import ArrayRows
 
 
@@ -84,6 +88,33 @@ def test_same_model_as_from_an_array(model, scale):
     assert_array_equal(model.feature_names_in_, names)
     assert_array_equal(model.predict(rows), expected)
     assert rows.reads > 0
+
+
+@pytest.mark.parametrize("size", [{"size": 4}, {"expected_size": 4, "n_centers": 30}], ids=str)
+def test_same_samples_as_from_an_array(size):
+    X = data()[0] / [1, 20, 0.1]
+    rows = Stream(X, ["a", "b", "c"])
+    expected = DPP(Gaussian(1.0), random_state=0, **size).fit(X).sample(5)
+    process = DPP(Gaussian(1.0), random_state=0, **size).fit(rows)
+    assert list(map(list, process.sample(5))) == list(map(list, expected))
+    assert_array_equal(process.feature_names_in_, ["a", "b", "c"])
+
+
+@pytest.mark.parametrize("cls", [BKB, BBKB])
+def test_same_arms_as_from_an_array(cls):
+    X, y = data()
+    arms = []
+    for rows in (X, Stream(X, ["a", "b", "c"])):
+        bandit = cls(Gaussian(10.0), random_state=0).fit(rows)
+        for _ in range(5):
+            chosen = bandit.ask()
+            bandit.tell(chosen, y[chosen])
+        arms.append((bandit.counts_, bandit.best_))
+    assert_array_equal(arms[0][0], arms[1][0])
+    assert arms[0][1] == arms[1][1]
+    assert_array_equal(bandit.feature_names_in_, ["a", "b", "c"])
+    with pytest.raises(ValueError, match="candidate 7 has NaN"):
+        cls(Gaussian(10.0)).fit(Bad(X, 7))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -99,7 +99,7 @@ def test_the_three_estimators_agree_with_few_centers():
 def test_units_of_y_offsets_and_scales(Estimator):
     X, y = data()
     X, y = (X - X.mean(axis=0)) / X.std(axis=0), y - y.mean()
-    model = certain(Estimator).fit(X, y)
+    model = certain(Estimator, fit_intercept=True).fit(X, y)
     moved = certain(Estimator, scale=True, fit_intercept=True).fit(1e3 * X + 7, 1e6 * y + 5e6)
     new = X[:20] + 0.1
     (mean, std), ends = model.predict(new, return_std=True), model.predict_interval(new)
@@ -285,6 +285,18 @@ def test_one_row(Estimator):
     tau = model.posterior_.prior_deviation[0]
     assert_allclose(std, tau * np.sqrt([PENALTY / (1 + PENALTY), 1.0]), rtol=1e-6)
     assert_allclose(mean, [1 / (1 + PENALTY), 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("Estimator", ALL)
+def test_intervals_of_one_and_two_rows(Estimator):
+    """Without a row the mean of y is another: two far rows are each as far from it as from the other row."""
+    X, y = np.array([[0.0], [100.0]]), np.array([3.0, 5.0])
+    model = Estimator(Gaussian(1.0), penalty=1e-3, scale=False, uncertainty=True, random_state=0)
+    low, high = model.fit(X, y).predict_interval([[50.0]], coverage=0.5).T
+    assert_allclose([low[0], high[0]], [4.0 - 2.0, 4.0 + 2.0], rtol=1e-2)
+    model.fit(X[:1], y[:1])
+    with pytest.raises(ValueError, match=r"infinite intervals.* give more rows"):
+        model.predict_interval(X[:1], coverage=0.4)
 
 
 @pytest.mark.parametrize("Estimator", ALL)

@@ -236,6 +236,68 @@ def answers(model: Any, X: Any) -> Any:
     return model.transform(X) if isinstance(model, gyrfalcon.KernelPCA) else model.predict(X)
 
 
+# ---- diverse rows, and bandits ---------------------------------------------------------------------------------------
+
+SIZES = {
+    "size": [None, None, 1, 2, 5, 1000],
+    "expected_size": [None, None, 1e-3, 0.5, 2, 5.5, 1e6],
+    "n_centers": [None, 1, 2, 10, 1000],
+    "n_jobs": [None, 1, 2],
+}
+BANDITS = {
+    "noise": [0.1, 1e-3, 10.0, 1e-150, 1e150],
+    "norm": [1.0, 1e-6, 1e6],
+    "delta": [0.5, 1.0, 1e-300],
+    "exploration": [1.0, 0.1, 1e-9, 1e9],
+    "oversampling": [5.0, 1e-3, 1e9],
+    "n_jobs": [None, 1, 2],
+}
+
+
+def some_of(rng: Generator, options: dict[str, Any]) -> dict[str, Any]:
+    chosen = {key: one(rng, values) for key, values in options.items() if rng.random() < 0.5}
+    if rng.random() < 0.03 and chosen:
+        chosen[one(rng, sorted(chosen))] = one(rng, [-1, "nonsense", None, np.nan, [], 1e9])
+    return chosen
+
+
+def sample(rng: Generator, folder: Path) -> None:
+    """Draw from a determinantal point process on anything."""
+    chosen, kernel, X = some_of(rng, SIZES), one(rng, KERNELS)(), rows(rng)
+    say(f"DPP({kernel!r}, random_state=0, {chosen}).fit(X {X.dtype} {X.shape}).sample(3)")
+    drawn = gyrfalcon.DPP(kernel, random_state=0, **chosen).fit(X).sample(3)
+    if not np.isfinite(X.data if scipy.sparse.issparse(X) else X).all():
+        raise Finding("fitted to features that are not finite")
+    for items in drawn:
+        if len(items) and not (items[0] >= 0 and items[-1] < X.shape[0] and (np.diff(items) > 0).all()):
+            raise Finding(f"{items} are no distinct rows of {X.shape[0]}")
+        if chosen.get("size") is not None and len(items) != chosen["size"]:
+            raise Finding(f"{len(items)} rows in the place of {chosen['size']}")
+
+
+def play(rng: Generator, folder: Path) -> None:
+    """Play some rounds of a bandit, with rewards of any size; then go on from a file."""
+    name = one(rng, ["BKB", "BBKB"])
+    options = {**BANDITS, "threshold": [2.0, 1.0001, 1e9]} if name == "BBKB" else BANDITS
+    chosen, kernel, X = some_of(rng, options), one(rng, KERNELS)(), rows(rng)
+    size, most = one(rng, SCALES), one(rng, [None, 1, 3, 20])
+    say(f"{name}({kernel!r}, random_state=0, {chosen}).fit(X {X.dtype} {X.shape}), ask({most}), rewards of {size:g}")
+    bandit = getattr(gyrfalcon, name)(kernel, random_state=0, **chosen).fit(X)
+    for _ in range(4):
+        arms = bandit.ask(most)
+        if not len(arms) or arms.min() < 0 or arms.max() >= X.shape[0]:
+            raise Finding(f"{arms} are no arms of {X.shape[0]}")
+        bandit.tell(arms, size * rng.standard_normal(len(arms)))
+    mean, std = bandit.posterior()
+    if np.isnan(mean).any() or np.isnan(std).any() or (std < 0).any():
+        raise Finding("means or deviations are NaN, or negative")
+    if isinstance(kernel, kernels.CallableKernel):
+        return
+    bandit.save(folder / "bandit.gyr")
+    if (gyrfalcon.load(folder / "bandit.gyr").ask(most) != bandit.ask(most)).any():
+        raise Finding("a bandit from a file asks for other arms")
+
+
 # ---- damage ----------------------------------------------------------------------------------------------------------
 
 NUMBERS = [0, 1, -1, 2, 127, 255, 2**15, 2**31 - 1, -(2**31), 2**32, 2**40, 2**62, -(2**63), 10**7]
@@ -531,6 +593,9 @@ KINDS = {
     "model": Kind(model, (ValueError, TypeError, MemoryError, FloatingPointError)),
     "checkpoint": Kind(checkpoint, (ValueError, MemoryError, FloatingPointError)),
     "file": Kind(file, ()),
+    # proposals that are never accepted end with a RuntimeError that says so
+    "sample": Kind(sample, (ValueError, TypeError, MemoryError, FloatingPointError, RuntimeError)),
+    "play": Kind(play, (ValueError, TypeError, MemoryError, FloatingPointError)),
 }
 
 _said: list[str] = []

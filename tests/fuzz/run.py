@@ -23,7 +23,7 @@ from queue import Empty, Queue
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-KINDS = ("checkpoint", "file", "fit", "model")
+KINDS = ("checkpoint", "file", "fit", "model", "play", "sample")
 SECONDS = 30  # that a case may take: some hundred times what it does take
 START = 120  # that a child may take to begin
 MEMORY = 4 << 30  # that a child may ask for

@@ -124,6 +124,27 @@ def test_leave_one_out_scores_are_those_of_fits_without_the_row(weighted):
         assert_allclose(scores[i], np.abs(error) / np.sqrt(variance), rtol=1e-6)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_leave_one_out_scores_leave_the_row_out_of_the_mean(weighted):
+    X, Z, y, w, _ = problem(n=12, M=6, weighted=weighted)
+    weights = np.ones(len(X)) if w is None else w
+    operator, path = path_of(X, Z, y - np.average(y, axis=0, weights=weights), w)
+    B = path.features()
+    constant = B.T @ operator.rmatmat(weights)
+    from_mean = y - np.average(y, axis=0, weights=weights)
+    scores = leave_one_out_scores(B, path, PENALTY, operator, from_mean, w, constant)
+    F, mu = features(X, Z), PENALTY * len(X)
+    noise = PENALTY * (weights > 0).sum()
+    for i in range(len(X)):
+        others = np.arange(len(X)) != i
+        FW = F[others].T * weights[others]
+        A = FW @ F[others] + mu * np.eye(F.shape[1])
+        mean = np.average(y[others], axis=0, weights=weights[others])
+        error = y[i] - mean - F[i] @ np.linalg.solve(A, FW @ (y[others] - mean))
+        variance = noise + mu * F[i] @ np.linalg.solve(A, F[i]) + 1 - F[i] @ F[i]
+        assert_allclose(scores[i], np.abs(error) / np.sqrt(variance), rtol=1e-6)
+
+
 def test_a_row_that_is_fitted_whatever_its_y_has_an_infinite_score():
     X, y = np.array([[0.0], [9.0]]), np.array([[1.0], [2.0]])
     operator, path = path_of(X, X, y, None)

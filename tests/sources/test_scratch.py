@@ -16,6 +16,7 @@ import pytest
 
 import gyrfalcon
 from gyrfalcon import (
+    DPP,
     FalkonClassifier,
     FalkonRegressor,
     KernelKMeans,
@@ -25,6 +26,7 @@ from gyrfalcon import (
     NystromRegressor,
 )
 from gyrfalcon.fitting import session as fit_sessions
+from gyrfalcon.kernels import Gaussian
 from gyrfalcon.sources import ArrayRows
 from gyrfalcon.sources.csv_files import CsvReader
 from gyrfalcon.sources.scratch import Scratch, ScratchRows
@@ -246,6 +248,25 @@ def test_a_fit_parses_once_to_the_same_bits(fit, text, parsed, files, monkeypatc
     again = fit(data.X, y)
     assert parsed["a", "b", "c"] > 3  # with the one above
     np.testing.assert_array_equal(model.dual_coef_, again.dual_coef_)
+
+
+def test_samples_of_a_process_look_at_the_file(text, parsed, files):
+    rows = gyrfalcon.open(text, target="y").X
+    parsed.clear()
+    process = DPP(Gaussian(1.0), expected_size=3, n_centers=20, random_state=0).fit(rows)
+    samples = process.sample(20)
+    assert parsed == {("a", "b", "c"): 1}
+    assert not any(file.closed for file in files)
+    again = DPP(Gaussian(1.0), expected_size=3, n_centers=20, random_state=0).fit(VALUES).sample(20)
+    assert list(map(list, samples)) == list(map(list, again))
+    assert len(pickle.loads(pickle.dumps(process)).sample()) <= len(VALUES)  # of the text, in another process
+    del process
+    gc.collect()
+    assert all(file.closed for file in files)
+    with pytest.raises(ValueError, match="at most"):
+        DPP(Gaussian(1.0), size=10**6).fit(rows)
+    gc.collect()
+    assert all(file.closed for file in files)
 
 
 def test_validation_rows_and_metrics_are_parsed_once(text, parsed):

@@ -80,20 +80,19 @@ class KernelEstimator(BaseEstimator):
 
     def _set_solution(self, data: FitData, session: Session) -> None:
         """Set the attributes that every fitted estimator has, whatever its function is made of."""
-        self._prepared = PreparedCenters()
         self.n_iter_ = session.history[-1]["iteration"]
         self.history_ = session.history
         self.mean_, self.scale_ = data.mean, data.scale
         self.offset_ = np.zeros(data.targets.shape[1]) if data.offset is None else data.offset
 
-    def _set_centers(self, operator: Operator) -> None:
+    def _set_centers(self, kernel: Kernel, centers: Any) -> None:
         """Set the kernel and the centers, which the first predictions prepare."""
-        self.kernel_, self.centers_ = operator.kernel, operator.centers
+        self.kernel_, self.centers_ = kernel, centers
         self._prepared = PreparedCenters()
 
     def _set_expansion(self, operator: Operator, coef: Array, data: FitData) -> None:
         """Set the kernel, the centers and their coefficients, given as columns."""
-        self._set_centers(operator)
+        self._set_centers(operator.kernel, operator.centers)
         self.dual_coef_ = data.shaped(coef)
 
     # ---- predictions -------------------------------------------------------------------------------------------------

@@ -5,30 +5,29 @@ from __future__ import annotations
 import math
 import os
 import threading
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import array, integer, number, optional, positive
 from .._utils.ranges import check_kernel_scale
 from .._utils.registry import register
 from .._utils.sampling import sample_rows
 from ..fitting.parameters import check_parameters
+from ..fitting.rows import unlabelled_rows
 from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, KernelFunction, as_kernel
-from ..solvers.arms import ArmPosterior, Batch, Indices, Vectors
+from ..solvers.arms import ArmPosterior, BoundSettings, ConfidenceBounds, Indices, Vectors
 from ..storage.models import save
 
 Array = NDArray[Any]
 
-_LEADERS = 256  # arms with the highest bounds, which are looked at first
 _LONGEST = 1000  # arms of a batch whose length is not given: a model for each thousand plays costs next to nothing
-_NEGLIGIBLE = 1e-9  # variance, in units of the noise's, of an arm of which plays tell nothing more
 
 _RULES = {
     "noise": positive(),
@@ -114,6 +113,12 @@ class BKB(BaseEstimator):  # type: ignore[misc]
     True
     """
 
+    # How candidates are read: as they are. They are computed with in float64.
+    takes_sparse: ClassVar[bool] = False
+    dtype: ClassVar[str] = "auto"
+    scale: ClassVar[bool] = False
+    memory_budget: ClassVar[str] = "auto"
+
     candidates_: Vectors
     counts_: NDArray[np.int64]
     sums_: Vectors
@@ -148,8 +153,8 @@ class BKB(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array or table of shape (N, n_features)
-            The arms, known by their row numbers from here on.
+        X : array, table, source or Dask collection of shape (N, n_features)
+            The arms, known by their row numbers from here on. They are kept in memory.
         y : ignored
 
         Returns
@@ -158,7 +163,11 @@ class BKB(BaseEstimator):  # type: ignore[misc]
         """
         check_parameters(self, **_RULES)
         with unchanged_on_failure(self):
-            arms = np.array(validate_data(self, X, dtype=np.float64), order="C")
+            rows = unlabelled_rows(self, X)
+            arms = np.array(rows.take(np.arange(rows.shape[0])), dtype=np.float64, order="C")
+            if not np.isfinite(arms).all():  # of a source: what is in memory was checked
+                at = int(np.flatnonzero(~np.isfinite(arms).all(axis=1))[0])
+                raise ValueError(f"candidate {at} has NaN or infinity: leave it out, or fill in a number")
             # a generator of its own, so that nothing else moves it
             random = np.random.RandomState(check_random_state(self.random_state).randint(2**31 - 1))
             kernel = as_kernel(self.kernel).resolve(arms[sample_rows(len(arms), random)])
@@ -172,7 +181,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
             self.counts_, self.sums_ = np.zeros(len(arms), dtype=np.int64), np.zeros(len(arms))
             self.dictionary_ = np.zeros(0, dtype=np.int64)
             self.random_state_ = random.get_state()
-            self._known: _Known | None = None
+            self._known: ConfidenceBounds | None = None
         return self
 
     def ask(self, n: int | None = None) -> Indices:
@@ -257,15 +266,15 @@ class BKB(BaseEstimator):  # type: ignore[misc]
         """
         save(self, path)
 
-    def _posterior(self) -> _Known:
+    def _posterior(self) -> ConfidenceBounds:
         check_is_fitted(self)
         check_parameters(self, **_RULES)  # they may have been set since fit
-        settings = _Settings(*(float(value) for value in (self.noise, self.norm, self.delta, self.exploration)))
+        settings = BoundSettings(*(float(value) for value in (self.noise, self.norm, self.delta, self.exploration)))
         with self._one_at_a_time():
-            known: _Known | None = vars(self).get("_known")  # a file does not have it
+            known: ConfidenceBounds | None = vars(self).get("_known")  # a file does not have it
             if known is None or known.settings != settings:
                 posterior = self._posterior_of(self.dictionary_, self.counts_, self.sums_, settings.noise)
-                self._known = known = _Known(posterior, int(self.counts_.sum()), settings)
+                self._known = known = ConfidenceBounds(posterior, int(self.counts_.sum()), settings)
         return known
 
     def _one_at_a_time(self) -> threading.RLock:
@@ -415,59 +424,6 @@ class BBKB(BKB):
         """
         optional(integer(1))("n", n)
         return self._posterior().choose(_LONGEST if n is None else n, float(self.threshold))
-
-
-class _Settings(NamedTuple):
-    """The parameters that a posterior and its bounds depend on."""
-
-    noise: float
-    norm: float
-    delta: float
-    exploration: float
-
-
-class _Known:
-    """Means, variances and the width of confidence bounds, from one play or batch to the next."""
-
-    def __init__(self, posterior: ArmPosterior, plays: int, settings: _Settings) -> None:
-        self.means, self.variances = posterior.all_arms()
-        self.settings = settings
-        root = math.sqrt(math.log(max(plays, 1)) * posterior.dimension - math.log(settings.delta))
-        self._posterior = posterior
-        self._width = settings.exploration * settings.noise * (settings.norm + root)
-
-    def choose(self, most: int, threshold: float) -> Indices:
-        """Choose at most so many arms, and none after 1 + the sum of their variances exceeds `threshold`.
-
-        A finite threshold also ends the batch with an arm of no variance: its bound stays while others fall, so that it
-        would be chosen for ever, and the sum would not grow.
-
-        Within a batch means stay, and variances fall. So bounds from its start are bounds throughout, and only leaders,
-        the arms with the highest, are looked at until one of the others may be higher.
-        """
-        bounds = self.means + self._width * np.sqrt(self.variances)
-        if most == 1:
-            return np.array([np.argmax(bounds)], dtype=np.intp)
-        order = np.argsort(-bounds, kind="stable")
-        chosen: list[int] = []  # positions in the order
-        total, size = 1.0, _LEADERS
-        while True:
-            leaders, others = order[:size], bounds[order[size]] if size < len(order) else -math.inf
-            batch = Batch(self._posterior, leaders, self.variances[leaders])
-            for at in chosen:
-                batch.play(at)
-            while len(chosen) < most and total <= threshold:
-                current = self.means[leaders] + self._width * np.sqrt(batch.variances)
-                at = int(np.argmax(current))
-                if current[at] < others:
-                    break
-                chosen.append(at)
-                variance = float(self.variances[leaders[at]])
-                total += variance if variance > _NEGLIGIBLE else math.inf
-                batch.play(at)
-            else:
-                return order[chosen]
-            size *= 2
 
 
 def _played(indices: ArrayLike, y: ArrayLike, n_arms: int) -> tuple[Indices, Vectors]:

@@ -194,6 +194,6 @@ class DivideAndConquerRegressor(KernelRegressor):
                 if session.record(record):
                     break
             self._set_solution(data, session)
-            self.kernel_, self.centers_ = kernel, points[:end]
+            self._set_centers(kernel, points[:end])
             self.dual_coef_ = data.shaped(finite(alpha[:end] / done * scale, data.rows.dtype))
         return self

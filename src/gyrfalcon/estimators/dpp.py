@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, ClassVar, Self, overload
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..fitting.parameters import check_parameters
 from ..fitting.rows import unlabelled_rows
 from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, KernelFunction
+from ..sources.scratch import Scratch
 
 _RULES = {
     "size": optional(integer(1)),
@@ -131,7 +133,10 @@ class DPP(BaseEstimator):  # type: ignore[misc]
                 f"size={self.size} and expected_size={self.expected_size} exclude each other: give one of them"
             )
         with unchanged_on_failure(self):
-            scoring = Scoring(unlabelled_rows(self, X), self.kernel, self.random_state, self.n_jobs)
+            scratch = Scratch()
+            rows = unlabelled_rows(self, X, scratch)
+            weakref.finalize(rows, scratch.close)  # samples look at them as long as there is the process
+            scoring = Scoring(rows, self.kernel, self.random_state, self.n_jobs)
             self._sampler, self.alpha_ = prepare_dpp(scoring, self.size, self.expected_size, self.n_centers)
             self._random, self.kernel_ = scoring.random_state, scoring.kernel
             self.expected_size_ = self._sampler.expected_size

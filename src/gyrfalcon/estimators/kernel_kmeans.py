@@ -220,7 +220,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             lloyd = self._lloyd(operator, whitening, centroids, space.data.weight)
             found = _run(lloyd, self.max_iter, session)
             warn_if_clusters_unsettled(found.converged, len(np.unique(found.labels)), k, self.max_iter)
-            self._set_centers(operator)
+            self._set_centers(operator.kernel, operator.centers)
             self.dual_coef_ = found.coef
             self.offset_ = -found.squares / 2
             self.mean_, self.scale_ = data.mean, data.scale

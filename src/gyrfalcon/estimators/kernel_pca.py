@@ -287,7 +287,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         offset = np.zeros(q)
         offset[:kept] = -(found.mean @ V)
         sign = _signs(operator, coef, offset)
-        self._set_centers(operator)
+        self._set_centers(operator.kernel, operator.centers)
         self.dual_coef_, self.offset_, self.n_components_ = coef * sign, offset * sign, q
         self.explained_variance_, self.eigenvalues_ = variance, variance * n
         self.explained_variance_ratio_ = variance / total if total > 0 else np.zeros(q)

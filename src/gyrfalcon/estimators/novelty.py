@@ -172,7 +172,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
             G, _ = feature_sums(operator, whitening, np.empty((n, 0)))
             self.penalty_ = max(float(self.penalty), whitening.least_penalty)
             self.dual_coef_ = _factor(G, whitening, self.penalty_ * n)
-            self._set_centers(operator)
+            self._set_centers(operator.kernel, operator.centers)
             self.n_samples_fit_ = n
             self.mean_, self.scale_ = data.mean, data.scale
             scores = self._scores(operator)

@@ -89,7 +89,7 @@ class Conformity:
         if not np.isfinite(found).all():
             raise ValueError(
                 f"coverage={coverage!r} asks for infinite intervals: the model follows too many single rows whatever "
-                "their y; raise the penalty"
+                "their y; raise the penalty, or give more rows"
             )
         return found
 

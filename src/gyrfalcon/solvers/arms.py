@@ -1,4 +1,4 @@
-"""The posterior of a bandit's arms on a dictionary of some of them: what BKB and BBKB choose by.
+"""The posterior of a bandit's arms on a dictionary of some of them, and the arms that BKB and BBKB choose by it.
 
 With the arms S of the dictionary, R R' = K_SS^+ and the features z(x) = R' k_S(x) of an arm, n_a plays and the sum b_a
 of the rewards of each arm,
@@ -13,8 +13,9 @@ them large where the dictionary says nothing. If it holds every arm that was pla
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,8 @@ _BLOCK = (
     1 << 22
 )  # kernel entries that are held at a time: blocks are large, since there may be one problem for each play
 _WORTH_THREADS = 1 << 20  # kernel entries of all arms below which starting threads takes longer than computing them
+_LEADERS = 256  # arms with the highest bounds, which are looked at first
+_NEGLIGIBLE = 1e-9  # variance, in units of the noise's, of an arm of which plays tell nothing more
 
 Vectors = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -94,11 +97,11 @@ class ArmPosterior:
             self._whitening = Whitening(self._operator.centers_gram(), 1, n_jobs=n_jobs)
             Z = self._features(self.played)
             n = counts[self.played].astype(np.float64)
-            with single_threaded_blas():
+            with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):  # means are checked
                 e, self._U = eigh((Z * n) @ Z.T, overwrite_a=True, check_finite=False)
                 self._spread = e = np.maximum(e, 0.0)
                 c = (self._U.T @ (Z @ sums[self.played])) / (e + penalty)
-            R_U = self._whitening.apply(np.column_stack([self._U @ c, self._U]))
+                R_U = self._whitening.apply(np.column_stack([self._U @ c, self._U]))
             self._coef, self._C = R_U[:, 0], R_U[:, 1:] * np.sqrt(e / (penalty * (e + penalty)))
         self.played_variances = self._means_and_variances(arms[self.played])[1]
         self.dimension = float(counts[self.played] @ self.played_variances)
@@ -117,7 +120,9 @@ class ArmPosterior:
     def prior_covariances(self, indices: Indices, arm: int) -> Vectors:
         """Return k(x, a) / lambda of some arms x and one arm a."""
         points = self._arms[indices]
-        return np.asarray(self._kernel(points, self._arms[arm : arm + 1])[:, 0] / self._penalty, dtype=np.float64)
+        with np.errstate(over="ignore"):  # within a kernel, of features that are too large for squares
+            K = np.asarray(self._kernel(points, self._arms[arm : arm + 1]), dtype=np.float64)
+        return K[:, 0] / self._penalty
 
     def _features(self, indices: Indices) -> Vectors:
         """Return z of some arms, as columns."""
@@ -128,11 +133,13 @@ class ArmPosterior:
         means = np.zeros(len(arms))
         variances = np.asarray(self._kernel.diag(arms), dtype=np.float64) / self._penalty
         if self._operator is not None and len(arms):
-            with single_threaded_blas():
+            with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
                 for at, K in self._kernel_blocks(arms):
                     means[at] = K @ self._coef
                     H = K @ self._C
                     variances[at] -= np.einsum("ij,ij->i", H, H)
+            if not np.isfinite(means).all():
+                raise ValueError("the rewards are too large to compute with: rescale y to numbers of the order of 1")
         return means, np.maximum(variances, 0.0)
 
     def _kernel_blocks(self, arms: Vectors) -> Iterator[tuple[slice, Vectors]]:
@@ -173,7 +180,75 @@ class Batch:
         if i == len(self._columns):
             self._columns = np.vstack([self._columns, np.empty_like(self._columns)])
         covariances = self._posterior.prior_covariances(self._arms, int(self._arms[at]))
-        covariances -= self._projections @ self._projections[at] + self._columns[:i, at] @ self._columns[:i]
-        self._columns[i] = covariances / np.sqrt(1 + self.variances[at])
-        self.variances = np.maximum(self.variances - np.square(self._columns[i]), 0.0)
+        # with a kernel that is not positive semidefinite columns may grow without bounds: no variance is left then
+        with np.errstate(over="ignore", invalid="ignore"):
+            covariances -= self._projections @ self._projections[at] + self._columns[:i, at] @ self._columns[:i]
+            self._columns[i] = covariances / np.sqrt(1 + self.variances[at])
+            self.variances = np.fmax(self.variances - np.square(self._columns[i]), 0.0)
         self._plays += 1
+
+
+class BoundSettings(NamedTuple):
+    """The parameters that a posterior and its bounds depend on."""
+
+    noise: float
+    norm: float
+    delta: float
+    exploration: float
+
+
+class ConfidenceBounds:
+    """Means, variances and confidence bounds of all arms, from one play or batch to the next.
+
+    Parameters
+    ----------
+    posterior : ArmPosterior
+    plays : int
+        How many there were.
+    settings : BoundSettings
+
+    Attributes
+    ----------
+    means, variances : ndarray of shape (N,)
+    settings : BoundSettings
+    """
+
+    def __init__(self, posterior: ArmPosterior, plays: int, settings: BoundSettings) -> None:
+        self.means, self.variances = posterior.all_arms()
+        self.settings = settings
+        root = math.sqrt(math.log(max(plays, 1)) * posterior.dimension - math.log(settings.delta))
+        self._posterior = posterior
+        self._width = settings.exploration * settings.noise * (settings.norm + root)
+
+    def choose(self, most: int, threshold: float) -> Indices:
+        """Choose at most so many arms, and none after 1 + the sum of their variances exceeds `threshold`.
+
+        A finite threshold also ends the batch with an arm of no variance: its bound stays while others fall, so that it
+        would be chosen for ever, and the sum would not grow.
+
+        Within a batch means stay, and variances fall. So bounds from its start are bounds throughout, and only leaders,
+        the arms with the highest, are looked at until one of the others may be higher.
+        """
+        bounds = self.means + self._width * np.sqrt(self.variances)
+        if most == 1:
+            return np.array([np.argmax(bounds)], dtype=np.intp)
+        order = np.argsort(-bounds, kind="stable")
+        chosen: list[int] = []  # positions in the order
+        total, size = 1.0, _LEADERS
+        while True:
+            leaders, others = order[:size], bounds[order[size]] if size < len(order) else -math.inf
+            batch = Batch(self._posterior, leaders, self.variances[leaders])
+            for at in chosen:
+                batch.play(at)
+            while len(chosen) < most and total <= threshold:
+                current = self.means[leaders] + self._width * np.sqrt(batch.variances)
+                at = int(np.argmax(current))
+                if current[at] < others:
+                    break
+                chosen.append(at)
+                variance = float(self.variances[leaders[at]])
+                total += variance if variance > _NEGLIGIBLE else math.inf
+                batch.play(at)
+            else:
+                return order[chosen]
+            size *= 2

@@ -116,8 +116,12 @@ def leave_one_out_scores(
     operator: KernelOperator,
     y: NDArray[Any],
     weight: NDArray[Any] | None,
+    constant: Vectors | None = None,
 ) -> Vectors:
     """Return |y - f(x)| over the deviation of y that the posterior foresees, both of the fit without that row.
+
+    Where targets are measured from their mean, a fit without the row has another mean as well: it is off by
+    w y / (n - w), and the kernel's part makes up for that as far as it can follow a constant.
 
     Parameters
     ----------
@@ -132,26 +136,37 @@ def leave_one_out_scores(
         Their targets.
     weight : ndarray of shape (m,), optional
         Their weights.
+    constant : ndarray of shape (r,), optional
+        Features' K'W 1, the sums of features over all rows, if y is measured from its mean over all rows.
 
     Returns
     -------
     ndarray of shape (m, k)
-        In units of tau, which is the same for all rows; infinite where a row is fitted exactly whatever its y.
+        In units of tau, which is the same for all rows; infinite where a row is fitted exactly whatever its y, and
+        where there is no other row to measure it from.
     """
     coef, noise, mu = path.feature_coefficients(penalty), penalty * path.n_counted, penalty * path.n
     inverse = 1 / (path.eigenvalues + mu)
     scores = np.empty(y.shape)
     for at, diagonal, K in _with_diagonal(operator):
         d = K @ features
-        r = np.abs(y[at] - d @ coef)
+        w = np.ones(len(d)) if weight is None else weight[at]
+        r = y[at] - d @ coef
+        alone = np.zeros(len(d), dtype=bool)
+        if constant is not None:
+            others = path.n - w
+            alone = others < 1e-12 * path.n
+            share = w * (1.0 - d @ (constant * inverse)) / np.where(alone, 1.0, others)
+            r += share[:, None] * y[at]
         squares = np.square(d, out=d)
         unseen = np.maximum(diagonal - squares.sum(axis=1), 0.0)
         h = squares @ inverse  # over the weight
-        left = 1.0 - (h if weight is None else h * weight[at])
-        safe = np.where(left > 1e-12, left, 1.0)
+        left = 1.0 - h * w
+        known = (left > 1e-12) & ~alone
+        safe = np.where(known, left, 1.0)
         # without the row, h of the others is h / (1 - w h), and the residual r / (1 - w h)
         deviation = np.sqrt(noise + mu * h / safe + unseen)
-        scores[at] = np.where((left > 1e-12)[:, None], r / (safe * deviation)[:, None], np.inf)
+        scores[at] = np.where(known[:, None], np.abs(r) / (safe * deviation)[:, None], np.inf)
     return scores
 
 
