@@ -1,9 +1,12 @@
-"""Hyper-parameters by a bandit: which of many settings of a model to try next, each trial on a small part of the data.
+"""Which settings to try next
+=============================
+
+Hyper-parameters by a bandit: which of many settings of a model to try next, each trial on a small part of the data.
 
 A candidate is a setting of scikit-learn's SVC, its reward the accuracy of one small random split: cheap and noisy. BBKB
 asks for batches of settings, which can be fitted side by side, and grows surer of the good ones.
 
-python examples/bandits.py [rows]
+Run it with ``python examples/bandits.py [rows]``.
 """
 
 import sys

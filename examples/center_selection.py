@@ -1,6 +1,9 @@
-"""Which rows should be centers? Five answers, on data where a few rare clusters hold most of what is to be learnt.
+"""Which rows become centers
+============================
 
-python examples/center_selection.py [rows]
+Which rows should be centers? Five answers, on data where a few rare clusters hold most of what is to be learnt.
+
+Run it with ``python examples/center_selection.py [rows]``.
 """
 
 import sys

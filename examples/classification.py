@@ -1,6 +1,9 @@
-"""Classification with labels of any kind, rare classes, and a decision threshold of your own.
+"""Rare classes and thresholds
+==============================
 
-python examples/classification.py [rows]
+Classification with labels of any kind, rare classes, and a decision threshold of your own.
+
+Run it with ``python examples/classification.py [rows]``.
 """
 
 import sys

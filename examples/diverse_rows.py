@@ -1,8 +1,11 @@
-"""Which rows should be labelled? A determinantal point process draws rows that are unlike each other.
+"""Diverse rows
+===============
+
+Which rows should be labelled? A determinantal point process draws rows that are unlike each other.
 
 Rows of rare groups matter as much as others for a test of a model, and uniform samples miss them.
 
-python examples/diverse_rows.py [rows]
+Run it with ``python examples/diverse_rows.py [rows]``.
 """
 
 import sys

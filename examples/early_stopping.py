@@ -1,6 +1,9 @@
-"""Stop when the validation error stops falling, watch every iteration, limit the time, draw the convergence.
+"""Early stopping
+=================
 
-python examples/early_stopping.py [rows]
+Stop when the validation error stops falling, watch every iteration, limit the time, draw the convergence.
+
+Run it with ``python examples/early_stopping.py [rows]``.
 """
 
 import sys

@@ -1,6 +1,9 @@
-"""Search length_scale and penalty on a sample, then learn from all rows with more centers.
+"""Search on a sample, fit all rows
+===================================
 
-python examples/grid_search.py [rows]
+Search length_scale and penalty on a sample, then learn from all rows with more centers.
+
+Run it with ``python examples/grid_search.py [rows]``.
 """
 
 import sys

@@ -1,6 +1,9 @@
-"""Kernel k-means, outliers and a two-sample test: what one can ask of rows without targets.
+"""Clusters, outliers, and a two-sample test
+============================================
 
-python examples/kernel_kmeans.py [rows]
+Kernel k-means, outliers and a two-sample test: what one can ask of rows without targets.
+
+Run it with ``python examples/kernel_kmeans.py [rows]``.
 """
 
 import sys

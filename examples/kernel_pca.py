@@ -1,6 +1,9 @@
-"""Kernel PCA: two columns that take apart what no straight line can, and images without their noise.
+"""Kernel PCA
+=============
 
-python examples/kernel_pca.py [rows]
+Kernel PCA: two columns that take apart what no straight line can, and images without their noise.
+
+Run it with ``python examples/kernel_pca.py [rows]``.
 """
 
 import sys

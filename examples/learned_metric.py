@@ -1,6 +1,9 @@
-"""A metric learnt from the gradient of the fit: which features matter, and what scaling them so is worth.
+"""A learned metric
+===================
 
-python examples/learned_metric.py [rows]
+A metric learnt from the gradient of the fit: which features matter, and what scaling them so is worth.
+
+Run it with ``python examples/learned_metric.py [rows]``.
 """
 
 import sys

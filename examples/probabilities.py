@@ -1,6 +1,9 @@
-"""Probabilities of several classes: the logistic loss, and what calibration makes of the squared one.
+"""Probabilities of classes
+===========================
 
-python examples/probabilities.py [rows]
+Probabilities of several classes: the logistic loss, and what calibration makes of the squared one.
+
+Run it with ``python examples/probabilities.py [rows]``.
 """
 
 import sys

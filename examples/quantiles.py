@@ -1,6 +1,9 @@
-"""Intervals, outliers and counts: the quantile, Huber and Poisson losses.
+"""Quantiles, outliers, counts
+==============================
 
-python examples/quantiles.py [rows]
+Intervals, outliers and counts: the quantile, Huber and Poisson losses.
+
+Run it with ``python examples/quantiles.py [rows]``.
 """
 
 import sys

@@ -1,6 +1,9 @@
-"""Random features in a pipeline and as an estimator: how the test error falls with their number.
+"""Random features
+==================
 
-python examples/random_features.py [rows]
+Random features in a pipeline and as an estimator: how the test error falls with their number.
+
+Run it with ``python examples/random_features.py [rows]``.
 """
 
 import sys

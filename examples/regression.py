@@ -1,6 +1,9 @@
-"""Regression in a pipeline: scale the features, learn, compare with a linear model.
+"""Regression
+=============
 
-python examples/regression.py [rows]
+Regression in a pipeline: scale the features, learn, compare with a linear model.
+
+Run it with ``python examples/regression.py [rows]``.
 """
 
 import sys

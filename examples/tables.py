@@ -1,6 +1,9 @@
-"""A table as people have it: text, dates, gaps. AutoRegressor beside gradient boosting, with intervals and importances.
+"""A table as it is
+===================
 
-Run with: python examples/tables.py
+A table as people have it: text, dates, gaps. AutoRegressor beside gradient boosting, with intervals and importances.
+
+Run it with ``python examples/tables.py``.
 """
 
 from __future__ import annotations

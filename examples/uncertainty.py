@@ -1,6 +1,9 @@
-"""How sure a prediction is: deviations of f, samples, and intervals for y that hold what they promise.
+"""How sure a prediction is
+===========================
 
-python examples/uncertainty.py [rows]
+How sure a prediction is: deviations of f, samples, and intervals for y that hold what they promise.
+
+Run it with ``python examples/uncertainty.py [rows]``.
 """
 
 import sys
