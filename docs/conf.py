@@ -112,7 +112,7 @@ html_theme_options = {
     "footer_end": ["theme-version"],
     "secondary_sidebar_items": {"**": ["page-toc", "edit-this-page"], "index": []},
 }
-html_sidebars = {"index": [], "which_estimator": []}
+html_sidebars = {"index": []}
 
 
 def adapt_links(app: object, docname: str, source: list[str]) -> None:
