@@ -13,7 +13,7 @@ from pathlib import Path
 
 # a question in two lines, and the names that answer it when it is answered with yes
 STEPS = [
-    (("There is no target", "to predict?"), ("KernelPCA, KernelKMeans", "NoveltyDetector, mmd_test")),
+    (("There is no target", "to predict?"), ("KernelPCA, KernelKMeans", "NoveltyDetector", "mmd_test")),
     (("A table with text,", "dates or gaps?"), ("AutoRegressor", "AutoClassifier")),
     (("Little time to choose", "anything at all?"), ("AutoRegressor", "AutoClassifier")),
     (("At most 50,000 rows,", "rough function?"), ("ExactRegressor(", '  method="pcg")', "ExactClassifier")),
@@ -33,7 +33,7 @@ INK, BLUE, PAPER, LINE = "#1b2733", "#0b4f8a", "#ffffff", "#5a6875"
 
 def box(x: int, y: int, width: int, lines: tuple[str, ...], *, fill: str, ink: str, mono: bool) -> str:
     """Return a rectangle with lines of text in its middle."""
-    size, leading = (17, 21) if mono else (20, 25)
+    size, leading = (16, 20) if mono else (20, 25)
     family = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace" if mono else "sans-serif"
     first = y + HEIGHT / 2 - leading * (len(lines) - 1) / 2 + size * 0.35
     words = "".join(

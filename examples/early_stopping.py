@@ -8,8 +8,10 @@ Run it with ``python examples/early_stopping.py [rows]``.
 
 import sys
 
+import matplotlib.pyplot as plt
+
 from gyrfalcon import FalkonRegressor
-from gyrfalcon.callbacks import TimeLimit
+from gyrfalcon.callbacks import TimeLimit, convergence_plot
 from gyrfalcon.cli.demo import make_arm
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
@@ -33,9 +35,8 @@ model = FalkonRegressor(
 best = min(model.history_, key=lambda record: record["validation_error"])
 print(f"{model.n_iter_} iterations; the solution of iteration {best['iteration']} is kept")
 
-try:
-    from gyrfalcon.callbacks import convergence_plot
+# %%
+# The same in a picture.
 
-    convergence_plot(model).figure.savefig("early_stopping.png")
-except ImportError as error:
-    print(error)
+convergence_plot(model)
+plt.show()

@@ -8,6 +8,7 @@ Run it with ``python examples/kernel_kmeans.py [rows]``.
 
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_circles
@@ -35,3 +36,18 @@ first, second = X[::2], X[1::2]
 for name, other in {"the other half": second, "circles that are 5% wider": 1.05 * second}.items():
     test = mmd_test(first, other, n_centers=300, random_state=0)
     print(f"{name}: MMD^2 {test.statistic:.2e}, p = {test.p_value:.3f}")
+
+# %%
+# The clusters, and what is an outlier.
+
+figure, panels = plt.subplots(1, 2, figsize=(8, 4), layout="constrained", sharex=True, sharey=True)
+panels[0].scatter(*X[:2000].T, c=labels[:2000], s=5, cmap="coolwarm")
+panels[0].set_title("KernelKMeans")
+axis = np.linspace(-1.6, 1.6, 80)
+grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+values = detector.decision_function(grid.astype(np.float32)).reshape(80, 80)
+panels[1].contourf(axis, axis, values, levels=[values.min(), 0, values.max()], colors=["#f3c9a5", "#ffffff"])
+panels[1].scatter(*X[:2000].T, s=2, color="grey")
+panels[1].scatter(*new[:3].T, marker="x", color="black")
+panels[1].set_title("NoveltyDetector: outliers are in the shade")
+plt.show()

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+# Where the reference is; an estimator's diagram in a notebook links to its page
+SITE = "https://gyrfalcon.readthedocs.io/en/latest/"
+
 MYPY = False  # mypy takes it for true; other checkers read scikit-learn itself
 if MYPY:
 
@@ -56,8 +59,8 @@ if MYPY:
         def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any: ...
 
 else:
+    from sklearn.base import BaseEstimator as _BaseEstimator
     from sklearn.base import (
-        BaseEstimator,
         ClassifierMixin,
         ClassNamePrefixFeaturesOutMixin,
         ClusterMixin,
@@ -67,7 +70,15 @@ else:
         TransformerMixin,
     )
 
+    class BaseEstimator(_BaseEstimator):
+        """scikit-learn's, whose diagrams link to the pages of this package."""
+
+        _doc_link_module = "gyrfalcon"
+        _doc_link_template = SITE + "api/gyrfalcon.{estimator_name}.html"
+
+
 __all__ = [
+    "SITE",
     "BaseEstimator",
     "ClassNamePrefixFeaturesOutMixin",
     "ClassifierMixin",

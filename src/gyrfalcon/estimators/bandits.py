@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -23,6 +22,7 @@ from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..solvers.arms import ArmPosterior, Batch, Indices, Vectors
 from ..storage.models import save
+from ._sklearn import BaseEstimator
 
 Array = NDArray[Any]
 
@@ -41,7 +41,7 @@ _RULES = {
 
 
 @register
-class BKB(BaseEstimator):  # type: ignore[misc]
+class BKB(BaseEstimator):
     """Budgeted kernel bandit: find the best of many candidates by trying few, one after the other.
 
     The reward of an arm is a function of its features, with noise. Each play goes to the arm with the highest upper

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self, overload
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import integer, optional, positive
@@ -16,6 +15,7 @@ from ..fitting.parameters import check_parameters
 from ..fitting.rows import unlabelled_rows
 from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, KernelFunction
+from ._sklearn import BaseEstimator
 
 _RULES = {
     "size": optional(integer(1)),
@@ -23,7 +23,7 @@ _RULES = {
 }
 
 
-class DPP(BaseEstimator):  # type: ignore[misc]
+class DPP(BaseEstimator):
     """Determinantal point process: random subsets of the rows in which no two rows are alike.
 
     A subset S is drawn with a probability proportional to det(alpha k(S, S)), exactly, among all subsets or all of one

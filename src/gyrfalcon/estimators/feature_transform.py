@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -23,12 +22,13 @@ from ..kernels.features import FeatureMap
 from ..operators import feature_operator
 from ..sources import ArrayRows
 from ..storage.models import save
+from ._sklearn import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 Array = NDArray[Any]
 
 
 @register
-class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Random features of a kernel, as a step of a pipeline before any linear method.
 
     Inner products of the features are the kernel on average, with an error that falls like 1 / sqrt(n_components):
