@@ -68,7 +68,7 @@ def example_arguments(gallery_conf: dict[str, object], script_vars: dict[str, ob
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
-    "filename_pattern": r"\.py$",
+    "filename_pattern": r"(?<!checkpoint)\.py$",  # that one kills a process of its own, which the gallery's cannot be
     "ignore_pattern": r"__init__\.py",
     "reset_argv": "conf.example_arguments",
     "within_subsection_order": "FileNameSortKey",

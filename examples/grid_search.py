@@ -46,7 +46,7 @@ errors = -results["mean_test_score"].reshape(3, 3)
 figure, panel = plt.subplots(figsize=(5, 4), layout="constrained")
 panel.imshow(np.log(errors), cmap="viridis")
 for (row, column), value in np.ndenumerate(errors):
-    dark = value < np.median(errors)
+    dark = np.log(value) < (np.log(errors.min()) + np.log(errors.max())) / 2
     panel.text(column, row, f"{value:.3f}", ha="center", va="center", color="white" if dark else "black")
 panel.set(xticks=range(3), xticklabels=["1e-7", "1e-6", "1e-5"], xlabel="penalty")
 panel.set(yticks=range(3), yticklabels=["1", "2", "4"], ylabel="length scale", title="error")

@@ -32,7 +32,7 @@ for name, model in models.items():
 figure, panels = plt.subplots(1, 2, figsize=(8, 4), sharex=True, sharey=True, layout="constrained")
 for panel, (name, model) in zip(panels, models.items(), strict=True):
     panel.hexbin(y_test, model.predict(X_test), gridsize=40, mincnt=1, cmap="viridis", bins="log")
-    panel.axline((0, 0), slope=1, color="C1")
+    panel.axline((y_test.mean(), y_test.mean()), slope=1, color="C1")
     panel.set(title=f"{name}: R2 {model.score(X_test, y_test):.3f}", xlabel="y")
 panels[0].set_ylabel("prediction")
 plt.show()

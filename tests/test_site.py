@@ -1,4 +1,4 @@
-"""The documentation site: every public name is on it with an example, every page is reachable, every example has a title.
+"""The documentation site: every public name is on it with an example, every page can be reached, examples have titles.
 
 Sphinx itself is not needed here; CONTRIBUTING.md has the command that builds the site.
 """
@@ -107,7 +107,13 @@ def test_every_warning_is_explained():
 
 
 def test_docstrings_are_escaped():
-    lines = ["|f|^2 of coef_ : `a|b_`, **kwargs", "", "name_ : array of shape (n_features_in_,)", ">>> a_ | b * c", "1 | 2"]
+    lines = [
+        "|f|^2 of coef_ : `a|b_`, **kwargs",
+        "",
+        "name_ : array of shape (n_features_in_,)",
+        ">>> a_ | b * c",
+        "1 | 2",
+    ]
     assert plain_text.escape(lines) == [
         "\\|f\\|^2 of ``coef_`` : `a|b_`, \\*\\*kwargs",
         "",
@@ -115,7 +121,15 @@ def test_docstrings_are_escaped():
         ">>> a_ | b * c",
         "1 | 2",
     ]
-    assert plain_text.escape(["Formula::", "", "    a_ * |b|", "", "after a_"])[2:] == ["    a_ * |b|", "", "after ``a_``"]
+    assert plain_text.escape(["Formula::", "", "    a_ * |b|", "", "after a_"])[2:] == [
+        "    a_ * |b|",
+        "",
+        "after ``a_``",
+    ]
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
 
 
 def test_the_picture_to_follow_is_drawn_by_its_script():

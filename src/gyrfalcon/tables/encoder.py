@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, _num_samples, check_is_fitted
 
 from .._utils.checks import float_dtype, integer, one_of
 from .._utils.registry import register
 from .._utils.warnings import warn
-from ..estimators._sklearn import BaseEstimator, TransformerMixin
+from ..estimators._sklearn import BaseEstimator
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
 from ..storage.models import save
@@ -33,7 +34,7 @@ _PARSEABLE = 0.95  # the share of strings that have to be numbers for a column o
 
 
 @register
-class TableEncoder(TransformerMixin, BaseEstimator):
+class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Columns that a kernel understands, from a table as it is.
 
     It takes tables of pandas, polars and pyarrow, arrays, lists of rows, and sparse matrices that are small. What a
