@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-# Where the reference is; an estimator's diagram in a notebook links to its page
+# Pages of the reference: diagrams of estimators in notebooks link to them (`_doc_link_template`)
 SITE = "https://gyrfalcon.readthedocs.io/en/latest/"
+DOC_LINK = SITE + "api/gyrfalcon.{estimator_name}.html"
 
 MYPY = False  # mypy takes it for true; other checkers read scikit-learn itself
 if MYPY:
@@ -23,7 +24,6 @@ if MYPY:
         def set_fit_request(self, **requests: bool | str | None) -> Self: ...
         def set_score_request(self, **requests: bool | str | None) -> Self: ...
         def __sklearn_tags__(self) -> Any: ...
-        def __getstate__(self) -> dict[str, Any]: ...
 
     class ClassifierMixin:
         """Accuracy."""
@@ -60,8 +60,8 @@ if MYPY:
         def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any: ...
 
 else:
-    from sklearn.base import BaseEstimator as _BaseEstimator
     from sklearn.base import (
+        BaseEstimator,
         ClassifierMixin,
         ClassNamePrefixFeaturesOutMixin,
         ClusterMixin,
@@ -71,14 +71,8 @@ else:
         TransformerMixin,
     )
 
-    class BaseEstimator(_BaseEstimator):
-        """scikit-learn's, whose diagrams link to the pages of this package."""
-
-        _doc_link_module = "gyrfalcon"
-        _doc_link_template = SITE + "api/gyrfalcon.{estimator_name}.html"
-
-
 __all__ = [
+    "DOC_LINK",
     "SITE",
     "BaseEstimator",
     "ClassNamePrefixFeaturesOutMixin",

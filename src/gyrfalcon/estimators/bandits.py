@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -22,7 +23,7 @@ from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..solvers.arms import ArmPosterior, Batch, Indices, Vectors
 from ..storage.models import save
-from ._sklearn import BaseEstimator
+from ._sklearn import DOC_LINK
 
 Array = NDArray[Any]
 
@@ -41,7 +42,7 @@ _RULES = {
 
 
 @register
-class BKB(BaseEstimator):
+class BKB(BaseEstimator):  # type: ignore[misc]
     """Budgeted kernel bandit: find the best of many candidates by trying few, one after the other.
 
     The reward of an arm is a function of its features, with noise. Each play goes to the arm with the highest upper
@@ -113,6 +114,9 @@ class BKB(BaseEstimator):
     >>> bool(abs(X[bandit.best_, 0] - 0.7) < 0.05)
     True
     """
+
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
 
     candidates_: Vectors
     counts_: NDArray[np.int64]

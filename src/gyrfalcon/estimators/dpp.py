@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self, overload
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import integer, optional, positive
@@ -15,7 +16,7 @@ from ..fitting.parameters import check_parameters
 from ..fitting.rows import unlabelled_rows
 from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, KernelFunction
-from ._sklearn import BaseEstimator
+from ._sklearn import DOC_LINK
 
 _RULES = {
     "size": optional(integer(1)),
@@ -23,7 +24,7 @@ _RULES = {
 }
 
 
-class DPP(BaseEstimator):
+class DPP(BaseEstimator):  # type: ignore[misc]
     """Determinantal point process: random subsets of the rows in which no two rows are alike.
 
     A subset S is drawn with a probability proportional to det(alpha k(S, S)), exactly, among all subsets or all of one
@@ -81,6 +82,9 @@ class DPP(BaseEstimator):
     >>> [len(chosen) for chosen in process.sample(3)]
     [10, 10, 10]
     """
+
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
 
     takes_sparse: ClassVar[bool] = True
     # How rows are read: as they are. They are computed with in float64.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -22,13 +23,13 @@ from ..kernels.features import FeatureMap
 from ..operators import feature_operator
 from ..sources import ArrayRows
 from ..storage.models import save
-from ._sklearn import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from ._sklearn import DOC_LINK
 
 Array = NDArray[Any]
 
 
 @register
-class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Random features of a kernel, as a step of a pipeline before any linear method.
 
     Inner products of the features are the kernel on average, with an error that falls like 1 / sqrt(n_components):
@@ -83,6 +84,9 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     >>> bool(model.fit(X, y).score(X, y) > 0.99)
     True
     """
+
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
 
     kernel_: Kernel
     feature_map_: FeatureMap

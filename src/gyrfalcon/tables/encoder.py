@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, _num_samples, check_is_fitted
 
 from .._utils.checks import float_dtype, integer, one_of
 from .._utils.registry import register
 from .._utils.warnings import warn
-from ..estimators._sklearn import BaseEstimator
+from ..estimators._sklearn import DOC_LINK
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
 from ..storage.models import save
@@ -112,6 +112,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     >>> encoder.transform([[45, "Milano", None]]).round(2).tolist()
     [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
     """
+
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
 
     kinds_: Array
     feature_origin_: Array
