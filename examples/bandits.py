@@ -1,14 +1,18 @@
-"""Hyper-parameters by a bandit: which of many settings of a model to try next, each trial on a small part of the data.
+"""Which settings to try next
+=============================
+
+Hyper-parameters by a bandit: which of many settings of a model to try next, each trial on a small part of the data.
 
 A candidate is a setting of scikit-learn's SVC, its reward the accuracy of one small random split: cheap and noisy. BBKB
 asks for batches of settings, which can be fitted side by side, and grows surer of the good ones.
 
-python examples/bandits.py [rows]
+Run it with ``python examples/bandits.py [rows]``.
 """
 
 import sys
 import time
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -51,3 +55,16 @@ print(
 accuracy = SVC(C=C, gamma=gamma).fit(X_search, y_search).score(X_test, y_test)
 print(f"accuracy on test rows, fitted to all others: {accuracy:.3f}; with C=1, gamma='scale': ", end="")
 print(f"{SVC().fit(X_search, y_search).score(X_test, y_test):.3f}")
+
+# %%
+# What the bandit believes, and what it has tried: most trials are where it matters.
+
+figure, panel = plt.subplots(figsize=(6, 4.3), layout="constrained")
+shown = panel.contourf(np.linspace(-2, 3, 30), np.linspace(-6, 1, 30), mean.reshape(30, 30).T + 0.5, levels=15)
+tried = bandit.counts_ > 0
+panel.scatter(*grid[tried].T, s=12 * bandit.counts_[tried], facecolor="none", edgecolor="white", label="tried")
+panel.plot(*grid[bandit.best_], "r*", markersize=14, label="best")
+panel.set(xlabel="logarithm of C", ylabel="logarithm of gamma")
+panel.legend()
+figure.colorbar(shown, label="expected accuracy")
+plt.show()

@@ -1,6 +1,9 @@
-"""Every method of the FALKON and NYTRO papers on the same data: test error, seconds, and what validation chose.
+"""Every method of the papers
+=============================
 
-python examples/baselines.py [rows]
+Every method of the FALKON and NYTRO papers on the same data: test error, seconds, and what validation chose.
+
+Run it with ``python examples/baselines.py [rows]``.
 """
 
 import sys

@@ -1,11 +1,15 @@
-"""Which rows should be centers? Five answers, on data where a few rare clusters hold most of what is to be learnt.
+"""Which rows become centers
+============================
 
-python examples/center_selection.py [rows]
+Which rows should be centers? Five answers, on data where a few rare clusters hold most of what is to be learnt.
+
+Run it with ``python examples/center_selection.py [rows]``.
 """
 
 import sys
 import time
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from gyrfalcon import FalkonRegressor
@@ -35,10 +39,22 @@ for large in (1e-2, 1e-4, penalty):
     d_eff = effective_dimension(X, kernel, large, random_state=0)
     print(f"effective dimension at penalty {large:g}: {d_eff:.0f}")
 
+chosen = {}
 for centers in [Uniform(), LeverageScores(), Bless(), RPCholesky(), KMeansPlusPlus()]:
     began = time.perf_counter()
     model = FalkonRegressor(kernel, n_centers=n_centers, penalty=penalty, centers=centers, random_state=0).fit(X, y)
     seconds = time.perf_counter() - began
+    chosen[repr(centers)] = model.centers_ if model.mean_ is None else model.centers_ * model.scale_ + model.mean_
     error = np.mean((model.predict(X_test) - y_test) ** 2)
     rare = np.mean(np.abs(model.centers_).max(axis=1) > 3)
     print(f"{centers!r:20} test error {error:.3f}, {rare:4.0%} of the centers outside the crowd, {seconds:.1f} s")
+
+# %%
+# Uniform centers are in the crowd, others find the rare clusters: in the plane of the first two features.
+
+figure, panels = plt.subplots(1, 2, figsize=(8, 4), layout="constrained", sharex=True, sharey=True)
+for panel, name in zip(panels, ("Uniform()", "RPCholesky()"), strict=True):
+    panel.scatter(*X[:5000, :2].T, s=2, color="lightgrey")
+    panel.scatter(*chosen[name][:, :2].T, s=12, color="C3")
+    panel.set_title(name)
+plt.show()

@@ -1,6 +1,9 @@
-"""A fit that is killed in the middle, and goes on when it is started again: the same coefficients, bit for bit.
+"""A fit that is killed goes on
+===============================
 
-python examples/checkpoint.py [rows]
+A fit that is killed in the middle, and goes on when it is started again: the same coefficients, bit for bit.
+
+Run it with ``python examples/checkpoint.py [rows]``.
 """
 
 import multiprocessing

@@ -1,10 +1,14 @@
-"""Classification with labels of any kind, rare classes, and a decision threshold of your own.
+"""Rare classes and thresholds
+==============================
 
-python examples/classification.py [rows]
+Classification with labels of any kind, rare classes, and a decision threshold of your own.
+
+Run it with ``python examples/classification.py [rows]``.
 """
 
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from sklearn.model_selection import train_test_split
@@ -26,3 +30,16 @@ for class_weight in (None, "balanced"):
     accuracy = balanced_accuracy_score(y_test, model.predict(X_test))
     area = roc_auc_score(y_test == model.classes_[1], values)
     print(f"class_weight={class_weight}: balanced accuracy {accuracy:.3f}, area under the ROC curve {area:.3f}")
+
+# %%
+# Where the border is, along the first two features, the others at 0: the truth is a circle of radius 3.
+
+grid = np.stack(np.meshgrid(np.linspace(-4, 4, 80), np.linspace(-4, 4, 80)), axis=-1).reshape(-1, 2)
+values = model.decision_function(np.c_[grid, np.zeros_like(grid)].astype(np.float32)).reshape(80, 80)
+figure, panel = plt.subplots(figsize=(5, 4.3), layout="constrained")
+shown = panel.contourf(np.linspace(-4, 4, 80), np.linspace(-4, 4, 80), values, levels=15, cmap="coolwarm")
+panel.contour(np.linspace(-4, 4, 80), np.linspace(-4, 4, 80), values, levels=[0], colors="black")
+panel.add_patch(plt.Circle((0, 0), 3.0, fill=False, linestyle="--"))
+panel.set(title="the border, and the truth (dashed)", aspect="equal")
+figure.colorbar(shown, label="positive: outside")
+plt.show()

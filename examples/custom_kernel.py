@@ -1,6 +1,9 @@
-"""Three ways to a kernel of your own: combine, write a function, write a class.
+"""A kernel of your own
+=======================
 
-python examples/custom_kernel.py [rows]
+Three ways to a kernel of your own: combine, write a function, write a class.
+
+Run it with ``python examples/custom_kernel.py [rows]``.
 """
 
 import sys

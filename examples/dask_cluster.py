@@ -1,6 +1,9 @@
-"""Fit a Dask array on a cluster, and predict lazily.
+"""A Dask cluster
+=================
 
-python examples/dask_cluster.py [rows]
+Fit a Dask array on a cluster, and predict lazily.
+
+Run it with ``python examples/dask_cluster.py [rows]``.
 
 The cluster is made of threads of this process, to be quick. On a real one only the Client differs:
 ``Client("scheduler:8786")``.

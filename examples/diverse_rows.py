@@ -1,13 +1,17 @@
-"""Which rows should be labelled? A determinantal point process draws rows that are unlike each other.
+"""Diverse rows
+===============
+
+Which rows should be labelled? A determinantal point process draws rows that are unlike each other.
 
 Rows of rare groups matter as much as others for a test of a model, and uniform samples miss them.
 
-python examples/diverse_rows.py [rows]
+Run it with ``python examples/diverse_rows.py [rows]``.
 """
 
 import sys
 import time
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from gyrfalcon import DPP
@@ -32,3 +36,14 @@ found = [len(np.unique(group[chosen])) for chosen in samples]
 sizes = [len(chosen) for chosen in samples]
 uniform = [len(np.unique(group[rng.choice(rows, size, replace=False)])) for size in sizes]
 print(f"samples of {sizes} rows, {seconds:.2f} s each, are of {found} groups; uniform ones of {uniform}")
+
+# %%
+# A sample of the process beside a uniform one of the same size.
+
+figure, panels = plt.subplots(1, 2, figsize=(8, 4), layout="constrained", sharex=True, sharey=True)
+drawn = {"DPP": samples[0], "uniform": rng.choice(rows, sizes[0], replace=False)}
+for panel, (name, chosen) in zip(panels, drawn.items(), strict=True):
+    panel.scatter(*X[:, :2].T, s=1, color="lightgrey")
+    panel.scatter(*X[chosen, :2].T, s=25, color="C3")
+    panel.set_title(f"{name}: {len(np.unique(group[chosen]))} of 30 groups")
+plt.show()

@@ -1,13 +1,19 @@
-"""Stop when the validation error stops falling, watch every iteration, limit the time, draw the convergence.
+"""Early stopping
+=================
 
-python examples/early_stopping.py [rows]
+Stop when the validation error stops falling, watch every iteration, limit the time, draw the convergence.
+
+Run it with ``python examples/early_stopping.py [rows]``.
 """
 
 import sys
 
+import matplotlib.pyplot as plt
+
 from gyrfalcon import FalkonRegressor
 from gyrfalcon.callbacks import TimeLimit
 from gyrfalcon.cli.demo import make_arm
+from gyrfalcon.plots import ConvergenceDisplay
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 X, y = make_arm(rows)
@@ -30,9 +36,8 @@ model = FalkonRegressor(
 best = min(model.history_, key=lambda record: record["validation_error"])
 print(f"{model.n_iter_} iterations; the solution of iteration {best['iteration']} is kept")
 
-try:
-    from gyrfalcon.plots import ConvergenceDisplay
+# %%
+# The same in a picture.
 
-    ConvergenceDisplay.from_estimator(model).figure_.savefig("early_stopping.png")
-except ImportError as error:
-    print(error)
+ConvergenceDisplay.from_estimator(model)
+plt.show()

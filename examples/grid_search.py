@@ -1,10 +1,14 @@
-"""Search length_scale and penalty on a sample, then learn from all rows with more centers.
+"""Search on a sample, fit all rows
+===================================
 
-python examples/grid_search.py [rows]
+Search length_scale and penalty on a sample, then learn from all rows with more centers.
+
+Run it with ``python examples/grid_search.py [rows]``.
 """
 
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
@@ -33,3 +37,17 @@ model = clone(search.estimator).set_params(**search.best_params_, n_centers=min(
 model.fit(X, y - mean)
 error = np.sqrt(np.mean((model.predict(X_test) + mean - y_test) ** 2))
 print(f"{rows:,} rows, {len(model.centers_):,} centers: test error {error:.4f}")
+
+# %%
+# The errors of the search: darker is better.
+
+results = search.cv_results_
+errors = -results["mean_test_score"].reshape(3, 3)
+figure, panel = plt.subplots(figsize=(5, 4), layout="constrained")
+panel.imshow(np.log(errors), cmap="viridis")
+for (row, column), value in np.ndenumerate(errors):
+    dark = np.log(value) < (np.log(errors.min()) + np.log(errors.max())) / 2
+    panel.text(column, row, f"{value:.3f}", ha="center", va="center", color="white" if dark else "black")
+panel.set(xticks=range(3), xticklabels=["1e-7", "1e-6", "1e-5"], xlabel="penalty")
+panel.set(yticks=range(3), yticklabels=["1", "2", "4"], ylabel="length scale", title="error")
+plt.show()

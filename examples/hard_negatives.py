@@ -1,10 +1,13 @@
-"""A detector from few positives and many negatives: train on the negatives that the model gets wrong.
+"""Hard negatives
+=================
+
+A detector from few positives and many negatives: train on the negatives that the model gets wrong.
 
 One digit is to be told from all others, where others are 90% of the rows and most of them easy. Instead of a random
 part of the negatives, each round adds those of the next batch that the last model was not sure about, and goes on from
-its solution (`warm_start=True`): a few Newton steps, since most rows are the same.
+its solution (``warm_start=True``): a few Newton steps, since most rows are the same.
 
-python examples/hard_negatives.py [rows]
+Run it with ``python examples/hard_negatives.py [rows]``.
 """
 
 import sys

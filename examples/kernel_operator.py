@@ -1,6 +1,9 @@
-"""The operator by itself: power iteration for the largest eigenvalue of K'K, and a solver in ten lines.
+"""The operator by itself
+=========================
 
-python examples/kernel_operator.py [rows]
+The operator by itself: power iteration for the largest eigenvalue of K'K, and a solver in ten lines.
+
+Run it with ``python examples/kernel_operator.py [rows]``.
 """
 
 import sys

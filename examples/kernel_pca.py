@@ -1,10 +1,14 @@
-"""Kernel PCA: two columns that take apart what no straight line can, and images without their noise.
+"""Kernel PCA
+=============
 
-python examples/kernel_pca.py [rows]
+Kernel PCA: two columns that take apart what no straight line can, and images without their noise.
+
+Run it with ``python examples/kernel_pca.py [rows]``.
 """
 
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits, make_circles
 from sklearn.decomposition import PCA
@@ -31,3 +35,23 @@ pca = KernelPCA(Gaussian(3.0), n_components=40, scale=False, fit_inverse_transfo
 clean = pca.inverse_transform(pca.transform(noisy))
 before, after = (np.sqrt(np.mean((found - new) ** 2)) for found in (noisy, clean))
 print(f"digits with noise are off by {before:.3f} a pixel, after kernel PCA by {after:.3f}")
+
+# %%
+# Two circles as they are, and as the components see them.
+
+figure, panels = plt.subplots(1, 2, figsize=(8, 4), layout="constrained")
+scores = model[0].transform(X[:2000])
+for panel, points, title in zip(panels, (X[:2000], scores), ("rows", "components 1 and 3"), strict=True):
+    panel.scatter(points[:, 0], points[:, -1], c=y[:2000], s=5, cmap="coolwarm")
+    panel.set_title(title)
+plt.show()
+
+# %%
+# Digits as they were, with noise, and without it again.
+
+figure, panels = plt.subplots(3, 8, figsize=(8, 3.2), layout="constrained")
+for row, pictures in zip(panels, (new, noisy, clean), strict=True):
+    for panel, picture in zip(row, pictures, strict=False):
+        panel.imshow(picture.reshape(8, 8), cmap="gray_r", vmin=0, vmax=1)
+        panel.set_axis_off()
+plt.show()

@@ -1,10 +1,14 @@
-"""A metric learnt from the gradient of the fit: which features matter, and what scaling them so is worth.
+"""A learned metric
+===================
 
-python examples/learned_metric.py [rows]
+A metric learnt from the gradient of the fit: which features matter, and what scaling them so is worth.
+
+Run it with ``python examples/learned_metric.py [rows]``.
 """
 
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_friedman1
 from sklearn.model_selection import train_test_split
@@ -40,3 +44,11 @@ y_train, y_test = (np.sin(4 * (part - 0.5) @ direction) for part in (X_train, X_
 for kind in ("diagonal", "full"):
     falkon = FalkonRegressor(penalty=1e-6, scale=False, random_state=0)
     print(f"{kind} metric: {error(make_pipeline(LearnedMetric(falkon, kind=kind, random_state=0), falkon)):.4f}")
+
+# %%
+# The first five features matter, the last ten do nothing.
+
+figure, panel = plt.subplots(figsize=(7, 3.5), layout="constrained")
+panel.bar(np.arange(15), metric.feature_importances_)
+panel.set(xlabel="feature", ylabel="share of the mean squared gradient", xticks=np.arange(15))
+plt.show()

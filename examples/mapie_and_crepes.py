@@ -1,6 +1,9 @@
-"""Gyrfalcon's models inside MAPIE and crepes, two libraries of conformal prediction.
+"""Inside MAPIE and crepes
+==========================
 
-python examples/mapie_and_crepes.py [rows]
+Gyrfalcon's models inside MAPIE and crepes, two libraries of conformal prediction.
+
+Run it with ``python examples/mapie_and_crepes.py [rows]``.
 """
 
 import sys

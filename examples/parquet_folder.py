@@ -1,6 +1,9 @@
-"""Learn from a folder of Parquet files without loading it, and write predictions block by block.
+"""A folder of Parquet files
+============================
 
-python examples/parquet_folder.py [rows]
+Learn from a folder of Parquet files without loading it, and write predictions block by block.
+
+Run it with ``python examples/parquet_folder.py [rows]``.
 """
 
 import sys

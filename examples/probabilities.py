@@ -1,13 +1,17 @@
-"""Probabilities of several classes: the logistic loss, and what calibration makes of the squared one.
+"""Probabilities of classes
+===========================
 
-python examples/probabilities.py [rows]
+Probabilities of several classes: the logistic loss, and what calibration makes of the squared one.
+
+Run it with ``python examples/probabilities.py [rows]``.
 """
 
 import sys
 import time
 
+import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.calibration import CalibratedClassifierCV
+from sklearn.calibration import CalibratedClassifierCV, calibration_curve
 from sklearn.datasets import make_classification
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
@@ -42,3 +46,15 @@ for record in models["logistic, multinomial"].history_:
         f"  penalty {record['penalty']:.1e}, {record['cg_steps']} steps of CG, "
         f"objective {record['objective']:.4f}, decrement {record['decrement']:.1e}"
     )
+
+# %%
+# Of rows with a probability of 70%, seven in ten should be in the class: the nearer to the diagonal, the better.
+
+figure, panel = plt.subplots(figsize=(5, 4.5), layout="constrained")
+panel.axline((0, 0), slope=1, color="grey", linestyle="--")
+for name, model in models.items():
+    happened, promised = calibration_curve(y_test == 0, model.predict_proba(X_test)[:, 0], n_bins=8)
+    panel.plot(promised, happened, marker="o", label=name)
+panel.set(xlabel="probability of the first class", ylabel="share of rows in it")
+panel.legend()
+plt.show()

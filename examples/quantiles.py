@@ -1,10 +1,14 @@
-"""Intervals, outliers and counts: the quantile, Huber and Poisson losses.
+"""Quantiles, outliers, counts
+==============================
 
-python examples/quantiles.py [rows]
+Intervals, outliers and counts: the quantile, Huber and Poisson losses.
+
+Run it with ``python examples/quantiles.py [rows]``.
 """
 
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from gyrfalcon import FalkonRegressor
@@ -36,3 +40,17 @@ counts = random.poisson(np.exp(1 + signal))
 model = FalkonRegressor(loss="poisson", **common).fit(X, counts)
 error = np.mean(np.abs(model.predict(X) / np.exp(1 + signal) - 1))
 print(f"counts: means off by {error:.1%}, the least is {model.predict(X).min():.2f}")
+
+# %%
+# The interval is wide where the noise is.
+
+grid = np.linspace(-3, 3, 200)[:, None]
+model = FalkonRegressor(loss="quantile", quantiles=[0.05, 0.5, 0.95], **common).fit(X, y)
+low, median, high = model.predict(grid).T
+figure, panel = plt.subplots(figsize=(7, 4), layout="constrained")
+panel.scatter(X[:2000, 0], y[:2000], s=4, color="grey", alpha=0.5, label="rows")
+panel.fill_between(grid[:, 0], low, high, alpha=0.3, label="5% to 95%")
+panel.plot(grid[:, 0], median, label="median")
+panel.set(xlabel="x", ylabel="y")
+panel.legend()
+plt.show()

@@ -1,6 +1,9 @@
-"""Regression from n-grams: four million columns that never become dense.
+"""Text as sparse rows
+======================
 
-python examples/sparse_text.py [reviews]
+Regression from n-grams: four million columns that never become dense.
+
+Run it with ``python examples/sparse_text.py [reviews]``.
 """
 
 import sys

@@ -1,10 +1,14 @@
-"""A table as people have it: text, dates, gaps. AutoRegressor beside gradient boosting, with intervals and importances.
+"""A table as it is
+===================
 
-Run with: python examples/tables.py
+A table as people have it: text, dates, gaps. AutoRegressor beside gradient boosting, with intervals and importances.
+
+Run it with ``python examples/tables.py``.
 """
 
 from __future__ import annotations
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -50,6 +54,17 @@ def main() -> None:
     print(f"90% intervals hold the price of {np.mean((low <= price_test) & (price_test <= high)):.1%} of the flats")
     print("what matters:", pd.Series(model.feature_importances_, table.columns).round(3).to_dict())
     print("the model with the largest weight:", model.best_estimator_, sep="\n")
+
+    _, panels = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    order = np.argsort(model.feature_importances_)
+    panels[0].barh(table.columns[order], model.feature_importances_[order])
+    panels[0].set_title("what matters")
+    some = np.argsort(price_test)[::20]
+    panels[1].vlines(price_test[some], low[some], high[some], alpha=0.5, label="90% intervals")
+    panels[1].axline((price_test.mean(), price_test.mean()), slope=1, color="C1", label="the price itself")
+    panels[1].set(xlabel="price", xscale="log", yscale="log")
+    panels[1].legend()
+    plt.show()
 
 
 if __name__ == "__main__":

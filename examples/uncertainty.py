@@ -1,10 +1,14 @@
-"""How sure a prediction is: deviations of f, samples, and intervals for y that hold what they promise.
+"""How sure a prediction is
+===========================
 
-python examples/uncertainty.py [rows]
+How sure a prediction is: deviations of f, samples, and intervals for y that hold what they promise.
+
+Run it with ``python examples/uncertainty.py [rows]``.
 """
 
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_moons
 
@@ -46,3 +50,17 @@ sets = ConformalClassifier(FalkonClassifier(loss="logistic", n_centers=100, rand
 chosen = sets.fit(X[:half], y[:half]).predict_set(X[half:], coverage=0.9)
 inside = chosen[np.arange(len(chosen)), y[half:]].mean()
 print(f"classes: {inside:.1%} of the sets hold the right one, and {np.mean(chosen.all(axis=1)):.1%} hold both")
+
+# %%
+# Along a line that leaves the rows: the deviation of f grows where there are none.
+
+line = np.linspace(-6, 6, 200)
+mean, std = model.predict(np.c_[line, np.zeros(200)], return_std=True)
+figure, panel = plt.subplots(figsize=(7, 4), layout="constrained")
+panel.axvspan(-3, 3, color="grey", alpha=0.15, label="where the rows are")
+panel.fill_between(line, mean - 2 * std, mean + 2 * std, alpha=0.3, label="two deviations of f")
+panel.plot(line, mean, label="prediction")
+panel.plot(line, np.sin(2 * line), color="black", linestyle="--", label="truth")
+panel.set(xlabel="the first feature", ylabel="f")
+panel.legend(loc="lower right")
+plt.show()

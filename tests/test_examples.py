@@ -58,7 +58,8 @@ def test_links_lead_somewhere(page):
         assert path.exists(), f"{page.name} links to {target}"
         if anchor:
             headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
-            assert anchor in [heading.lower().replace(" ", "-") for heading in headings]
+            slugs = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            assert anchor in slugs, f"{page.name} links to {target}#{anchor}"
 
 
 def test_readme_has_its_two_commands():

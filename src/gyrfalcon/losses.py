@@ -136,7 +136,15 @@ class Loss(BaseEstimator):  # type: ignore[misc]
 
 @register
 class Squared(Loss):
-    """Squared loss, (f - y)^2 / 2."""
+    """Squared loss, (f - y)^2 / 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.losses import Squared
+    >>> Squared().value(np.array([[1.0], [3.0]]), np.array([[0.0], [0.0]])).round(3).tolist()
+    [[0.5], [4.5]]
+    """
 
     def value(self, y: Array, f: Array) -> Array:
         return 0.5 * np.square(f - y)
@@ -153,7 +161,15 @@ class Squared(Loss):
 
 @register
 class Logistic(Loss):
-    """Logistic loss, log(1 + exp(-y f)) for y of -1 and +1: negative log-likelihood of two classes with log-odds f."""
+    """Logistic loss, log(1 + exp(-y f)) for y of -1 and +1: negative log-likelihood of two classes with log-odds f.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.losses import Logistic
+    >>> Logistic().value(np.array([[1.0], [-1.0]]), np.array([[0.0], [2.0]])).round(3).tolist()
+    [[0.693], [2.127]]
+    """
 
     probabilities = True
 
@@ -188,6 +204,13 @@ class Softmax(Loss):
 
     A row of y holds the probabilities of the classes: usually 1 for the true one and 0 for the others. Columns of f are
     coupled.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.losses import Softmax
+    >>> Softmax().value(np.array([[1.0, 0.0, 0.0]]), np.array([[0.0, 0.0, 0.0]])).round(3).tolist()
+    [[1.099]]
     """
 
     coupled = True
@@ -235,6 +258,13 @@ class Huber(Loss):
     delta : float, array of shape (k,), or "scale"
         Where the loss becomes linear. "scale" is 1.35 times a robust standard deviation of y (its median absolute
         deviation from the median, divided by 0.674), so that only outliers are treated differently from least squares.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.losses import Huber
+    >>> Huber(delta=1.0).value(np.array([[0.0], [0.0]]), np.array([[0.5], [3.0]])).round(3).tolist()
+    [[0.125], [2.5]]
     """
 
     def __init__(self, delta: float | ArrayLike | Literal["scale"] = "scale") -> None:
@@ -287,6 +317,13 @@ class Quantile(Loss):
     -----
     The loss is of degree 1 in y and the penalty |f|^2 of degree 2, so the penalty is divided by a robust standard
     deviation of y: the solution does not depend on the unit of y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.losses import Quantile
+    >>> Quantile(level=0.9, smoothing=0.01).value(np.array([[1.0], [-1.0]]), np.array([[0.0], [0.0]])).round(3).tolist()
+    [[0.9], [0.1]]
     """
 
     def __init__(
@@ -353,7 +390,15 @@ class Quantile(Loss):
 
 @register
 class Poisson(Loss):
-    """Poisson loss, exp(f) - y f minus its minimum: half the deviance of counts y with mean exp(f)."""
+    """Poisson loss, exp(f) - y f minus its minimum: half the deviance of counts y with mean exp(f).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.losses import Poisson
+    >>> Poisson().value(np.array([[1.0], [2.0]]), np.array([[0.0], [0.0]])).round(3).tolist()
+    [[0.0], [0.386]]
+    """
 
     def value(self, y: Array, f: Array) -> Array:
         with np.errstate(over="ignore"):  # line searches reject an infinite loss

@@ -36,7 +36,14 @@ def versions() -> dict[str, str]:
 
 
 def show_versions() -> None:
-    """Print `versions`, one per line, to be pasted into a bug report."""
+    """Print `versions`, one per line, to be pasted into a bug report.
+
+    Examples
+    --------
+    >>> import gyrfalcon
+    >>> gyrfalcon.show_versions()  # doctest: +ELLIPSIS
+    gyrfalcon...
+    """
     found = versions()
     width = max(map(len, found))
     for name, value in found.items():

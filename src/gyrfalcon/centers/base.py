@@ -33,6 +33,13 @@ class Selection:
     sampled : bool
         Whether the points were drawn with known probabilities, so that K_MM D^2 K_MM / n_draws estimates K'K / n. If
         not, the estimate may be poor, and a preconditioner that looks at the rows is safer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.centers import Selection
+    >>> Selection(np.zeros((3, 2)), indices=np.array([4, 1, 7])).points.shape
+    (3, 2)
     """
 
     points: NDArray[Any]
@@ -44,7 +51,22 @@ class Selection:
 
 @runtime_checkable
 class Centers(Protocol):
-    """Selector of centers: any object with this method."""
+    """Selector of centers: any object with this method.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import FalkonRegressor
+    >>> from gyrfalcon.centers import Selection
+    >>> from gyrfalcon.sources import as_rows
+    >>> class First:
+    ...     def select(self, rows, n_centers, **others):
+    ...         return Selection(as_rows(rows).take(np.arange(n_centers)), np.arange(n_centers), sampled=False)
+    >>> X = np.random.default_rng(0).standard_normal((200, 2))
+    >>> model = FalkonRegressor(n_centers=20, centers=First(), scale=False).fit(X, X[:, 0])
+    >>> bool(np.array_equal(model.centers_, X[:20]))
+    True
+    """
 
     def select(
         self,

@@ -21,7 +21,7 @@ from ..operators import Operator
 from ..operators.prepared import PreparedCenters
 from ..sources import Rows
 from ..storage.models import save
-from ._sklearn import BaseEstimator, ClassifierMixin, RegressorMixin
+from ._sklearn import DOC_LINK, BaseEstimator, ClassifierMixin, RegressorMixin
 
 Array = NDArray[Any]
 
@@ -32,6 +32,9 @@ class KernelEstimator(BaseEstimator):
     Every estimator has the parameters `kernel`, `fit_intercept`, `scale`, `dtype`, `memory_budget`, `n_jobs`,
     `random_state`, `callbacks` and `verbose`.
     """
+
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
 
     takes_sparse: ClassVar[bool] = False
 

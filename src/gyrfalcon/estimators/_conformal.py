@@ -18,13 +18,16 @@ from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
 from ..sources import to_host
 from ..storage.models import save
-from ._sklearn import BaseEstimator
+from ._sklearn import DOC_LINK, BaseEstimator
 
 Array = NDArray[Any]
 
 
 class ConformalEstimator(BaseEstimator):
     """A model, and scores of rows that it has not seen."""
+
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
 
     _methods: ClassVar[tuple[str, ...]]
 

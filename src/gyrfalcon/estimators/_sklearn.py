@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+# Pages of the reference: diagrams of estimators in notebooks link to them (`_doc_link_template`)
+SITE = "https://gyrfalcon.readthedocs.io/en/latest/"
+DOC_LINK = SITE + "api/gyrfalcon.{estimator_name}.html"
+
 MYPY = False  # mypy takes it for true; other checkers read scikit-learn itself
 if MYPY:
 
@@ -68,6 +72,8 @@ else:
     )
 
 __all__ = [
+    "DOC_LINK",
+    "SITE",
     "BaseEstimator",
     "ClassNamePrefixFeaturesOutMixin",
     "ClassifierMixin",

@@ -24,6 +24,7 @@ from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..solvers.arms import ArmPosterior, BoundSettings, ConfidenceBounds, Indices, Vectors
 from ..storage.models import save
+from ._sklearn import DOC_LINK
 
 Array = NDArray[Any]
 
@@ -118,6 +119,8 @@ class BKB(BaseEstimator):  # type: ignore[misc]
     dtype: ClassVar[str] = "auto"
     scale: ClassVar[bool] = False
     memory_budget: ClassVar[str] = "auto"
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
 
     candidates_: Vectors
     counts_: NDArray[np.int64]

@@ -18,6 +18,7 @@ from ..fitting.rows import unlabelled_rows
 from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, KernelFunction
 from ..sources.scratch import Scratch
+from ._sklearn import DOC_LINK
 
 _RULES = {
     "size": optional(integer(1)),
@@ -83,6 +84,9 @@ class DPP(BaseEstimator):  # type: ignore[misc]
     >>> [len(chosen) for chosen in process.sample(3)]
     [10, 10, 10]
     """
+
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
 
     takes_sparse: ClassVar[bool] = True
     # How rows are read: as they are. They are computed with in float64.

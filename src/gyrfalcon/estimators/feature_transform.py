@@ -24,6 +24,7 @@ from ..kernels.features import FeatureMap
 from ..operators import feature_operator
 from ..sources import ArrayRows, to_host
 from ..storage.models import save
+from ._sklearn import DOC_LINK
 
 Array = NDArray[Any]
 
@@ -84,6 +85,9 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     >>> bool(model.fit(X, y).score(X, y) > 0.99)
     True
     """
+
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
 
     kernel_: Kernel
     feature_map_: FeatureMap

@@ -25,6 +25,7 @@ from ..sources.dask import first_not_finite
 from ..storage.models import save
 from ._base import KernelRegressor
 from ._metric_rounds import Rounds, drawn, root_metric, under
+from ._sklearn import DOC_LINK
 from .divide_and_conquer import DivideAndConquerRegressor
 from .exact import ExactRegressor
 from .falkon_classifier import FalkonClassifier
@@ -140,6 +141,9 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
     >>> sorted(model[0].feature_importances_.argsort()[-5:].tolist())
     [0, 1, 2, 3, 4]
     """
+
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
 
     # how rows and y are read; the estimator of a round has an intercept of its own
     takes_sparse: ClassVar[bool] = False

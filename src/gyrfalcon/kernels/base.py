@@ -46,6 +46,14 @@ class Slope(NamedTuple):
     factor : array of shape (n_features,)
     signs : bool
         Whether d_j is the sign of x_j - z_j, as for kernels of the 1-norm, or that difference itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> (slope,) = Gaussian(2.0).slopes(3)
+    >>> slope.factor, slope.signs
+    (array([0.25, 0.25, 0.25]), False)
     """
 
     psi: Kernel
@@ -69,6 +77,18 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
         distances matter, and backends sum squared differences, which is slower.
     norm_power : int
         Power of the norms |x||z| that multiply the profile; for the geometry "angle".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Kernel
+    >>> class Cauchy(Kernel):
+    ...     geometry = "distance"
+    ...
+    ...     def profile(self, s):
+    ...         return 1.0 / (1.0 + s)
+    >>> Cauchy()(np.array([[0.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 2.0]]))
+    array([[0.5, 0.2]])
     """
 
     geometry: Geometry = "distance"

@@ -26,7 +26,21 @@ _NU = number(lambda nu: nu in (0.5, 1.5, 2.5), "0.5, 1.5 or 2.5")
 
 
 class Stationary(Kernel):
-    """Kernels with a length scale."""
+    """Kernels with a length scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Stationary
+    >>> class Cauchy(Stationary):
+    ...     def __init__(self, length_scale="scale"):
+    ...         self.length_scale = length_scale
+    ...
+    ...     def profile(self, s):
+    ...         return 1.0 / (1.0 + s)
+    >>> Cauchy(2.0)(np.array([[0.0]]), np.array([[2.0], [4.0]]))
+    array([[0.5, 0.2]])
+    """
 
     length_scale: LengthScale
 

@@ -47,6 +47,18 @@ class Rowwise:
     function : callable
         ``function(T, *parts)``: T = (K V)[at] of shape (b, k) and the rows `at` of the arrays, to an array like T.
     arrays : arrays whose first axis is that of the rows
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> from gyrfalcon.operators import KernelOperator, Rowwise
+    >>> X = np.random.default_rng(0).standard_normal((100, 2))
+    >>> y = X[:, 0]
+    >>> K = KernelOperator(Gaussian(1.0), X, X[:5])
+    >>> gradient = K.sandwich(np.zeros(5), Rowwise(lambda T, part: T - part[:, None], y))  # K'(K v - y)
+    >>> bool(np.allclose(gradient, -K.rmatmat(y)))
+    True
     """
 
     def __init__(self, function: Callable[..., Array], *arrays: Array) -> None:
@@ -73,6 +85,16 @@ class Operator(ABC):
         Of the entries of K, float32 or float64.
     passes : int
         Completed passes over the rows. Each verb is one; so is `blocks`, when it is exhausted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> from gyrfalcon.operators import Operator, make_operator
+    >>> X = np.random.default_rng(0).standard_normal((100, 2))
+    >>> K = make_operator(Gaussian(1.0), X, X[:5])
+    >>> isinstance(K, Operator), K.shape, K.matmat(np.ones(5)).shape, K.passes
+    (True, (100, 5), (100,), 1)
     """
 
     kernel: Kernel

@@ -23,6 +23,13 @@ def as_rows(X: Any) -> Rows:
     ----------
     X : array-like, tensor, sparse matrix, Dask collection, h5py.Dataset, zarr.Array, Rows, or object with its members
         A source is returned as it is.
+
+    Examples
+    --------
+    >>> from gyrfalcon.sources import as_rows
+    >>> rows = as_rows([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> [block.shape for block in rows.blocks(2)]
+    [(2, 2), (1, 2)]
     """
     X = to_host(X)
     source = as_source(X)
@@ -30,7 +37,17 @@ def as_rows(X: Any) -> Rows:
 
 
 def as_source(X: Any) -> Rows | None:
-    """Convert `X` to a source, or return None if it is an array-like, which scikit-learn's checks can convert."""
+    """Convert `X` to a source, or return None if it is an array-like, which scikit-learn's checks can convert.
+
+    Examples
+    --------
+    >>> import scipy.sparse
+    >>> from gyrfalcon.sources import as_source
+    >>> as_source(scipy.sparse.eye_array(3)).shape
+    (3, 3)
+    >>> as_source([[1.0], [2.0]]) is None
+    True
+    """
     if isinstance(X, Rows):
         return X
     if isinstance(X, np.ndarray):

@@ -371,7 +371,15 @@ def check_dask_installed() -> None:
 
 
 def is_dask(X: Any) -> bool:
-    """Whether `X` is a Dask collection; Dask is not imported to find out."""
+    """Whether `X` is a Dask collection; Dask is not imported to find out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.sources import is_dask
+    >>> is_dask(np.zeros((2, 2)))
+    False
+    """
     return type(X).__module__.startswith(("dask.", "dask_expr."))
 
 

@@ -15,7 +15,24 @@ from .scaling import Moments
 
 @runtime_checkable
 class RowsLike(Protocol):
-    """The four members that make any object a source. See `Rows` for what they must do."""
+    """The four members that make any object a source. See `Rows` for what they must do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.sources import RowsLike
+    >>> class Squares:
+    ...     shape, dtype = (1_000, 1), np.dtype(np.float32)
+    ...
+    ...     def blocks(self, size):
+    ...         for start in range(0, 1_000, size):
+    ...             yield self.take(np.arange(start, min(start + size, 1_000)))
+    ...
+    ...     def take(self, indices):
+    ...         return (indices.astype(np.float32) ** 2)[:, None]
+    >>> isinstance(Squares(), RowsLike)
+    True
+    """
 
     @property
     def shape(self) -> tuple[int, int]: ...

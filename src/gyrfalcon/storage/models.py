@@ -84,6 +84,20 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     See Also
     --------
     load : Read the file back.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import gyrfalcon
+    >>> X = np.random.default_rng(0).standard_normal((200, 2))
+    >>> model = gyrfalcon.FalkonRegressor(n_centers=20, random_state=0).fit(X, X[:, 0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model.gyr")
+    ...     gyrfalcon.save(model, path)
+    ...     again = gyrfalcon.load(path)
+    >>> bool(np.array_equal(again.predict(X), model.predict(X)))
+    True
     """
     cls = type(estimator)
     if not is_registered_estimator(cls):
@@ -121,6 +135,20 @@ def load(path: str | os.PathLike[str]) -> Any:
     ------
     ModelFileError
         If the file is missing, damaged, not a Gyrfalcon model, or written by a newer version.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import gyrfalcon
+    >>> X = np.random.default_rng(0).standard_normal((200, 2))
+    >>> model = gyrfalcon.FalkonRegressor(n_centers=20, random_state=0).fit(X, X[:, 0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model.gyr")
+    ...     gyrfalcon.save(model, path)
+    ...     again = gyrfalcon.load(path)
+    >>> bool(np.array_equal(again.predict(X), model.predict(X)))
+    True
     """
     source = os.fspath(path)
     try:

@@ -57,6 +57,15 @@ class ModelFileError(ValueError):
     """Raised for a file that `load` refuses: missing, damaged, foreign, or written by a newer version.
 
     The message names the file and what is wrong with it.
+
+    Examples
+    --------
+    >>> import gyrfalcon
+    >>> try:
+    ...     gyrfalcon.load("no_such_model.gyr")
+    ... except gyrfalcon.ModelFileError as error:
+    ...     print("no_such_model.gyr" in str(error))
+    True
     """
 
 

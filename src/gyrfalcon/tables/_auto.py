@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import positive
 from ..callbacks import CallbackLike, CallbackList, Record
-from ..estimators._sklearn import BaseEstimator
+from ..estimators._sklearn import DOC_LINK, BaseEstimator
 from ..fitting.folds import check_cv
 from ..fitting.parameters import check_parameters
 from ..storage.checkpoints import identify
@@ -37,6 +37,9 @@ Array = NDArray[Any]
 
 class AutoEstimator(BaseEstimator):
     """A blend of kernel models of a table, found by a search."""
+
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
 
     time_budget: float
     cv: Any

@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_feature_names_in, _num_samples, chec
 from .._utils.checks import float_dtype, integer, one_of
 from .._utils.registry import register
 from .._utils.warnings import warn
+from ..estimators._sklearn import DOC_LINK
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
 from ..storage.models import save
@@ -111,6 +112,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     >>> encoder.transform([[45, "Milano", None]]).round(2).tolist()
     [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
     """
+
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
 
     kinds_: Array
     feature_origin_: Array

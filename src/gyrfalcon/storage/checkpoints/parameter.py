@@ -14,7 +14,22 @@ _check_seconds = not_negative("a finite number of seconds, not negative")
 
 
 class CheckpointError(ValueError):
-    """Raised for a checkpoint that cannot be resumed: of another fit, in use by another process, or damaged."""
+    """Raised for a checkpoint that cannot be resumed: of another fit, in use by another process, or damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from gyrfalcon import CheckpointError, FalkonRegressor
+    >>> X = np.random.default_rng(0).standard_normal((200, 2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = FalkonRegressor(n_centers=20, checkpoint=folder, random_state=0).fit(X, X[:, 0])
+    ...     try:
+    ...         model.fit(X[:100], X[:100, 0])  # another fit, in the same folder
+    ...     except CheckpointError:
+    ...         print("each fit needs a folder of its own")
+    each fit needs a folder of its own
+    """
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,140 @@
+"""Write the pages of the reference: which public names there are, and in what order a reader meets them.
+
+Names come from `__all__` of the package and of its public modules, so that none can be forgotten. `GROUPS` is the order
+of those of the package itself; a name that no group has stands at the end, under "More".
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+GROUPS = {
+    "Tables": ("AutoRegressor", "AutoClassifier", "TableEncoder"),
+    "FALKON": ("FalkonRegressor", "FalkonClassifier"),
+    "Other methods": (
+        "NystromRegressor",
+        "NytroRegressor",
+        "ExactRegressor",
+        "ExactClassifier",
+        "RandomFeaturesRegressor",
+        "RandomFeaturesClassifier",
+        "RandomFeatures",
+        "DivideAndConquerRegressor",
+        "EigenProRegressor",
+    ),
+    "Intervals and sets of classes": ("ConformalRegressor", "ConformalClassifier"),
+    "Which features matter": ("LearnedMetric",),
+    "Without targets": ("KernelPCA", "KernelKMeans", "NoveltyDetector", "mmd_test", "MMDTest"),
+    "Diverse rows, and which to try next": ("DPP", "sample_dpp", "BKB", "BBKB"),
+    "Files, models and checkpoints": (
+        "open",
+        "write_predictions",
+        "save",
+        "load",
+        "ModelFileError",
+        "Checkpoint",
+        "CheckpointError",
+    ),
+    "Theory": ("suggest", "leverage_scores", "effective_dimension"),
+    "For methods of your own": ("KernelOperator",),
+    "This installation": ("show_versions",),
+}
+
+# Public modules and what they are for. Examples in docstrings are asked for in all but the last three.
+MODULES = {
+    "plots": "Pictures of fits and of data.",
+    "kernels": "Kernels: the named ones, combinations, and what a kernel of your own derives from.",
+    "losses": "What is minimised.",
+    "centers": "Who may be a center.",
+    "callbacks": "Who watches a fit, and may stop it.",
+    "tables": "Parts of the models of tables that pipelines are made of.",
+    "sources": "Rows that come from somewhere.",
+    "storage": "Model files, and how classes of your own can be saved.",
+    "testing": "Checks of what users write.",
+    "operators": "The tall matrix K and its products.",
+    "preconditioners": "Coordinates in which the problem is easy. Parts of the estimators, for methods of your own.",
+    "solvers": "Plain functions of an operator. Parts of the estimators, for methods of your own.",
+    "backends": "Who computes a block of K. Parts of the estimators, for methods of your own.",
+}
+PARTS = ("preconditioners", "solvers", "backends")
+
+
+def public_modules() -> list[str]:
+    """Return the names of the public modules that this version has."""
+    import gyrfalcon
+
+    return [name for name in MODULES if name in dir(gyrfalcon)]
+
+
+def public_names(module: str) -> list[str]:
+    """Return the public names of a module ("" is the package) without those of the package and without modules."""
+    import gyrfalcon
+
+    owner = importlib.import_module(f"gyrfalcon.{module}" if module else "gyrfalcon")
+    names = list(owner.__all__)
+    if not module:
+        reachable = [name for name in ("open",) if name not in names]  # hides a built-in, so that * leaves it out
+        return [name for name in (*names, *reachable) if not isinstance(getattr(owner, name), ModuleType)]
+    return [name for name in names if getattr(gyrfalcon, name, None) is not getattr(owner, name)]
+
+
+def grouped() -> Iterator[tuple[str, list[str]]]:
+    """Yield the groups of the package's own names, those that no group has last."""
+    left = public_names("")
+    for title, group in GROUPS.items():
+        yield title, [name for name in group if name in left]
+    listed = {name for group in GROUPS.values() for name in group}
+    yield "More", [name for name in left if name not in listed]
+
+
+def is_alias(module: str, name: str) -> bool:
+    """Say whether a name is a constant or a type alias, which has no docstring of its own."""
+    thing = getattr(importlib.import_module(f"gyrfalcon.{module}"), name)
+    return not str(getattr(thing, "__module__", "")).startswith("gyrfalcon")
+
+
+def _aliases(module: str, names: list[str]) -> str:
+    if not names:
+        return ""
+    items = "".join(f".. py:data:: gyrfalcon.{module}.{name}\n   :no-typesetting:\n\n" for name in names)
+    listed = ", ".join(f"``{name}``" for name in names)
+    return f"{items}Constants and aliases of types, for annotations: {listed}.\n"
+
+
+def _section(title: str, names: list[str], module: str, line: str = "-") -> str:
+    if not names:
+        return ""
+    rows = "\n".join(f"   {name}" for name in names)
+    heading = f"{title}\n{line * len(title)}\n\n" if title else ""
+    return f"{heading}.. currentmodule:: {module}\n\n.. autosummary::\n   :toctree: .\n   :nosignatures:\n\n{rows}\n\n"
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by its name."""
+    modules = public_modules()
+    contents = "\n".join(f"   {name}_module" for name in modules)
+    index = "API reference\n=============\n\n"
+    index += "Everything below is imported from ``gyrfalcon`` itself; its public modules have pages of their own:\n"
+    index += ", ".join(f":doc:`gyrfalcon.{name} <{name}_module>`" for name in modules) + ".\n\n"
+    index += "".join(_section(title, names, "gyrfalcon") for title, names in grouped())
+    index += f".. toctree::\n   :hidden:\n\n{contents}\n"
+    found = {"index": index}
+    for name in modules:
+        title = f"gyrfalcon.{name}"
+        text = f"{title}\n{'=' * len(title)}\n\n{MODULES[name]}\n\n"
+        aliases = [public for public in public_names(name) if is_alias(name, public)]
+        documented = [public for public in public_names(name) if public not in aliases]
+        found[f"{name}_module"] = text + _section("", documented, title) + _aliases(name, aliases)
+    return found
+
+
+def write(folder: Path) -> None:
+    """Write the pages that differ from what is there, so that a second build is quick."""
+    folder.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        path = folder / f"{name}.rst"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")

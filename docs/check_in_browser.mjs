@@ -1,0 +1,70 @@
+// Open pages of the built site in chromium, wide and narrow, light and dark: nothing may be wider than the window, no
+// picture may be missing, and axe may find nothing serious.
+//
+//   npm install --no-save playwright-core axe-core
+//   node docs/check_in_browser.mjs docs/_build/html [folder for screenshots]
+//
+// CHROMIUM names the browser, /usr/bin/chromium by default; PAGES a list of pages, separated by commas.
+import { readFileSync, mkdirSync } from "node:fs";
+import { createRequire } from "node:module";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const require = createRequire(resolve("package.json")); // modules of the folder it is run in
+const { chromium } = require("playwright-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+
+const [site, shots] = process.argv.slice(2);
+if (!site) throw new Error("give the folder of the built site");
+if (shots) mkdirSync(shots, { recursive: true });
+const pages = (
+  process.env.PAGES ??
+  "index,user_guide,which_estimator,tables,uncertainty,troubleshooting,coming_from,benchmarks,auto_examples/index," +
+    "auto_examples/regression,api/index,api/gyrfalcon.FalkonRegressor,api/kernels_module"
+).split(",");
+
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+  args: ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"],
+});
+let wrong = 0;
+const complain = (where, what) => {
+  wrong += 1;
+  console.log(`${where}: ${what}`);
+};
+
+for (const width of [1280, 390]) {
+  for (const theme of ["light", "dark"]) {
+    const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: theme });
+    // what is on other hosts is not part of the check
+    await context.route(/^https?:/, (route) => route.abort());
+    const page = await context.newPage();
+    for (const name of pages) {
+      const where = `${name} ${width} ${theme}`;
+      await page.goto(pathToFileURL(resolve(site, `${name}.html`)).href);
+      await page.evaluate((mode) => {
+        document.documentElement.dataset.mode = mode;
+        document.documentElement.dataset.theme = mode;
+      }, theme);
+      if (shots) await page.screenshot({ path: resolve(shots, `${name.replaceAll("/", "_")}_${width}_${theme}.png`) });
+      const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+      if (over > 0) complain(where, `the page is ${over} pixels wider than the window`);
+      const missing = await page.evaluate(() =>
+        [...document.images].filter((image) => image.complete && !image.naturalWidth).map((image) => image.src),
+      );
+      for (const source of missing.filter((source) => source.startsWith("file:"))) complain(where, `no picture ${source}`);
+      await page.evaluate(axe);
+      const found = await page.evaluate(() =>
+        window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa"], resultTypes: ["violations"] }),
+      );
+      for (const violation of found.violations) {
+        const places = violation.nodes.slice(0, 3).map((node) => node.target.join(" "));
+        complain(where, `${violation.id} (${violation.impact}) ${violation.nodes.length} times: ${places.join(", ")}`);
+      }
+    }
+    await context.close();
+  }
+}
+await browser.close();
+console.log(wrong ? `${wrong} complaints` : `${pages.length} pages, two widths, two themes: nothing to complain about`);
+process.exitCode = wrong ? 1 : 0;

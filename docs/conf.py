@@ -1,0 +1,136 @@
+"""How Sphinx makes the site of these pages, of the docstrings and of the examples; CONTRIBUTING.md has the command."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tomllib
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+os.environ["MPLBACKEND"] = "Agg"
+
+import api_pages
+import plain_text
+
+ROOT = Path(__file__).parents[1]
+DESCRIPTION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+project = "Gyrfalcon"
+author = "The Gyrfalcon authors"
+copyright = "the Gyrfalcon authors, BSD-3-Clause"
+version = release = DESCRIPTION["version"]
+root_doc = "index"
+exclude_patterns = ["_build", "**/README.md"]
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+
+# ---- pages -----------------------------------------------------------------------------------------------------------
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+highlight_language = "none"
+nitpicky = True
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+# ---- the reference ---------------------------------------------------------------------------------------------------
+autosummary_generate = True
+autosummary_imported_members = True
+autodoc_typehints = "none"
+autodoc_member_order = "groupwise"
+toc_object_entries_show_parents = "hide"
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+default_role = "literal"  # docstrings write names as `name`
+templates_path = ["_templates"]
+
+# ---- examples --------------------------------------------------------------------------------------------------------
+# Rows of the examples: enough to see the point, and few enough for all of them to run in minutes
+EXAMPLE_ROWS = "8000"
+
+
+def example_arguments(gallery_conf: dict[str, object], script_vars: dict[str, object]) -> list[str]:
+    """Return what an example finds in `sys.argv`."""
+    return [EXAMPLE_ROWS]
+
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"(?<!checkpoint)\.py$",  # that one kills a process of its own, which the gallery's cannot be
+    "ignore_pattern": r"__init__\.py",
+    "reset_argv": "conf.example_arguments",
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 1e9,
+    "write_computation_times": False,
+    "plot_gallery": "True",
+    "abort_on_example_error": True,
+    "capture_repr": (),
+    "remove_config_comments": True,
+}
+# an example may show a warning on purpose; matplotlib's about windows says nothing here
+warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)
+
+# ---- how it looks ----------------------------------------------------------------------------------------------------
+html_theme = "pydata_sphinx_theme"
+html_title = "Gyrfalcon"
+html_static_path = ["_static"]
+html_css_files = ["gyrfalcon.css"]
+html_js_files = ["accessible.js"]
+html_show_sourcelink = False
+html_baseurl = DESCRIPTION.get("urls", {}).get("Documentation", "https://gyrfalcon.readthedocs.io/en/latest/")
+html_context = {
+    "github_user": "gyrfalcon-ml",
+    "github_repo": "gyrfalcon",
+    "github_version": "main",
+    "doc_path": "docs",
+    "default_mode": "auto",
+}
+html_theme_options = {
+    "use_edit_page_button": True,
+    "github_url": "https://github.com/gyrfalcon-ml/gyrfalcon",
+    "logo": {"text": "Gyrfalcon"},
+    "header_links_before_dropdown": 6,
+    "show_prev_next": True,
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+    "secondary_sidebar_items": {"**": ["page-toc", "edit-this-page"], "index": []},
+}
+html_sidebars = {"index": []}
+
+
+def adapt_links(app: object, docname: str, source: list[str]) -> None:
+    """Let links that lead to files of the repository lead to pages of the site."""
+    text = re.sub(r"\]\((?:\.\./)?examples/(\w+)\.py\)", r"](/auto_examples/\1.rst)", source[0])
+    source[0] = text
+
+
+def leave_out(app: object, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
+    """Leave out what comes from elsewhere: scikit-learn's docstrings refer to its own pages, operators have none."""
+    module = getattr(thing, "__module__", None) or getattr(getattr(thing, "fget", None), "__module__", None) or ""
+    return True if module.startswith("sklearn.") or module in ("_operator", "numpy") else None
+
+
+def setup(app: object) -> None:
+    api_pages.write(Path(__file__).parent / "api")
+    app.connect("source-read", adapt_links)
+    app.connect("autodoc-process-docstring", plain_text.on_docstring, priority=400)  # before numpydoc
+    app.connect("autodoc-skip-member", leave_out)

@@ -1,0 +1,141 @@
+"""The documentation site: every public name is on it with an example, every page can be reached, examples have titles.
+
+Sphinx itself is not needed here; CONTRIBUTING.md has the command that builds the site.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from sklearn.utils import estimator_html_repr
+
+import gyrfalcon
+from gyrfalcon.estimators._sklearn import SITE
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS))
+import api_pages  # noqa: E402
+import plain_text  # noqa: E402
+
+MODULES = ["", *api_pages.public_modules()]
+TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def listed(page: Path) -> list[str]:
+    """The pages in the tables of contents of a page."""
+    bodies = TOCTREE.findall(page.read_text(encoding="utf-8"))
+    return [line.strip() for body in bodies for line in body.splitlines() if line.strip() and line[0] != ":"]
+
+
+def test_every_public_name_has_a_place_in_the_reference():
+    pages = api_pages.pages()
+    for module in MODULES:
+        text = pages[f"{module}_module" if module else "index"]
+        for name in api_pages.public_names(module):
+            assert re.search(rf"\b{name}\b", text), f"{module}.{name}"
+    assert {"kernels", "losses", "centers", "callbacks"} < set(MODULES)
+
+
+def test_groups_name_what_there_is():
+    names = [name for group in api_pages.GROUPS.values() for name in group]
+    assert len(names) == len(set(names))
+    assert set(names) <= set(api_pages.public_names(""))
+    assert all(callable(getattr(gyrfalcon, name)) for name in names)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module not in api_pages.PARTS])
+def test_every_public_name_has_an_example(module):
+    """`test_docstrings.py` runs them."""
+    owner = importlib.import_module(f"gyrfalcon.{module}".rstrip("."))
+    names = [name for name in api_pages.public_names(module) if not module or not api_pages.is_alias(module, name)]
+    assert [name for name in names if ">>>" not in (getattr(owner, name).__doc__ or "")] == []
+
+
+def test_every_page_is_in_one_table_of_contents():
+    found = [name for page in DOCS.glob("*.md") for name in listed(page)]
+    assert len(found) == len(set(found))
+    pages = {page.stem for page in DOCS.glob("*.md")} - {"index"}
+    assert pages == {name for name in found if "/" not in name}, "list new pages in docs/user_guide.md"
+    assert {name for name in found if "/" in name} == {"auto_examples/index", "api/index"}
+
+
+@pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.stem)
+def test_examples_have_a_title(example):
+    """The gallery shows the docstring's first line, underlined with =, and runs what follows."""
+    lines = (ast.get_docstring(ast.parse(example.read_text(encoding="utf-8"))) or "").splitlines()
+    assert len(lines) > 3
+    assert re.fullmatch("=+", lines[1])
+    assert len(lines[0]) <= len(lines[1])
+    assert len(lines[0]) < 50
+
+
+def test_diagrams_link_to_the_reference():
+    shown = estimator_html_repr(gyrfalcon.FalkonRegressor())
+    assert f"{SITE}api/gyrfalcon.FalkonRegressor.html" in shown
+    names = [name for name in api_pages.public_names("") if hasattr(getattr(gyrfalcon, name), "_get_doc_link")]
+    assert len(names) > 20
+    for name in names:
+        made = getattr(gyrfalcon, name).__new__(getattr(gyrfalcon, name))
+        assert made._get_doc_link() == f"{SITE}api/gyrfalcon.{name}.html"
+
+    class Own(gyrfalcon.FalkonRegressor):
+        pass
+
+    assert Own()._get_doc_link() == ""
+
+
+def test_every_warning_is_explained():
+    """Words of each warning in the source are on the page that says what it means."""
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8").lower()
+    unexplained = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "warn"):
+                continue
+            parts = [part.value for part in ast.walk(node.args[0]) if isinstance(part, ast.Constant)]
+            texts = [re.findall(r"[\w.'-]+", part.lower()) for part in parts if isinstance(part, str)]
+            fours = {" ".join(words[at : at + 4]) for words in texts for at in range(len(words) - 3)}
+            if fours and not any(four in page for four in fours):
+                unexplained.append((path.name, node.lineno, " ".join(texts[0])))
+    assert unexplained == []
+
+
+def test_docstrings_are_escaped():
+    lines = [
+        "|f|^2 of coef_ : `a|b_`, **kwargs",
+        "",
+        "name_ : array of shape (n_features_in_,)",
+        ">>> a_ | b * c",
+        "1 | 2",
+    ]
+    assert plain_text.escape(lines) == [
+        "\\|f\\|^2 of ``coef_`` : `a|b_`, \\*\\*kwargs",
+        "",
+        "name_ : array of shape (``n_features_in_``,)",
+        ">>> a_ | b * c",
+        "1 | 2",
+    ]
+    assert plain_text.escape(["Formula::", "", "    a_ * |b|", "", "after a_"])[2:] == [
+        "    a_ * |b|",
+        "",
+        "after ``a_``",
+    ]
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_the_picture_to_follow_is_drawn_by_its_script():
+    import draw_which_estimator
+
+    assert (DOCS / "images" / "which_estimator.svg").read_text(encoding="utf-8") == draw_which_estimator.draw()
+    for _, answer in draw_which_estimator.STEPS:
+        for name in re.findall(r"\b[A-Z]\w+|mmd_test", " ".join(answer)):
+            assert name in gyrfalcon.__all__
