@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         RandomFeaturesRegressor,
     )
     from .estimators.dpp import sample_dpp
+    from .estimators.onnx_export import to_onnx
     from .estimators.two_sample import MMDTest, mmd_test
     from .operators.dense import KernelOperator
     from .sources.files import open
@@ -88,6 +89,7 @@ __all__ = [
     "save",
     "show_versions",
     "suggest",
+    "to_onnx",
     "write_predictions",
 ]
 
@@ -130,6 +132,7 @@ _MODULES = {
     "save": "storage.models",
     "show_versions": "backends.versions",
     "suggest": "centers.theory",
+    "to_onnx": "estimators.onnx_export",
     "write_predictions": "storage.predictions",
 }
 # what can be reached as an attribute without an import of its own
