@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .estimators.onnx_export import to_onnx
     from .estimators.two_sample import MMDTest, mmd_test
     from .operators.dense import KernelOperator
-    from .sources.files import open
+    from .sources.files import open as open
     from .storage.checkpoints import Checkpoint, CheckpointError
     from .storage.models import ModelFileError, load, save
     from .storage.predictions import write_predictions
@@ -84,7 +84,6 @@ __all__ = [
     "load",
     "losses",
     "mmd_test",
-    "open",
     "sample_dpp",
     "save",
     "show_versions",
@@ -93,7 +92,7 @@ __all__ = [
     "write_predictions",
 ]
 
-# where each public name comes from
+# where each public name comes from; `open` is one that `from gyrfalcon import *` must not put in the place of Python's
 _MODULES = {
     "BBKB": "estimators",
     "BKB": "estimators",
@@ -180,4 +179,4 @@ if not TYPE_CHECKING:  # a type checker would take any name for granted
 
     def __dir__() -> list[str]:
         special = (name for name in globals() if name.startswith("__"))
-        return sorted({*special, *__all__, *_PACKAGES, "__version__"})
+        return sorted({*special, *__all__, *_PACKAGES, "open", "__version__"})

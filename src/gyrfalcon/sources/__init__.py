@@ -9,6 +9,7 @@ import scipy.sparse
 
 from .base import Rows
 from .dask import DaskRows, is_dask
+from .files import Dataset, is_lazy_table, open
 from .foreign import RowsLike, wrap
 from .memory import ArrayRows
 
@@ -21,7 +22,8 @@ def as_rows(X: Any) -> Rows:
     Parameters
     ----------
     X : array-like, sparse matrix, Dask collection, h5py.Dataset, zarr.Array, Rows, or object with the members of Rows
-        A source is returned as it is.
+        Or a `Dataset`, of which it is the rows, a polars.LazyFrame or a pyarrow.dataset.Dataset. A source is returned
+        as it is.
     """
     source = as_source(X)
     return ArrayRows(X) if source is None else source
@@ -33,6 +35,8 @@ def as_source(X: Any) -> Rows | None:
         return X
     if isinstance(X, np.ndarray):
         return None
+    if isinstance(X, Dataset):
+        return X.X
     if scipy.sparse.issparse(X):
         from .sparse import SparseRows
 
@@ -43,6 +47,8 @@ def as_source(X: Any) -> Rows | None:
         from .arrays import OpenArray, OpenArrayRows
 
         return OpenArrayRows(X) if isinstance(X, OpenArray) else None
+    if is_lazy_table(X):
+        return open(X).X
     if isinstance(X, RowsLike) and callable(X.blocks) and callable(X.take):  # not columns of a table of these names
         return wrap(X)
     return None
