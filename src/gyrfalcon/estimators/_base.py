@@ -22,7 +22,7 @@ from ..operators import Operator
 from ..operators.prepared import PreparedCenters
 from ..sources import Rows
 from ..storage.models import save
-from ._sklearn import BaseEstimator, ClassifierMixin, RegressorMixin
+from ._sklearn import BaseEstimator, CallbackSupportMixin, ClassifierMixin, RegressorMixin
 
 Array = NDArray[Any]
 
@@ -180,7 +180,7 @@ class KernelEstimator(BaseEstimator):
         return tags
 
 
-class KernelRegressor(RegressorMixin, KernelEstimator):
+class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
     """An estimator that predicts one or several columns of numbers."""
 
     @lazily
@@ -218,7 +218,7 @@ class KernelRegressor(RegressorMixin, KernelEstimator):
         return tags
 
 
-class KernelClassifier(ClassifierMixin, KernelEstimator):
+class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
     """An estimator that predicts classes."""
 
     classes_: Array
