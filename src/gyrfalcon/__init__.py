@@ -36,9 +36,10 @@ if TYPE_CHECKING:
         RandomFeaturesRegressor,
     )
     from .estimators.dpp import sample_dpp
+    from .estimators.onnx_export import to_onnx
     from .estimators.two_sample import MMDTest, mmd_test
     from .operators.dense import KernelOperator
-    from .sources.files import open
+    from .sources.files import open as open
     from .storage.checkpoints import Checkpoint, CheckpointError
     from .storage.models import ModelFileError, load, save
     from .storage.predictions import write_predictions
@@ -83,16 +84,16 @@ __all__ = [
     "load",
     "losses",
     "mmd_test",
-    "open",
     "plots",
     "sample_dpp",
     "save",
     "show_versions",
     "suggest",
+    "to_onnx",
     "write_predictions",
 ]
 
-# where each public name comes from
+# where each public name comes from; `open` is one that `from gyrfalcon import *` must not put in the place of Python's
 _MODULES = {
     "BBKB": "estimators",
     "BKB": "estimators",
@@ -131,6 +132,7 @@ _MODULES = {
     "save": "storage.models",
     "show_versions": "backends.versions",
     "suggest": "centers.theory",
+    "to_onnx": "estimators.onnx_export",
     "write_predictions": "storage.predictions",
 }
 # what can be reached as an attribute without an import of its own
@@ -179,4 +181,4 @@ if not TYPE_CHECKING:  # a type checker would take any name for granted
 
     def __dir__() -> list[str]:
         special = (name for name in globals() if name.startswith("__"))
-        return sorted({*special, *__all__, *_PACKAGES, "__version__"})
+        return sorted({*special, *__all__, *_PACKAGES, "open", "__version__"})

@@ -428,6 +428,7 @@ class Poisson(Loss):
 NAMES: dict[str, type[Loss]] = {
     "squared": Squared,
     "logistic": Logistic,
+    "log_loss": Logistic,  # scikit-learn's name
     "huber": Huber,
     "quantile": Quantile,
     "poisson": Poisson,
@@ -439,7 +440,7 @@ def as_loss(loss: Loss | str) -> Loss:
 
     Parameters
     ----------
-    loss : Loss or {"squared", "logistic", "huber", "quantile", "poisson"}
+    loss : Loss or {"squared", "logistic", "log_loss", "huber", "quantile", "poisson"}
 
     Examples
     --------

@@ -50,6 +50,30 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"gyrfalcon {gyrfalcon.__version__}\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("fti", "fit"),
+        ("demo --row 5 --centre=3", "--centers"),
+        ("fit x.csv --target y -o m --time-budgets 3", "--time-budget"),
+        ("fit x.csv --targt y -o m", "--target"),
+        ("export m.gyr --outptu a", "--output"),
+    ],
+)
+def test_what_was_meant(words, meant, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(words.split())
+    assert stop.value.code == 2
+    assert f"(did you mean {meant}?)" in capsys.readouterr().err
+
+
+def test_completion(capsys):
+    pytest.importorskip("shtab")
+    assert main(["complete", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in ("evaluate", "--time-budget", "--centers", "--delimiter"))
+
+
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--nonsense"], ["demo", "--rows", "many"]])
 def test_wrong_usage(arguments, capsys):
     with pytest.raises(SystemExit) as stop:

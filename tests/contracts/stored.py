@@ -121,6 +121,20 @@ def zarr_object(folder, values):
     return as_rows(array)
 
 
+def lazy_frame(folder, values):
+    import polars
+
+    return gyrfalcon.open(polars.from_arrow(_table(values)).lazy(), target="y").X
+
+
+def arrow_dataset(folder, values):
+    import pyarrow.dataset
+    from pyarrow import parquet
+
+    parquet.write_table(_table(values, ["float32"]), folder / "rows.parquet", row_group_size=20)
+    return gyrfalcon.open(pyarrow.dataset.dataset(folder), target="y").X
+
+
 STORED = [
     parquet,
     parquet_folder,
@@ -135,4 +149,6 @@ STORED = [
     hdf5_object,
     zarr,
     zarr_object,
+    lazy_frame,
+    arrow_dataset,
 ]

@@ -656,3 +656,14 @@ def test_quantiles_do_not_depend_on_the_unit_of_y(dtype, unit):
     np.testing.assert_allclose(again.predict(X) / unit, expected, atol=2e-2 * np.std(y))
     assert again.history_[-1]["objective"] == pytest.approx(unit * history[-1]["objective"], rel=1e-2)
     assert again.history_[-1]["penalty"] == pytest.approx(history[-1]["penalty"] / unit, rel=1e-2)
+
+
+def test_the_name_that_scikit_learn_has_for_the_logistic_loss():
+    X = np.random.default_rng(0).standard_normal((80, 2))
+    y = X[:, 0] > 0
+    expected = FalkonClassifier(loss="logistic", n_centers=10, random_state=0).fit(X, y).predict_proba(X)
+    assert np.array_equal(
+        FalkonClassifier(loss="log_loss", n_centers=10, random_state=0).fit(X, y).predict_proba(X), expected
+    )
+    with pytest.raises(ValueError, match='loss="log_loss" is for labels: use FalkonClassifier'):
+        FalkonRegressor(loss="log_loss").fit(X, X[:, 0])

@@ -13,7 +13,7 @@ from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel, rbf_ke
 from sklearn.model_selection import GridSearchCV
 
 from contracts.market import Cauchy
-from gyrfalcon import FalkonRegressor, KernelOperator, RandomFeatures, RandomFeaturesRegressor
+from gyrfalcon import BKB, DPP, FalkonRegressor, KernelOperator, KernelPCA, RandomFeatures, RandomFeaturesRegressor
 from gyrfalcon.kernels import (
     ArcCosine,
     CallableKernel,
@@ -478,3 +478,27 @@ def test_random_features_of_parameters_that_float32_cannot_hold():
     for model in (RandomFeatures(Gaussian(1e-39)), RandomFeaturesRegressor(Gaussian(1e-39))):
         with pytest.raises(ValueError, match='length_scale=1e-39 leaves the range of float32: use dtype="float64"'):
             model.fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [FalkonRegressor(n_centers=20), KernelPCA(n_centers=20), RandomFeatures(), DPP(), BKB(), FalkonRegressor(Matern())],
+    ids=repr,
+)
+def test_parameters_of_a_kernel_given_by_name(estimator):
+    twice = clone(estimator).set_params(kernel__length_scale=2.0)
+    assert twice.kernel.length_scale == 2.0
+    assert type(twice.kernel) is type(as_kernel(estimator.kernel))
+    other = clone(estimator).set_params(kernel__length_scale=3.0, kernel="laplacian", random_state=1)
+    assert (repr(other.kernel), other.random_state) == ("Laplacian(length_scale=3.0)", 1)
+    assert clone(estimator).set_params(kernel="linear").kernel == "linear"
+    with pytest.raises(ValueError, match="Invalid parameter 'length' for estimator"):
+        clone(estimator).set_params(kernel__length=1.0)
+
+
+def test_a_grid_search_of_a_kernel_given_by_name():
+    X = np.linspace(0, 6, 60)[:, None]
+    grid = {"kernel": ["gaussian", "laplacian"], "kernel__length_scale": [0.1, 1.0]}
+    search = GridSearchCV(FalkonRegressor(penalty=1e-6, random_state=0), grid, cv=3).fit(X, np.sin(X[:, 0]))
+    assert len(search.cv_results_["params"]) == 4
+    assert search.best_estimator_.kernel.length_scale == search.best_params_["kernel__length_scale"]

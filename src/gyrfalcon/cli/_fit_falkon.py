@@ -39,7 +39,7 @@ from .main import UsageError
 
 Array = NDArray[Any]
 
-_OF_LABELS = ("logistic", "softmax")  # losses of classifiers
+_OF_LABELS = ("logistic", "log_loss", "softmax")  # losses of classifiers
 
 
 def run(arguments: argparse.Namespace) -> int:

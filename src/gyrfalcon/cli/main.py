@@ -17,8 +17,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 __all__ = ["COMMANDS", "Command", "UsageError", "main"]
 
@@ -71,8 +72,10 @@ COMMANDS: tuple[Command, ...] = (
     _from_module("evaluate", "Measure how good a model is on rows whose target is known."),
     _from_module("report", "Write a page about a model: errors on rows that it has not seen, and what it has learnt."),
     _from_module("inspect", "Show what is in a model file."),
+    _from_module("export", "Write a model as an ONNX graph, for programs without Python."),
     _from_module("demo", "Learn a non-linear function from a million rows, beside two models of scikit-learn."),
     _from_module("check-device", "Check what a device of PyTorch computes, and how fast."),
+    _from_module("complete", "Print a script that completes commands and options by the tab key."),
     _from_module("versions", "Show the versions of gyrfalcon and its dependencies, and properties of the machine."),
 )
 
@@ -96,6 +99,30 @@ class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpF
         return super()._get_help_string(action)
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that asks whether another command or option was meant."""
+
+    words: Sequence[str] = ()  # of the command line
+
+    def options(self) -> list[str]:
+        """Return the long options."""
+        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += _did_you_mean([str(value)], [str(choice) for choice in action.choices or ()])
+            raise
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("the following arguments are required"):  # one may be there, misspelt
+            given = [word for word in self.words if word.startswith("--")]
+            wrong = [word for word in given if word.partition("=")[0] not in self.options()]
+            message += _did_you_mean(wrong, self.options())
+        super().error(message)
+
+
 class _Version(argparse.Action):
     """Print the version and exit; it is looked up only here, which takes time."""
 
@@ -106,8 +133,10 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def make_parser(argv: Sequence[str], commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:
-    """Return the parser for a command line; only the command that is typed has its arguments.
+def make_parser(
+    argv: Sequence[str], commands: Sequence[Command] = COMMANDS, *, all_arguments: bool = False
+) -> argparse.ArgumentParser:
+    """Return the parser for a command line; only the command that is typed has its arguments, or all have.
 
     Parameters
     ----------
@@ -115,10 +144,10 @@ def make_parser(argv: Sequence[str], commands: Sequence[Command] = COMMANDS) -> 
         The arguments that are to be parsed.
     commands : sequence of Command
         The commands that can be run.
+    all_arguments : bool
+        Whether the modules of all commands are imported for their arguments.
     """
-    parser = argparse.ArgumentParser(
-        prog="gyrfalcon", description="Kernel learning at scale.", epilog=EXAMPLES, formatter_class=_Help
-    )
+    parser = _Parser(prog="gyrfalcon", description="Kernel learning at scale.", epilog=EXAMPLES, formatter_class=_Help)
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     typed = next((word for word in argv if not word.startswith("-")), None)
@@ -129,7 +158,8 @@ def make_parser(argv: Sequence[str], commands: Sequence[Command] = COMMANDS) -> 
             description=command.help,
             formatter_class=_Help,
         )
-        if command.name == typed:
+        if all_arguments or command.name == typed:
+            sub.words = argv
             command.add_arguments(sub)
             sub.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
             sub.set_defaults(run=command.run, parser=sub)
@@ -149,7 +179,8 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     argv = sys.argv[1:] if argv is None else argv
     arguments, unknown = make_parser(argv, commands).parse_known_args(argv)
     if unknown:  # with the usage of the command, which argparse would not show
-        arguments.parser.error(_unrecognized(unknown, vars(arguments).get("features")))
+        message = _unrecognized(unknown, vars(arguments).get("features"))
+        arguments.parser.error(message + _did_you_mean(unknown, arguments.parser.options()))
     try:
         with _warnings_in_a_line(arguments.traceback):
             code: int = arguments.run(arguments)
@@ -174,6 +205,15 @@ def _unrecognized(words: Sequence[str], features: Sequence[str] | None) -> str:
         names = ",".join([*features, *words])
         return f"unrecognized arguments: {' '.join(words)}: names are separated by commas, as in --features {names}"
     return f"unrecognized arguments: {' '.join(words)}"
+
+
+def _did_you_mean(words: Sequence[str], known: Sequence[str]) -> str:
+    """Return a question about the first word that is nearly a known one, or nothing."""
+    for word in words:
+        near = get_close_matches(word.partition("=")[0], known, 1)
+        if near:
+            return f" (did you mean {near[0]}?)"
+    return ""
 
 
 def _in_a_line(error: Warning | Exception | str) -> str:

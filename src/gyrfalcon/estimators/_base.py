@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import scipy.sparse
@@ -17,11 +17,12 @@ from ..fitting.rows import for_score, more_rows, scaled
 from ..fitting.session import Session
 from ..fitting.subspace import ChosenCenters, WarmStart
 from ..kernels import Kernel
+from ..kernels.names import with_kernel_object
 from ..operators import Operator
 from ..operators.prepared import PreparedCenters
 from ..sources import Rows
 from ..storage.models import save
-from ._sklearn import DOC_LINK, BaseEstimator, ClassifierMixin, RegressorMixin
+from ._sklearn import DOC_LINK, BaseEstimator, CallbackSupportMixin, ClassifierMixin, RegressorMixin
 
 Array = NDArray[Any]
 
@@ -38,6 +39,7 @@ class KernelEstimator(BaseEstimator):
 
     takes_sparse: ClassVar[bool] = False
 
+    kernel: Any
     fit_intercept: bool
     scale: bool | str
     dtype: Any
@@ -55,6 +57,22 @@ class KernelEstimator(BaseEstimator):
     history_: list[dict[str, Any]]
     n_features_in_: int
     feature_names_in_: Array
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, also those of the kernel, such as ``kernel__length_scale``.
+
+        A kernel given by name is replaced by the object of that name where one of its own parameters is set.
+
+        Parameters
+        ----------
+        **params : values of the parameters
+
+        Returns
+        -------
+        self
+        """
+        super().set_params(**with_kernel_object(params, self.kernel))
+        return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file that `gyrfalcon.load` reads back.
@@ -165,7 +183,7 @@ class KernelEstimator(BaseEstimator):
         return tags
 
 
-class KernelRegressor(RegressorMixin, KernelEstimator):
+class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
     """An estimator that predicts one or several columns of numbers."""
 
     @lazily
@@ -182,7 +200,7 @@ class KernelRegressor(RegressorMixin, KernelEstimator):
         """
         return self._values(X)
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is that of the mean of y.
 
         Parameters
@@ -203,7 +221,7 @@ class KernelRegressor(RegressorMixin, KernelEstimator):
         return tags
 
 
-class KernelClassifier(ClassifierMixin, KernelEstimator):
+class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
     """An estimator that predicts classes."""
 
     classes_: Array
@@ -238,7 +256,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         predictions: Array = self.classes_[class_codes(values)]
         return predictions
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows whose class is predicted.
 
         Parameters

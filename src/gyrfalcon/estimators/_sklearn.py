@@ -25,6 +25,11 @@ if MYPY:
         def set_score_request(self, **requests: bool | str | None) -> Self: ...
         def __sklearn_tags__(self) -> Any: ...
 
+    class CallbackSupportMixin:
+        """Callbacks of scikit-learn 1.9 and newer."""
+
+        def set_callbacks(self, *callbacks: Any) -> Self: ...
+
     class ClassifierMixin:
         """Accuracy."""
 
@@ -71,10 +76,19 @@ else:
         TransformerMixin,
     )
 
+    try:
+        from sklearn.callback import CallbackSupportMixin
+    except ImportError:  # before 1.9
+
+        class CallbackSupportMixin:
+            """Nothing."""
+
+
 __all__ = [
     "DOC_LINK",
     "SITE",
     "BaseEstimator",
+    "CallbackSupportMixin",
     "ClassNamePrefixFeaturesOutMixin",
     "ClassifierMixin",
     "ClusterMixin",

@@ -22,6 +22,7 @@ from ..fitting.parameters import check_parameters
 from ..fitting.rows import unlabelled_rows
 from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, KernelFunction, as_kernel
+from ..kernels.names import with_kernel_object
 from ..solvers.arms import ArmPosterior, BoundSettings, ConfidenceBounds, Indices, Vectors
 from ..storage.models import save
 from ._sklearn import DOC_LINK
@@ -150,6 +151,22 @@ class BKB(BaseEstimator):  # type: ignore[misc]
         self.oversampling = oversampling
         self.n_jobs = n_jobs
         self.random_state = random_state
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, also those of the kernel, such as ``kernel__length_scale``.
+
+        A kernel given by name is replaced by the object of that name where one of its own parameters is set.
+
+        Parameters
+        ----------
+        **params : values of the parameters
+
+        Returns
+        -------
+        self
+        """
+        super().set_params(**with_kernel_object(params, self.kernel))
+        return self
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Take the candidates, and forget all rewards.

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_y, check_is_fitted
 from .._utils.registry import register
 from ..fitting.conformal import COVERAGE, Conformity, Part
 from ..fitting.lazy import in_kind
-from ..fitting.rows import at_once, computed, for_score
+from ..fitting.rows import at_once, computed, for_score, labelled
 from ..sources import as_source
 from ._conformal import ConformalEstimator
 from ._sklearn import ClassifierMixin
@@ -96,7 +96,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: ArrayLike | None = None,
         X_val: Any = None,
         y_val: Any = None,
@@ -107,7 +107,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         ----------
         X : whatever the model takes, of shape (n, n_features)
         y : array of shape (n,)
-            Labels.
+            Labels. By default those of X, if it was opened with a target.
         sample_weight : array of shape (n,), optional
             Not negative. The weights of rows that are held out count there.
         X_val, y_val : optional
@@ -117,6 +117,8 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         -------
         self
         """
+        X, y, sample_weight = labelled(X, y, sample_weight)
+        X_val, y_val, _ = labelled(X_val, y_val)
         self._check(y)
         y = _check_y(computed(y, as_source(X)), estimator=self)
         check_classification_targets(y)
@@ -207,7 +209,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         scores = self._scores(self.estimator_.predict_proba(at_once(X)))
         return np.asarray(scores <= threshold)
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows whose class is predicted.
 
         Parameters

@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_y, check_is_fitted
 from .._utils.registry import register
 from ..fitting.conformal import COVERAGE, Conformity, Part
 from ..fitting.lazy import in_kind
-from ..fitting.rows import at_once, computed, for_score
+from ..fitting.rows import at_once, computed, for_score, labelled
 from ..sources import as_source
 from ._conformal import ConformalEstimator, columns_of
 from ._sklearn import MultiOutputMixin, RegressorMixin
@@ -107,7 +107,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: ArrayLike | None = None,
         X_val: Any = None,
         y_val: Any = None,
@@ -118,7 +118,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         ----------
         X : whatever the model takes, of shape (n, n_features)
         y : array of shape (n,) or (n, n_outputs)
-            Targets; one column with `method="quantiles"`.
+            Targets; one column with `method="quantiles"`. By default those of X, if it was opened with a target.
         sample_weight : array of shape (n,), optional
             Not negative. The weights of rows that are held out count there.
         X_val, y_val : optional
@@ -128,6 +128,8 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         -------
         self
         """
+        X, y, sample_weight = labelled(X, y, sample_weight)
+        X_val, y_val, _ = labelled(X_val, y_val)
         self._check(y)
         given = {} if self.estimator is None else self.estimator.get_params(deep=False)
         if self.method == "deviation" and given.get("uncertainty", True) is False:
@@ -212,7 +214,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         ends = np.stack([np.minimum(low, middle), np.maximum(high, middle)], axis=1)
         return ends[:, :, 0] if self.one_column_ else ends
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is that of the mean of y.
 
         Parameters

@@ -182,7 +182,7 @@ class EigenProRegressor(KernelRegressor):
         self.callbacks = callbacks
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, X_val: Any = None, y_val: Any = None) -> Self:
         """Learn from rows.
 
         Parameters
@@ -190,7 +190,7 @@ class EigenProRegressor(KernelRegressor):
         X : array or table of shape (n, n_features)
             float32 is computed in float32, everything else in float64, unless `dtype` says otherwise.
         y : array of shape (n,) or (n, n_outputs)
-            Targets.
+            Targets. By default those of X, if it was opened with a target.
         X_val, y_val : optional
             Rows on which the validation error (root mean squared) is recorded, and by which `early_stopping` stops.
 
@@ -219,6 +219,8 @@ class EigenProRegressor(KernelRegressor):
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 random_access=True,
             )
+            if data.weight is not None:
+                raise ValueError("EigenProRegressor has no weights, and X has: open it without weight=...")
             self._iterate(data, session)
         return self
 

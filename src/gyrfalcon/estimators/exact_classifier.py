@@ -197,7 +197,7 @@ class ExactClassifier(KernelClassifier):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: ArrayLike | None = None,
         X_val: Any = None,
         y_val: Any = None,
@@ -208,9 +208,9 @@ class ExactClassifier(KernelClassifier):
         ----------
         X : array, table, source or Dask collection of shape (n, n_features)
             float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
-            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+            ``gyrfalcon.open(path, target=name)``, is read block by block, once for each pass.
         y : array of shape (n,)
-            Labels of any kind.
+            Labels of any kind. By default those of X, if it was opened with a target.
         sample_weight : array of shape (n,), optional
             Not negative. Only ratios matter: the penalty goes with weights of mean 1.
         X_val, y_val : optional

@@ -70,7 +70,7 @@ class FalkonClassifier(KernelClassifier):
         times the mean of k(x, x), is raised to that. "auto" chooses one on a sample of the rows, in about a second, by
         leave-one-out errors for the squared loss and by held-out rows of the sample for others; `penalty_` is what it
         chose.
-    loss : "squared", "logistic" or Loss, default="squared"
+    loss : "squared", "logistic", "log_loss" or Loss, default="squared"
         What is minimised. "squared" is fastest: one linear system. "logistic" is the negative log-likelihood, which
         gives probabilities and takes several times longer. Also a loss of `gyrfalcon.losses`, which is given targets +1
         and -1.
@@ -267,7 +267,7 @@ class FalkonClassifier(KernelClassifier):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: ArrayLike | None = None,
         X_val: Any = None,
         y_val: Any = None,
@@ -278,9 +278,9 @@ class FalkonClassifier(KernelClassifier):
         ----------
         X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
             float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
-            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+            ``gyrfalcon.open(path, target=name)``, is read block by block, once for each pass.
         y : array of shape (n,)
-            Labels of any kind.
+            Labels of any kind. By default those of X, if it was opened with a target.
         sample_weight : array of shape (n,), optional
             Not negative. Only ratios matter: the penalty goes with weights of mean 1.
         X_val, y_val : optional
@@ -322,7 +322,7 @@ class FalkonClassifier(KernelClassifier):
     def _make_loss(self, n_classes: int) -> Loss:
         """Return the loss that the parameters ask for."""
         loss = as_loss(self.loss)
-        if isinstance(self.loss, str) and self.loss not in ("squared", "logistic"):
+        if isinstance(self.loss, str) and self.loss not in ("squared", "logistic", "log_loss"):
             raise ValueError(f'loss={self.loss!r} must be "squared", "logistic" or a loss of gyrfalcon.losses')
         if isinstance(loss, Logistic | Softmax):  # for two classes they are the same model
             return Softmax() if n_classes > 2 and self.multi_class == "multinomial" else Logistic()

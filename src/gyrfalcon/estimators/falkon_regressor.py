@@ -263,7 +263,7 @@ class FalkonRegressor(PosteriorRegressor):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: ArrayLike | None = None,
         X_val: Any = None,
         y_val: Any = None,
@@ -274,9 +274,9 @@ class FalkonRegressor(PosteriorRegressor):
         ----------
         X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
             float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
-            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+            ``gyrfalcon.open(path, target=name)``, is read block by block, once for each pass.
         y : array of shape (n,) or (n, n_outputs)
-            Targets.
+            Targets. By default those of X, if it was opened with a target.
         sample_weight : array of shape (n,), optional
             Not negative. Only ratios matter: the penalty goes with weights of mean 1.
         X_val, y_val : optional
@@ -334,8 +334,8 @@ class FalkonRegressor(PosteriorRegressor):
         if self.quantiles is not None and not (isinstance(self.loss, str) and self.loss == "quantile"):
             raise ValueError(f'quantiles={self.quantiles!r} are for loss="quantile", not for loss={self.loss!r}')
         loss = as_loss(self.loss)
-        if isinstance(self.loss, str) and self.loss == "logistic":
-            raise ValueError('loss="logistic" is for labels: use FalkonClassifier')
+        if isinstance(self.loss, str) and self.loss in ("logistic", "log_loss"):
+            raise ValueError(f'loss="{self.loss}" is for labels: use FalkonClassifier')
         return loss if self.quantiles is None else Quantile(self.quantiles, ordered=True)
 
     def _n_levels(self) -> int | None:
@@ -346,7 +346,7 @@ class FalkonRegressor(PosteriorRegressor):
         f = super()._values(X)
         return self.loss_.inverse_link(f.reshape(len(f), -1)).reshape(f.shape)
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Measure how much of y the predictions explain; 1 is perfect, 0 is no better than a constant.
 
         The coefficient of determination R^2; for quantiles D^2 instead, the share of the pinball loss of the best

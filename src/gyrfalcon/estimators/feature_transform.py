@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from ..fitting.rows import follows_rows
 from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, as_kernel
 from ..kernels.features import FeatureMap
+from ..kernels.names import with_kernel_object
 from ..operators import feature_operator
 from ..sources import ArrayRows, to_host
 from ..storage.models import save
@@ -109,6 +110,22 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.dtype = dtype
         self.n_jobs = n_jobs
         self.random_state = random_state
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, also those of the kernel, such as ``kernel__length_scale``.
+
+        A kernel given by name is replaced by the object of that name where one of its own parameters is set.
+
+        Parameters
+        ----------
+        **params : values of the parameters
+
+        Returns
+        -------
+        self
+        """
+        super().set_params(**with_kernel_object(params, self.kernel))
+        return self
 
     def fit(self, X: Any, y: Any = None) -> RandomFeatures:
         """Draw the weights.

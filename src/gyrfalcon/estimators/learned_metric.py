@@ -19,7 +19,7 @@ from ..centers import Centers
 from ..fitting.data import classification_data, regression_data
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
-from ..fitting.rows import computed, more_rows, scaled
+from ..fitting.rows import computed, labelled, more_rows, scaled
 from ..fitting.session import Session, fit_session
 from ..sources.dask import first_not_finite
 from ..storage.models import save
@@ -193,7 +193,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: ArrayLike | None = None,
         X_val: Any = None,
         y_val: Any = None,
@@ -204,7 +204,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         ----------
         X : array, table, source or Dask collection of shape (n, n_features)
         y : array of shape (n,) or (n, n_outputs)
-            Targets, or labels for a classifier.
+            Targets, or labels for a classifier. By default those of X, if it was opened with a target.
         sample_weight : array of shape (n,), optional
             Not negative. Only ratios matter.
         X_val, y_val : optional
@@ -321,6 +321,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
     def _rounds(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, session: Session) -> Rounds:
         """Check what `fit` is given, hold out rows, standardise them, and draw those that are used."""
         random_state = session.random_state
+        X, y, sample_weight = labelled(X, y, sample_weight)
         base = self._base(y, random_state.randint(np.iinfo(np.int32).max))
         given = X, y, sample_weight, X_val, y_val
         how: dict[str, Any] = {"random_state": random_state, "scratch": session.scratch}

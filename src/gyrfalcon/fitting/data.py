@@ -20,7 +20,17 @@ from ..losses import Loss, Squared
 from ..sources import ArrayRows, Rows
 from ..sources.base import SubsetRows
 from ..sources.scratch import Scratch
-from .rows import Reader, computed, is_scaled, sample_weights, scaled, tile_dtype, training_rows, validation_rows
+from .rows import (
+    Reader,
+    computed,
+    is_scaled,
+    labelled,
+    sample_weights,
+    scaled,
+    tile_dtype,
+    training_rows,
+    validation_rows,
+)
 
 Array = NDArray[Any]
 Error = Callable[[Array, Array | None, Array], float]
@@ -155,6 +165,8 @@ def regression_data(
     scratch : Scratch, optional
         Where rows that are slow to read are kept for later passes.
     """
+    X, y, sample_weight = labelled(X, y, sample_weight)
+    X_val, y_val, _ = labelled(X_val, y_val)
     rows, y = training_rows(
         estimator, X, y, random_access=random_access, scratch=scratch, multi_output=True, y_numeric=True
     )
@@ -259,6 +271,8 @@ def classification_data(
     data : FitData
     classes : array of shape (n_classes,)
     """
+    X, y, sample_weight = labelled(X, y, sample_weight)
+    X_val, y_val, _ = labelled(X_val, y_val)
     rows, y = training_rows(estimator, X, y, random_access=random_access, scratch=scratch)
     y = _labels(y, "y")
     check_classification_targets(y)

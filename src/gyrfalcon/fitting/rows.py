@@ -15,6 +15,7 @@ from ..sources import ArrayRows, Rows, as_rows, as_source, is_dask, to_host
 from ..sources.blocks import stack
 from ..sources.columns import check_columns
 from ..sources.dask import compute
+from ..sources.files import Dataset
 from ..sources.scaling import Standardize
 from ..sources.scratch import Scratch
 from ..sources.sparse import warn_of_conversion
@@ -80,6 +81,17 @@ def training_rows(
     if len(y) != source.shape[0]:
         raise ValueError(f"X has {source.shape[0]} rows and y has {len(y)}: they must be of the same length")
     return (rows if scratch is None else scratch.rows(rows)), y
+
+
+def labelled(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    """Return rows, y and weights: of a `Dataset` its own, where they are not given."""
+    if not isinstance(X, Dataset):
+        return X, y, sample_weight
+    if y is None:
+        y = X.y
+        if y is None:
+            raise ValueError("y is not given, and X was opened without a target: use open(path, target=...)")
+    return X.X, y, X.weight if sample_weight is None else sample_weight
 
 
 def unlabelled_rows(estimator: Reader, X: Any, scratch: Scratch | None = None) -> Rows:
@@ -167,6 +179,9 @@ def at_once(X: Any) -> Any:
 
 def for_score(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     """Return what `score` is given in a form for which predictions are made at once, and are arrays of NumPy."""
+    X, y, sample_weight = labelled(X, y, sample_weight)
+    if y is None:
+        raise ValueError("score needs y, the true values of these rows")
     rows = at_once(X)
     return rows, computed(y, rows), computed(sample_weight, rows)
 

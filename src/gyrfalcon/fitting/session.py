@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 
 from ..callbacks import CallbackList, NoImprovement
 from ..callbacks.progress import progress_callback
+from ..callbacks.scikit_learn import scikit_learn_callbacks
 from ..solvers import Iterate, StateError
 from ..sources.scratch import Scratch
 from ..storage.checkpoints import Beginning, CheckpointError, Journal, Progress, identify, journal
@@ -88,7 +89,8 @@ class Session:
         self._journal = journal
         self._end = end
         progress = filter(None, [progress_callback(estimator.verbose)])
-        self._callbacks = CallbackList([*progress, *CallbackList(estimator.callbacks).callbacks])
+        given = CallbackList(estimator.callbacks).callbacks
+        self._callbacks = CallbackList([*progress, *scikit_learn_callbacks(estimator), *given])
         self._began: float | None = None
         self.scratch = Scratch(None if journal is None else journal.folder)
         end.callback(self.scratch.close)

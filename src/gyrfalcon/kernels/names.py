@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from .base import Kernel, KernelFunction
 from .callable import CallableKernel
 from .dot_product import ArcCosine, Linear, Polynomial, Sigmoid
@@ -19,6 +22,21 @@ NAMES: dict[str, type[Kernel]] = {
     "sigmoid": Sigmoid,
     "arccosine": ArcCosine,
 }
+
+
+def with_kernel_object(params: Mapping[str, Any], kernel: Any) -> dict[str, Any]:
+    """Return parameters for `set_params` in which a kernel given by name, some of whose own are set, is an object.
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels.names import with_kernel_object
+    >>> with_kernel_object({"kernel__length_scale": 2.0}, kernel="gaussian")
+    {'kernel': Gaussian(), 'kernel__length_scale': 2.0}
+    """
+    kernel = params.get("kernel", kernel)
+    if isinstance(kernel, str) and any(name.startswith("kernel__") for name in params):
+        return {"kernel": as_kernel(kernel)} | {name: value for name, value in params.items() if name != "kernel"}
+    return dict(params)
 
 
 def as_kernel(kernel: Kernel | str | KernelFunction) -> Kernel:

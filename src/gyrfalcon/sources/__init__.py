@@ -9,6 +9,7 @@ import scipy.sparse
 
 from .base import Rows
 from .dask import DaskRows, is_dask
+from .files import Dataset, is_lazy_table, open
 from .foreign import RowsLike, wrap
 from .memory import ArrayRows
 from .tensors import is_tensor, to_host
@@ -22,7 +23,8 @@ def as_rows(X: Any) -> Rows:
     Parameters
     ----------
     X : array-like, tensor, sparse matrix, Dask collection, h5py.Dataset, zarr.Array, Rows, or object with its members
-        A source is returned as it is.
+        Or a `Dataset`, of which it is the rows, a polars.LazyFrame or a pyarrow.dataset.Dataset. A source is returned
+        as it is.
 
     Examples
     --------
@@ -52,6 +54,8 @@ def as_source(X: Any) -> Rows | None:
         return X
     if isinstance(X, np.ndarray):
         return None
+    if isinstance(X, Dataset):
+        return X.X
     if scipy.sparse.issparse(X):
         from .sparse import SparseRows
 
@@ -62,6 +66,8 @@ def as_source(X: Any) -> Rows | None:
         from .arrays import OpenArray, OpenArrayRows
 
         return OpenArrayRows(X) if isinstance(X, OpenArray) else None
+    if is_lazy_table(X):
+        return open(X).X
     if isinstance(X, RowsLike) and callable(X.blocks) and callable(X.take):  # not columns of a table of these names
         return wrap(X)
     return None

@@ -48,6 +48,7 @@ class Dataset:
     feature_names : list of str or None
     n_rows : int
     files : list of str
+        Empty for tables that are no files.
     """
 
     def __init__(self, files: DataFiles, X: StoredRows, paths: list[str], target: Any, weight: Any) -> None:
@@ -99,7 +100,7 @@ class Dataset:
         return column.astype(np.float64)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        raise TypeError("a Dataset is rows, a target and weights: pass the rows alone, as in fit(data.X, data.y)")
+        raise TypeError("a Dataset is rows, a target and weights: take the rows alone, data.X, or the target, data.y")
 
     def __repr__(self) -> str:
         size = sum(reader.state.size for reader in self.X.readers if reader.state is not None)
@@ -107,14 +108,13 @@ class Dataset:
         weight = "" if self._weight is None else f", weight {self._weight!r}"
         n, d = self.X.shape
         count = len(self.files)
-        return (
-            f"<Dataset: {n:,} rows of {d} features in {self.X.dtype}{target}{weight}; "
-            f"{count} {self._files.format} file{'s' * (count != 1)}, {format_bytes(size)}>"
-        )
+        files = f"{count} {self._files.format} file{'s' * (count != 1)}, {format_bytes(size)}"
+        origin = files if count else f"a {self._files.format}"
+        return f"<Dataset: {n:,} rows of {d} features in {self.X.dtype}{target}{weight}; {origin}>"
 
 
 def open(
-    path: PathLike | Sequence[PathLike],
+    path: PathLike | Sequence[PathLike] | Any,
     *,
     target: Any = None,
     features: Any = None,
@@ -126,11 +126,12 @@ def open(
 
     Parameters
     ----------
-    path : str, path-like or list of these
+    path : str, path-like or list of these, polars.LazyFrame or pyarrow.dataset.Dataset
         One file, a folder (with its subfolders; names that begin with a dot or an underscore are ignored), a
         pattern such as ``"data/2024-*.parquet"``, or a list of files. Parquet (``.parquet``, ``.pq``), CSV (``.csv``,
         ``.csv.gz``), Arrow or Feather (``.arrow``, ``.feather``, ``.ipc``), HDF5 (``.h5``, ``.hdf5``), zarr
-        (``.zarr``) and ``.npy``. Rows are in the order of the files' sorted names (for a list, in its order).
+        (``.zarr``) and ``.npy``. Rows are in the order of the files' sorted names (for a list, in its order). A
+        LazyFrame or a pyarrow Dataset is read in batches, and must give the same rows in the same order each time.
     target : str or list of str, optional
         The column to learn, or several. HDF5 and zarr: another array's name. ``.npy``: a column's number, or the name
         of another ``.npy`` file.
@@ -147,7 +148,7 @@ def open(
     Returns
     -------
     Dataset
-        With `X`, `y` and `weight`, for ``model.fit(data.X, data.y, data.weight)``.
+        With `X`, `y` and `weight`. ``model.fit(data)`` is ``model.fit(data.X, data.y, data.weight)``.
 
     Raises
     ------
@@ -168,7 +169,8 @@ def open(
     ...     print(data.X.shape, data.y)
     (4, 2) [ 2.  5.  8. 11.]
     """
-    paths, format = find(path)
+    lazy = is_lazy_table(path)
+    paths, format = ([], "table") if lazy else find(path)
     asked = None if dtype is None else np.dtype(dtype)
     if asked is not None and asked not in (np.float32, np.float64):
         raise ValueError(f"dtype={dtype!r} must be float32 or float64")
@@ -176,7 +178,7 @@ def open(
         if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
             raise ValueError(f"delimiter={delimiter!r} must be one character, such as ';'")
         if format != "CSV":
-            raise ValueError(f"delimiter={delimiter!r} is for CSV files, and {paths[0]} is {format}")
+            raise ValueError(f"delimiter={delimiter!r} is for CSV files, and {_listed(paths)} is {format}")
     if isinstance(target, tuple | np.ndarray):
         target = list(target)
     if isinstance(target, list) and not target:
@@ -186,10 +188,14 @@ def open(
     for name in [*targets, *weights]:
         if format != "npy" and not isinstance(name, str):
             raise TypeError(f"{name!r} must be the name of a column")
-    if format in ("Parquet", "Arrow", "CSV"):
+    if lazy:
+        from .lazy_tables import LazyTable
+
+        files: DataFiles = LazyTable(path)
+    elif format in ("Parquet", "Arrow", "CSV"):
         from .tables import TableFiles
 
-        files: DataFiles = TableFiles(paths, format, delimiter)
+        files = TableFiles(paths, format, delimiter)
     else:
         from .arrays import NamedArrays, NpyFiles
 
@@ -198,6 +204,12 @@ def open(
     if X.shape[0] == 0:
         raise ValueError(f"there are no rows in {_listed(paths)}")
     return Dataset(files, X, paths, target, weight)
+
+
+def is_lazy_table(X: Any) -> bool:
+    """Whether `X` is a LazyFrame or a pyarrow Dataset; neither library is imported to find out."""
+    kinds = [(kind.__module__.split(".")[0], kind.__name__) for kind in type(X).__mro__]
+    return ("polars", "LazyFrame") in kinds or ("pyarrow", "Dataset") in kinds
 
 
 # ---- which files -----------------------------------------------------------------------------------------------------
@@ -299,4 +311,6 @@ def _format(path: str) -> str:
 
 
 def _listed(paths: list[str]) -> str:
+    if not paths:
+        return "the table"
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"

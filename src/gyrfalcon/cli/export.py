@@ -1,0 +1,36 @@
+"""``gyrfalcon export``: a model file as an ONNX graph, for programs without Python."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..estimators.onnx_export import to_onnx
+from ._shared import load_model
+from .main import UsageError
+
+__all__ = ["add_arguments", "run"]
+
+EXAMPLES = """\
+examples:
+  gyrfalcon export houses.gyr -o houses.onnx
+  gyrfalcon export houses.gyr -o houses.onnx --dtype float32
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``gyrfalcon export``."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("model", metavar="MODEL", help="a file written by gyrfalcon fit --kernel, or by save in Python")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the .onnx file to write")
+    parser.add_argument(
+        "--dtype", choices=["float32", "float64"], help="type of the rows and of the arithmetic; the model's by default"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the graph and return the exit code."""
+    try:
+        to_onnx(load_model(arguments.model), arguments.output, dtype=arguments.dtype)
+    except TypeError as error:  # a model that has no graph
+        raise UsageError(str(error)) from error
+    return 0

@@ -1,0 +1,92 @@
+"""Estimators take what `gyrfalcon.open` returns as it is: rows, target and weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gyrfalcon
+from gyrfalcon import (
+    ConformalClassifier,
+    ConformalRegressor,
+    EigenProRegressor,
+    ExactClassifier,
+    FalkonClassifier,
+    FalkonRegressor,
+    KernelPCA,
+    LearnedMetric,
+    NystromRegressor,
+    RandomFeaturesRegressor,
+)
+
+REGRESSORS = [
+    FalkonRegressor(n_centers=20),
+    NystromRegressor(n_centers=20),
+    RandomFeaturesRegressor(n_components=20),
+    ConformalRegressor(FalkonRegressor(n_centers=20, random_state=0)),
+]
+CLASSIFIERS = [
+    FalkonClassifier(n_centers=20),
+    ExactClassifier(),
+    ConformalClassifier(FalkonClassifier(loss="logistic", n_centers=20, random_state=0)),
+]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 2))
+    columns = {"a": X[:, 0], "b": X[:, 1], "y": np.sin(X[:, 0]), "label": np.where(X[:, 1] > 0, "up", "down")}
+    path = tmp_path_factory.mktemp("data") / "rows.parquet"
+    parquet.write_table(pa.table({**columns, "w": rng.uniform(size=300)}), path)
+    return path
+
+
+def opened(path, target):
+    return gyrfalcon.open(path, target=target, features=["a", "b"], weight="w")
+
+
+@pytest.mark.parametrize("model", [*REGRESSORS, *CLASSIFIERS], ids=repr)
+def test_the_same_as_its_parts(model, path):
+    data = opened(path, "label" if "Classifier" in repr(model) else "y")
+    model.set_params(random_state=0)
+    expected = model.fit(data.X, data.y, data.weight).predict(data.X)
+    score = model.score(data.X, data.y, data.weight)
+    assert np.array_equal(model.fit(data).predict(data), expected)
+    assert model.score(data) == score
+    assert list(model.fit(data).predict(data.X)) == list(expected)
+
+
+def test_what_is_given_counts(path):
+    data, model = opened(path, "y"), FalkonRegressor(n_centers=20, random_state=0)
+    expected = model.fit(data.X, data.y**2, np.ones(300)).predict(data.X)
+    assert np.array_equal(model.fit(data, data.y**2, np.ones(300)).predict(data), expected)
+    model.fit(data, X_val=data)
+    assert "validation_error" in model.history_[-1]
+
+
+def test_without_a_target(path):
+    data = gyrfalcon.open(path, features=["a", "b"])
+    with pytest.raises(ValueError, match=r"X was opened without a target: use open\(path, target=...\)"):
+        FalkonRegressor().fit(data)
+    assert KernelPCA(n_components=1, n_centers=10, random_state=0).fit(data).transform(data).shape == (300, 1)
+    with pytest.raises(ValueError, match="score needs y"):
+        FalkonRegressor(n_centers=5, random_state=0).fit(opened(path, "y")).score(np.zeros((2, 2)))
+
+
+def test_other_estimators(path):
+    data = opened(path, "y")
+    metric = LearnedMetric(FalkonRegressor(n_centers=20), n_rounds=1, random_state=0).fit(data)
+    assert metric.transform(data).shape == (300, 2)
+    with pytest.raises(ValueError, match="EigenProRegressor has no weights"):
+        EigenProRegressor(max_iter=1).fit(data)
+
+
+def test_predictions_to_a_file(path, tmp_path):
+    data = opened(path, "y")
+    model = FalkonRegressor(n_centers=20, random_state=0).fit(data)
+    gyrfalcon.write_predictions(model, data, tmp_path / "predictions.npy")
+    assert np.array_equal(np.load(tmp_path / "predictions.npy"), model.predict(data.X))

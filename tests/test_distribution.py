@@ -1,0 +1,54 @@
+"""The installed distribution: what a wheel holds, and that it needs nothing else to fit a model."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+
+import numpy as np
+import pytest
+
+import gyrfalcon
+
+
+@pytest.fixture(scope="module")
+def installed() -> Distribution:
+    try:
+        found = distribution("gyrfalcon")
+    except PackageNotFoundError:
+        pytest.skip("gyrfalcon is not installed, but found on the path")
+    if not found.files or not any(file.name == "WHEEL" for file in found.files):
+        pytest.skip("gyrfalcon was not installed from a wheel")
+    if not any(str(file) == "gyrfalcon/__init__.py" for file in found.files):
+        pytest.skip("gyrfalcon is installed in place: its files are those of the checkout")
+    return found
+
+
+def test_a_wheel_holds_the_package_and_nothing_else(installed):
+    files = [file.as_posix() for file in installed.files if "__pycache__" not in file.as_posix()]
+    package = [file for file in files if file.startswith("gyrfalcon/")]
+    assert "gyrfalcon/py.typed" in package
+    assert len([file for file in package if re.fullmatch(r"gyrfalcon/_core\.[\w.-]+", file)]) == 1
+    assert {file.rsplit(".", 1)[1] for file in package} <= {"py", "typed", "so", "pyd", "dylib"}
+    others = [file for file in files if not file.startswith("gyrfalcon/")]
+    bundled = [file for file in others if not re.match(r"gyrfalcon-[\w.]+\.dist-info/|(\.\./)+(bin|Scripts)/", file)]
+    assert not bundled
+    assert any(file.endswith("licenses/LICENSE") for file in others)
+
+
+def test_metadata(installed):
+    metadata = installed.metadata
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata["License-Expression"] == "BSD-3-Clause"
+    assert {"Documentation", "Source"} <= {url.split(",")[0] for url in metadata.get_all("Project-URL")}
+    assert gyrfalcon.__version__ == metadata["Version"]
+    assert [point.value for point in installed.entry_points if point.name == "gyrfalcon"] == ["gyrfalcon.cli.main:main"]
+
+
+def test_the_native_core_is_there_and_fits():
+    from gyrfalcon import _core
+
+    assert _core.instruction_sets()[-1] == "baseline"
+    x = np.linspace(0, 6, 200)[:, None]
+    model = gyrfalcon.FalkonRegressor(n_centers=50, random_state=0).fit(x, np.sin(x[:, 0]))
+    assert model.score(x, np.sin(x[:, 0])) > 0.99
