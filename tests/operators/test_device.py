@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -234,14 +235,14 @@ def test_an_interrupted_pass_leaves_the_operator_as_it_was(error):
     there = DeviceOperator(KERNEL, X, Z, device=["cpu"] * 2)
     there.block_size = 100
 
-    def interrupted(at, T):
+    def interrupted(last, at, T):
         if at.stop >= last:
             raise error
         return T
 
     for last in (500, 1500):
         with pytest.raises(error):
-            there.sandwich(V, interrupted)
+            there.sandwich(V, partial(interrupted, last))
         assert there.passes == 0
         assert there._kept is None
     expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
@@ -346,6 +347,7 @@ def test_names_of_devices(monkeypatch):
 def test_torch_is_imported_for_a_device_alone():
     code = """
 import sys
+from functools import partial
 import numpy as np
 from gyrfalcon import FalkonRegressor
 X = np.random.default_rng(0).random((50, 2))
