@@ -305,7 +305,6 @@ class _Model:
     def look(self) -> None:
         """Compute f and K'W loss' at u, in one pass over the rows."""
         alpha, self.halfway = self.whitening.forward(self.u)
-
         self.f = np.empty(self.y.shape, self.operator.dtype)
         slopes = self._rowwise(partial(_slopes, self.loss, self.offset), self.y)
         self.s = self.operator.sandwich(alpha, slopes, KV=self.f)
