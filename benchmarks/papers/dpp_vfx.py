@@ -4,7 +4,8 @@
 
 Derezinski, Calandriello, Valko (2019) draw 10 of up to 70,000 digits: the first sample took 19 s and the next 1 s at
 n = 70,000 on their machine. Kernel and size here: Gaussian of the pixels / 255 with length scale sqrt(78.4), ten rows
-expected. Beyond the paper, a hundred of a million rows of ten features. DPPy (`pip install dppy`; version 0.3.3 works) is run beside it up to n = 10,000 where it is installed.
+expected. DPPy (`pip install dppy`; version 0.3.3 works) is run beside it up to n = 10,000 where it is installed. Beyond
+the paper, a hundred of a million rows of ten features.
 """
 
 from __future__ import annotations
