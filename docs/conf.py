@@ -72,6 +72,7 @@ sphinx_gallery_conf = {
     "ignore_pattern": r"__init__\.py",
     "reset_argv": "conf.example_arguments",
     "within_subsection_order": "FileNameSortKey",
+    "default_thumb_file": str(ROOT / "docs" / "images" / "how_it_works.png"),
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
