@@ -61,7 +61,7 @@ class LazyFrameReader(TableReader):
 
         if tuple(int(part) for part in polars.__version__.split(".")[:2]) < (1, 34):
             raise ImportError(
-                f"a LazyFrame is read in batches by polars 1.34 or newer, and this is {polars.__version__}: upgrade it, "
+                f"a LazyFrame is read in batches by polars 1.34 or newer, and this is {polars.__version__}: upgrade, "
                 "or write the rows with sink_parquet and open that file"
             )
         self.frame = frame
