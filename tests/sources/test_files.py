@@ -753,8 +753,8 @@ def test_nan_is_named_by_the_fit(tmp_path):
 
 def test_a_dataset_is_not_rows(tmp_path):
     data = gyrfalcon.open(write(tmp_path, table(y=VALUES[:, 0])), target="y")
-    with pytest.raises(TypeError, match=r"pass the rows alone, as in fit\(data.X, data.y\)"):
-        FalkonRegressor(n_centers=10).fit(data, data.y)
+    with pytest.raises(TypeError, match=r"a Dataset is rows, a target and weights: take the rows alone, data.X"):
+        np.asarray(data)
 
 
 def test_names_of_folders_are_no_columns(tmp_path):

@@ -20,7 +20,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``gyrfalcon export``."""
     parser.epilog = EXAMPLES
-    parser.add_argument("model", metavar="MODEL", help="a file written by gyrfalcon fit --kernel, or by save in Python")
+    parser.add_argument("model", metavar="MODEL", help="a file written by gyrfalcon fit --method falkon, or by save")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the .onnx file to write")
     parser.add_argument(
         "--dtype", choices=["float32", "float64"], help="type of the rows and of the arithmetic; the model's by default"

@@ -59,6 +59,11 @@ class LazyFrameReader(TableReader):
     def __init__(self, frame: Any) -> None:
         import polars
 
+        if tuple(int(part) for part in polars.__version__.split(".")[:2]) < (1, 34):
+            raise ImportError(
+                f"a LazyFrame is read in batches by polars 1.34 or newer, and this is {polars.__version__}: upgrade, "
+                "or write the rows with sink_parquet and open that file"
+            )
         self.frame = frame
         self.types = column_types("the LazyFrame", frame.head(0).collect().to_arrow().schema)
         count = frame.select(polars.len()).collect().item()
