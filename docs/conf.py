@@ -15,6 +15,8 @@ os.environ["MPLBACKEND"] = "Agg"
 import api_pages
 import plain_text
 
+from gyrfalcon.estimators._sklearn import SITE
+
 ROOT = Path(__file__).parents[1]
 DESCRIPTION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -93,7 +95,7 @@ html_static_path = ["_static"]
 html_css_files = ["gyrfalcon.css"]
 html_js_files = ["accessible.js"]
 html_show_sourcelink = False
-html_baseurl = DESCRIPTION.get("urls", {}).get("Documentation", "https://gyrfalcon.readthedocs.io/en/latest/")
+html_baseurl = SITE
 html_context = {
     "github_user": "gyrfalcon-ml",
     "github_repo": "gyrfalcon",

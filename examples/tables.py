@@ -63,6 +63,7 @@ def main() -> None:
     panels[1].vlines(price_test[some], low[some], high[some], alpha=0.5, label="90% intervals")
     panels[1].plot(price_test[some], price_test[some], color="C1", label="the price itself")
     panels[1].set(xlabel="price")
+    panels[1].ticklabel_format(style="sci", scilimits=(0, 0))
     panels[1].legend()
     plt.show()
 
