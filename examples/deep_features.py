@@ -1,11 +1,14 @@
-"""A kernel classifier on the features of a network that was trained for something else: top-tuning.
+"""On deep features
+===================
+
+A kernel classifier on the features of a network that was trained for something else: top-tuning.
 
 A network learns to tell the digits 0 to 4 apart. Its layers are then left as they are: what the last one says of the
 digits 5 to 9, which it has never seen, is computed once, kept in a file, and learnt from by FALKON and by logistic
 regression. The network is a small one of scikit-learn, so that nothing has to be installed; benchmarks/deep_features.py
 does the same with sentence embeddings and with an image network.
 
-python examples/deep_features.py [rows]
+Run it with ``python examples/deep_features.py [rows]``.
 """
 
 import sys

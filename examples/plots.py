@@ -1,28 +1,20 @@
-"""Draw a fit and a fitted model: convergence, a path of penalties, intervals, centers, importances.
+"""Pictures of a fit and of a fitted model
+==========================================
 
-python examples/plots.py [rows]
+Convergence, a path of penalties, intervals, centers, importances.
+
+Run it with ``python examples/plots.py [rows]``.
 """
 
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_friedman1
 from sklearn.model_selection import train_test_split
 
 from gyrfalcon import FalkonRegressor, LearnedMetric, NystromRegressor
-
-try:
-    import matplotlib.pyplot as plt
-
-    from gyrfalcon.plots import (
-        CentersDisplay,
-        ConvergenceDisplay,
-        ImportanceDisplay,
-        IntervalDisplay,
-        PenaltyPathDisplay,
-    )
-except ImportError:
-    sys.exit("this example needs matplotlib: pip install gyrfalcon[plots]")
+from gyrfalcon.plots import CentersDisplay, ConvergenceDisplay, ImportanceDisplay, IntervalDisplay, PenaltyPathDisplay
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 X, y = make_friedman1(rows, n_features=8, noise=1.0, random_state=0)  # three of the eight features do nothing
@@ -34,17 +26,21 @@ nystrom = NystromRegressor(n_centers=300, penalties=np.logspace(-8, 0, 17), unce
 nystrom.fit(X_train, y_train)
 metric = LearnedMetric(random_state=0).fit(X_train, y_train)
 
-# a figure of our own: a display with several panels divides the place that it is given
+# %%
+# A figure of our own: a display with several panels divides the place that it is given.
+
 figure, axes = plt.subplots(2, 2, figsize=(13, 9), layout="constrained")
 convergence = ConvergenceDisplay.from_estimator(falkon, ax=axes[0, 0])
 path = PenaltyPathDisplay.from_estimator(nystrom, ax=axes[0, 1])
 intervals = IntervalDisplay.from_estimator(nystrom, X_test, y_test, coverage=0.9, ax=axes[1, 0])
 CentersDisplay.from_estimator(falkon, X_train, ax=axes[1, 1])
-figure.savefig("plots.png")
+plt.show()
 
-# or a figure for each
+# %%
+# Or a figure for each.
+
 importances = ImportanceDisplay.from_estimator(metric)
-importances.figure_.savefig("importances.png")
+plt.show()
 
 print(f"the least validation error was in iteration {convergence.best_iteration} of {falkon.n_iter_}")
 print(f"the penalty {path.chosen:.3g} has the least leave-one-out error, {path.errors.min():.3f}")

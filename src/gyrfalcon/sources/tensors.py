@@ -53,7 +53,15 @@ class _OfNamespace(Protocol):
 
 
 def is_tensor(X: Any) -> bool:
-    """Whether `X` is a tensor, and no NumPy array."""
+    """Whether `X` is a tensor, and no NumPy array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.sources import is_tensor
+    >>> is_tensor(np.zeros(3))
+    False
+    """
     return not isinstance(X, np.ndarray) and isinstance(X, Tensor)
 
 
