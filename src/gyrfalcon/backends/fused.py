@@ -33,8 +33,8 @@ Array = NDArray[Any]
 _FUSED_COLUMNS = 256  # at most; BLAS does wide products as well, from blocks that are in no cache anyway
 _LOG2E = 1.0 / np.log(2.0)
 
-# Where AVX2 is faster than AVX-512, as measured for 8 centers and 784 features: centers of which half a panel of two
-# vectors would be padding, and squared differences of more features than a panel keeps in the first cache.
+# Where AVX2 is faster than AVX-512, as measured for 8 centers and for 784 features: centers of which half a panel of
+# two vectors would be padding, and squared differences of more features than a panel keeps in the first cache.
 _HALF_PANEL = 64  # bytes
 _CACHED_FEATURES = 256
 
