@@ -44,12 +44,14 @@ class Data:
     y_test: np.ndarray
 
 
-def options(description: str) -> argparse.Namespace:
-    """The options that all scripts have."""
+def options(description: str, only: list[str] | None = None) -> argparse.Namespace:
+    """The options that all scripts have; `only` names parts of one that can be run alone."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of .npz files")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, for a look")
     parser.add_argument("--plot", action="store_true", help="draw the pictures into docs/images")
+    if only:
+        parser.add_argument("--only", nargs="+", choices=only, help="these alone")
     return parser.parse_args()
 
 
