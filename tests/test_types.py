@@ -45,7 +45,7 @@ EigenProRegressor(n_centers=10)  # error: call-arg
 FalkonRegressor(n_centers="ten")  # error: arg-type
 Gaussian(length=0.5)  # error: call-arg
 model.fit(X, y, sample_weights=y)  # error: call-arg
-model.fit(X)  # error: call-arg
+model.fit()  # error: call-arg
 model.predictions(X)  # error: attr-defined
 model.predict(X, y)  # error: arg-type
 """

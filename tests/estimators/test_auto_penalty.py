@@ -109,6 +109,14 @@ def test_rows_of_all_kinds():
     assert model.set_params(kernel="gaussian").fit(X, y, sample_weight=weight).score(X[:300], y[:300]) > 0.3
 
 
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+def test_last_bits_of_the_rows_do_not_matter(loss):
+    X, y = data()
+    model = FalkonRegressor(Gaussian(2.0), n_centers=30, loss=loss, random_state=0)
+    near = X * (1 + 1e-15 * np.random.default_rng(0).standard_normal(X.shape))
+    assert model.fit(near, y).penalty_ == pytest.approx(model.fit(X, y).penalty_, rel=1e-9)
+
+
 def test_a_checkpointed_fit_resumes_with_its_penalty(tmp_path):
     X, y = data()
 

@@ -135,10 +135,13 @@ def _merged(points: Any, targets: Array, weight: Array) -> tuple[Any, Array, Arr
         words = [
             points[[i]].toarray().tobytes() if points.shape[1] <= _WIDEST else b"%d" % i for i in range(len(weight))
         ]
+        keys = np.array([word + target.tobytes() for word, target in zip(words, targets, strict=True)], dtype=object)
+        _, kept, groups = np.unique(keys, return_index=True, return_inverse=True)
     else:
-        words = [row.tobytes() for row in points]
-    keys = np.array([word + target.tobytes() for word, target in zip(words, targets, strict=True)], dtype=object)
-    _, kept, groups = np.unique(keys, return_index=True, return_inverse=True)
+        # in the order of the values, which those from elsewhere have too, though their last bits may be others
+        both = np.hstack([points, targets.astype(np.float64)])
+        _, kept, groups = np.unique(both, axis=0, return_index=True, return_inverse=True)
+        groups = groups.ravel()  # NumPy 2.0 gives a column
     total = np.bincount(groups, weights=weight)
     order = np.random.RandomState(0).permutation(len(kept))
     return points[kept[order]], kept[order], total[order]
