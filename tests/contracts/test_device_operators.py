@@ -21,6 +21,7 @@ from .test_operators import (  # noqa: F401
     sparse_centers,
     sparse_gaussian,
     sparse_rows,
+    test_a_sandwich_gives_the_product_within,
     test_a_vector_gives_a_vector,
     test_a_weight_function_sees_each_row_once_and_its_own_product,
     test_blocks_are_the_matrix_in_order,

@@ -13,6 +13,7 @@ import gyrfalcon
 from gyrfalcon import KernelOperator
 from gyrfalcon._utils.devices import free_memory, matmul_precision, resolve_devices
 from gyrfalcon.kernels import ArcCosine, Gaussian, Laplacian, Linear, Polynomial
+from gyrfalcon.losses import Logistic, Softmax
 from gyrfalcon.operators import DeviceOperator, Rowwise, _lanes, device
 
 torch = pytest.importorskip("torch")
@@ -50,6 +51,10 @@ def curve(T, Y, w):
     return w[:, None] * (Y - np.tanh(T))
 
 
+def squared_curve(T, Y, w):
+    return w[:, None] * (Y - T * (T * T).sum(1)[:, None])
+
+
 def all_products(operator, V, U, w):
     return [
         operator.matmat(V),
@@ -57,8 +62,15 @@ def all_products(operator, V, U, w):
         operator.sandwich(V),
         operator.sandwich(V, w),
         operator.sandwich(V, Rowwise(curve, U, w)),
+        operator.sandwich(V, Rowwise(squared_curve, U, w, portable=True)),
         operator.sandwich(V, lambda at, T: U[at] - T),
+        *products_with_image(operator, V, Rowwise(squared_curve, U, w, portable=True)),
     ]
+
+
+def products_with_image(operator, V, weight):
+    image = np.full((operator.shape[0], V.shape[1]), np.nan, operator.dtype)
+    return operator.sandwich(V, weight, KV=image), image
 
 
 def assert_alike(found, expected, tolerance):
@@ -79,7 +91,7 @@ def test_no_operation_mixes_devices(cuda, dtype, budget):
     for _ in range(2):
         assert_alike(all_products(there, V, U, w), all_products(here, V, U, w), TOLERANCE[dtype])
     assert {torch.device(name) for name in TWO} <= cuda.seen
-    assert there.passes == 12
+    assert there.passes == 16
     assert there.arithmetic == "made again on cuda:0, cuda:1"
 
 
@@ -93,6 +105,23 @@ def test_sparse_rows_and_foreign_kernels_mix_no_devices(cuda):
         if kernel is KERNEL or isinstance(kernel, Gaussian):
             sparse = DeviceOperator(kernel, X, X[:9], device=TWO)
             assert_alike([sparse.matmat(np.ones(9))], [dense.matmat(np.ones(9))], 1e-13)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Softmax()], ids=repr)
+def test_arithmetic_of_losses_runs_on_the_devices(cuda, loss):
+    X, Z, V, U, _ = problem(dtype=np.float64)
+    at_f = loss.curvature_at(np.sign(U), U)
+    seen = set()
+
+    def function(T, *parts):
+        seen.update(one.device for one in (T, *parts))
+        return at_f.function(T, *parts)
+
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
+    found = there.sandwich(V, Rowwise(function, *at_f.arrays, portable=at_f.portable))
+    assert seen == {torch.device(name) for name in TWO}
+    T = KERNEL(X, Z) @ V
+    assert_alike([found], [KERNEL(X, Z).T @ loss.curvature(np.sign(U), U, T)], TOLERANCE[np.float64])
 
 
 def test_a_mixture_would_be_noticed(cuda):
@@ -167,7 +196,7 @@ def test_out_of_memory_halves_the_blocks(cuda):
         there.block_size, cuda.room = 700, 200
         assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
         assert there.block_size == 175
-        assert there.passes == 6
+        assert there.passes == 8
 
 
 def test_out_of_memory_with_rows_that_stay(cuda):

@@ -7,6 +7,7 @@ sums stay on the devices, and are brought back once a pass and added in the orde
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -23,13 +24,13 @@ from .._utils.devices import (
     resolve_devices,
 )
 from .._utils.memory import format_bytes, parse_memory
-from ..backends import BlockWeight, weighted
+from ..backends import BlockWeight, check_weighted, weighted
 from ..backends.torch_tiles import MakeTile, SparseColumns, prepare
 from ..kernels import Kernel, KernelFunction
 from ..sources import Rows, as_rows
 from ._arguments import as_columns, check_image, check_product, check_weight, recording
 from ._lanes import SUMMED_ROWS, Fetched, Lane, Tensor
-from .base import Operator, Weight
+from .base import Operator, Rowwise, Weight
 from .dense import KernelOperator
 
 __all__ = ["DeviceOperator"]
@@ -169,19 +170,16 @@ class DeviceOperator(Operator):
 
     def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
-        checked: BlockWeight = check_weight(weight, self.shape[0])
-        if KV is not None:
-            checked = recording(checked, check_image(KV, self.shape[0], columns.shape[1], self.dtype))
-        if callable(checked):
-            return like_given(self._sum(self._through_host(checked), columns, columns.shape[1]))
-        numbers = None if checked is None else np.ascontiguousarray(checked, dtype=self.dtype)[:, None]
-
-        def launch(lane: Lane, at: slice, X: Tensor) -> None:
-            K = lane.tile(X)
-            T = K @ lane.V
-            lane.add(K, T if numbers is None else T * lane.upload(numbers[at]))
-
-        return like_given(self._sum(launch, columns, columns.shape[1]))
+        n, k = self.shape[0], columns.shape[1]
+        checked: BlockWeight = check_weight(weight, n)
+        image = None if KV is None else check_image(KV, n, k, self.dtype)
+        if checked is not None and not callable(checked):
+            checked = Rowwise(operator.mul, checked[:, None], portable=True)
+        if checked is None or (isinstance(checked, Rowwise) and checked.portable):
+            launch = self._on_device(checked, image)
+        else:
+            launch = self._through_host(checked if image is None else recording(checked, image))
+        return like_given(self._sum(launch, columns, k))
 
     def centers_gram(self, dtype: DTypeLike | None = None) -> Array:
         return self._host.centers_gram(dtype)
@@ -201,6 +199,31 @@ class DeviceOperator(Operator):
         return other
 
     # ---- a pass ------------------------------------------------------------------------------------------------------
+
+    def _on_device(self, weight: Rowwise | None, image: Array | None) -> Launch:
+        """Launch blocks whose weight is made where they are, and fetch their product into `image` if there is one."""
+
+        def launch(lane: Lane, at: slice, X: Tensor) -> Callable[[], None] | None:
+            K = lane.tile(X)
+            T = K @ lane.V
+            if weight is None:
+                U = T
+            else:
+                parts = (np.ascontiguousarray(array[at], dtype=self.dtype) for array in weight.arrays)
+                U = weight.function(T, *(lane.upload(part) for part in parts))
+                check_weighted(U, T)
+            if image is None:
+                lane.add(K, U.to(T.dtype))
+                return None
+            product = Fetched(T)  # before the sum, which must not be made twice where this finds no memory
+            lane.add(K, U.to(T.dtype))
+
+            def finish() -> None:
+                image[at] = product.array()
+
+            return finish
+
+        return launch
 
     def _through_host(self, weight: Callable[[slice, Array], Array]) -> Launch:
         """Launch blocks whose product is needed on the host, for a function that is known there alone."""
