@@ -11,10 +11,10 @@ import pytest
 
 import gyrfalcon
 from gyrfalcon import KernelOperator
-from gyrfalcon._utils.devices import free_memory, matmul_precision, resolve_devices
+from gyrfalcon._utils.devices import free_memory, matmul_precision, resolve_devices, round_to_tf32
 from gyrfalcon.kernels import ArcCosine, Gaussian, Laplacian, Linear, Polynomial
 from gyrfalcon.losses import Logistic, Softmax
-from gyrfalcon.operators import DeviceOperator, Rowwise, _lanes, device
+from gyrfalcon.operators import DeviceOperator, Rowwise, _lanes, device, make_operator
 
 torch = pytest.importorskip("torch")
 
@@ -152,11 +152,11 @@ def test_rows_that_fit_stay_on_the_devices(cuda):
     assert other._kept is None
 
 
-@pytest.mark.parametrize("free", [1 << 12, 1 << 20])
-def test_little_memory_makes_small_blocks_and_keeps_no_rows(monkeypatch, free):
+@pytest.mark.parametrize(("free", "n"), [(1 << 12, 300), (1 << 20, 1500)])
+def test_little_memory_makes_small_blocks_and_keeps_no_rows(monkeypatch, free, n):
     from pretended import pretend
 
-    X, Z, V, U, w = problem()
+    X, Z, V, U, w = problem(n)
     with pretend(monkeypatch, free=free // 2, reserved=free // 2):
         assert free_memory(torch.device("cuda:0")) == free
         there = DeviceOperator(KERNEL, X, Z, device=TWO)
@@ -298,6 +298,86 @@ def test_the_user_keeps_the_precision_of_products():
         assert setting.fp32_precision == "tf32"
     finally:
         setting.fp32_precision = before
+
+
+# ---- TF32 ------------------------------------------------------------------------------------------------------------
+
+
+def as_in_tf32(monkeypatch):
+    """Let matrix products of torch round what they are given as a device would, while TF32 is asked for."""
+    setting = torch.backends.mkldnn.matmul
+
+    rounds = []
+
+    def rounded(product, *tensors, **options):
+        if setting.fp32_precision == "tf32":
+            rounds.append(product)
+            tensors = [torch.from_numpy(round_to_tf32(one.numpy())) if one.ndim == 2 else one for one in tensors]
+        return product(*tensors, **options)
+
+    monkeypatch.setattr(torch, "addmm", partial(rounded, torch.addmm))
+    product = torch.Tensor.__matmul__
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda A, B: rounded(product, A, B))
+    return rounds
+
+
+def test_rounding_to_tf32_is_to_even():
+    x = np.float32([1 + 2**-11, 1 + 3 * 2**-11, -1 - 2**-11 - 2**-20, 0.0, -0.0, 1e-42, np.inf, np.nan])
+    expected = np.float32([1, 1 + 2**-9, -1 - 2**-10, 0.0, -0.0, round(1e-42 / 2**-136) * 2**-136, np.inf, np.nan])
+    np.testing.assert_array_equal(round_to_tf32(x), expected)
+    x = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
+    assert (np.abs(round_to_tf32(x) - x) <= 2.0**-11 * np.abs(x)).all()
+    np.testing.assert_array_equal(round_to_tf32(round_to_tf32(x)), round_to_tf32(x))
+
+
+IN_TF32 = {
+    "sum": KERNEL,
+    "gaussian": Gaussian(1.5),
+    "several scales": Gaussian(np.linspace(1, 2, 4)),
+    "far": Gaussian(0.05),
+    "linear": Linear(),
+    "polynomial": Polynomial(2, 0.1),
+}
+
+
+@pytest.mark.parametrize("name", IN_TF32)
+def test_tf32_is_the_matrix_of_rounded_points(monkeypatch, name):
+    kernel = IN_TF32[name]
+    X, Z, V, U, w = problem()
+    there = DeviceOperator(kernel, X, Z, device=["cpu"] * 2, precision="tf32")
+    found = all_products(there, V, U, w)
+    exact = KernelOperator(kernel, *(round_to_tf32(one).astype(np.float64) for one in (X, Z)))
+    assert_alike(found, all_products(exact, V, U, w), TOLERANCE[np.float32])
+    np.testing.assert_allclose(there.centers_gram(np.float64), exact.centers_gram(), rtol=1e-12)
+    assert_alike([there.on(X[:100]).matmat(V)], [exact.matmat(V)[:100]], TOLERANCE[np.float32])
+    rounds = as_in_tf32(monkeypatch)
+    for one, same in zip(all_products(there, V, U, w), found, strict=True):
+        np.testing.assert_array_equal(one, same)  # what a device rounds has no more bits than it keeps
+    assert bool(rounds) == (name not in ("several scales", "far"))
+
+
+def test_tf32_mixes_no_devices(cuda):
+    X, Z, V, U, w = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO, precision="tf32")
+    assert there.arithmetic == "made again on cuda:0, cuda:1 in TF32"
+    here = KernelOperator(KERNEL, round_to_tf32(X), round_to_tf32(Z))
+    assert_alike(all_products(there, V, U, w), all_products(here, V, U, w), TOLERANCE[np.float32])
+
+
+def test_where_there_is_no_tf32():
+    import scipy.sparse as sp
+
+    X, Z, V, _, _ = problem(dtype=np.float64)
+    there, plain = (DeviceOperator(KERNEL, X, Z, device="cpu", precision=precision) for precision in ("tf32", None))
+    np.testing.assert_array_equal(there.matmat(V), plain.matmat(V))
+    with pytest.raises(ValueError, match="for dense rows, and these are sparse: use precision=None"):
+        DeviceOperator(
+            "gaussian", sp.csr_array(np.float32(X)), sp.csr_array(np.float32(Z)), device="cpu", precision="tf32"
+        )
+    with pytest.raises(ValueError, match="precision='tf32' is for devices: give one"):
+        make_operator("gaussian", X, Z, precision="tf32")
+    with pytest.raises(ValueError, match="precision='bf16' must be one of None, 'tf32'"):
+        make_operator("gaussian", X, Z, device="cpu", precision="bf16")
 
 
 # ---- sums ------------------------------------------------------------------------------------------------------------

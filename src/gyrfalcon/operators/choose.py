@@ -6,6 +6,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from .._utils.devices import check_precision
 from ..kernels import Kernel, KernelFunction, as_kernel, linear_form
 from ..sources import DaskRows, Rows, as_rows
 from ..sources.sparse import SparseRows
@@ -27,6 +28,7 @@ def make_operator(
     memory_budget: int | float | str = "auto",
     passes: int | None = None,
     device: Any = None,
+    precision: str | None = None,
 ) -> Operator:
     """Make the operator k(rows, centers) that suits the rows.
 
@@ -39,6 +41,8 @@ def make_operator(
         As for `KernelOperator`.
     device : None, str, torch.device or list of these
         None multiplies on the cores of the machine, or where the rows are. Anything else as for `DeviceOperator`.
+    precision : {None, "tf32"}
+        As for `DeviceOperator`; None without a device.
 
     Examples
     --------
@@ -48,9 +52,12 @@ def make_operator(
     >>> make_operator("linear", X, X[:10], memory_budget="100MB").arithmetic
     'kept as a sparse matrix'
     """
+    check_precision(precision, device)
     rows = as_rows(rows)
     if device is not None:
-        return DeviceOperator(kernel, rows, centers, device=device, n_jobs=n_jobs, memory_budget=memory_budget)
+        return DeviceOperator(
+            kernel, rows, centers, device=device, n_jobs=n_jobs, memory_budget=memory_budget, precision=precision
+        )
     if isinstance(rows, DaskRows):
         return DaskOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
     if isinstance(rows, SparseRows) and linear_form(as_kernel(kernel)) is not None:

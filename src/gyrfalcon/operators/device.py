@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .._utils.devices import (
+    check_precision,
     free_memory,
     has_float64,
     import_torch,
     is_out_of_memory,
     matmul_precision,
     resolve_devices,
+    round_to_tf32,
 )
 from .._utils.memory import format_bytes, parse_memory
 from ..backends import BlockWeight, check_weighted, weighted
@@ -62,6 +64,10 @@ class DeviceOperator(Operator):
         Threads for what is done on the host. PyTorch has threads of its own for its device "cpu".
     memory_budget : "auto", int or str
         Bytes of the host that rows may take if the device is "cpu". 0 keeps no rows on any device.
+    precision : {None, "tf32"}
+        "tf32" rounds float32 rows and centers, which must be dense, to the 11 bits of TF32. The inner products that
+        kernels of one length scale are made of are then as exact in TF32 as in float32, so that this is the matrix of
+        points that are slightly elsewhere, and no less positive. Products with the matrix are made in float32.
 
     Attributes
     ----------
@@ -88,11 +94,19 @@ class DeviceOperator(Operator):
         device: Any,
         n_jobs: int | None = None,
         memory_budget: int | float | str = "auto",
+        precision: str | None = None,
     ) -> None:
         devices = resolve_devices(device)
         if devices is None:
             raise ValueError("device=None names no device: use KernelOperator, or name one")
-        self._host = KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=0)
+        check_precision(precision, devices)
+        rows = as_rows(rows)
+        self._tf32 = precision == "tf32" and rows.dtype == np.float32
+        if self._tf32:
+            if rows.is_sparse:
+                raise ValueError('precision="tf32" is for dense rows, and these are sparse: use precision=None')
+            centers = round_to_tf32(np.ascontiguousarray(centers, dtype=np.float32))
+        self._host = KernelOperator(kernel, self._rounded(rows), centers, n_jobs=n_jobs, memory_budget=0)
         self.kernel, self.centers, self.dtype = self._host.kernel, self._host.centers, self._host.dtype
         for one in devices:
             if self.dtype == np.float64 and not has_float64(one):
@@ -104,7 +118,9 @@ class DeviceOperator(Operator):
             points = self._columns.dense(points)
         self._width = int(points.shape[1])
         with matmul_precision():
-            prepared = {one: prepare(self.kernel, points, one, self._columns) for one in dict.fromkeys(devices)}
+            prepared = {
+                one: prepare(self.kernel, points, one, self._columns, tf32=self._tf32) for one in dict.fromkeys(devices)
+            }
         self._tiles: list[tuple[Any, MakeTile]] = [(one, prepared[one]) for one in devices]
         self._take(self._host, memory_budget)
 
@@ -136,7 +152,8 @@ class DeviceOperator(Operator):
 
     @property
     def arithmetic(self) -> str:
-        return "made again on " + ", ".join(str(lane.device) for lane in self._lanes)
+        on = "made again on " + ", ".join(str(lane.device) for lane in self._lanes)
+        return f"{on} in TF32" if self._tf32 else on
 
     @property
     def kept_bytes(self) -> int:
@@ -195,8 +212,11 @@ class DeviceOperator(Operator):
     def on(self, rows: Rows | ArrayLike) -> DeviceOperator:
         """Make the operator of other rows on the same devices, with the same kernel and centers; it keeps no rows."""
         other = copy.copy(self)
-        other._take(self._host.on(as_rows(rows)), 0)
+        other._take(self._host.on(self._rounded(as_rows(rows))), 0)
         return other
+
+    def _rounded(self, rows: Rows) -> Rows:
+        return rows.map(round_to_tf32, rows.dtype) if self._tf32 and rows.dtype == np.float32 else rows
 
     # ---- a pass ------------------------------------------------------------------------------------------------------
 
