@@ -19,9 +19,10 @@ loss         y                               value                         predi
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +42,17 @@ _POSITIVE = numbers(
     lambda x: 0 < x < np.inf, 'positive and finite: a number, one for each column, or "scale"', scalar=True
 )
 _LEVEL = numbers(lambda x: 0 < x < 1, "a number between 0 and 1, both excluded, or a list of such numbers", scalar=True)
+
+
+class Curvature(NamedTuple):
+    """Second derivatives at a fixed f, to be multiplied with many T: ``function(T, *rows of the arrays)``.
+
+    `portable` says whether the function is arithmetic for arrays and tensors alike, see `gyrfalcon.operators.Rowwise`.
+    """
+
+    function: Callable[..., Array]
+    arrays: tuple[Array, ...]
+    portable: bool = False
 
 
 class Loss(BaseEstimator):  # type: ignore[misc]
@@ -93,11 +105,11 @@ class Loss(BaseEstimator):  # type: ignore[misc]
         """Multiply each row's second derivatives by that row of T, of shape (n, k)."""
         return self.hessian(y, f) * T
 
-    def curvature_at(self, y: Array, f: Array) -> tuple[Callable[..., Array], tuple[Array, ...]]:
+    def curvature_at(self, y: Array, f: Array) -> Curvature:
         """Return `curvature` at a fixed f, for many T: a function of T, and the arrays whose rows it takes after T."""
         if self.coupled:
-            return self._coupled_curvature, (y, f)
-        return np.multiply, (self.hessian(y, f),)
+            return Curvature(self._coupled_curvature, (y, f))
+        return Curvature(operator.mul, (self.hessian(y, f),), portable=True)
 
     def _coupled_curvature(self, T: Array, y: Array, f: Array) -> Array:
         return self.curvature(y, f, T)
@@ -230,8 +242,8 @@ class Softmax(Loss):
     def curvature(self, y: Array, f: Array, T: Array) -> Array:
         return _softmax_curvature(T, self.inverse_link(f))
 
-    def curvature_at(self, y: Array, f: Array) -> tuple[Callable[..., Array], tuple[Array, ...]]:
-        return _softmax_curvature, (self.inverse_link(f),)
+    def curvature_at(self, y: Array, f: Array) -> Curvature:
+        return Curvature(_softmax_curvature, (self.inverse_link(f),), portable=True)
 
     def inverse_link(self, f: Array) -> Array:
         p: Array = softmax(f, axis=1)
@@ -458,7 +470,7 @@ def as_loss(loss: Loss | str) -> Loss:
 
 
 def _softmax_curvature(T: Array, p: Array) -> Array:
-    return p * (T - np.einsum("ij,ij->i", p, T)[:, None])
+    return p * (T - (p * T).sum(1)[:, None])
 
 
 def _floats(value: Any) -> Any:

@@ -35,7 +35,7 @@ def test_a_device_that_does_not(capsys, monkeypatch):
     assert main(["check-device", "cpu", *SMALL]) == 1
     out = capsys.readouterr().out
     assert "WRONG K' U, matern, sparse rows in float64: off by" in out
-    assert out.endswith("24 products are WRONG: please send this report in\n")
+    assert out.endswith("40 products are WRONG: please send this report in\n")
 
 
 def test_a_device_that_is_not_there(capsys):

@@ -210,10 +210,13 @@ def test_products(operator, dtype, K, columns):
             (operator.sandwich(V, w), K.T @ (w[:, None] * KV), A.T @ (w[:, None] * AV)),
             (operator.sandwich(V, list(w)), K.T @ (w[:, None] * KV), A.T @ (w[:, None] * AV)),
             (operator.sandwich(V, lambda at, T: U[at] - T), K.T @ (U - KV), A.T @ (np.abs(U) + AV)),
-            (
-                operator.sandwich(V, Rowwise(residual, U, w)),
-                K.T @ (w[:, None] * (U - KV)),
-                A.T @ (w[:, None] * (np.abs(U) + AV)),
+            *(
+                (
+                    operator.sandwich(V, Rowwise(residual, U, w, portable=portable)),
+                    K.T @ (w[:, None] * (U - KV)),
+                    A.T @ (w[:, None] * (np.abs(U) + AV)),
+                )
+                for portable in (False, True)
             ),
         ):
             assert product.dtype == np.float64
@@ -223,7 +226,8 @@ def test_products(operator, dtype, K, columns):
 def test_a_sandwich_gives_the_product_within(operator, dtype, K):
     V, U, w = vectors(K, 3, dtype)
     KV, bound = K @ V, np.abs(K) @ np.abs(V)
-    for count, weight in enumerate((None, w, Rowwise(residual, U, w)), start=1):
+    weights = (None, w, Rowwise(residual, U, w), Rowwise(residual, U, w, portable=True))
+    for count, weight in enumerate(weights, start=1):
         image = np.full(KV.shape, np.nan, dtype)
         product = operator.sandwich(V, weight, KV=image)
         assert operator.passes == count
@@ -431,6 +435,7 @@ def test_wrong_weights(operator, K):
         (lambda at, T: None, r"weight gave an array of shape \(\)"),
         (Rowwise(lambda T, Y: T, ones[1:]), rf"the weight has shape \({n - 1}, 2\): it must have {n} rows"),
         (Rowwise(lambda T, Y: Y, ones), r"weight gave an array of shape \(\d+, 2\)"),
+        (Rowwise(lambda T, Y: Y, ones, portable=True), r"weight gave an array of shape \(\d+, 2\)"),
     ):
         with pytest.raises(ValueError, match=message):
             operator.sandwich(np.ones(M), weight)

@@ -133,6 +133,7 @@ ORDER = [
     "dtype",
     "memory_budget",
     "device",
+    "precision",
     "n_jobs",
     "random_state",
     "callbacks",

@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 import gyrfalcon
 from gyrfalcon import FalkonClassifier, FalkonRegressor
+from gyrfalcon._utils.devices import round_to_tf32
 
 pytestmark = [
     pytest.mark.devices,
@@ -76,6 +77,21 @@ def test_fits(name, dtype, device):
         np.testing.assert_array_equal(again.dual_coef_, there.dual_coef_)
 
 
+@pytest.mark.parametrize("penalty", [1e-3, 1e-6])
+def test_tf32_is_a_fit_of_rounded_rows(penalty):
+    rows = round_to_tf32(X.astype(np.float32))
+    given = {**SETTLED, "penalty": penalty, "scale": False, "dtype": "float32", "tol": 1e-6}
+    native = FalkonRegressor(**given).fit(rows, y)
+    there = FalkonRegressor(**given, device="cpu", precision="tf32").fit(X.astype(np.float32), y)
+    np.testing.assert_array_equal(there.centers_, native.centers_)
+    # the smaller penalty leaves coefficients that are larger than their sums
+    assert distance(there.predict(rows), native.predict(rows)) < (BARS[np.float32] if penalty == 1e-3 else 1e-3)
+    # rows that are not rounded are 2^-11 away, and so are predictions, as far as the function is no steeper
+    assert distance(there.predict(X), native.predict(rows)) < 2e-3
+    with pytest.raises(ValueError, match="precision='tf32' is for devices"):
+        there.set_params(device=None).fit(X, y)
+
+
 def test_rows_of_any_kind(tmp_path):
     native = FalkonRegressor(**SETTLED, scale=False, tol=1e-13).fit(X, y)
     expected = native.predict(X)
@@ -101,10 +117,10 @@ def test_validation_and_early_stopping_run_there():
 
 
 def test_a_model_file_keeps_no_device(tmp_path):
-    model = FalkonRegressor(**COMMON, device="cpu").fit(X, y)
+    model = FalkonRegressor(**COMMON, device="cpu", precision="tf32").fit(X, y)
     model.save(tmp_path / "model")
     loaded = gyrfalcon.load(tmp_path / "model")
-    assert loaded.device is None
+    assert loaded.device is loaded.precision is None
     np.testing.assert_allclose(loaded.predict(X), model.predict(X), rtol=0, atol=1e-10)
 
 

@@ -9,19 +9,26 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_array_equal
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 
 from gyrfalcon import (
     AutoRegressor,
     ConformalRegressor,
+    DivideAndConquerRegressor,
     EigenProRegressor,
+    ExactClassifier,
+    ExactRegressor,
     FalkonClassifier,
     FalkonRegressor,
     KernelKMeans,
     KernelOperator,
     KernelPCA,
+    NoveltyDetector,
     NystromRegressor,
+    NytroRegressor,
     RandomFeatures,
+    RandomFeaturesClassifier,
+    RandomFeaturesRegressor,
 )
 from gyrfalcon.sources import as_rows, is_tensor, to_host
 
@@ -171,6 +178,29 @@ def test_classification(torch):
         assert_array_equal(values.numpy(), getattr(plain, method)(X))
     assert model.predict(x).dtype == torch.int64
     assert model.score(x, y) == plain.score(X, LABELS)
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize(
+    "model",
+    [
+        ExactRegressor(penalty=1e-3),
+        ExactClassifier(penalty=1e-3),
+        EigenProRegressor(max_iter=2, random_state=0),
+        NytroRegressor(n_centers=20, max_iter=5, random_state=0),
+        DivideAndConquerRegressor(random_state=0),
+        RandomFeaturesRegressor(n_components=16, random_state=0),
+        RandomFeaturesClassifier(n_components=16, random_state=0),
+        NoveltyDetector(n_centers=20, random_state=0),
+    ],
+    ids=str,
+)
+def test_every_model_predicts_tensors_of_tensors(torch, model):
+    targets = LABELS if is_classifier(model) else Y
+    there = clone(model).fit(torch.tensor(X), torch.tensor(targets))
+    predictions = there.predict(torch.tensor(X))
+    assert isinstance(predictions, torch.Tensor)
+    assert_array_equal(predictions.numpy(), clone(model).fit(X, targets).predict(X))
 
 
 @pytest.mark.devices

@@ -11,9 +11,10 @@ import pytest
 
 import gyrfalcon
 from gyrfalcon import KernelOperator
-from gyrfalcon._utils.devices import free_memory, matmul_precision, resolve_devices
+from gyrfalcon._utils.devices import free_memory, matmul_precision, resolve_devices, round_to_tf32
 from gyrfalcon.kernels import ArcCosine, Gaussian, Laplacian, Linear, Polynomial
-from gyrfalcon.operators import DeviceOperator, Rowwise, _lanes, device
+from gyrfalcon.losses import Logistic, Softmax
+from gyrfalcon.operators import DeviceOperator, Rowwise, _lanes, device, make_operator
 
 torch = pytest.importorskip("torch")
 
@@ -50,6 +51,10 @@ def curve(T, Y, w):
     return w[:, None] * (Y - np.tanh(T))
 
 
+def squared_curve(T, Y, w):
+    return w[:, None] * (Y - T * (T * T).sum(1)[:, None])
+
+
 def all_products(operator, V, U, w):
     return [
         operator.matmat(V),
@@ -57,8 +62,15 @@ def all_products(operator, V, U, w):
         operator.sandwich(V),
         operator.sandwich(V, w),
         operator.sandwich(V, Rowwise(curve, U, w)),
+        operator.sandwich(V, Rowwise(squared_curve, U, w, portable=True)),
         operator.sandwich(V, lambda at, T: U[at] - T),
+        *products_with_image(operator, V, Rowwise(squared_curve, U, w, portable=True)),
     ]
+
+
+def products_with_image(operator, V, weight):
+    image = np.full((operator.shape[0], V.shape[1]), np.nan, operator.dtype)
+    return operator.sandwich(V, weight, KV=image), image
 
 
 def assert_alike(found, expected, tolerance):
@@ -79,7 +91,7 @@ def test_no_operation_mixes_devices(cuda, dtype, budget):
     for _ in range(2):
         assert_alike(all_products(there, V, U, w), all_products(here, V, U, w), TOLERANCE[dtype])
     assert {torch.device(name) for name in TWO} <= cuda.seen
-    assert there.passes == 12
+    assert there.passes == 16
     assert there.arithmetic == "made again on cuda:0, cuda:1"
 
 
@@ -93,6 +105,23 @@ def test_sparse_rows_and_foreign_kernels_mix_no_devices(cuda):
         if kernel is KERNEL or isinstance(kernel, Gaussian):
             sparse = DeviceOperator(kernel, X, X[:9], device=TWO)
             assert_alike([sparse.matmat(np.ones(9))], [dense.matmat(np.ones(9))], 1e-13)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Softmax()], ids=repr)
+def test_arithmetic_of_losses_runs_on_the_devices(cuda, loss):
+    X, Z, V, U, _ = problem(dtype=np.float64)
+    at_f = loss.curvature_at(np.sign(U), U)
+    seen = set()
+
+    def function(T, *parts):
+        seen.update(one.device for one in (T, *parts))
+        return at_f.function(T, *parts)
+
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
+    found = there.sandwich(V, Rowwise(function, *at_f.arrays, portable=at_f.portable))
+    assert seen == {torch.device(name) for name in TWO}
+    T = KERNEL(X, Z) @ V
+    assert_alike([found], [KERNEL(X, Z).T @ loss.curvature(np.sign(U), U, T)], TOLERANCE[np.float64])
 
 
 def test_a_mixture_would_be_noticed(cuda):
@@ -123,11 +152,11 @@ def test_rows_that_fit_stay_on_the_devices(cuda):
     assert other._kept is None
 
 
-@pytest.mark.parametrize("free", [1 << 12, 1 << 20])
-def test_little_memory_makes_small_blocks_and_keeps_no_rows(monkeypatch, free):
+@pytest.mark.parametrize(("free", "n"), [(1 << 12, 300), (1 << 20, 1500)])
+def test_little_memory_makes_small_blocks_and_keeps_no_rows(monkeypatch, free, n):
     from pretended import pretend
 
-    X, Z, V, U, w = problem()
+    X, Z, V, U, w = problem(n)
     with pretend(monkeypatch, free=free // 2, reserved=free // 2):
         assert free_memory(torch.device("cuda:0")) == free
         there = DeviceOperator(KERNEL, X, Z, device=TWO)
@@ -167,7 +196,7 @@ def test_out_of_memory_halves_the_blocks(cuda):
         there.block_size, cuda.room = 700, 200
         assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
         assert there.block_size == 175
-        assert there.passes == 6
+        assert there.passes == 8
 
 
 def test_out_of_memory_with_rows_that_stay(cuda):
@@ -269,6 +298,86 @@ def test_the_user_keeps_the_precision_of_products():
         assert setting.fp32_precision == "tf32"
     finally:
         setting.fp32_precision = before
+
+
+# ---- TF32 ------------------------------------------------------------------------------------------------------------
+
+
+def as_in_tf32(monkeypatch):
+    """Let matrix products of torch round what they are given as a device would, while TF32 is asked for."""
+    setting = torch.backends.mkldnn.matmul
+
+    rounds = []
+
+    def rounded(product, *tensors, **options):
+        if setting.fp32_precision == "tf32":
+            rounds.append(product)
+            tensors = [torch.from_numpy(round_to_tf32(one.numpy())) if one.ndim == 2 else one for one in tensors]
+        return product(*tensors, **options)
+
+    monkeypatch.setattr(torch, "addmm", partial(rounded, torch.addmm))
+    product = torch.Tensor.__matmul__
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda A, B: rounded(product, A, B))
+    return rounds
+
+
+def test_rounding_to_tf32_is_to_even():
+    x = np.float32([1 + 2**-11, 1 + 3 * 2**-11, -1 - 2**-11 - 2**-20, 0.0, -0.0, 1e-42, np.inf, np.nan])
+    expected = np.float32([1, 1 + 2**-9, -1 - 2**-10, 0.0, -0.0, round(1e-42 / 2**-136) * 2**-136, np.inf, np.nan])
+    np.testing.assert_array_equal(round_to_tf32(x), expected)
+    x = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
+    assert (np.abs(round_to_tf32(x) - x) <= 2.0**-11 * np.abs(x)).all()
+    np.testing.assert_array_equal(round_to_tf32(round_to_tf32(x)), round_to_tf32(x))
+
+
+IN_TF32 = {
+    "sum": KERNEL,
+    "gaussian": Gaussian(1.5),
+    "several scales": Gaussian(np.linspace(1, 2, 4)),
+    "far": Gaussian(0.05),
+    "linear": Linear(),
+    "polynomial": Polynomial(2, 0.1),
+}
+
+
+@pytest.mark.parametrize("name", IN_TF32)
+def test_tf32_is_the_matrix_of_rounded_points(monkeypatch, name):
+    kernel = IN_TF32[name]
+    X, Z, V, U, w = problem()
+    there = DeviceOperator(kernel, X, Z, device=["cpu"] * 2, precision="tf32")
+    found = all_products(there, V, U, w)
+    exact = KernelOperator(kernel, *(round_to_tf32(one).astype(np.float64) for one in (X, Z)))
+    assert_alike(found, all_products(exact, V, U, w), TOLERANCE[np.float32])
+    np.testing.assert_allclose(there.centers_gram(np.float64), exact.centers_gram(), rtol=1e-12)
+    assert_alike([there.on(X[:100]).matmat(V)], [exact.matmat(V)[:100]], TOLERANCE[np.float32])
+    rounds = as_in_tf32(monkeypatch)
+    for one, same in zip(all_products(there, V, U, w), found, strict=True):
+        np.testing.assert_array_equal(one, same)  # what a device rounds has no more bits than it keeps
+    assert bool(rounds) == (name not in ("several scales", "far"))
+
+
+def test_tf32_mixes_no_devices(cuda):
+    X, Z, V, U, w = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO, precision="tf32")
+    assert there.arithmetic == "made again on cuda:0, cuda:1 in TF32"
+    here = KernelOperator(KERNEL, round_to_tf32(X), round_to_tf32(Z))
+    assert_alike(all_products(there, V, U, w), all_products(here, V, U, w), TOLERANCE[np.float32])
+
+
+def test_where_there_is_no_tf32():
+    import scipy.sparse as sp
+
+    X, Z, V, _, _ = problem(dtype=np.float64)
+    there, plain = (DeviceOperator(KERNEL, X, Z, device="cpu", precision=precision) for precision in ("tf32", None))
+    np.testing.assert_array_equal(there.matmat(V), plain.matmat(V))
+    with pytest.raises(ValueError, match="for dense rows, and these are sparse: use precision=None"):
+        DeviceOperator(
+            "gaussian", sp.csr_array(np.float32(X)), sp.csr_array(np.float32(Z)), device="cpu", precision="tf32"
+        )
+    with pytest.raises(ValueError, match="precision='tf32' is for devices: give one"):
+        make_operator("gaussian", X, Z, precision="tf32")
+    with pytest.raises(ValueError, match="precision='bf16' must be one of None, 'tf32'"):
+        make_operator("gaussian", X, Z, device="cpu", precision="bf16")
 
 
 # ---- sums ------------------------------------------------------------------------------------------------------------

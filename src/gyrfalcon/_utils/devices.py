@@ -6,12 +6,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from .checks import one_of
 from .memory import available_memory
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["free_memory", "has_float64", "import_torch", "is_out_of_memory", "matmul_precision", "resolve_devices"]
+__all__ = [
+    "check_precision",
+    "free_memory",
+    "has_float64",
+    "import_torch",
+    "is_out_of_memory",
+    "matmul_precision",
+    "resolve_devices",
+    "round_to_tf32",
+]
 
 _REMEDY = 'give None, "cpu", "cuda", "cuda:1", "mps", or a list of these'
 
@@ -73,6 +86,13 @@ def _resolve(name: Any) -> torch.device:
     return device if device.type == "cuda" else torch.device(device.type)
 
 
+def check_precision(precision: Any, device: Any) -> None:
+    """Raise a ValueError unless `precision` is None, or "tf32" for a device."""
+    one_of(None, "tf32")("precision", precision)
+    if precision is not None and device is None:
+        raise ValueError(f'precision={precision!r} is for devices: give one, as device="cuda", or precision=None')
+
+
 def free_memory(device: torch.device) -> int:
     """Return the bytes that can be allocated on a device, those that PyTorch has reserved and does not use included."""
     torch = import_torch()
@@ -114,6 +134,20 @@ def matmul_precision(tf32: bool = False) -> Iterator[None]:
     finally:
         for setting, precision in zip(settings, before, strict=True):
             setting.fp32_precision = precision
+
+
+def round_to_tf32(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Round to the 11 bits of TF32, to even: a matrix product in TF32 then loses nothing of what it is given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon._utils.devices import round_to_tf32
+    >>> (round_to_tf32(np.float32([1 + 2**-10, 1 + 2**-11, -1 - 3 * 2**-11, 0.0])) - 1).tolist()
+    [0.0009765625, 0.0, -2.001953125, -1.0]
+    """
+    bits = array.view(np.int32)
+    return ((bits + (0x0FFF + ((bits >> 13) & 1))) & ~0x1FFF).view(np.float32)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

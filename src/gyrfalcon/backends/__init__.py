@@ -9,9 +9,9 @@ from typing import Any
 
 from .._utils.warnings import warn
 from ..kernels import Kernel
-from .base import BlockWeight, Tiles, check_centers, weighted
+from .base import BlockWeight, Tiles, check_centers, check_weighted, weighted
 
-__all__ = ["BlockWeight", "Tiles", "check_centers", "prepare", "weighted"]
+__all__ = ["BlockWeight", "Tiles", "check_centers", "check_weighted", "prepare", "weighted"]
 
 
 def _reference(kernel: Kernel, centers: Any) -> Tiles:

@@ -41,10 +41,16 @@ def weighted(T: Array, weight: BlockWeight, part: slice) -> Array:
         return T
     if callable(weight):
         U = np.asarray(weight(part, T))
-        if U.shape != T.shape:
-            raise ValueError(f"weight gave an array of shape {U.shape} for {len(T)} rows: it must give {T.shape}")
+        check_weighted(U, T)
         return U.astype(T.dtype, copy=False)
     return T * weight[part, None]
+
+
+def check_weighted(U: Any, T: Any) -> None:
+    """Raise a ValueError if what a weight made of T, arrays or tensors, has another shape."""
+    if U.shape != T.shape:
+        given, wanted = tuple(U.shape), tuple(T.shape)
+        raise ValueError(f"weight gave an array of shape {given} for {len(T)} rows: it must give {wanted}")
 
 
 def check_indices(rows: Any) -> None:

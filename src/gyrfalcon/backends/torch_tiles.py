@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.devices import import_torch
+from .._utils.devices import import_torch, matmul_precision
 from .._utils.sparse import canonical
 from ..kernels import (
     ArcCosine,
@@ -98,7 +98,9 @@ _PROFILES: dict[type[Kernel], Callable[[Any, Tensor], Tensor]] = {
 # ---- tiles -----------------------------------------------------------------------------------------------------------
 
 
-def prepare(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None = None) -> MakeTile:
+def prepare(
+    kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None = None, *, tf32: bool = False
+) -> MakeTile:
     """Return the function that makes a tile k(rows, centers) of dense rows on a device.
 
     Parameters
@@ -109,9 +111,12 @@ def prepare(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns 
     device : torch.device
     columns : SparseColumns, optional
         What made rows and centers dense, if they are sparse.
+    tf32 : bool
+        Whether rows and centers have no more bits than TF32. Products of them are made in it, if the kernel has one
+        length scale: with several they have to be scaled before, and have all their bits again.
     """
     if isinstance(kernel, Sum | Product):
-        first, second = (prepare(operand, centers, device, columns) for operand in (kernel.k1, kernel.k2))
+        first, second = (prepare(operand, centers, device, columns, tf32=tf32) for operand in (kernel.k1, kernel.k2))
         if isinstance(kernel, Sum):
             return lambda X: first(X).add_(second(X))
         return lambda X: first(X).mul_(second(X))
@@ -119,6 +124,8 @@ def prepare(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns 
         return lambda X: X.new_full((X.shape[0], len(centers)), float(kernel.value))
     if type(kernel) not in _PROFILES:
         return _by_numpy(kernel, centers, device, columns)
+    if tf32 and kernel.geometry in _IN_TF32 and np.ptp(scale := _scaling(kernel, centers, columns)) == 0:
+        return _IN_TF32[kernel.geometry](kernel, centers, device, float(scale[0]) ** 2)
     return _GEOMETRIES[kernel.geometry](kernel, centers, device, columns)
 
 
@@ -162,13 +169,8 @@ def _distance(kernel: Kernel, centers: Array, device: Any, columns: SparseColumn
     # a common offset does not change differences, but adds to their rounding
     shift = centers.mean(axis=0, dtype=np.float64).astype(centers.dtype).astype(np.float64)
     scale = _scaling(kernel, centers, columns)
-    with np.errstate(over="ignore"):  # infinite is far
-        squares = np.square((centers - shift) * scale).sum(axis=1)
-    gain = max(1.0, kernel.alpha) if isinstance(kernel, RationalQuadratic) else 1.0
-    spread = 0.5 * gain * squares
-    far = spread.mean() > _LARGEST_EXPANSION or spread.max() > _FARTHEST_EXPANSION
     Z, scaled = _scaled(centers, shift, scale, device)
-    if far or not kernel.smooth:
+    if not _expands(kernel, centers, shift, scale):
         return lambda X: profile(kernel, _distances(torch, scaled(X), Z, 2.0).square_())
     transposed, norms = Z.T.contiguous(), Z.square().sum(dim=1)
 
@@ -178,6 +180,15 @@ def _distance(kernel: Kernel, centers: Array, device: Any, columns: SparseColumn
         return profile(kernel, s.add_(X.square().sum(dim=1)[:, None]).clamp_(min=0.0))
 
     return tile
+
+
+def _expands(kernel: Kernel, centers: Array, shift: Array | float, scale: Array | float) -> bool:
+    """Whether |x - z|^2 may be computed as |x|^2 - 2 x'z + |z|^2, about `shift`."""
+    with np.errstate(over="ignore"):  # infinite is far
+        squares = np.square((centers - shift) * scale).sum(axis=1)
+    gain = max(1.0, kernel.alpha) if isinstance(kernel, RationalQuadratic) else 1.0
+    spread = 0.5 * gain * squares
+    return bool(kernel.smooth and spread.mean() <= _LARGEST_EXPANSION and spread.max() <= _FARTHEST_EXPANSION)
 
 
 def _manhattan(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
@@ -222,6 +233,34 @@ def _distances(torch: Any, X: Tensor, Z: Tensor, p: float) -> Tensor:
     """Return distances by sums of differences, which are exact where rows and centers are near each other."""
     return torch.cdist(X, Z, p=p, compute_mode="donot_use_mm_for_euclid_dist")
 
+
+def _distance_in_tf32(kernel: Kernel, centers: Array, device: Any, factor: float) -> MakeTile:
+    torch = import_torch()
+    if not _expands(kernel, centers.astype(np.float64), 0.0, np.sqrt(factor)):
+        return _distance(kernel, centers, device, None)
+    Z = torch.from_numpy(centers.copy()).to(device)
+    transposed, norms = Z.T.contiguous(), Z.square().sum(dim=1).mul_(factor)
+
+    def tile(X: Tensor) -> Tensor:
+        with matmul_precision(tf32=True):
+            s = torch.addmm(norms, X, transposed, alpha=-2.0 * factor)
+        return _PROFILES[type(kernel)](kernel, s.add_(X.square().sum(dim=1)[:, None] * factor).clamp_(min=0.0))
+
+    return tile
+
+
+def _dot_in_tf32(kernel: Kernel, centers: Array, device: Any, factor: float) -> MakeTile:
+    transposed = import_torch().from_numpy(centers.copy()).to(device).T.contiguous()
+
+    def tile(X: Tensor) -> Tensor:
+        with matmul_precision(tf32=True):
+            s = X @ transposed
+        return _PROFILES[type(kernel)](kernel, s if factor == 1 else s.mul_(factor))
+
+    return tile
+
+
+_IN_TF32 = {"distance": _distance_in_tf32, "dot": _dot_in_tf32}
 
 _GEOMETRIES: dict[str, Callable[[Kernel, Array, Any, SparseColumns | None], MakeTile]] = {
     "distance": _distance,

@@ -69,9 +69,10 @@ def _description(torch: Any, device: Any) -> str:
 
 
 def _errors(names: list[str], dtype: Any) -> Iterator[tuple[str, float]]:
-    """Compare products of every named kernel with NumPy's in float64, for dense and for sparse rows."""
+    """Compare products of every named kernel with NumPy's in float64: dense rows, also in TF32, and sparse ones."""
+    from .._utils.devices import round_to_tf32
     from ..kernels import NAMES
-    from ..operators import DeviceOperator
+    from ..operators import DeviceOperator, Rowwise
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((_CHECKED_ROWS, 6)).astype(dtype)
@@ -79,17 +80,25 @@ def _errors(names: list[str], dtype: Any) -> Iterator[tuple[str, float]]:
     V = rng.standard_normal((_CHECKED_CENTERS, 2)).astype(dtype)
     U = rng.standard_normal((_CHECKED_ROWS, 2)).astype(dtype)
     for kind, name in {kind: name for name, kind in reversed(NAMES.items())}.items():
-        for rows, what in ((X, name), (sparse, f"{name}, sparse rows")):
+        cases: list[tuple[Any, str, str | None]] = [(X, name, None), (sparse, f"{name}, sparse rows", None)]
+        if dtype == np.float32:
+            cases.append((round_to_tf32(X), f"{name}, TF32", "tf32"))
+        for rows, what, precision in cases:
             centers = rows[:_CHECKED_CENTERS]
-            operator = DeviceOperator(kind(), rows, centers, device=names)
+            operator = DeviceOperator(kind(), rows, centers, device=names, precision=precision)
             K = operator.kernel(_dense(rows), _dense(centers))
             size = np.abs(K)
             for _ in range(2):  # the second time rows may have stayed on the device
                 yield f"K V, {what}", _off(operator.matmat(V), K @ V, size @ np.abs(V))
                 yield f"K' U, {what}", _off(operator.rmatmat(U), K.T @ U, size.T @ np.abs(U))
-                found = operator.sandwich(V, lambda at, T: U[at] - T)
                 terms = size.T @ (np.abs(U) + size @ np.abs(V))
-                yield f"K'(U - K V), {what}", _off(found, K.T @ (U - K @ V), terms)
+                for where, portable in (("there", True), ("here", False)):
+                    found = operator.sandwich(V, Rowwise(_residual, U, portable=portable))
+                    yield f"K'(U - K V), U - K V {where}, {what}", _off(found, K.T @ (U - K @ V), terms)
+
+
+def _residual(T: Any, U: Any) -> Any:
+    return U - T
 
 
 def _dense(rows: Any) -> Any:

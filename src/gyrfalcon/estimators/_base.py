@@ -79,7 +79,8 @@ class KernelEstimator(BaseEstimator):
 
         The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
         temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks``,
-        ``checkpoint``, ``device`` and the state of a random generator given as ``random_state`` are not kept.
+        ``checkpoint``, ``device``, ``precision`` and the state of a random generator given as ``random_state`` are not
+        kept.
 
         Parameters
         ----------

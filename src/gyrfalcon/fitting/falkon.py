@@ -63,6 +63,11 @@ class FalkonParameters(CenterParameters, Protocol):
         ...
 
     @property
+    def precision(self) -> str | None:
+        """What they are computed in there, if it is not that of the rows."""
+        ...
+
+    @property
     def penalty(self) -> float | str:
         """The papers' lambda, or "auto"."""
         ...
@@ -122,6 +127,7 @@ def _solve_least_squares(
         warm=warm,
         max_iter=model.max_iter,
         device=model.device,
+        precision=model.precision,
         passes=_SAMPLED_PASSES if _are_many(data.rows, wanted_centers(model, data.rows.shape[0])) else None,
     )
     tol = tolerance(model.tol, space.data.rows.dtype)
@@ -357,6 +363,7 @@ def _solve_newton(
         warm=warm,
         max_iter=model.max_iter,
         device=model.device,
+        precision=model.precision,
     )
     data = space.data
     tol = NEWTON_TOLERANCE if model.tol is None else float(model.tol)

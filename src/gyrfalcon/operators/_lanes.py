@@ -2,7 +2,8 @@
 
      host                                            device
      rows --> two buffers, pinned --- copy stream --> X --> K = k(X, centers) --> T = K V
-     out, or a weight  <------------------------------------------------------------ T
+     a weight's arrays  ------------------------------------------------> U = W T, where it is arithmetic
+     out, or a weight that is not  <------------------------------------------------ T
      U  ------------------------------------------------------------------------> K' U, added in float64
 
 Nothing waits for a device but `Fetched.array`, `Lane.total`, and the third block of rows, which needs a buffer that the

@@ -47,6 +47,10 @@ class Rowwise:
     function : callable
         ``function(T, *parts)``: T = (K V)[at] of shape (b, k) and the rows `at` of the arrays, to an array like T.
     arrays : arrays whose first axis is that of the rows
+    portable : bool
+        Whether the function is arithmetic that tensors of PyTorch know as NumPy's arrays do (``+ - * /``, comparisons,
+        ``.sum(1)``, ``[:, None]``) and writes into nothing that it is given. It is then run where K V is, also on a
+        device: there with tensors, of the arrays too, in the operator's precision.
 
     Examples
     --------
@@ -61,9 +65,10 @@ class Rowwise:
     True
     """
 
-    def __init__(self, function: Callable[..., Array], *arrays: Array) -> None:
+    def __init__(self, function: Callable[..., Array], *arrays: Array, portable: bool = False) -> None:
         self.function = function
         self.arrays = arrays
+        self.portable = portable
 
     def __call__(self, at: slice, T: Array) -> Array:
         return self.function(T, *(array[at] for array in self.arrays))

@@ -7,6 +7,7 @@ sums stay on the devices, and are brought back once a pass and added in the orde
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -15,21 +16,23 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .._utils.devices import (
+    check_precision,
     free_memory,
     has_float64,
     import_torch,
     is_out_of_memory,
     matmul_precision,
     resolve_devices,
+    round_to_tf32,
 )
 from .._utils.memory import format_bytes, parse_memory
-from ..backends import BlockWeight, weighted
+from ..backends import BlockWeight, check_weighted, weighted
 from ..backends.torch_tiles import MakeTile, SparseColumns, prepare
 from ..kernels import Kernel, KernelFunction
 from ..sources import Rows, as_rows
 from ._arguments import as_columns, check_image, check_product, check_weight, recording
 from ._lanes import SUMMED_ROWS, Fetched, Lane, Tensor
-from .base import Operator, Weight
+from .base import Operator, Rowwise, Weight
 from .dense import KernelOperator
 
 __all__ = ["DeviceOperator"]
@@ -61,6 +64,10 @@ class DeviceOperator(Operator):
         Threads for what is done on the host. PyTorch has threads of its own for its device "cpu".
     memory_budget : "auto", int or str
         Bytes of the host that rows may take if the device is "cpu". 0 keeps no rows on any device.
+    precision : {None, "tf32"}
+        "tf32" rounds float32 rows and centers, which must be dense, to the 11 bits of TF32. The inner products that
+        kernels of one length scale are made of are then as exact in TF32 as in float32, so that this is the matrix of
+        points that are slightly elsewhere, and no less positive. Products with the matrix are made in float32.
 
     Attributes
     ----------
@@ -87,11 +94,19 @@ class DeviceOperator(Operator):
         device: Any,
         n_jobs: int | None = None,
         memory_budget: int | float | str = "auto",
+        precision: str | None = None,
     ) -> None:
         devices = resolve_devices(device)
         if devices is None:
             raise ValueError("device=None names no device: use KernelOperator, or name one")
-        self._host = KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=0)
+        check_precision(precision, devices)
+        rows = as_rows(rows)
+        self._tf32 = precision == "tf32" and rows.dtype == np.float32
+        if self._tf32:
+            if rows.is_sparse:
+                raise ValueError('precision="tf32" is for dense rows, and these are sparse: use precision=None')
+            centers = round_to_tf32(np.ascontiguousarray(centers, dtype=np.float32))
+        self._host = KernelOperator(kernel, self._rounded(rows), centers, n_jobs=n_jobs, memory_budget=0)
         self.kernel, self.centers, self.dtype = self._host.kernel, self._host.centers, self._host.dtype
         for one in devices:
             if self.dtype == np.float64 and not has_float64(one):
@@ -103,7 +118,9 @@ class DeviceOperator(Operator):
             points = self._columns.dense(points)
         self._width = int(points.shape[1])
         with matmul_precision():
-            prepared = {one: prepare(self.kernel, points, one, self._columns) for one in dict.fromkeys(devices)}
+            prepared = {
+                one: prepare(self.kernel, points, one, self._columns, tf32=self._tf32) for one in dict.fromkeys(devices)
+            }
         self._tiles: list[tuple[Any, MakeTile]] = [(one, prepared[one]) for one in devices]
         self._take(self._host, memory_budget)
 
@@ -135,7 +152,8 @@ class DeviceOperator(Operator):
 
     @property
     def arithmetic(self) -> str:
-        return "made again on " + ", ".join(str(lane.device) for lane in self._lanes)
+        on = "made again on " + ", ".join(str(lane.device) for lane in self._lanes)
+        return f"{on} in TF32" if self._tf32 else on
 
     @property
     def kept_bytes(self) -> int:
@@ -169,19 +187,16 @@ class DeviceOperator(Operator):
 
     def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
-        checked: BlockWeight = check_weight(weight, self.shape[0])
-        if KV is not None:
-            checked = recording(checked, check_image(KV, self.shape[0], columns.shape[1], self.dtype))
-        if callable(checked):
-            return like_given(self._sum(self._through_host(checked), columns, columns.shape[1]))
-        numbers = None if checked is None else np.ascontiguousarray(checked, dtype=self.dtype)[:, None]
-
-        def launch(lane: Lane, at: slice, X: Tensor) -> None:
-            K = lane.tile(X)
-            T = K @ lane.V
-            lane.add(K, T if numbers is None else T * lane.upload(numbers[at]))
-
-        return like_given(self._sum(launch, columns, columns.shape[1]))
+        n, k = self.shape[0], columns.shape[1]
+        checked: BlockWeight = check_weight(weight, n)
+        image = None if KV is None else check_image(KV, n, k, self.dtype)
+        if checked is not None and not callable(checked):
+            checked = Rowwise(operator.mul, checked[:, None], portable=True)
+        if checked is None or (isinstance(checked, Rowwise) and checked.portable):
+            launch = self._on_device(checked, image)
+        else:
+            launch = self._through_host(checked if image is None else recording(checked, image))
+        return like_given(self._sum(launch, columns, k))
 
     def centers_gram(self, dtype: DTypeLike | None = None) -> Array:
         return self._host.centers_gram(dtype)
@@ -197,10 +212,38 @@ class DeviceOperator(Operator):
     def on(self, rows: Rows | ArrayLike) -> DeviceOperator:
         """Make the operator of other rows on the same devices, with the same kernel and centers; it keeps no rows."""
         other = copy.copy(self)
-        other._take(self._host.on(as_rows(rows)), 0)
+        other._take(self._host.on(self._rounded(as_rows(rows))), 0)
         return other
 
+    def _rounded(self, rows: Rows) -> Rows:
+        return rows.map(round_to_tf32, rows.dtype) if self._tf32 and rows.dtype == np.float32 else rows
+
     # ---- a pass ------------------------------------------------------------------------------------------------------
+
+    def _on_device(self, weight: Rowwise | None, image: Array | None) -> Launch:
+        """Launch blocks whose weight is made where they are, and fetch their product into `image` if there is one."""
+
+        def launch(lane: Lane, at: slice, X: Tensor) -> Callable[[], None] | None:
+            K = lane.tile(X)
+            T = K @ lane.V
+            if weight is None:
+                U = T
+            else:
+                parts = (np.ascontiguousarray(array[at], dtype=self.dtype) for array in weight.arrays)
+                U = weight.function(T, *(lane.upload(part) for part in parts))
+                check_weighted(U, T)
+            if image is None:
+                lane.add(K, U.to(T.dtype))
+                return None
+            product = Fetched(T)  # before the sum, which must not be made twice where this finds no memory
+            lane.add(K, U.to(T.dtype))
+
+            def finish() -> None:
+                image[at] = product.array()
+
+            return finish
+
+        return launch
 
     def _through_host(self, weight: Callable[[slice, Array], Array]) -> Launch:
         """Launch blocks whose product is needed on the host, for a function that is known there alone."""

@@ -132,7 +132,9 @@ class System:
     def residual(self, beta: Vectors) -> Vectors:
         """Return the residual at beta."""
         alpha, halfway = self.B.forward(beta)
-        return self.B.backward(self.operator.sandwich(alpha, self._rowwise(_residual)), halfway, -self.penalty)
+        return self.B.backward(
+            self.operator.sandwich(alpha, self._rowwise(_residual, portable=True)), halfway, -self.penalty
+        )
 
     def rhs_and_residual(self, beta: Vectors) -> tuple[Vectors, Vectors]:
         """Return the right-hand side, and the residual at beta."""
@@ -153,9 +155,10 @@ class System:
         s = self.operator.sandwich(both, self._rowwise(partial(_beside_residual, columns, v is None)))
         return s[:, :k], self.B.backward(s[:, k:], halfway, -self.penalty)
 
-    def _rowwise(self, function: Callable[..., NDArray[Any]]) -> Rowwise:
+    def _rowwise(self, function: Callable[..., NDArray[Any]], portable: bool = False) -> Rowwise:
         """Give the function each row's target and weight beside T."""
-        return Rowwise(function, self.Y) if self.weight is None else Rowwise(function, self.Y, self.weight)
+        arrays = (self.Y,) if self.weight is None else (self.Y, self.weight)
+        return Rowwise(function, *arrays, portable=portable)
 
 
 # Functions of the module and not closures, so that they can be pickled and sent to where the rows are

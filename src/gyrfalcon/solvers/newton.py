@@ -296,11 +296,11 @@ class _Model:
         """Multiply rows by their sample weights."""
         return x if self.weight is None else self.weight * x
 
-    def _rowwise(self, function: Callable[..., Array], *arrays: Array) -> Rowwise:
+    def _rowwise(self, function: Callable[..., Array], *arrays: Array, portable: bool = False) -> Rowwise:
         """Make a weight that can be sent to the rows, times the sample weights."""
         if self.weight is None:
-            return Rowwise(function, *arrays)
-        return Rowwise(partial(_weighted, function), self.weight, *arrays)
+            return Rowwise(function, *arrays, portable=portable)
+        return Rowwise(partial(_weighted, function), self.weight, *arrays, portable=portable)
 
     def look(self) -> None:
         """Compute f and K'W loss' at u, in one pass over the rows."""
@@ -327,8 +327,8 @@ class _Model:
     def direction(self, mu: float, steps: int | None) -> _Direction:
         """Solve H d = -g by CG, preconditioned with A, for `steps` steps or to its accuracy."""
         whitening, A, f = self.whitening, self.A, self.f
-        function, arrays = self.loss.curvature_at(self.y, f)
-        curvature_at_f = self._rowwise(function, *arrays)
+        at_f = self.loss.curvature_at(self.y, f)
+        curvature_at_f = self._rowwise(at_f.function, *at_f.arrays, portable=at_f.portable)
         g = whitening.backward(self.s, self.halfway, mu)
         Kp, Kd, d, r = np.empty_like(f), np.zeros_like(f), np.zeros_like(g), -g
 

@@ -62,7 +62,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
 
     The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
     temporary name and then moved, so that an existing file is replaced as a whole or not at all. ``callbacks``,
-    ``checkpoint``, ``device`` and the state of a random generator given as ``random_state`` are not saved.
+    ``checkpoint``, ``device``, ``precision`` and the state of a random generator given as ``random_state`` are not
+    saved.
 
     Parameters
     ----------

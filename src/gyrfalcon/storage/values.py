@@ -89,7 +89,7 @@ class Encoder:
         params = {
             name: None if isinstance(value, np.random.RandomState | np.random.Generator) else value
             for name, value in estimator.get_params(deep=False).items()
-            if name not in ("callbacks", "checkpoint", "device")
+            if name not in ("callbacks", "checkpoint", "device", "precision")
         }
         attributes = {name: value for name, value in vars(estimator).items() if _is_fitted_name(name)}
         return {
