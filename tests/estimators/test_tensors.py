@@ -184,8 +184,8 @@ def test_classification(torch):
 @pytest.mark.parametrize(
     "model",
     [
-        ExactRegressor(penalty=1e-3),
-        ExactClassifier(penalty=1e-3),
+        ExactRegressor(penalty=1e-3, random_state=0),
+        ExactClassifier(penalty=1e-3, random_state=0),
         EigenProRegressor(max_iter=2, random_state=0),
         NytroRegressor(n_centers=20, max_iter=5, random_state=0),
         DivideAndConquerRegressor(random_state=0),
