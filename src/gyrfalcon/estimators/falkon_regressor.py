@@ -17,7 +17,7 @@ from ..centers import Centers
 from ..fitting import falkon
 from ..fitting.data import regression_data
 from ..fitting.parameters import check_parameters
-from ..fitting.posterior import BUFFERS, uncertainty_of_centers
+from ..fitting.posterior import BUFFERS, check_noise, uncertainty_of_centers
 from ..fitting.rows import for_score
 from ..fitting.session import fit_session
 from ..fitting.subspace import ChosenCenters
@@ -159,7 +159,8 @@ class FalkonRegressor(PosteriorRegressor):
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     noise_variance_ : array of shape (n_outputs,)
-        With `uncertainty=True`, the variance of y around f, for a row of average weight.
+        With `uncertainty=True`, the variance of y around f, for a row of average weight. Where iterations stopped early,
+        the mean square of what they left out of f is part of it.
     posterior_, spread_, conformity_ : objects
         With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None
@@ -294,6 +295,8 @@ class FalkonRegressor(PosteriorRegressor):
                 f"uncertainty=True is for the squared loss, not for loss={self.loss!r}: "
                 'loss="quantile" has intervals of its own, and ConformalRegressor makes them hold'
             )
+        if self.uncertainty:
+            check_noise(self.penalty)
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with fit_session(self, patience=patience, checkpoint=self.checkpoint) as session:
             data = regression_data(
@@ -321,7 +324,9 @@ class FalkonRegressor(PosteriorRegressor):
                     buffers=BUFFERS if self.uncertainty else 1,
                 )
             data = space.data
-            uncertainty = uncertainty_of_centers(space, space.penalty, self.n_jobs) if self.uncertainty else None
+            uncertainty = None
+            if self.uncertainty:
+                uncertainty = uncertainty_of_centers(space, solution.coef, space.penalty, self.n_jobs)
             self._set_uncertainty(uncertainty)
             self._set_solution(data, session)
             self._set_expansion(space.operator, solution.coef, data)
