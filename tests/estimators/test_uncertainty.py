@@ -285,13 +285,15 @@ def test_intervals_are_those_of_the_model_that_predicts(stops, dtype):
     low, high = model.fit(*rows).predict_interval(X).T
     # four deviations of the share among 1,900 rows that judge and 2,000 that are judged
     assert abs(np.mean((low <= y) & (y <= high)) - 0.9) < 4 * np.sqrt(0.09 * (1 / 1900 + 1 / 2000))
-    mean, std = model.predict(X, return_std=True)
-    assert_allclose(np.mean(std**2) + model.noise_variance_[0], np.mean((y - mean) ** 2), rtol=0.4)
+    if dtype == "float64":  # the penalty of float32 is far larger than so little noise, and counts as noise
+        mean, std = model.predict(X, return_std=True)
+        assert_allclose(np.mean(std**2) + model.noise_variance_[0], np.mean((y - mean) ** 2), rtol=0.2)
 
 
 def test_intervals_of_a_settled_solution_are_those_of_the_direct_one():
     X, y = data(n=500)
-    settled, direct = (certain(Estimator).fit(X, y) for Estimator in ON_CENTERS)
+    settled = certain(FalkonRegressor, max_iter=100).fit(X, y)
+    direct = certain(NystromRegressor).fit(X, y)
     assert_allclose(settled.predict_interval(X), direct.predict_interval(X), rtol=1e-6, atol=1e-6)
     assert_allclose(settled.noise_variance_, direct.noise_variance_, rtol=1e-6)
 

@@ -123,7 +123,9 @@ def test_leave_one_out_scores_are_those_of_fits_without_the_row(weighted):
         others = np.arange(len(X)) != i
         FW = F[others].T * weights[others]
         G, one = FW @ F[others], np.eye(F.shape[1])
-        error = y[i] - F[i] @ np.linalg.solve(G + mu * one, FW @ y[others]) + off[i]
+        error = y[i] - F[i] @ np.linalg.solve(G + mu * one, FW @ y[others])
+        leverage = weights[i] * F[i] @ np.linalg.solve((F.T * weights) @ F + mu * one, F[i])
+        error += off[i] / np.sqrt(1 - leverage)
         # what the other rows leave open, what no center sees, the noise of an average row, and the solver's error
         variance = nu * F[i] @ np.linalg.solve(G + nu * one, F[i]) + 1 - F[i] @ F[i]
         deviation = np.sqrt(variance * posterior.prior_deviation**2 + posterior.noise_deviation**2 + excess)

@@ -76,7 +76,8 @@ class FalkonRegressor(PosteriorRegressor):
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
         float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
-        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss only.
+        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. The penalty must be
+        positive, and the loss the squared one.
     preconditioner : "auto", "falkon", "sample" or "krill", default="auto"
         What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
         drawn from the rows with known probabilities; "sample" solves the problem of a sample of the rows in each
@@ -159,8 +160,8 @@ class FalkonRegressor(PosteriorRegressor):
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     noise_variance_ : array of shape (n_outputs,)
-        With `uncertainty=True`, the variance of y around f, for a row of average weight. Where iterations stopped early,
-        the mean square of what they left out of f is part of it.
+        With `uncertainty=True`, the variance of y around f, for a row of average weight. What iterations that stopped
+        early left out of f is part of it, as its mean square over the rows.
     posterior_, spread_, conformity_ : objects
         With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None

@@ -112,7 +112,7 @@ def uncertainty_of_path(
     weight = None if data.weight is None else data.weight[chosen]
     on_some = in_float64(operator.kernel, data.rows.subset(chosen), operator.centers, n_jobs)
     # rounded as predictions are
-    predicts = _in_precision(operator.kernel, data.rows.subset(chosen), operator.centers, coef.dtype, n_jobs)
+    predicts = _in_precision(operator.kernel, data.rows.subset(chosen), operator.centers, data.rows.dtype, n_jobs)
     features = path.features()
     constant = None
     if data.offset is not None and len(targets) <= _MOST_MEANS:
@@ -128,7 +128,7 @@ def uncertainty_of_path(
         weight,
         constant,
         missed,
-        predicts.matmat((coef / scale).astype(coef.dtype)),
+        predicts.matmat(coef / scale),
     )
     found = posterior_of(features, path, penalty, missed)
     noise = np.hypot(found.noise_deviation, np.sqrt(excess))
