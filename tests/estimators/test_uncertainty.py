@@ -220,6 +220,11 @@ def test_what_cannot_have_it():
         ExactRegressor(method="pcg", uncertainty=True).fit(X, y)
     with pytest.raises(ValueError, match="choose_by='evidence'"):
         ExactRegressor(method="pcg", penalties=[1.0, 2.0], choose_by="evidence").fit(X, y)
+    for Estimator in ALL:
+        with pytest.raises(ValueError, match=r"positive penalty, not penalty=0\.0.*auto"):
+            Estimator(penalty=0.0, uncertainty=True).fit(X, y)
+    with pytest.raises(ValueError, match=r"not penalties=\[0, 1\.0\]"):
+        NystromRegressor(penalties=[0, 1.0], uncertainty=True).fit(X, y)
     with pytest.raises(ValueError, match="uncertainty='yes'"):
         NystromRegressor(uncertainty="yes").fit(X, y)
     with pytest.raises(MemoryError, match="draw at fewer rows"):
@@ -261,6 +266,50 @@ def test_intervals_cover_and_are_wide_where_y_is_noisy(Estimator):
     low, high = model.predict_interval(X[n:]).T
     right = X[n:, 0] > 0.3
     assert np.mean((high - low)[right]) > 2.5 * np.mean((high - low)[X[n:, 0] < -0.3])
+
+
+def without_noise(n=2000):
+    X = np.random.default_rng(0).uniform(-2, 2, size=(2 * n, 2))
+    y = np.sin(2 * X[:, 0]) * X[:, 1]
+    return (X[:n], y[:n]), (X[n:], y[n:])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("stops", [False, True])
+def test_intervals_are_those_of_the_model_that_predicts(stops, dtype):
+    """Where y has no noise, or conjugate gradient is stopped, most of the error is the solver's."""
+    rows, (X, y) = without_noise()
+    model = FalkonRegressor(
+        Gaussian(1.0), n_centers=100, dtype=dtype, uncertainty=True, random_state=0, callbacks=lambda record: stops
+    )
+    low, high = model.fit(*rows).predict_interval(X).T
+    # four deviations of the share among 1,900 rows that judge and 2,000 that are judged
+    assert abs(np.mean((low <= y) & (y <= high)) - 0.9) < 4 * np.sqrt(0.09 * (1 / 1900 + 1 / 2000))
+    if dtype == "float64":  # the penalty of float32 is far larger than so little noise, and counts as noise
+        mean, std = model.predict(X, return_std=True)
+        assert_allclose(np.mean(std**2) + model.noise_variance_[0], np.mean((y - mean) ** 2), rtol=0.2)
+
+
+def test_intervals_of_a_settled_solution_are_those_of_the_direct_one():
+    X, y = data(n=500)
+    settled = certain(FalkonRegressor, max_iter=100).fit(X, y)
+    direct = certain(NystromRegressor).fit(X, y)
+    assert_allclose(settled.predict_interval(X), direct.predict_interval(X), rtol=1e-6, atol=1e-6)
+    assert_allclose(settled.noise_variance_, direct.noise_variance_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("penalty", [1e-3, 1e-6, 1e-9, 1e-12])
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_deviations_are_as_large_as_errors_with_few_centers(penalty, noise):
+    """Whatever the penalty: what the centers miss counts once, not once as noise and again as part of f."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, size=(3000, 3))
+    f = np.sin(2 * X[:, 0]) + np.cos(X[:, 1] + X[:, 2])
+    y = f + noise * rng.standard_normal(3000)
+    model = certain(NystromRegressor, kernel=Gaussian(1.0), penalty=penalty).fit(X[:1500], y[:1500])
+    mean, std = model.predict(X[1500:], return_std=True)
+    foreseen = np.sqrt(np.mean(std**2) + model.noise_variance_[0])
+    assert_allclose(foreseen, np.sqrt(np.mean((y[1500:] - mean) ** 2)), rtol=0.15)
 
 
 @pytest.mark.parametrize("coverage", [0, 1, 0.0, 1.0, -0.5, np.nan, "much", True])

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian, Linear
 from gyrfalcon.preconditioners import Whitening
-from gyrfalcon.solvers import Posterior, exact_path, leave_one_out_scores, nystrom_path, posterior_of
+from gyrfalcon.solvers import Posterior, exact_path, leave_one_out_scores, missed_by, nystrom_path, posterior_of
 
 KERNEL = Gaussian(1.2)
 PENALTY = 1e-3
@@ -110,18 +110,52 @@ def test_a_singular_gram_matrix_does_not_make_the_projection_large():
 def test_leave_one_out_scores_are_those_of_fits_without_the_row(weighted):
     X, Z, y, w, _ = problem(n=40, M=10, weighted=weighted)
     operator, path = path_of(X, Z, y, w)
-    scores = leave_one_out_scores(path.features(), path, PENALTY, operator, y, w)
+    missed = missed_by(path, operator, w)
+    off = np.random.default_rng(3).standard_normal(y.shape)  # of a solver that stopped early
+    fitted = operator.matmat(path.coefficients(PENALTY)) - off
+    scores, excess = leave_one_out_scores(path.features(), path, PENALTY, operator, y, w, None, missed, fitted)
+    assert_allclose(excess, np.average(np.square(off), axis=0, weights=w))
+    posterior = posterior_of(path.features(), path, PENALTY, missed)
     F, mu = features(X, Z), PENALTY * len(X)
     weights = np.ones(len(X)) if w is None else w
-    noise = PENALTY * (weights > 0).sum()
+    nu = mu + len(X) * missed / (weights > 0).sum()
     for i in (0, 12, 33):
         others = np.arange(len(X)) != i
         FW = F[others].T * weights[others]
-        A = FW @ F[others] + mu * np.eye(F.shape[1])
-        error = y[i] - F[i] @ np.linalg.solve(A, FW @ y[others])
-        # the noise of an average row, what the other rows leave open, and what no center sees
-        variance = noise + mu * F[i] @ np.linalg.solve(A, F[i]) + 1 - F[i] @ F[i]
-        assert_allclose(scores[i], np.abs(error) / np.sqrt(variance), rtol=1e-6)
+        G, one = FW @ F[others], np.eye(F.shape[1])
+        error = y[i] - F[i] @ np.linalg.solve(G + mu * one, FW @ y[others])
+        leverage = weights[i] * F[i] @ np.linalg.solve((F.T * weights) @ F + mu * one, F[i])
+        error += off[i] / np.sqrt(1 - leverage)
+        # what the other rows leave open, what no center sees, the noise of an average row, and the solver's error
+        variance = nu * F[i] @ np.linalg.solve(G + nu * one, F[i]) + 1 - F[i] @ F[i]
+        deviation = np.sqrt(variance * posterior.prior_deviation**2 + posterior.noise_deviation**2 + excess)
+        assert_allclose(scores[i], np.abs(error) / deviation, rtol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_centers_miss_counts_beside_the_noise(weighted):
+    X, Z, y, w, new = problem(weighted=weighted)
+    operator, path = path_of(X, Z, y, w)
+    F, G, weights = features(X, Z), features(new, Z), np.ones(len(X)) if w is None else w
+    missed = missed_by(path, operator, w)
+    assert_allclose(missed, np.mean(weights * (1 - np.square(F).sum(axis=1))), rtol=1e-8)
+    found = posterior_of(path.features(), path, PENALTY, missed)
+    counted = (weights > 0).sum()
+    nu = PENALTY * len(X) + missed * len(X) / counted
+    rows, C = marginal(F, w, None, nu)
+    tau2 = np.einsum("ij,ij->j", y[rows], np.linalg.solve(C, y[rows])) / counted
+    assert_allclose(found.prior_deviation**2, tau2, rtol=1e-8)
+    assert_allclose(found.noise_deviation**2, tau2 * PENALTY * counted, rtol=1e-8)
+    A = (F.T * weights) @ F + nu * np.eye(F.shape[1])
+    expected = KERNEL(new, new) - G @ G.T + nu * G @ np.linalg.solve(A, G.T)
+    assert_allclose(found.covariance(KernelOperator(KERNEL, new, Z)), expected, atol=1e-8)
+
+
+def test_nothing_is_missed_with_every_row_as_a_center():
+    X, _, y, _, _ = problem()
+    for kernel in (KERNEL, Linear() + 1.0):
+        operator, path = path_of(X, X, y, None, kernel)
+        assert missed_by(path, operator, None) < 1e-12
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -132,7 +166,7 @@ def test_leave_one_out_scores_leave_the_row_out_of_the_mean(weighted):
     B = path.features()
     constant = B.T @ operator.rmatmat(weights)
     from_mean = y - np.average(y, axis=0, weights=weights)
-    scores = leave_one_out_scores(B, path, PENALTY, operator, from_mean, w, constant)
+    scores, _ = leave_one_out_scores(B, path, PENALTY, operator, from_mean, w, constant)
     F, mu = features(X, Z), PENALTY * len(X)
     noise = PENALTY * (weights > 0).sum()
     for i in range(len(X)):
@@ -142,13 +176,13 @@ def test_leave_one_out_scores_leave_the_row_out_of_the_mean(weighted):
         mean = np.average(y[others], axis=0, weights=weights[others])
         error = y[i] - mean - F[i] @ np.linalg.solve(A, FW @ (y[others] - mean))
         variance = noise + mu * F[i] @ np.linalg.solve(A, F[i]) + 1 - F[i] @ F[i]
-        assert_allclose(scores[i], np.abs(error) / np.sqrt(variance), rtol=1e-6)
+        assert_allclose(scores[i], np.abs(error) / np.sqrt(variance * path.prior_variance(PENALTY)[0]), rtol=1e-6)
 
 
 def test_a_row_that_is_fitted_whatever_its_y_has_an_infinite_score():
     X, y = np.array([[0.0], [9.0]]), np.array([[1.0], [2.0]])
     operator, path = path_of(X, X, y, None)
-    scores = leave_one_out_scores(path.features(), path, 1e-17, operator, y, None)
+    scores, _ = leave_one_out_scores(path.features(), path, 1e-17, operator, y, None)
     assert np.isinf(scores).all()
 
 

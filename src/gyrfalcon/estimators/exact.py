@@ -24,7 +24,7 @@ from ..fitting.folds import check_cv
 from ..fitting.kernel import resolved_kernel, validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty, validation_errors
-from ..fitting.posterior import BUFFERS, Uncertainty, uncertainty_of_path
+from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_path
 from ..fitting.ridge import check_gram_memory, least_penalty, ridge
 from ..fitting.session import Session, finite, fit_session
 from ..fitting.steps import stable_step
@@ -273,6 +273,8 @@ class ExactRegressor(PosteriorRegressor):
                 f'uncertainty=True is for method="ridge", not for method={self.method!r}: FalkonRegressor has it for '
                 "any number of rows"
             )
+        if self.uncertainty:
+            check_noise(self.penalty, self.penalties)
         descends, iterates = self.method == "early_stopping", self.method == "pcg"
         if iterates:
             pcg.criterion_of(self, X_val is not None)
@@ -395,5 +397,5 @@ class ExactRegressor(PosteriorRegressor):
         uncertainty = None
         if self.uncertainty:
             used = max(penalty, least)
-            uncertainty = uncertainty_of_path(path, data, operator, y, scale, used, None, self.n_jobs)
+            uncertainty = uncertainty_of_path(path, data, operator, coef, y, scale, used, None, self.n_jobs)
         return coef, penalty, uncertainty

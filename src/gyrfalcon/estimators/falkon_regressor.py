@@ -18,7 +18,7 @@ from ..centers import Centers
 from ..fitting import falkon
 from ..fitting.data import regression_data
 from ..fitting.parameters import check_parameters
-from ..fitting.posterior import BUFFERS, uncertainty_of_centers
+from ..fitting.posterior import BUFFERS, check_noise, uncertainty_of_centers
 from ..fitting.rows import for_score
 from ..fitting.session import fit_session
 from ..fitting.subspace import ChosenCenters
@@ -77,7 +77,8 @@ class FalkonRegressor(PosteriorRegressor):
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
         float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
-        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss only.
+        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. The penalty must be
+        positive, and the loss the squared one.
     preconditioner : "auto", "falkon", "sample" or "krill", default="auto"
         What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
         drawn from the rows with known probabilities; "sample" solves the problem of a sample of the rows in each
@@ -164,7 +165,8 @@ class FalkonRegressor(PosteriorRegressor):
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     noise_variance_ : array of shape (n_outputs,)
-        With `uncertainty=True`, the variance of y around f, for a row of average weight.
+        With `uncertainty=True`, the variance of y around f, for a row of average weight. What iterations that stopped
+        early left out of f is part of it, as its mean square over the rows.
     posterior_, spread_, conformity_ : objects
         With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None
@@ -302,6 +304,8 @@ class FalkonRegressor(PosteriorRegressor):
                 f"uncertainty=True is for the squared loss, not for loss={self.loss!r}: "
                 'loss="quantile" has intervals of its own, and ConformalRegressor makes them hold'
             )
+        if self.uncertainty:
+            check_noise(self.penalty)
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with fit_session(self, patience=patience, checkpoint=self.checkpoint) as session:
             data = regression_data(
@@ -329,7 +333,9 @@ class FalkonRegressor(PosteriorRegressor):
                     buffers=BUFFERS if self.uncertainty else 1,
                 )
             data = space.data
-            uncertainty = uncertainty_of_centers(space, space.penalty, self.n_jobs) if self.uncertainty else None
+            uncertainty = None
+            if self.uncertainty:
+                uncertainty = uncertainty_of_centers(space, solution.coef, space.penalty, self.n_jobs)
             self._set_uncertainty(uncertainty)
             self._set_solution(data, session)
             self._set_expansion(space.operator, solution.coef, data)

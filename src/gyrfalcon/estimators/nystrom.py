@@ -21,7 +21,7 @@ from ..fitting.descent import descend_by_blocks, iterate_on_centers
 from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty
-from ..fitting.posterior import BUFFERS, Uncertainty, uncertainty_of_centers, uncertainty_of_path
+from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_centers, uncertainty_of_path
 from ..fitting.session import Session, fit_session
 from ..fitting.subspace import Subspace, choose_subspace
 from ..kernels import Kernel, KernelFunction
@@ -272,6 +272,8 @@ class NystromRegressor(PosteriorRegressor):
                 f'uncertainty=True is for solver="direct", not for solver={self.solver!r}; FalkonRegressor, which is '
                 "iterative, has it as well"
             )
+        if self.uncertainty:
+            check_noise(self.penalty, self.penalties)
         validates = self.penalties is not None and self.choose_by == "validation" if direct else self.early_stopping
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with fit_session(self, patience=patience) as session:
@@ -319,10 +321,10 @@ class NystromRegressor(PosteriorRegressor):
         if not self.uncertainty:
             return space, coef, chosen, None
         if operator.dtype != np.float64:
-            return space, coef, chosen, uncertainty_of_centers(space, chosen, self.n_jobs)
+            return space, coef, chosen, uncertainty_of_centers(space, coef, chosen, self.n_jobs)
         used, indices = max(chosen, whitening.least_penalty), space.selection.indices
         uncertainty = uncertainty_of_path(
-            path, space.data, operator, space.targets, space.scale, used, indices, self.n_jobs
+            path, space.data, operator, coef, space.targets, space.scale, used, indices, self.n_jobs
         )
         return space, coef, chosen, uncertainty
 

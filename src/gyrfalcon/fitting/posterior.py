@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..kernels import Kernel
 from ..operators import KernelOperator, Operator
 from ..preconditioners import Whitening
-from ..solvers import Posterior, RidgePath, leave_one_out_scores, nystrom_path, posterior_of
+from ..solvers import Posterior, RidgePath, leave_one_out_scores, missed_by, nystrom_path, posterior_of
 from ..sources import Rows
 from .conformal import MOST_SCORES, Conformity
 from .data import FitData
@@ -54,8 +54,18 @@ class Uncertainty:
     conformity: Conformity
 
 
-def uncertainty_of_centers(space: Subspace, penalty: float, n_jobs: int | None) -> Uncertainty:
-    """Find the uncertainty of a solution that was found by iterations or in float32: one more pass, of n M^2 time.
+def check_noise(penalty: float | str, penalties: Any = None) -> None:
+    """Raise ValueError for a penalty of 0, with which y has no noise, and the amplitude of f is not known."""
+    name, used = ("penalty", penalty) if penalties is None else ("penalties", penalties)
+    if not isinstance(used, str) and np.min(used) == 0:
+        raise ValueError(
+            f"uncertainty=True needs a positive penalty, not {name}={used!r}: 0 says that y has no noise; "
+            'give penalty="auto", or a small number such as 1e-10'
+        )
+
+
+def uncertainty_of_centers(space: Subspace, coef: Array, penalty: float, n_jobs: int | None) -> Uncertainty:
+    """Find the uncertainty of coefficients that were found by iterations or in float32: one more pass, of n M^2 time.
 
     In float64, for in float32 the factor of K_MM has a jitter that is as large as many variances.
     """
@@ -66,7 +76,7 @@ def uncertainty_of_centers(space: Subspace, penalty: float, n_jobs: int | None) 
     path = nystrom_path(operator, space.targets, whitening, space.data.weight)
     penalty = max(penalty, whitening.least_penalty)
     return uncertainty_of_path(
-        path, space.data, operator, space.targets, space.scale, penalty, space.selection.indices, n_jobs
+        path, space.data, operator, coef, space.targets, space.scale, penalty, space.selection.indices, n_jobs
     )
 
 
@@ -74,19 +84,22 @@ def uncertainty_of_path(
     path: RidgePath,
     data: FitData,
     operator: Operator,
+    coef: Array,
     targets: Array,
     scale: Array,
     penalty: float,
     center_rows: Array | None,
     n_jobs: int | None,
 ) -> Uncertainty:
-    """Find the uncertainty of the solution of one penalty; of the rows, at most 10,000 are read again.
+    """Find the uncertainty of what `coef` predict; all rows are read again, and at most 10,000 with their features.
 
     Parameters
     ----------
     path : the solutions of all penalties
     data : FitData
     operator : k(rows, centers)
+    coef : array of shape (M, k)
+        The coefficients that predict: the path's solution for `penalty` times `scale`, as nearly as it was found.
     targets : array of shape (n, k), divided by `scale`
     scale : array of shape (k,)
     penalty : float
@@ -98,18 +111,28 @@ def uncertainty_of_path(
     chosen = _judges(data, center_rows)
     weight = None if data.weight is None else data.weight[chosen]
     on_some = in_float64(operator.kernel, data.rows.subset(chosen), operator.centers, n_jobs)
+    # rounded as predictions are
+    predicts = _in_precision(operator.kernel, data.rows.subset(chosen), operator.centers, data.rows.dtype, n_jobs)
     features = path.features()
     constant = None
     if data.offset is not None and len(targets) <= _MOST_MEANS:
         ones = np.ones(len(targets)) if data.weight is None else data.weight
         constant = features.T @ operator.rmatmat(ones[:, None].astype(operator.dtype))[:, 0]
-    scores = leave_one_out_scores(
-        features, path, penalty, on_some, targets[chosen].astype(np.float64, copy=False), weight, constant
+    missed = missed_by(path, in_float64(operator.kernel, data.rows, operator.centers, n_jobs), data.weight)
+    scores, excess = leave_one_out_scores(
+        features,
+        path,
+        penalty,
+        on_some,
+        targets[chosen].astype(np.float64, copy=False),
+        weight,
+        constant,
+        missed,
+        predicts.matmat(coef / scale),
     )
-    found = posterior_of(features, path, penalty)
-    tau = found.prior_deviation
-    scores = np.divide(scores, tau, out=np.where(scores > 0, np.inf, 0.0), where=tau > 0)
-    found = replace(found, prior_deviation=tau * scale, noise_deviation=found.noise_deviation * scale)
+    found = posterior_of(features, path, penalty, missed)
+    noise = np.hypot(found.noise_deviation, np.sqrt(excess))
+    found = replace(found, prior_deviation=found.prior_deviation * scale, noise_deviation=noise * scale)
     spread, scores = _spread(on_some, scores, weight, n_jobs)
     return Uncertainty(found, spread, Conformity.of(scores, weight))
 
@@ -144,9 +167,13 @@ def _spread(operator: KernelOperator, scores: Array, weight: Array | None, n_job
 
 def in_float64(kernel: Kernel, rows: Rows, centers: Any, n_jobs: int | None) -> KernelOperator:
     """Return k(rows, centers) in float64, whatever the fit's precision: variances are small differences of values."""
+    return _in_precision(kernel, rows, centers, np.float64, n_jobs)
+
+
+def _in_precision(kernel: Kernel, rows: Rows, centers: Any, dtype: Any, n_jobs: int | None) -> KernelOperator:
     if scipy.sparse.issparse(centers) and not rows.is_sparse:
         rows = rows.map(scipy.sparse.csr_array, rows.dtype)
-    return KernelOperator(kernel, rows.astype(np.float64), centers.astype(np.float64), n_jobs=n_jobs, memory_budget=0)
+    return KernelOperator(kernel, rows.astype(dtype), centers.astype(dtype), n_jobs=n_jobs, memory_budget=0)
 
 
 def _judges(data: FitData, center_rows: Array | None) -> Array:

@@ -27,7 +27,7 @@ from .gradient import gradient_descent, kernel_descent, largest_eigenvalue, stoc
 from .kernel_cg import KernelIterate, KernelSystems, kernel_cg
 from .lloyd import Clustering, Lloyd
 from .nystrom_features import feature_sums, features_of, nystrom_features, row_squares
-from .posterior import Posterior, leave_one_out_scores, posterior_of
+from .posterior import Posterior, leave_one_out_scores, missed_by, posterior_of
 from .principal import Components, largest_components, principal_components
 from .ridge_path import RidgePath, exact_path, nystrom_path
 from .two_level import RowSample, two_level_cg
@@ -55,6 +55,7 @@ __all__ = [
     "largest_components",
     "largest_eigenvalue",
     "leave_one_out_scores",
+    "missed_by",
     "normal_equations",
     "nystrom_features",
     "nystrom_path",

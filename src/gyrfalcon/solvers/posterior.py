@@ -3,12 +3,18 @@
 Kernel ridge regression is the posterior mean of a Gaussian process with prior covariance tau^2 k and noise of variance
 tau^2 mu. With d(x) = B'k_M(x), in which F'WF = diag(s) (`RidgePath.features`), the posterior covariance is
 
-    cov(f(x), f(x')) = tau^2 [k(x, x') - q(x)'q(x')],     q(x) = Q'k_M(x),     Q = B diag(s / (s + mu))^(1/2).
+    cov(f(x), f(x')) = tau^2 [k(x, x') - q(x)'q(x')],     q(x) = Q'k_M(x),     Q = B diag(s / (s + nu))^(1/2).
 
 So one M x r matrix is all that is kept. B is as large as the inverse root of K_MM's least eigenvalue, but Q at most
-|K K_MM^+| / sqrt(mu), the weights with which centers represent rows: directions that the rows say nothing about hardly
+|K K_MM^+| / sqrt(nu), the weights with which centers represent rows: directions that the rows say nothing about hardly
 count. What the centers cannot represent, k(x, x') - d(x)'d(x'), keeps its prior variance, so that far from all centers
 the deviation is the prior's.
+
+Of a row's target, the centers miss its noise and that part of f: tau^2 (mu + k(x, x) - |d(x)|^2), the diagonal of FITC
+(Snelson, Ghahramani 2006). nu is its mean over the rows, and tau^2 the amplitude that makes the targets most probable
+with it. With mu alone, as in DTC, all that is missed would count as noise, and tau^2, the noise over mu, would be as
+many times too large as mu is smaller than nu: the part that is missed would be counted twice, the second time with a
+factor that grows without bound as mu falls. With every row as a center nothing is missed, and nu is mu.
 """
 
 from __future__ import annotations
@@ -91,7 +97,7 @@ class Posterior:
         return out
 
 
-def posterior_of(features: Vectors, path: RidgePath, penalty: float) -> Posterior:
+def posterior_of(features: Vectors, path: RidgePath, penalty: float, missed: float = 0.0) -> Posterior:
     """Make the posterior of one penalty.
 
     Parameters
@@ -101,12 +107,36 @@ def posterior_of(features: Vectors, path: RidgePath, penalty: float) -> Posterio
     path : RidgePath
     penalty : float
         Positive.
+    missed : float
+        The mean of what the centers cannot represent of k(x, x), as `missed_by` finds it.
     """
-    s, mu = path.eigenvalues, penalty * path.n
-    features *= np.sqrt(s / (s + mu))
-    tau = np.sqrt(path.prior_variance(penalty)[0])
+    s, raised = path.eigenvalues, penalty + missed / path.n_counted
+    features *= np.sqrt(s / (s + raised * path.n))
+    tau = np.sqrt(path.prior_variance(raised)[0])
     # sample weights have mean 1 over all rows: the average row that counts has weight n / n_counted
     return Posterior(features, tau, tau * np.sqrt(penalty * path.n_counted))
+
+
+def missed_by(path: RidgePath, operator: KernelOperator, weight: NDArray[Any] | None) -> float:
+    """Return the mean of k(x, x) - |d(x)|^2 over all rows, what centers cannot represent; reads the rows once.
+
+    Parameters
+    ----------
+    path : RidgePath
+    operator : KernelOperator
+        k(rows, centers) in float64, of all rows of the problem.
+    weight : ndarray of shape (n,), optional
+        Sample weights.
+    """
+    total, start = 0.0, 0
+    for block in operator.rows.blocks(operator.block_size):
+        diagonal, stop = np.asarray(operator.kernel.diag(block), dtype=np.float64), start + block.shape[0]
+        total += float(diagonal.sum() if weight is None else diagonal @ weight[start:stop])
+        start = stop
+    # weights have mean 1, and the eigenvalues' sum is that of W |d(x)|^2, known but for rounding
+    missed = total - float(path.eigenvalues.sum())
+    rounding = len(path.eigenvalues) * float(np.finfo(np.float64).eps)
+    return missed / path.n if missed > rounding * total else 0.0
 
 
 def leave_one_out_scores(
@@ -117,8 +147,14 @@ def leave_one_out_scores(
     y: NDArray[Any],
     weight: NDArray[Any] | None,
     constant: Vectors | None = None,
-) -> Vectors:
+    missed: float = 0.0,
+    fitted: NDArray[Any] | None = None,
+) -> tuple[Vectors, Vectors]:
     """Return |y - f(x)| over the deviation of y that the posterior foresees, both of the fit without that row.
+
+    Where iterations stopped early, or numbers were rounded, predictions are not those of the solution. How far they are
+    from it at a row, over (1 - w h)^(1/2), is added to the leave-one-out error of the solution, and its mean square to
+    the noise.
 
     Where targets are measured from their mean, a fit without the row has another mean as well: it is off by
     w y / (n - w), and the kernel's part makes up for that as far as it can follow a constant.
@@ -138,20 +174,30 @@ def leave_one_out_scores(
         Their weights.
     constant : ndarray of shape (r,), optional
         Features' K'W 1, the sums of features over all rows, if y is measured from its mean over all rows.
+    missed : float
+        As for `posterior_of`.
+    fitted : ndarray of shape (m, k), optional
+        What is predicted for the rows, if that is not the path's solution.
 
     Returns
     -------
-    ndarray of shape (m, k)
-        In units of tau, which is the same for all rows; infinite where a row is fitted exactly whatever its y, and
-        where there is no other row to measure it from.
+    scores : ndarray of shape (m, k)
+        Infinite where a row is fitted exactly whatever its y, and where there is no other row to measure it from.
+    excess : ndarray of shape (k,)
+        Mean square of the distance of what is predicted from the solution.
     """
-    coef, noise, mu = path.feature_coefficients(penalty), penalty * path.n_counted, penalty * path.n
-    inverse = 1 / (path.eigenvalues + mu)
-    scores = np.empty(y.shape)
+    coef, mu = path.feature_coefficients(penalty), penalty * path.n
+    raised = penalty + missed / path.n_counted
+    tau2, nu = path.prior_variance(raised)[0], raised * path.n
+    inverse, inverse_nu = 1 / (path.eigenvalues + mu), 1 / (path.eigenvalues + nu)
+    errors, variances, off = np.empty(y.shape), np.empty(len(y)), np.zeros(y.shape)
     for at, diagonal, K in _with_diagonal(operator):
         d = K @ features
         w = np.ones(len(d)) if weight is None else weight[at]
-        r = y[at] - d @ coef
+        solved = d @ coef
+        r = y[at] - solved
+        if fitted is not None:
+            off[at] = solved - fitted[at]
         alone = np.zeros(len(d), dtype=bool)
         if constant is not None:
             others = path.n - w
@@ -164,10 +210,17 @@ def leave_one_out_scores(
         left = 1.0 - h * w
         known = (left > 1e-12) & ~alone
         safe = np.where(known, left, 1.0)
-        # without the row, h of the others is h / (1 - w h), and the residual r / (1 - w h)
-        deviation = np.sqrt(noise + mu * h / safe + unseen)
-        scores[at] = np.where(known[:, None], np.abs(r) / (safe * deviation)[:, None], np.inf)
-    return scores
+        # Without the row, h of the others is h / (1 - w h), and the residual r / (1 - w h). What the solver left out
+        # follows the row's own y by something between nothing and h. Half way, coverage of 90% was 91 to 98% after 1 to
+        # 4 iterations on 1,000 rows with 500 and 800 centers; with nothing 77 to 92%, with h 98 to 100%.
+        left_out = r / safe[:, None] + off[at] / np.sqrt(safe)[:, None]
+        errors[at] = np.where(known[:, None], np.abs(left_out), np.inf)
+        h = squares @ inverse_nu
+        variances[at] = nu * h / np.where(known, 1.0 - h * w, 1.0) + unseen
+    excess = np.average(np.square(off), axis=0, weights=weight)
+    deviations = np.sqrt(tau2 * (penalty * path.n_counted + variances[:, None]) + excess)
+    scores = np.divide(errors, deviations, out=np.where(errors > 0, np.inf, 0.0), where=deviations > 0)
+    return scores, excess
 
 
 def _with_diagonal(operator: KernelOperator) -> Iterator[tuple[slice, Vectors, Vectors]]:
