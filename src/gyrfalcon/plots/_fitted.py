@@ -12,15 +12,17 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
+from .._utils.checks import integer
 from ..estimators import FalkonClassifier, FalkonRegressor, KernelKMeans, KernelPCA, NystromRegressor, NytroRegressor
 from ..sources import Rows, as_rows, is_dask
 
-__all__ = ["ON_CENTERS", "ON_CENTERS_WORDS", "feature_names", "feature_of", "find"]
+__all__ = ["ON_CENTERS", "ON_CENTERS_WORDS", "feature_names", "feature_of", "find", "number_of"]
 
 ON_CENTERS = (FalkonRegressor, FalkonClassifier, NystromRegressor, NytroRegressor, KernelPCA, KernelKMeans)
 ON_CENTERS_WORDS = "an estimator with Nyström centers, such as FalkonRegressor or KernelPCA"
 
 _READ_ROWS = 65_536
+_NAMED = 10  # features that an error names
 
 
 def find(estimator: Any, kinds: tuple[type, ...], display: type, words: str, X: Any = None) -> tuple[Any, Any]:
@@ -40,7 +42,12 @@ def find(estimator: Any, kinds: tuple[type, ...], display: type, words: str, X: 
         Transformed by the steps before the one that is returned.
     """
     if isinstance(estimator, BaseSearchCV):
-        check_is_fitted(estimator, "best_estimator_")
+        check_is_fitted(estimator, "cv_results_")
+        if not estimator.refit:
+            raise ValueError(
+                f"{display.__name__} is drawn of a fitted estimator, and a search with refit=False keeps none: search "
+                "with refit=True, or fit the estimator with its best parameters"
+            )
         estimator = estimator.best_estimator_
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
     places = [i for i, step in enumerate(steps) if isinstance(step, kinds)]
@@ -58,6 +65,17 @@ def feature_names(estimator: Any) -> list[str]:
     if known is None:
         return [f"feature {i}" for i in range(estimator.n_features_in_)]
     return [str(name) for name in known]
+
+
+def number_of(feature: int | str, names: list[str]) -> int:
+    """Return the number of a feature that is given by number or by name."""
+    if not isinstance(feature, str):
+        integer(0, len(names) - 1)("feature", feature)
+        return feature
+    if feature not in names:
+        known = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+        raise ValueError(f"feature={feature!r} is none of the {len(names)} that the estimator was fitted to: {known}")
+    return names.index(feature)
 
 
 def feature_of(X: Any, feature: int) -> NDArray[Any]:
