@@ -451,7 +451,11 @@ def test_importances_and_metric(kind):
 
 
 def test_importances_of_a_table():
-    model = AutoRegressor(time_budget=0.5, random_state=0).fit(X[:100], y[:100])
+    table = pytest.importorskip("pandas").DataFrame(X, columns=list("abcdef"))
+    model = AutoRegressor(time_budget=0.5, random_state=0).fit(table[:100], y[:100])
+    for feature in ("c", 2):  # the columns of a table have any order
+        intervals = IntervalDisplay.from_estimator(model, table[list("fedcba")][300:], y[300:], feature=feature)
+        np.testing.assert_array_equal(intervals.x, X[300:, 2])
     display = drawn(ImportanceDisplay.from_estimator(model))
     assert len(display.axes_) == 1
     assert display.metric_ is None

@@ -38,10 +38,10 @@ Array = NDArray[Any]
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#b5578c", "#808080"
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 MAP = "viridis"  # even steps for every eye, and in grey
+FEW = 8  # values of an axis that are all named on it
 
 _PANEL = (5.2, 4.0)  # inches
 _STACKED = (6.4, 2.7)
-FEW = 8  # values of an axis that are all named on it
 _WIDE = 20.0  # largest over smallest from which on values are drawn on a logarithmic axis
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _get_feature_names, check_is_fitted
 
 from .._utils.checks import integer
 from ..estimators import FalkonClassifier, FalkonRegressor, KernelKMeans, KernelPCA, NystromRegressor, NytroRegressor
@@ -78,10 +78,13 @@ def number_of(feature: int | str, names: list[str]) -> int:
     return names.index(feature)
 
 
-def feature_of(X: Any, feature: int) -> NDArray[Any]:
-    """Return one feature of all rows, from whatever they are given as."""
+def feature_of(X: Any, feature: int, name: str) -> NDArray[Any]:
+    """Return one feature of all rows, from whatever they are given as: by name if they have names, else by number."""
     if isinstance(X, Rows) or is_dask(X):
         parts = [block[:, [feature]] for block in as_rows(X).blocks(_READ_ROWS)]
     else:  # columns of a table can be of different kinds
+        columns = _get_feature_names(X)
+        if columns is not None and name in columns:  # some estimators take named columns in any order
+            feature = list(columns).index(name)
         parts = [_safe_indexing(np.asarray(X) if isinstance(X, list) else X, [feature], axis=1)]
     return np.concatenate([part.toarray() if scipy.sparse.issparse(part) else np.asarray(part) for part in parts])[:, 0]

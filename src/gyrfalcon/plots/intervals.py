@@ -120,7 +120,7 @@ class IntervalDisplay(Display):
         if feature is not None:
             names = feature_names(model)
             place = number_of(feature, names)
-            x, x_name = feature_of(X, place), names[place]
+            x, x_name = feature_of(X, place, names[place]), names[place]
         ends = model.predict_interval(X, coverage=coverage)
         y = computed(y, X)
         return cls.from_predictions(y, ends, coverage=coverage, x=x, x_name=x_name, max_rows=max_rows, ax=ax)

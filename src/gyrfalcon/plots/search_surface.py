@@ -163,7 +163,8 @@ class SearchSurfaceDisplay(Display):
             self.surface_ = axes.scatter(places[0], places[1], c=self.scores, cmap=MAP, s=45)
             axes.margins(0.1)  # the ring around the best point has room within the frame
         for axis, values in ((axes.xaxis, across), (axes.yaxis, along)):
-            name_places(axis, values.places, [_name(value) for value in values.values], thin=values.even)
+            if full or values.even:  # points to scale can be too near each other to be named
+                name_places(axis, values.places, [_name(value) for value in values.values], thin=values.even)
         at = self.best
         (self.best_point_,) = axes.plot(
             across.of(at[:1]), along.of(at[1:]), "o", markersize=13, markerfacecolor="none", markeredgecolor=ORANGE,
