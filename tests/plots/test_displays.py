@@ -24,6 +24,7 @@ from gyrfalcon import (
     ExactRegressor,
     FalkonClassifier,
     FalkonRegressor,
+    KernelKMeans,
     KernelPCA,
     LearnedMetric,
     NystromRegressor,
@@ -201,7 +202,7 @@ def test_convergence_of_what_has_no_iterations(nystrom):
         ConvergenceDisplay.from_estimator(KernelPCA(n_components=2).fit(X[:50]))
     with pytest.raises(ValueError, match="history is empty"):
         ConvergenceDisplay.from_history([])
-    with pytest.raises(ValueError, match="neither residuals nor validation errors"):
+    with pytest.raises(ValueError, match="neither residuals nor validation errors nor inertias"):
         ConvergenceDisplay.from_history([{"iteration": 1}])
     for wrong in ([1, 2], None, "abc"):
         with pytest.raises(TypeError, match="must be a list of records"):
@@ -210,6 +211,32 @@ def test_convergence_of_what_has_no_iterations(nystrom):
         ConvergenceDisplay(steps=[1, 2], residuals=[1, 2, 3])
     with pytest.raises(ValueError, match="there is nothing to draw"):
         ConvergenceDisplay(steps=[1, 2])
+
+
+def test_convergence_of_newton():
+    """Its records have penalties, which it lowers from one iteration to the next, and residuals."""
+    label = (y > np.median(y)).astype(int)
+    model = FalkonClassifier(loss="logistic", n_centers=30, early_stopping=True, random_state=0).fit(X, label)
+    display = drawn(ConvergenceDisplay.from_estimator(model))
+    assert len({record["penalty"] for record in model.history_}) > 1
+    np.testing.assert_array_equal(display.residual_line_.get_ydata(), [record["residual"] for record in model.history_])
+    assert display.error_line_.get_ydata()[display.best_iteration - 1] == display.validation_errors.min()
+
+
+def test_convergence_of_a_clustering():
+    model = KernelKMeans(n_clusters=3, random_state=0).fit(X)
+    display = drawn(ConvergenceDisplay.from_estimator(model))
+    np.testing.assert_array_equal(display.inertia_line_.get_ydata(), [record["inertia"] for record in model.history_])
+    assert display.inertia_line_.get_ydata()[-1] == model.inertia_
+    assert (len(display.axes_), display.ax_.get_ylabel(), display.ax_.get_xlabel()) == (1, "inertia", "iteration")
+    both = ConvergenceDisplay.from_history([{"residual": 0.5, "inertia": 2.0, "validation_error": 1.0}])
+    assert [ax.get_ylabel() for ax in both.axes_] == ["relative residual", "inertia", "validation error"]
+
+
+def test_ticks_of_one_iteration():
+    display = drawn(ConvergenceDisplay.from_history([{"residual": 0.5, "passes": 2}]))
+    low, high = display.ax_.get_xlim()
+    assert [tick for tick in display.ax_.get_xticks() if low <= tick <= high] == [2.0]
 
 
 # ---- penalties -------------------------------------------------------------------------------------------------------
@@ -242,11 +269,28 @@ def test_penalty_path_by_other_criteria(choose_by, name):
 def test_penalty_path_of_one_penalty():
     with pytest.raises(ValueError, match=r"fit with penalties=\[...\]"):
         PenaltyPathDisplay.from_estimator(NystromRegressor(n_centers=10, penalty=1e-3).fit(X[:50], y[:50]))
-    display = drawn(PenaltyPathDisplay(penalties=[0.0, 1.0], errors=[1.0, 2.0], chosen=0.0).plot())
+    display = drawn(PenaltyPathDisplay(penalties=[1.0], errors=[1.0]).plot())
     assert display.chosen_line_ is display.df_line_ is None
-    np.testing.assert_array_equal(display.error_line_.get_xdata(), [1.0])
-    with pytest.raises(ValueError, match="at least one number greater than 0"):
-        PenaltyPathDisplay(penalties=[0.0], errors=[1.0])
+
+
+def test_penalty_path_with_a_penalty_of_0():
+    model = NystromRegressor(n_centers=20, penalties=[1e-3, 0, 10.0], random_state=0).fit(X[:200], y[:200])
+    display = drawn(PenaltyPathDisplay.from_estimator(model))
+    for ax, line, key in zip(display.axes_, (display.error_line_, display.df_line_), ("loo_error", "df"), strict=True):
+        shown = {record["penalty"]: record[key] for record in model.history_}
+        np.testing.assert_array_equal(line.get_xdata(), [0, 1, 2])
+        np.testing.assert_array_equal(line.get_ydata(), [shown[0.0], shown[1e-3], shown[10.0]])
+        assert ax.get_xscale() == "linear"
+    assert [text.get_text() for text in display.axes_[-1].get_xticklabels()] == ["0", "0.001", "10"]
+    assert display.chosen_line_.get_xdata()[0] == [0.0, 1e-3, 10.0].index(model.penalty_)
+    chosen = PenaltyPathDisplay(penalties=[0.0, 1e-3], errors=[1.0, 2.0], chosen=0.0).plot()
+    assert chosen.chosen_line_.get_xdata()[0] == 0
+    assert words(chosen.ax_) == ["chosen: 0"]
+    many = drawn(PenaltyPathDisplay(penalties=[0.0, *np.logspace(-9, 0, 20)], errors=np.ones(21), chosen=0.5).plot())
+    assert len(many.ax_.get_xticks()) == 8
+    assert many.chosen_line_.get_xdata()[0] == 20  # between the last two
+    with pytest.raises(ValueError, match="must be a list of finite numbers of at least 0"):
+        PenaltyPathDisplay(penalties=[-1.0, 1.0], errors=[1.0, 2.0])
 
 
 # ---- a search --------------------------------------------------------------------------------------------------------
@@ -286,9 +330,52 @@ def test_random_search():
     assert display.best[1] == search.best_params_["penalty"]
     with pytest.raises(ValueError, match="x is not given, and 'length_scale' ends 0"):
         SearchSurfaceDisplay.from_estimator(GridSearchCV(model, {"penalty": [1e-3]}, cv=2).fit(X[:50], y[:50]))
-    named = GridSearchCV(model, {"kernel__length_scale": ["scale"], "penalty": [1e-3]}, cv=2).fit(X[:50], y[:50])
-    with pytest.raises(ValueError, match="kernel__length_scale has values that are no numbers"):
-        SearchSurfaceDisplay.from_estimator(named)
+    # no point on the frame
+    corners = display.ax_.transAxes.inverted().transform(
+        display.ax_.transData.transform(np.asarray(display.surface_.get_offsets()))
+    )
+    assert corners.min() > 0.05
+    assert corners.max() < 0.95
+
+
+def test_list_of_grids():
+    """What a grid does not set has no place: below the mask there is anything."""
+    grids = [{"kernel__length_scale": [1, 2], "penalty": [1e-5]}, {"penalty": [1e-3]}]
+    model = FalkonRegressor(Gaussian(), n_centers=20, random_state=0)
+    search = GridSearchCV(model, grids, cv=2).fit(X[:60], y[:60])
+    display = drawn(SearchSurfaceDisplay.from_estimator(search))
+    np.testing.assert_array_equal(display.x, [1, 2])
+    np.testing.assert_array_equal(display.y, [1e-5, 1e-5])
+    np.testing.assert_array_equal(display.scores, search.cv_results_["mean_test_score"][:2])
+    apart = GridSearchCV(model, [{"kernel__length_scale": [1]}, {"penalty": [1e-3]}], cv=2).fit(X[:60], y[:60])
+    with pytest.raises(ValueError, match="no candidate of the search sets both kernel__length_scale and penalty"):
+        SearchSurfaceDisplay.from_estimator(apart)
+
+
+def test_values_that_have_no_place_on_a_logarithmic_axis():
+    grid = {"kernel__length_scale": ["scale", 4.0, 1.0], "penalty": [1e-6, 0, 1e-3]}
+    model = FalkonRegressor(Gaussian(), n_centers=10, random_state=0)
+    search = GridSearchCV(model, grid, cv=2).fit(X[:60], y[:60])
+    display = drawn(SearchSurfaceDisplay.from_estimator(search))
+    assert [text.get_text() for text in display.ax_.get_xticklabels()] == ["1", "4", "scale"]
+    assert [text.get_text() for text in display.ax_.get_yticklabels()] == ["0", "1e-06", "0.001"]
+    np.testing.assert_array_equal(display.surface_.get_coordinates()[0, :, 0], [-0.5, 0.5, 1.5, 2.5])
+    for params, score in zip(search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True):
+        i = [1.0, 4.0, "scale"].index(params["kernel__length_scale"])
+        j = [0, 1e-6, 1e-3].index(params["penalty"])
+        assert display.surface_.get_array()[j, i] == score
+    assert display.best == (search.best_params_["kernel__length_scale"], search.best_params_["penalty"])
+    points = drawn(SearchSurfaceDisplay(x=["b", "a", "b"], y=[1, 2, 3], scores=[1, 2, 3]).plot())
+    np.testing.assert_array_equal(points.surface_.get_offsets(), [[0, 1], [1, 2], [0, 3]])
+    assert points.best == ("b", 3.0)
+    scattered = SearchSurfaceDisplay(x=np.linspace(-1, 1, 12), y=np.arange(1, 13), scores=np.arange(12.0)).plot()
+    np.testing.assert_array_equal(scattered.surface_.get_offsets()[:, 0], np.linspace(-1, 1, 12))
+
+
+def test_search_without_refit():
+    search = GridSearchCV(FalkonRegressor(n_centers=10), {"penalty": [1e-3]}, cv=2, refit=False).fit(X[:60], y[:60])
+    with pytest.raises(ValueError, match=r"ConvergenceDisplay is drawn of a fitted .* refit=False keeps none"):
+        ConvergenceDisplay.from_estimator(search)
 
 
 def test_surface_of_arrays():
@@ -297,6 +384,8 @@ def test_surface_of_arrays():
     np.testing.assert_array_equal(display.scores, [0.2])
     with pytest.raises(ValueError, match="every score is NaN"):
         SearchSurfaceDisplay(x=[1], y=[1], scores=[np.nan])
+    with pytest.raises(ValueError, match=r"y must be a list of 2 values, as scores is: got an array of shape \(3,\)"):
+        SearchSurfaceDisplay(x=[1, 2], y=[1, 2, 3], scores=[1, 2])
 
 
 # ---- intervals -------------------------------------------------------------------------------------------------------
@@ -325,6 +414,11 @@ def test_intervals_over_a_feature(nystrom):
     display = IntervalDisplay.from_estimator(model, table[300:], y[300:], feature=3)
     assert display.ax_.get_xlabel() == "d"
     np.testing.assert_array_equal(display.x, X[300:, 3])
+    named = IntervalDisplay.from_estimator(model, table[300:], y[300:], feature="c")
+    assert named.ax_.get_xlabel() == "c"
+    np.testing.assert_array_equal(named.x, X[300:, 2])
+    with pytest.raises(ValueError, match="feature='g' is none of the 6 that the estimator was fitted to: a, b, c, d"):
+        IntervalDisplay.from_estimator(model, table[300:], y[300:], feature="g")
     with pytest.raises(ValueError, match="feature=6 must be an integer from 0 to 5"):
         IntervalDisplay.from_estimator(nystrom, X, y, feature=6)
     with pytest.raises(ValueError, match="fit with uncertainty=True"):
@@ -357,7 +451,11 @@ def test_importances_and_metric(kind):
 
 
 def test_importances_of_a_table():
-    model = AutoRegressor(time_budget=0.5, random_state=0).fit(X[:100], y[:100])
+    table = pytest.importorskip("pandas").DataFrame(X, columns=list("abcdef"))
+    model = AutoRegressor(time_budget=0.5, random_state=0).fit(table[:100], y[:100])
+    for feature in ("c", 2):  # the columns of a table have any order
+        intervals = IntervalDisplay.from_estimator(model, table[list("fedcba")][300:], y[300:], feature=feature)
+        np.testing.assert_array_equal(intervals.x, X[300:, 2])
     display = drawn(ImportanceDisplay.from_estimator(model))
     assert len(display.axes_) == 1
     assert display.metric_ is None
@@ -394,6 +492,9 @@ def test_centers_in_a_plane(sparse):
     distances = np.linalg.norm(display.points[:, None] - display.centers, axis=2).min(axis=0)
     assert distances.max() < 1e-6
     assert display.ax_.get_xlabel().startswith("principal component 1: ")
+    assert drawn(CentersDisplay.from_estimator(model, rows[:2])).points.shape == (2, 2)
+    with pytest.raises(ValueError, match="X has 1 row, which has no principal components"):
+        CentersDisplay.from_estimator(model, rows[:1])
 
 
 def test_rows_from_elsewhere(tmp_path, nystrom):

@@ -6,6 +6,7 @@ colours here stand out from white and from black alike, and are told apart by th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BLUE",
     "COLORS",
+    "FEW",
     "GREEN",
     "GREY",
     "MAP",
@@ -28,6 +30,7 @@ __all__ = [
     "count_steps",
     "is_wide",
     "mark",
+    "name_places",
 ]
 
 Array = NDArray[Any]
@@ -35,6 +38,7 @@ Array = NDArray[Any]
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#b5578c", "#808080"
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 MAP = "viridis"  # even steps for every eye, and in grey
+FEW = 8  # values of an axis that are all named on it
 
 _PANEL = (5.2, 4.0)  # inches
 _STACKED = (6.4, 2.7)
@@ -111,7 +115,15 @@ def count_steps(ax: Axes) -> None:
     """Let the horizontal axis have whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def name_places(axis: Any, places: ArrayLike, names: Sequence[str], *, thin: bool = False) -> None:
+    """Name the values of an axis where they are: all if they are few; else none, or some of them if `thin`."""
+    every = -(-len(names) // FEW)
+    if every == 1 or thin:
+        axis.set_ticks(np.asarray(places)[::every], labels=names[::every])
+        axis.set_ticks([], minor=True)
 
 
 def is_wide(values: ArrayLike) -> bool:

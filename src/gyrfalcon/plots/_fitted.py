@@ -10,17 +10,19 @@ from numpy.typing import NDArray
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _get_feature_names, check_is_fitted
 
+from .._utils.checks import integer
 from ..estimators import FalkonClassifier, FalkonRegressor, KernelKMeans, KernelPCA, NystromRegressor, NytroRegressor
 from ..sources import Rows, as_rows, is_dask
 
-__all__ = ["ON_CENTERS", "ON_CENTERS_WORDS", "feature_names", "feature_of", "find"]
+__all__ = ["ON_CENTERS", "ON_CENTERS_WORDS", "feature_names", "feature_of", "find", "number_of"]
 
 ON_CENTERS = (FalkonRegressor, FalkonClassifier, NystromRegressor, NytroRegressor, KernelPCA, KernelKMeans)
 ON_CENTERS_WORDS = "an estimator with Nyström centers, such as FalkonRegressor or KernelPCA"
 
 _READ_ROWS = 65_536
+_NAMED = 10  # features that an error names
 
 
 def find(estimator: Any, kinds: tuple[type, ...], display: type, words: str, X: Any = None) -> tuple[Any, Any]:
@@ -40,7 +42,12 @@ def find(estimator: Any, kinds: tuple[type, ...], display: type, words: str, X: 
         Transformed by the steps before the one that is returned.
     """
     if isinstance(estimator, BaseSearchCV):
-        check_is_fitted(estimator, "best_estimator_")
+        check_is_fitted(estimator, "cv_results_")
+        if not estimator.refit:
+            raise ValueError(
+                f"{display.__name__} is drawn of a fitted estimator, and a search with refit=False keeps none: search "
+                "with refit=True, or fit the estimator with its best parameters"
+            )
         estimator = estimator.best_estimator_
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
     places = [i for i, step in enumerate(steps) if isinstance(step, kinds)]
@@ -60,10 +67,24 @@ def feature_names(estimator: Any) -> list[str]:
     return [str(name) for name in known]
 
 
-def feature_of(X: Any, feature: int) -> NDArray[Any]:
-    """Return one feature of all rows, from whatever they are given as."""
+def number_of(feature: int | str, names: list[str]) -> int:
+    """Return the number of a feature that is given by number or by name."""
+    if not isinstance(feature, str):
+        integer(0, len(names) - 1)("feature", feature)
+        return feature
+    if feature not in names:
+        known = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+        raise ValueError(f"feature={feature!r} is none of the {len(names)} that the estimator was fitted to: {known}")
+    return names.index(feature)
+
+
+def feature_of(X: Any, feature: int, name: str) -> NDArray[Any]:
+    """Return one feature of all rows, from whatever they are given as: by name if they have names, else by number."""
     if isinstance(X, Rows) or is_dask(X):
         parts = [block[:, [feature]] for block in as_rows(X).blocks(_READ_ROWS)]
     else:  # columns of a table can be of different kinds
+        columns = _get_feature_names(X)
+        if columns is not None and name in columns:  # some estimators take named columns in any order
+            feature = list(columns).index(name)
         parts = [_safe_indexing(np.asarray(X) if isinstance(X, list) else X, [feature], axis=1)]
     return np.concatenate([part.toarray() if scipy.sparse.issparse(part) else np.asarray(part) for part in parts])[:, 0]

@@ -89,6 +89,11 @@ class CentersDisplay(Display):
         rows = model._scaled_rows(X, model.centers_.dtype)
         n = rows.shape[0]
         chosen = np.sort(check_random_state(random_state).permutation(n)[:max_rows])
+        if n < 2 < model.n_features_in_:
+            raise ValueError(
+                f"X has {n} row, which has no principal components: of more than two features {cls.__name__} needs at "
+                "least two rows, such as those given to fit"
+            )
         points, centers, (first, second, *_) = rows.take(chosen), model.centers_, feature_names(model)
         if model.n_features_in_ > 2:
             points, centers, (first, second) = _principal(points, centers)
@@ -122,7 +127,9 @@ class CentersDisplay(Display):
 def _principal(points: Any, centers: Any) -> tuple[Array, Array, tuple[str, str]]:
     """Return the first two principal components of points and centers, and their names."""
     sparse = scipy.sparse.issparse(points)
-    pca = PCA(2, svd_solver="arpack" if sparse and min(points.shape) > 2 else "auto", random_state=0)
+    if sparse and points.shape[0] == 2:  # ARPACK finds fewer components than there are rows
+        points, sparse = points.toarray(), False
+    pca = PCA(2, svd_solver="arpack" if sparse else "auto", random_state=0)
     with np.errstate(invalid="ignore"):  # rows that are all the same have no variance to share
         drawn = pca.fit_transform(points)
     first, second = (f"{share:.0%} of the variance" for share in np.nan_to_num(pca.explained_variance_ratio_))

@@ -10,14 +10,14 @@ from numpy.typing import ArrayLike
 
 from ..estimators import LearnedMetric
 from ..estimators._base import KernelEstimator
-from ._drawing import BLUE, GREEN, Display, column, count_steps, mark
+from ._drawing import BLUE, GREEN, PURPLE, Display, column, count_steps, mark
 from ._fitted import find
 
 __all__ = ["ConvergenceDisplay"]
 
 
 class ConvergenceDisplay(Display):
-    """Residual and validation error of each iteration, one above the other, with the best iteration marked.
+    """Residual, inertia and validation error of each iteration, one above the other, with the best iteration marked.
 
     Make one with `from_estimator` or `from_history`.
 
@@ -29,6 +29,8 @@ class ConvergenceDisplay(Display):
         Relative residuals; what is not positive is left out of the logarithmic axis.
     validation_errors : array of shape (t,), optional
         Errors of validation rows; NaN where there is none.
+    inertias : array of shape (t,), optional
+        Sums of squared distances to the nearest centroid, of a clustering.
     iterations : array of shape (t,), optional
         Numbers of the iterations, 1, 2, ... by default.
     step_name : str, default="passes over the rows"
@@ -40,7 +42,7 @@ class ConvergenceDisplay(Display):
         The iteration with the least validation error, the first of several.
     axes_, ax_, figure_ : array of Axes, Axes, Figure
         The panels, the first of them, and the figure.
-    residual_line_, error_line_, best_line_ : Line2D or None
+    residual_line_, inertia_line_, error_line_, best_line_ : Line2D or None
         The curves, and the mark of the best iteration.
 
     Examples
@@ -56,6 +58,7 @@ class ConvergenceDisplay(Display):
     """
 
     residual_line_: Any
+    inertia_line_: Any
     error_line_: Any
     best_line_: Any
 
@@ -65,6 +68,7 @@ class ConvergenceDisplay(Display):
         steps: ArrayLike,
         residuals: ArrayLike | None = None,
         validation_errors: ArrayLike | None = None,
+        inertias: ArrayLike | None = None,
         iterations: ArrayLike | None = None,
         step_name: str = "passes over the rows",
     ) -> None:
@@ -74,10 +78,11 @@ class ConvergenceDisplay(Display):
         self.validation_errors = (
             None if validation_errors is None else column("validation_errors", validation_errors, n)
         )
+        self.inertias = None if inertias is None else column("inertias", inertias, n)
         self.iterations = np.arange(1, n + 1) if iterations is None else np.asarray(iterations)
         self.step_name = step_name
-        if self.residuals is None and self.validation_errors is None:
-            raise ValueError("there is nothing to draw: neither residuals nor validation_errors are given")
+        if self.residuals is None and self.validation_errors is None and self.inertias is None:
+            raise ValueError("there is nothing to draw: residuals, validation_errors or inertias must be given")
 
     @property
     def _best(self) -> int | None:
@@ -119,7 +124,8 @@ class ConvergenceDisplay(Display):
         Parameters
         ----------
         history : list of dict
-            With `residual` or `validation_error` or both, and `passes` and `iteration` where they are known.
+            With at least one of `residual`, `inertia` and `validation_error`, and `passes` and `iteration` where they
+            are known.
         ax : matplotlib.axes.Axes or list of them, optional
             Where to draw; see `plot`.
 
@@ -131,13 +137,14 @@ class ConvergenceDisplay(Display):
             raise TypeError(f"history must be a list of records, as history_ is: got {type(history).__name__}")
         if not history:
             raise ValueError("history is empty: there is nothing to draw")
-        if any("penalty" in record for record in history):
-            raise ValueError("history is of penalties and not of iterations: draw it with PenaltyPathDisplay")
         known = {key for record in history for key in record if record[key] is not None}
-        if not known & {"residual", "validation_error"}:
+        # Newton's method has penalties too, which it lowers from one iteration to the next
+        if "penalty" in known and "residual" not in known:
+            raise ValueError("history is of penalties and not of iterations: draw it with PenaltyPathDisplay")
+        if not known & {"residual", "validation_error", "inertia"}:
             raise ValueError(
-                "history has neither residuals nor validation errors: the fit was a direct solve; give fit X_val and "
-                "y_val, or use an iterative solver"
+                "history has neither residuals nor validation errors nor inertias: the fit was a direct solve; give "
+                "fit X_val and y_val, or use an iterative solver"
             )
 
         def values(key: str) -> list[float] | None:
@@ -151,6 +158,7 @@ class ConvergenceDisplay(Display):
             steps=iterations if passes is None else passes,
             residuals=values("residual"),
             validation_errors=values("validation_error"),
+            inertias=values("inertia"),
             iterations=iterations,
             step_name="iteration" if passes is None else "passes over the rows",
         ).plot(ax)
@@ -168,14 +176,18 @@ class ConvergenceDisplay(Display):
         -------
         self
         """
-        from_residuals, errors = self.residuals, self.validation_errors
-        axes = self._open(ax, (from_residuals is not None) + (errors is not None), stacked=True)
-        self.residual_line_ = self.error_line_ = self.best_line_ = None
-        if from_residuals is not None:
+        residuals, inertias, errors = self.residuals, self.inertias, self.validation_errors
+        axes = self._open(ax, sum(given is not None for given in (residuals, inertias, errors)), stacked=True)
+        self.residual_line_ = self.inertia_line_ = self.error_line_ = self.best_line_ = None
+        if residuals is not None:
             # a residual of exactly zero has no logarithm: leave a gap
-            shown = np.where(from_residuals > 0, from_residuals, np.nan)
+            shown = np.where(residuals > 0, residuals, np.nan)
             (self.residual_line_,) = axes[0].plot(self.steps, shown, ".-", color=BLUE)
             axes[0].set(yscale="log", ylabel="relative residual")
+        if inertias is not None:
+            panel = axes[0 if residuals is None else 1]
+            (self.inertia_line_,) = panel.plot(self.steps, inertias, ".-", color=PURPLE)
+            panel.set_ylabel("inertia")
         if errors is not None:
             (self.error_line_,) = axes[-1].plot(self.steps, errors, ".-", color=GREEN)
             axes[-1].set_ylabel("validation error")

@@ -13,7 +13,7 @@ from ..estimators._posterior import PosteriorRegressor
 from ..fitting.rows import computed
 from ..tables import AutoRegressor
 from ._drawing import BLUE, ORANGE, Display, column
-from ._fitted import feature_names, feature_of, find
+from ._fitted import feature_names, feature_of, find, number_of
 
 __all__ = ["IntervalDisplay"]
 
@@ -87,7 +87,7 @@ class IntervalDisplay(Display):
         y: Any,
         *,
         coverage: float = 0.9,
-        feature: int | None = None,
+        feature: int | str | None = None,
         max_rows: int = 100,
         ax: Any = None,
     ) -> Self:
@@ -102,8 +102,8 @@ class IntervalDisplay(Display):
         y : array of shape (n,)
         coverage : float, default=0.9
             The share of rows that the intervals are to hold.
-        feature : int, optional
-            Number of the feature to put on the horizontal axis; by default it is the middle of the interval.
+        feature : int or str, optional
+            Number or name of the feature to put on the horizontal axis; by default it is the middle of the interval.
         max_rows : int, default=100
             Most rows to draw.
         ax : matplotlib.axes.Axes, optional
@@ -118,8 +118,9 @@ class IntervalDisplay(Display):
         model, X = find(estimator, kinds, cls, words, X)
         x, x_name = None, "middle of the interval"
         if feature is not None:
-            integer(0, model.n_features_in_ - 1)("feature", feature)
-            x, x_name = feature_of(X, feature), feature_names(model)[feature]
+            names = feature_names(model)
+            place = number_of(feature, names)
+            x, x_name = feature_of(X, place, names[place]), names[place]
         ends = model.predict_interval(X, coverage=coverage)
         y = computed(y, X)
         return cls.from_predictions(y, ends, coverage=coverage, x=x, x_name=x_name, max_rows=max_rows, ax=ax)

@@ -7,8 +7,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._utils.checks import numbers
 from ..estimators import ExactRegressor, NystromRegressor
-from ._drawing import BLUE, GREEN, Display, column, is_wide, mark
+from ._drawing import BLUE, GREEN, Array, Display, column, is_wide, mark, name_places
 from ._fitted import find
 
 __all__ = ["PenaltyPathDisplay"]
@@ -27,7 +28,7 @@ class PenaltyPathDisplay(Display):
     Parameters
     ----------
     penalties : array of shape (P,)
-        The penalties, in any order.
+        The penalties, in any order. Their axis is logarithmic; if 0 is among them they are evenly spaced instead.
     errors : array of shape (P,)
         What chooses among them.
     degrees_of_freedom : array of shape (P,), optional
@@ -71,10 +72,8 @@ class PenaltyPathDisplay(Display):
         error_name: str = "error",
     ) -> None:
         given = column("penalties", penalties)
-        # a penalty of 0 has no place on a logarithmic axis
-        order = np.array([i for i in np.argsort(given, kind="stable") if given[i] > 0], dtype=np.intp)
-        if not len(order):
-            raise ValueError(f"penalties={penalties!r} must hold at least one number greater than 0")
+        numbers(lambda x: 0 <= x < np.inf, "a list of finite numbers of at least 0")("penalties", penalties)
+        order = np.argsort(given, kind="stable")
         self.penalties = given[order]
         self.errors = column("errors", errors, len(given))[order]
         self.degrees_of_freedom = (
@@ -130,17 +129,29 @@ class PenaltyPathDisplay(Display):
         self
         """
         axes = self._open(ax, 1 if self.degrees_of_freedom is None else 2, stacked=True)
-        (self.error_line_,) = axes[0].plot(self.penalties, self.errors, ".-", color=BLUE)
+        marked = [] if self.chosen is None else [self.chosen]
+        values = np.unique([*self.penalties, *marked])
+        even = values[0] <= 0  # a penalty of 0 has no place on a logarithmic axis
+
+        def places(penalties: ArrayLike) -> Array:
+            return np.searchsorted(values, penalties) if even else np.asarray(penalties)
+
+        (self.error_line_,) = axes[0].plot(places(self.penalties), self.errors, ".-", color=BLUE)
         axes[0].set(ylabel=self.error_name, yscale="log" if is_wide(self.errors) else "linear")
         self.df_line_ = self.chosen_line_ = None
         if self.degrees_of_freedom is not None:
-            (self.df_line_,) = axes[1].plot(self.penalties, self.degrees_of_freedom, ".-", color=GREEN)
+            (self.df_line_,) = axes[1].plot(places(self.penalties), self.degrees_of_freedom, ".-", color=GREEN)
             axes[1].set(ylabel="degrees of freedom", yscale="log" if is_wide(self.degrees_of_freedom) else "linear")
-        axes[-1].set(xscale="log", xlabel="penalty")
-        axes[0].set_xscale("log")
-        if self.chosen is not None and self.chosen > 0:
-            self.chosen_line_ = mark(axes[0], self.chosen, f"chosen: {self.chosen:.3g}")
+        axes[-1].set_xlabel("penalty")
+        for one in axes:
+            if even:
+                name_places(one.xaxis, places(values), [f"{value:.3g}" for value in values], thin=True)
+            else:
+                one.set_xscale("log")
+        if self.chosen is not None:
+            at = float(places(self.chosen))
+            self.chosen_line_ = mark(axes[0], at, f"chosen: {self.chosen:.3g}")
             axes[0].legend()
             for below in axes[1:]:
-                mark(below, self.chosen, "chosen")
+                mark(below, at, "chosen")
         return self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -9,22 +11,22 @@ from numpy.typing import ArrayLike
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils.validation import check_is_fitted
 
-from ._drawing import MAP, ORANGE, Array, Display, column, is_wide
+from ._drawing import FEW, MAP, ORANGE, Array, Display, column, is_wide, name_places
 
 __all__ = ["SearchSurfaceDisplay"]
-
-_FEW = 8  # values of a parameter that are all named on its axis
 
 
 class SearchSurfaceDisplay(Display):
     """Scores of pairs of two parameters, length scale and penalty as a rule, with the best pair marked.
 
-    A full grid is drawn as cells, pairs that were drawn at random as points.
+    A full grid is drawn as cells, pairs that were drawn at random as points. An axis of positive numbers is to scale,
+    logarithmic if they are of many sizes. One with other values, such as a penalty of 0 or a length scale of "scale",
+    has them at even distances, with their names: numbers in order, then words.
 
     Parameters
     ----------
     x, y : array of shape (t,)
-        Values of the two parameters that were tried together.
+        Values of the two parameters that were tried together: numbers, or anything that `str` names.
     scores : array of shape (t,)
         Their scores, of which the largest is the best. Of equal pairs the best score counts, and NaN, a fit that
         failed, is left out.
@@ -33,7 +35,7 @@ class SearchSurfaceDisplay(Display):
 
     Attributes
     ----------
-    best : tuple of float
+    best : tuple of float or str
         The pair with the largest score.
     ax_, axes_, figure_ : Axes, array of Axes, Figure
         Where it was drawn.
@@ -61,30 +63,30 @@ class SearchSurfaceDisplay(Display):
     def __init__(
         self,
         *,
-        x: ArrayLike,
-        y: ArrayLike,
+        x: ArrayLike | Sequence[Any],
+        y: ArrayLike | Sequence[Any],
         scores: ArrayLike,
         x_name: str = "length_scale",
         y_name: str = "penalty",
         score_name: str = "mean test score",
     ) -> None:
-        first = column("x", x)
-        pairs: dict[tuple[float, float], float] = {}
-        columns = first, column("y", y, len(first)), column("scores", scores, len(first))
-        for a, b, score in zip(*(values.tolist() for values in columns), strict=True):
+        results = column("scores", scores)
+        xs, ys = _values("x", x, len(results)), _values("y", y, len(results))
+        pairs: dict[tuple[float | str, float | str], float] = {}
+        for a, b, score in zip(xs, ys, results.tolist(), strict=True):
             if not np.isnan(score):
                 pairs[a, b] = max(score, pairs.get((a, b), -np.inf))
         if not pairs:
             raise ValueError("every score is NaN: there is nothing to draw")
-        self.x, self.y = (np.array(values) for values in zip(*pairs, strict=True))
+        self.x, self.y = (_array(values) for values in zip(*pairs, strict=True))
         self.scores = np.array(list(pairs.values()))
         self.x_name, self.y_name, self.score_name = x_name, y_name, score_name
 
     @property
-    def best(self) -> tuple[float, float]:
+    def best(self) -> tuple[float | str, float | str]:
         """The pair with the largest score."""
         at = int(self.scores.argmax())
-        return float(self.x[at]), float(self.y[at])
+        return self.x.tolist()[at], self.y.tolist()[at]
 
     @classmethod
     def from_estimator(
@@ -95,7 +97,8 @@ class SearchSurfaceDisplay(Display):
         Parameters
         ----------
         search : fitted GridSearchCV or RandomizedSearchCV
-            Or another search of scikit-learn. Where it has more than two parameters, the best of the others counts.
+            Or another search of scikit-learn. Where it has more than two parameters, the best of the others counts;
+            of a list of grids, those count that have both parameters.
         x, y : str, optional
             Names of the parameters, as the search has them. By default those that end with "length_scale" and with
             "penalty".
@@ -119,10 +122,14 @@ class SearchSurfaceDisplay(Display):
         if score not in results:
             known = ", ".join(key for key in results if key.startswith("mean_test"))
             raise ValueError(f"score={score!r} is no column of cv_results_: it has {known}")
+        # what a candidate does not set is masked, with anything at all below the mask
+        both = ~(np.ma.getmaskarray(results[x_key]) | np.ma.getmaskarray(results[y_key]))
+        if not both.any():
+            raise ValueError(f"no candidate of the search sets both {x_key[6:]} and {y_key[6:]}: choose other x and y")
         return cls(
-            x=_numbers(results, x_key),
-            y=_numbers(results, y_key),
-            scores=results[score],
+            x=np.ma.getdata(results[x_key])[both],
+            y=np.ma.getdata(results[y_key])[both],
+            scores=np.asarray(results[score])[both],
             x_name=x_key.removeprefix("param_").rpartition("__")[2],
             y_name=y_key.removeprefix("param_").rpartition("__")[2],
             score_name=score.replace("_", " "),
@@ -142,22 +149,27 @@ class SearchSurfaceDisplay(Display):
         """
         (axes,) = self._open(ax)
         axes.grid(False)
-        xs, ys = np.unique(self.x), np.unique(self.y)
-        if len(self.scores) == len(xs) * len(ys):
+        xs, ys = _in_order(self.x), _in_order(self.y)
+        full = len(self.scores) == len(xs) * len(ys)
+        across, along = _Axis(xs, full), _Axis(ys, full)
+        axes.set(xscale=across.scale, yscale=along.scale)
+        if full:
             table = np.empty((len(ys), len(xs)))
-            table[np.searchsorted(ys, self.y), np.searchsorted(xs, self.x)] = self.scores
-            self.surface_ = axes.pcolormesh(_edges(xs), _edges(ys), table, cmap=MAP)
+            for a, b, score in zip(self.x.tolist(), self.y.tolist(), self.scores, strict=True):
+                table[ys.index(b), xs.index(a)] = score
+            self.surface_ = axes.pcolormesh(across.edges(), along.edges(), table, cmap=MAP)
         else:
-            self.surface_ = axes.scatter(self.x, self.y, c=self.scores, cmap=MAP, s=45)
-        axes.set(xscale="log" if is_wide(xs) else "linear", yscale="log" if is_wide(ys) else "linear")
-        for axis, values in ((axes.xaxis, xs), (axes.yaxis, ys)):
-            if len(values) <= _FEW:
-                axis.set_ticks(values, labels=[f"{value:.3g}" for value in values])
-                axis.set_ticks([], minor=True)
+            places = across.of(self.x.tolist()), along.of(self.y.tolist())
+            self.surface_ = axes.scatter(places[0], places[1], c=self.scores, cmap=MAP, s=45)
+            axes.margins(0.1)  # the ring around the best point has room within the frame
+        for axis, values in ((axes.xaxis, across), (axes.yaxis, along)):
+            if full or values.even:  # points to scale can be too near each other to be named
+                name_places(axis, values.places, [_name(value) for value in values.values], thin=values.even)
         at = self.best
         (self.best_point_,) = axes.plot(
-            *at, "o", markersize=13, markerfacecolor="none", markeredgecolor=ORANGE, markeredgewidth=2.5,
-            linestyle="none", label=f"best: {self.scores.max():.4g} at {at[0]:.3g}, {at[1]:.3g}",
+            across.of(at[:1]), along.of(at[1:]), "o", markersize=13, markerfacecolor="none", markeredgecolor=ORANGE,
+            markeredgewidth=2.5, linestyle="none",
+            label=f"best: {self.scores.max():.4g} at {_name(at[0])}, {_name(at[1])}",
         )  # fmt: skip
         axes.set(xlabel=self.x_name, ylabel=self.y_name)
         self.colorbar_ = self.figure_.colorbar(self.surface_, ax=axes, label=self.score_name)
@@ -178,21 +190,59 @@ def _searched(results: Any, name: str | None, ending: str, which: str) -> str:
     return f"param_{found[0]}"
 
 
-def _numbers(results: Any, key: str) -> Array:
-    values = np.ma.getdata(results[key])
-    try:
-        return column(key.removeprefix("param_"), values)
-    except ValueError as error:
-        raise ValueError(f"{key.removeprefix('param_')} has values that are no numbers: {list(values)!r}") from error
+def _values(name: str, given: Any, length: int) -> list[float | str]:
+    """Return finite numbers as float, and the names of all else."""
+    values = np.asarray(given, dtype=object)
+    if values.shape != (length,):
+        raise ValueError(
+            f"{name} must be a list of {length} values, as scores is: got an array of shape {values.shape}"
+        )
+    return [
+        float(value) if isinstance(value, Real | np.bool_) and np.isfinite(float(value)) else str(value)
+        for value in values
+    ]
 
 
-def _edges(centers: Array) -> Array:
-    """Return the borders of cells around values, on a logarithmic axis if there is to be one."""
-    if len(centers) == 1:
-        half = abs(float(centers[0])) / 2 or 0.5
-        return np.array([centers[0] - half, centers[0] + half])
-    wide = is_wide(centers)
-    places = np.log(centers) if wide else centers
-    middle = (places[1:] + places[:-1]) / 2
-    edges = np.concatenate([[2 * places[0] - middle[0]], middle, [2 * places[-1] - middle[-1]]])
-    return np.exp(edges) if wide else edges
+def _array(values: Sequence[float | str]) -> Array:
+    """Return an array that keeps numbers apart from words."""
+    return np.array(values, dtype=object if any(isinstance(value, str) for value in values) else np.float64)
+
+
+def _name(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.3g}"
+
+
+def _in_order(values: Array) -> list[float | str]:
+    """Return the different values: numbers from the least to the largest, then words as they came."""
+    different = dict.fromkeys(values.tolist())
+    return [
+        *sorted(value for value in different if not isinstance(value, str)),
+        *(value for value in different if isinstance(value, str)),
+    ]
+
+
+class _Axis:
+    """Where the different values of a parameter are: to scale, or evenly spaced."""
+
+    def __init__(self, values: list[float | str], full: bool) -> None:
+        self.values = values
+        array = _array(values)
+        words = array.dtype == object
+        # near 0 there is no room for numbers of many sizes; points that are many and not positive stay to scale
+        self.even = words or (array.min() <= 0 and (full or len(values) <= FEW))
+        self.places = np.arange(float(len(values))) if self.even else array
+        self.scale = "log" if not self.even and is_wide(array) else "linear"
+
+    def of(self, values: Sequence[float | str]) -> Array:
+        """Return the places of some values."""
+        return self.places[[self.values.index(value) for value in values]]
+
+    def edges(self) -> Array:
+        """Return the borders of cells around the values."""
+        if len(self.places) == 1:
+            half = abs(float(self.places[0])) / 2 or 0.5
+            return np.array([self.places[0] - half, self.places[0] + half])
+        places = np.log(self.places) if self.scale == "log" else self.places
+        middle = (places[1:] + places[:-1]) / 2
+        edges = np.concatenate([[2 * places[0] - middle[0]], middle, [2 * places[-1] - middle[-1]]])
+        return np.exp(edges) if self.scale == "log" else edges
