@@ -189,6 +189,7 @@ def choose_subspace(
     max_iter: int = 0,
     passes: int | None = None,
     device: Any = None,
+    beside_half: int | None = None,
 ) -> Subspace:
     """Choose the penalty if it is "auto", and the centers, and make the operator, if it all fits in memory.
 
@@ -220,6 +221,8 @@ def choose_subspace(
         that open. By default one for each iteration, or several for each Newton step.
     device : None, str, torch.device or list of these
         Where products with K are computed.
+    beside_half : int, optional
+        Bytes that the solver needs beside a K in half precision; None if it must not be rounded.
     """
     start = {WARM: None if warm is None else warm.coef, "their centers": None if warm is None else _points_of(warm)}
     session.identify(data, start, max_iter)
@@ -237,6 +240,7 @@ def choose_subspace(
         warm=warm,
         passes=passes or (max_iter + 1) * (1 if data.is_least_squares else _NEWTON_PASSES),
         device=device,
+        beside_half=beside_half,
     )
     session.begin(space.beginning)
     return space
@@ -257,6 +261,7 @@ def _subspace(
     warm: WarmStart | None,
     passes: int,
     device: Any,
+    beside_half: int | None,
 ) -> Subspace:
     """Choose the subspace, or the one that a fit which is resumed had `begun` with."""
     rows, k = data.rows, data.targets.shape[1]
@@ -297,7 +302,7 @@ def _subspace(
     budget = plan.left(M)
     budget_of_K = model.memory_budget if elsewhere else budget
     counted = passes if model.memory_budget == "auto" else None  # what is given may be used
-    operator = _operator(model, kernel, rows, points, budget_of_K, begun, counted, device)
+    operator = _operator(model, kernel, rows, points, budget_of_K, begun, counted, device, beside_half)
     spare = plan.spare(M) - operator.kept_bytes
     scale = power_of_two(data.targets, axis=0)
     targets = data.targets if (scale == 1).all() else data.targets / scale
@@ -387,6 +392,7 @@ def _operator(
     begun: Beginning | None,
     passes: int | None,
     device: Any,
+    beside_half: int | None,
 ) -> Operator:
     """Make the operator; what it keeps decides the last bits of products, so a resumed fit keeps what it did before."""
     if begun is not None:
@@ -395,7 +401,14 @@ def _operator(
         elif begun.arithmetic == "made again":
             budget = 0
     operator = make_operator(
-        kernel, rows, centers, n_jobs=model.n_jobs, memory_budget=budget, passes=passes, device=device
+        kernel,
+        rows,
+        centers,
+        n_jobs=model.n_jobs,
+        memory_budget=budget,
+        passes=passes,
+        device=device,
+        half_budget=0 if beside_half is None or rows.runs_elsewhere else int(budget) - beside_half,
     )
     if begun is not None and operator.arithmetic != begun.arithmetic:
         raise CheckpointError(

@@ -25,6 +25,7 @@ def make_operator(
     memory_budget: int | float | str = "auto",
     passes: int | None = None,
     device: Any = None,
+    half_budget: int = 0,
 ) -> Operator:
     """Make the operator k(rows, centers) that suits the rows.
 
@@ -37,6 +38,8 @@ def make_operator(
         As for `KernelOperator`.
     device : None, str, torch.device or list of these
         As for `DeviceOperator`, whatever the rows are.
+    half_budget : int
+        As for `KernelOperator`; other operators keep nothing in half precision.
 
     Examples
     --------
@@ -53,4 +56,12 @@ def make_operator(
         return DaskOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
     if isinstance(rows, SparseRows) and linear_form(as_kernel(kernel)) is not None:
         return linear_operator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
-    return KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget, passes=passes)
+    return KernelOperator(
+        kernel,
+        rows,
+        centers,
+        n_jobs=n_jobs,
+        memory_budget=memory_budget,
+        passes=passes,
+        half_budget=half_budget,
+    )

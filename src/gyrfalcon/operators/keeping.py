@@ -9,12 +9,13 @@ float64, filling 0.7 to 1.5 ns more than making; `Tiles.entry_cost` says what ma
 
 from __future__ import annotations
 
-__all__ = ["is_worth_keeping"]
+__all__ = ["is_worth_halving", "is_worth_keeping"]
 
 _CORES = 4
 _READ_BANDWIDTH = 25.0  # bytes a nanosecond, by all cores
 _FILL_BANDWIDTH = 4.0  # of pages that are touched for the first time
 _LEAST_GAIN = 1.25  # in the time of all passes
+_FEWEST_PASSES = 4
 _SMALL = 1 << 28  # bytes of a K that is kept in any case
 
 
@@ -40,7 +41,30 @@ def is_worth_keeping(entry_cost: float, entries: int, itemsize: int, passes: int
     """
     if entries * itemsize <= _SMALL:
         return True
-    made, read, filled = entry_cost / _CORES, itemsize / _READ_BANDWIDTH, itemsize / _FILL_BANDWIDTH
-    if made == float("inf"):
+    if entry_cost == float("inf"):
         return passes > 1
+    return _gains(entry_cost, itemsize, passes)
+
+
+def is_worth_halving(entry_cost: float, passes: int | None) -> bool:
+    """Whether passes take clearly less time if a K that does not fit is kept in half precision.
+
+    Parameters
+    ----------
+    entry_cost : float
+        As for `is_worth_keeping`.
+    passes : int or None
+        As many as a fit makes at least, if that is not known.
+
+    Examples
+    --------
+    >>> from gyrfalcon.operators.keeping import is_worth_halving
+    >>> is_worth_halving(0.8, passes=4), is_worth_halving(1.8, passes=4)  # as with 18 and with 64 features
+    (False, True)
+    """
+    return entry_cost < float("inf") and _gains(entry_cost, 2, _FEWEST_PASSES if passes is None else passes)
+
+
+def _gains(entry_cost: float, itemsize: int, passes: int) -> bool:
+    made, read, filled = entry_cost / _CORES, itemsize / _READ_BANDWIDTH, itemsize / _FILL_BANDWIDTH
     return passes * made >= _LEAST_GAIN * (made + filled + (passes - 1) * read)
