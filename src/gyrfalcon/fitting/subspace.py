@@ -16,6 +16,7 @@ from ..backends import check_centers
 from ..centers import Centers, Given, Selection, as_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..operators import Operator, make_operator
+from ..operators.keeping import Halving
 from ..sources import Rows
 from ..sources.scaling import Standardize
 from ..storage.checkpoints import WARM, Beginning, CheckpointError, decode_selection, encode_selection
@@ -301,8 +302,7 @@ def _subspace(
     plan.check(M)
     budget = plan.left(M)
     budget_of_K = model.memory_budget if elsewhere else budget
-    counted = passes if model.memory_budget == "auto" else None  # what is given may be used
-    operator = _operator(model, kernel, rows, points, budget_of_K, begun, counted, device, beside_half)
+    operator = _operator(model, kernel, rows, points, budget_of_K, begun, passes, device, beside_half)
     spare = plan.spare(M) - operator.kept_bytes
     scale = power_of_two(data.targets, axis=0)
     targets = data.targets if (scale == 1).all() else data.targets / scale
@@ -390,7 +390,7 @@ def _operator(
     centers: Any,
     budget: int | float | str,
     begun: Beginning | None,
-    passes: int | None,
+    passes: int,
     device: Any,
     beside_half: int | None,
 ) -> Operator:
@@ -406,9 +406,9 @@ def _operator(
         centers,
         n_jobs=model.n_jobs,
         memory_budget=budget,
-        passes=passes,
+        passes=passes if model.memory_budget == "auto" else None,  # what is given may be used
         device=device,
-        half_budget=0 if beside_half is None or rows.runs_elsewhere else int(budget) - beside_half,
+        halving=None if beside_half is None or rows.runs_elsewhere else Halving(int(budget) - beside_half, passes),
     )
     if begun is not None and operator.arithmetic != begun.arithmetic:
         raise CheckpointError(

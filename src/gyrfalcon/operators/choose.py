@@ -11,6 +11,7 @@ from .base import Operator
 from .dask import DaskOperator
 from .dense import KernelOperator
 from .device import DeviceOperator
+from .keeping import Halving
 from .sparse import linear_operator
 
 __all__ = ["make_operator"]
@@ -25,7 +26,7 @@ def make_operator(
     memory_budget: int | float | str = "auto",
     passes: int | None = None,
     device: Any = None,
-    half_budget: int = 0,
+    halving: Halving | None = None,
 ) -> Operator:
     """Make the operator k(rows, centers) that suits the rows.
 
@@ -38,7 +39,7 @@ def make_operator(
         As for `KernelOperator`.
     device : None, str, torch.device or list of these
         As for `DeviceOperator`, whatever the rows are.
-    half_budget : int
+    halving : Halving or None
         As for `KernelOperator`; other operators keep nothing in half precision.
 
     Examples
@@ -63,5 +64,5 @@ def make_operator(
         n_jobs=n_jobs,
         memory_budget=memory_budget,
         passes=passes,
-        half_budget=half_budget,
+        halving=halving,
     )

@@ -25,7 +25,7 @@ from ..sources import Rows, as_rows
 from ._arguments import as_columns, check_image, check_product, check_weight, recording
 from .base import Operator, Weight
 from .blocking import SMALLEST_BLOCK, block_rows, stored_per_row
-from .keeping import is_worth_halving, is_worth_keeping
+from .keeping import Halving, is_worth_keeping
 
 __all__ = ["KernelOperator"]
 
@@ -69,10 +69,10 @@ class KernelOperator(Operator):
     passes : int or None
         How many passes there will be at most, if that is known. A large K is then kept only where that many passes gain
         from it by `gyrfalcon.operators.keeping`.
-    half_budget : int
-        Bytes in which a float32 K that does not fit `memory_budget` may be kept in half precision, where entries are
-        bounded and costly. Only `sandwich` without a function as its weight reads it, and is off by a relative 2^-12
-        or less in each entry; all other products, residuals among them, are made again and exact.
+    halving : Halving or None
+        Leave to keep a float32 K that does not fit `memory_budget` in half precision, where its entries are bounded and
+        costly. Only `sandwich` reads it, unless its weight is a function: entries are then off by a relative 2^-11 at
+        most. All other products, residuals among them, are made again and exact.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class KernelOperator(Operator):
         n_jobs: int | None = None,
         memory_budget: int | float | str = "auto",
         passes: int | None = None,
-        half_budget: int = 0,
+        halving: Halving | None = None,
     ) -> None:
         self.rows = as_rows(rows)
         self.dtype = np.dtype(self.rows.dtype)
@@ -135,9 +135,8 @@ class KernelOperator(Operator):
         )
         if worth and 0 < entries * itemsize <= parse_memory(memory_budget):
             self._kept = np.empty(self.shape, dtype=self.dtype)
-        elif self._tiles.fits_half and 0 < 2 * entries <= half_budget:
-            if is_worth_halving(self._tiles.entry_cost, passes):
-                self._kept = np.empty(self.shape, dtype=np.float16)
+        elif self._tiles.fits_half and halving is not None and halving.is_worth(self._tiles.entry_cost, entries):
+            self._kept = np.empty(self.shape, dtype=np.float16)
 
     @property
     def _halved(self) -> bool:
