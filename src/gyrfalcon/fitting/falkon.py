@@ -160,9 +160,10 @@ def _beside_half(model: FalkonParameters, data: FitData) -> int | None:
     if model.tol is not None:
         return None
     n, M = data.rows.shape[0], wanted_centers(model, data.rows.shape[0])
-    if model.preconditioner == "krill" or (model.preconditioner == "auto" and not _are_many(data.rows, M)):
-        return 0
-    return int(_sample_rows(n, M) * (M + 2 * data.rows.shape[1] + data.targets.shape[1]) * data.rows.dtype.itemsize)
+    if model.preconditioner == "sample" or (model.preconditioner == "auto" and _are_many(data.rows, M)):
+        numbers = M + 2 * data.rows.shape[1] + data.targets.shape[1]  # of a row, with that of its K
+        return _sample_rows(n, M) * numbers * data.rows.dtype.itemsize
+    return 0
 
 
 def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict[str, Any] | None) -> Iterator[Iterate]:
