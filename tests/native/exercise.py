@@ -96,6 +96,9 @@ def run(core, isa, profile, dtype, shape, difference, rng):
     agree(sums, K64.T @ u, A.T @ np.abs(u))
     for columns in (2, 7, 17):
         run_columns(core, isa, centers, X, K, columns, agree, rng)
+    if dtype == np.float32 and isa != "baseline":
+        for columns in (1, 2, 7, 17):
+            run_half(core, isa, K, columns, agree, rng)
     Z, coef = (exact(rng.standard_normal(size).astype(dtype)) for size in ((d, m), (2, m)))
     out = np.empty((n, d, 2), dtype=dtype)
     core.signed_sums(isa, K, X, Z, coef, out)
@@ -122,6 +125,22 @@ def run_columns(core, isa, centers, X, K, columns, agree, rng):
         centers.sandwich_columns(X, V, weight, sums)
         agree(sums, K64.T @ (by * (K64 @ V)), A.T @ (by * (A @ np.abs(V))))
         core.dense_sandwich(isa, K, V, weight, sums)
+        agree(sums, K64.T @ (by * (K64 @ V)), A.T @ (by * (A @ np.abs(V))))
+
+
+def run_half(core, isa, K, columns, agree, rng):
+    """The sandwich with a block in half precision, of the size of 1 at most."""
+    n, m = K.shape
+    K = exact(K / np.abs(K).max(initial=1.0))
+    H, sums = np.empty((n, m), dtype=np.uint16), np.empty((m, columns))
+    core.narrow(isa, K, H)
+    K64 = H.view(np.float16).astype(float)
+    assert (K.astype(np.float16) == K64).all()
+    V, w = exact(rng.standard_normal((m, columns)).astype(np.float32)), exact(rng.random(n).astype(np.float32))
+    for weight in (None, w):
+        by = 1.0 if weight is None else w.astype(float)[:, None]
+        core.half_sandwich(isa, H, V, weight, sums)
+        A = np.abs(K64)
         agree(sums, K64.T @ (by * (K64 @ V)), A.T @ (by * (A @ np.abs(V))))
 
 

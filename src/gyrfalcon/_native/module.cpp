@@ -255,14 +255,19 @@ void dense(const std::string& set, Verb verb, Matrix<T> block, nb::object v, nb:
 }
 
 // Products of several columns with a stored block.
-template <class T> Job<T> stored(const Engine<T>& engine, Verb verb, const Matrix<T>& block) {
-  require(block.shape(1) > 0, "a block must have at least one center");
+template <class T> Job<T> stored_shape(const Engine<T>& engine, Verb verb, size_t n_rows, size_t n_centers) {
+  require(n_centers > 0, "a block must have at least one center");
   Job<T> job{};
-  job.block = block.data();
-  job.n_rows = block.shape(0);
-  job.n_centers = block.shape(1);
+  job.n_rows = n_rows;
+  job.n_centers = n_centers;
   job.n_padded = (job.n_centers + engine.panel_width - 1) / engine.panel_width * engine.panel_width;
   job.verb = verb;
+  return job;
+}
+
+template <class T> Job<T> stored(const Engine<T>& engine, Verb verb, const Matrix<T>& block) {
+  Job<T> job = stored_shape(engine, verb, block.shape(0), block.shape(1));
+  job.block = block.data();
   return job;
 }
 
@@ -283,6 +288,41 @@ void dense_sandwich(const std::string& set, Matrix<T> block, Matrix<T> v, nb::ob
   const Engine<T>& engine = engine_of<T>(find_set(set));
   Job<T> job = stored(engine, gyrfalcon::kSandwich, block);
   Columns<T>(engine, job).right(v).weight(weight).run_centers(out);
+}
+
+// Entries in half precision; their bits are all that is said of them here.
+const Engine<float>& halving(const std::string& set) {
+  const Engine<float>& engine = engine_of<float>(find_set(set));
+  require(engine.narrow != nullptr, "this instruction set cannot convert half precision");
+  return engine;
+}
+
+void narrow(const std::string& set, Matrix<float> block, OutMatrix<uint16_t> out) {
+  const Engine<float>& engine = halving(set);
+  require(out.shape(0) == block.shape(0) && out.shape(1) == block.shape(1), "out must have the shape of the block");
+  nb::gil_scoped_release unlocked;
+  engine.narrow(block.data(), block.size(), out.data());
+}
+
+void half_sandwich(const std::string& set, Matrix<uint16_t> block, Matrix<float> v, nb::object weight,
+                   OutMatrix<double> out) {
+  const Engine<float>& engine = halving(set);
+  Job<float> job = stored_shape(engine, gyrfalcon::kSandwich, block.shape(0), block.shape(1));
+  job.half_block = block.data();
+  if (v.shape(1) != 1) return Columns<float>(engine, job).right(v).weight(weight).run_centers(out);
+  require(v.shape(0) == job.n_centers, "v must have one row for each center");
+  require(out.shape(0) == job.n_centers && out.shape(1) == 1, "out must be centers x columns");
+  Vector<float> w;
+  if (!weight.is_none()) {
+    w = nb::cast<Vector<float>>(weight, false);
+    require(w.shape(0) == job.n_rows, "weight must have one number for each row");
+  }
+  for (size_t j = 0; j < job.n_centers; ++j) out.data()[j] = 0;
+  if (job.n_rows == 0) return;
+  Buffer<float> sums(job.n_centers);
+  const float* const w_data = w.is_valid() ? w.data() : nullptr;
+  nb::gil_scoped_release unlocked;
+  engine.half_sandwich(block.data(), job.n_rows, job.n_centers, v.data(), w_data, out.data(), sums.get());
 }
 
 template <class T>
@@ -373,5 +413,8 @@ NB_MODULE(_core, m) {
   bind_enums(m);
   bind<float>(m, "CentersF32");
   bind<double>(m, "CentersF64");
+  m.def("narrow", &narrow, nb::arg("instruction_set"), nb::arg("block").noconvert(), nb::arg("out").noconvert());
+  m.def("half_sandwich", &half_sandwich, nb::arg("instruction_set"), nb::arg("block").noconvert(),
+        nb::arg("v").noconvert(), nb::arg("weight").none(), nb::arg("out").noconvert());
   bind_sparse(m);
 }

@@ -5,6 +5,7 @@
 // for the sandwich, left in a strip buffer that the second product reads back from L2 as soon as the strip is complete.
 // Sums are in T within a few hundred terms and in double beyond, so that rounding errors do not grow with n.
 #include "columns.h"
+#include "half.h"
 #include "profiles.h"
 
 namespace gyrfalcon {
@@ -105,7 +106,7 @@ template <class T> size_t strip_rows(const Job<T>& job, size_t depth) {
 
 template <class T> size_t carve(const Job<T>& job, Strip<T>& s) {
   const size_t k = job.n_columns;
-  s.depth = job.block ? 0 : depth_of(job.n_features, job.geometry);
+  s.depth = job.block || job.half_block ? 0 : depth_of(job.n_features, job.geometry);
   s.rows = strip_rows(job, s.depth);
   const bool one_block = s.depth <= kFeatureBlock + kFeatureBlock / 2;
   const size_t blocks = one_block ? 1 : (s.depth + kFeatureBlock - 1) / kFeatureBlock;
@@ -440,8 +441,8 @@ template <class T, class P, Form kForm> void run_made_columns(const Job<T>& job)
 }
 
 // The same with a stored block of K, copied to where its entries would have been made.
-template <class T> void run_kept_columns(const Job<T>& job) {
-  constexpr size_t NR = kPanel<T>;
+template <class T, class Stored> void run_kept_columns(const Job<T>& job, const Stored* block) {
+  constexpr size_t W = kWidth<T>, NR = kPanel<T>;
   run_columns(job, [&](const Strip<T>&, size_t start, size_t count, size_t first, size_t last, T* tiles) {
     const size_t padded = rounded_up(count, MR), m = job.n_centers;
     for (size_t i = 0; i < padded; ++i)
@@ -450,9 +451,11 @@ template <class T> void run_kept_columns(const Job<T>& job) {
         const size_t known = i >= count ? 0 : m - p * NR < NR ? m - p * NR : NR;
         if (known < NR) memset(entry, 0, NR * sizeof(T));
         if (known == NR) {
-          memcpy(entry, job.block + (start + i) * m + p * NR, NR * sizeof(T));
-        } else if (known) {
-          memcpy(entry, job.block + (start + i) * m + p * NR, known * sizeof(T));
+          const Stored* const from = block + (start + i) * m + p * NR;
+          store<T>(entry, entries_at<T>(from));
+          store<T>(entry + W, entries_at<T>(from + W));
+        } else {
+          for (size_t j = 0; j < known; ++j) entry[j] = entry_at<T>(block + (start + i) * m + p * NR + j);
         }
       }
   });
@@ -483,8 +486,13 @@ template <class T, class... P> struct Runs<T, Table<P...>> {
 };
 
 template <class T> void run(const Job<T>& job) {
+#if defined(__F16C__)
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (job.half_block) return run_kept_columns(job, reinterpret_cast<const Float16*>(job.half_block));
+  }
+#endif
   if (job.block) {
-    run_kept_columns<T>(job);
+    run_kept_columns(job, job.block);
   } else {
     Runs<T, Profiles>::of[int(job.profile)](job);
   }
@@ -492,8 +500,8 @@ template <class T> void run(const Job<T>& job) {
 
 // ---- products with a stored block of K: four rows are read once and used twice ----------------------------------------
 
-template <class T>
-void dense(Verb verb, const T* block, size_t n, size_t m, const T* v, const T* u, T* out_rows, double* out_centers,
+template <class T, class Stored>
+void dense(Verb verb, const Stored* block, size_t n, size_t m, const T* v, const T* u, T* out_rows, double* out_centers,
            T* sums) {
   constexpr size_t W = kWidth<T>;
   constexpr size_t G = 4;
@@ -503,7 +511,7 @@ void dense(Verb verb, const T* block, size_t n, size_t m, const T* v, const T* u
   size_t summed = 0;
   for (size_t i = 0; i < n; i += G) {
     const size_t count = n - i < G ? n - i : G;
-    const T* row[G];
+    const Stored* row[G];
     for (size_t r = 0; r < G; ++r) row[r] = block + (i + (r < count ? r : 0)) * m;
     T weight[G];
     if (right) {
@@ -514,12 +522,12 @@ void dense(Verb verb, const T* block, size_t n, size_t m, const T* v, const T* u
         for (size_t j = j0; j < j1; j += W) {
           vec_t<T> x = load_loose<T>(v + j);
 #pragma GCC unroll 4
-          for (size_t r = 0; r < G; ++r) part[r] += x * load_loose<T>(row[r] + j);
+          for (size_t r = 0; r < G; ++r) part[r] += x * entries_at<T>(row[r] + j);
         }
         for (size_t r = 0; r < G; ++r) total[r] += sum<T>(part[r]);
       }
       for (size_t r = 0; r < G; ++r) {
-        for (size_t j = whole; j < m; ++j) total[r] += double(v[j]) * double(row[r][j]);
+        for (size_t j = whole; j < m; ++j) total[r] += double(v[j]) * double(entry_at<T>(row[r] + j));
         weight[r] = T(verb == kSandwich && u && r < count ? total[r] * double(u[i + r]) : total[r]);
       }
       if (verb == kMatvec) {
@@ -537,11 +545,11 @@ void dense(Verb verb, const T* block, size_t n, size_t m, const T* v, const T* u
     for (size_t j = 0; j < whole; j += W) {
       vec_t<T> x = load_loose<T>(sums + j);
 #pragma GCC unroll 4
-      for (size_t r = 0; r < G; ++r) x += w[r] * load_loose<T>(row[r] + j);
+      for (size_t r = 0; r < G; ++r) x += w[r] * entries_at<T>(row[r] + j);
       store_loose<T>(sums + j, x);
     }
     for (size_t j = whole; j < m; ++j)
-      for (size_t r = 0; r < count; ++r) sums[j] += weight[r] * row[r][j];
+      for (size_t r = 0; r < count; ++r) sums[j] += weight[r] * entry_at<T>(row[r] + j);
     summed += G;
     if (summed >= kSumRows || i + G >= n) {
       for (size_t j = 0; j < m; ++j) out_centers[j] += double(sums[j]);
@@ -551,13 +559,36 @@ void dense(Verb verb, const T* block, size_t n, size_t m, const T* v, const T* u
   }
 }
 
-template <class T> constexpr Engine<T> kEngine = {
-    Profiles::entries, Profiles::size, kPanel<T>, scratch_bytes<T>, pack_centers<T>, run<T>, dense<T>};
+// ---- half precision --------------------------------------------------------------------------------------------------
+
+#if defined(__F16C__)
+void narrow(const float* entries, size_t count, uint16_t* out) {
+  constexpr size_t W = kWidth<float>;
+  size_t i = 0;
+  for (; i + W <= count; i += W) store_half(out + i, load_loose<float>(entries + i));
+  for (; i < count; ++i) out[i] = _cvtss_sh(entries[i], _MM_FROUND_TO_NEAREST_INT);
+}
+
+void half_sandwich(const uint16_t* block, size_t n, size_t m, const float* v, const float* u, double* out_centers,
+                   float* sums) {
+  dense<float>(kSandwich, reinterpret_cast<const Float16*>(block), n, m, v, u, nullptr, out_centers, sums);
+}
+#else
+constexpr void (*narrow)(const float*, size_t, uint16_t*) = nullptr;
+constexpr void (*half_sandwich)(const uint16_t*, size_t, size_t, const float*, const float*, double*, float*) = nullptr;
+#endif
+
+constexpr Engine<float> kEngineF = {Profiles::entries,   Profiles::size, kPanel<float>,       scratch_bytes<float>,
+                                    pack_centers<float>, run<float>,     dense<float, float>, narrow,
+                                    half_sandwich};
+constexpr Engine<double> kEngineD = {Profiles::entries,    Profiles::size, kPanel<double>,        scratch_bytes<double>,
+                                     pack_centers<double>, run<double>,    dense<double, double>, nullptr,
+                                     nullptr};
 
 }  // namespace
 
-const Engine<float>& engine_f() { return kEngine<float>; }
-const Engine<double>& engine_d() { return kEngine<double>; }
+const Engine<float>& engine_f() { return kEngineF; }
+const Engine<double>& engine_d() { return kEngineD; }
 
 }  // namespace GYRFALCON_ISA
 }  // namespace gyrfalcon

@@ -5,6 +5,7 @@
 // that the linker can never choose code compiled for AVX for a processor without it.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 namespace gyrfalcon {
 
@@ -33,6 +34,7 @@ template <class T>
 struct Job {
   // a block of K, n_rows x n_centers, that is only multiplied with several columns; null if it has to be made
   const T* block;
+  const uint16_t* half_block;  // the same in half precision
   // rows as given by the user; x' = (x - shift) * scale is computed while packing
   const T* rows;
   size_t n_rows, n_features;
@@ -70,6 +72,10 @@ struct Engine {
   // products of one column with a stored block of K: n_rows x n_centers, contiguous
   void (*dense)(Verb verb, const T* block, size_t n_rows, size_t n_centers, const T* v, const T* u, T* out_rows,
                 double* out_centers, T* sums);
+  // half precision, float only; null where the instruction set cannot convert it
+  void (*narrow)(const T* entries, size_t count, uint16_t* out);
+  void (*half_sandwich)(const uint16_t* block, size_t n_rows, size_t n_centers, const T* v, const T* u,
+                        double* out_centers, T* sums);
 };
 
 // Features of a packed row; the angle geometry has an additional one, for the zero vector.

@@ -79,9 +79,12 @@ class Tiles(ABC):
         Whether products with a K kept in memory are faster than computing it again.
     entry_cost : float
         Nanoseconds in which one core makes and uses an entry, by a fixed model; infinite where there is none.
+    fits_half : bool
+        Whether entries lie where half precision rounds them to a relative 2^-11, and `half_both` is fast.
     """
 
     worth_keeping = True
+    fits_half = False
     entry_cost = float("inf")
 
     def __init__(self, n_centers: int, dtype: Any, sparse: bool = False) -> None:
@@ -153,6 +156,17 @@ class Tiles(ABC):
         for tile in self.parts(K):
             at = slice(offset + tile.start, offset + tile.stop)
             total += self.left(K[tile], weighted(self.right(K[tile], V), weight, at))
+        return total
+
+    def narrow(self, K: Array, out: Array) -> None:
+        """Round a block of K to half precision, into `out`."""
+        out[...] = K
+
+    def half_both(self, K: Array, V: Array, weight: Array | None) -> Array:
+        """Compute K' W K V with a block of K in half precision."""
+        total = np.zeros((self.n_centers, V.shape[1]))
+        for part in self.parts(K):
+            total += self.both(K[part].astype(self.dtype), V, weight, part)
         return total
 
     def matmat(self, rows: Array, V: Array) -> Array:

@@ -31,6 +31,7 @@ from .base import BlockWeight, Tiles
 Array = NDArray[Any]
 
 _FUSED_COLUMNS = 256  # at most; BLAS does wide products as well, from blocks that are in no cache anyway
+HALF_SETS = ("avx512", "avx2")  # instruction sets that convert half precision
 _LOG2E = 1.0 / np.log(2.0)
 
 # Where AVX2 is faster than AVX-512, as measured for 8 centers and for 784 features: centers of which half a panel of
@@ -185,6 +186,18 @@ class FusedTiles(Tiles):
             return super().left(K, U)
         sums = np.empty((self.n_centers, U.shape[1]))
         _core.dense_rmatmat(self.isa, K, np.ascontiguousarray(U), sums)
+        return sums
+
+    def narrow(self, K: Array, out: Array) -> None:
+        if self.isa not in HALF_SETS:
+            return super().narrow(K, out)
+        _core.narrow(self.isa, K, out.view(np.uint16))
+
+    def half_both(self, K: Array, V: Array, weight: Array | None) -> Array:
+        if self.isa not in HALF_SETS or V.shape[1] > _FUSED_COLUMNS:
+            return super().half_both(K, V, weight)
+        sums = np.empty((self.n_centers, V.shape[1]))
+        _core.half_sandwich(self.isa, K.view(np.uint16), np.ascontiguousarray(V), weight, sums)
         return sums
 
     def signed_sums(self, K: Array, rows: Array, centers: Array, coef: Array) -> Array:

@@ -12,9 +12,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .. import _core  # type: ignore[attr-defined]
-from ..kernels import Constant, Kernel, Product, Sum, linear_form
+from ..kernels import Constant, Kernel, Product, Stationary, Sum, linear_form
 from .base import BlockWeight, Tiles
-from .fused import FusedTiles, Profile, are_fused, dense_instruction_set, instruction_set, profile_of
+from .fused import HALF_SETS, FusedTiles, Profile, are_fused, dense_instruction_set, instruction_set, profile_of
 from .reference import KernelTiles
 from .sparse import LinearTiles, SparseTiles
 
@@ -69,6 +69,8 @@ class NativeTiles(FusedTiles):
         entry, feature = _ENTRY_COST[self.dtype]
         by_differences = difference or kernel.geometry == "manhattan"
         self.entry_cost = entry + (2 if by_differences else 1) * feature * centers.shape[1]
+        # entries of stationary kernels lie between 0 and 1
+        self.fits_half = isinstance(kernel, Stationary) and dtype == np.float32 and isa in HALF_SETS
 
     def matmat(self, rows: Array, V: Array) -> Array:
         if not are_fused(V):

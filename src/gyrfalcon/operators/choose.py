@@ -14,6 +14,7 @@ from .base import Operator
 from .dask import DaskOperator
 from .dense import KernelOperator
 from .device import DeviceOperator
+from .keeping import Halving
 from .sparse import linear_operator
 
 __all__ = ["make_operator"]
@@ -29,6 +30,7 @@ def make_operator(
     passes: int | None = None,
     device: Any = None,
     precision: str | None = None,
+    halving: Halving | None = None,
 ) -> Operator:
     """Make the operator k(rows, centers) that suits the rows.
 
@@ -43,6 +45,8 @@ def make_operator(
         None multiplies on the cores of the machine, or where the rows are. Anything else as for `DeviceOperator`.
     precision : {None, "tf32"}
         As for `DeviceOperator`; None without a device.
+    halving : Halving or None
+        As for `KernelOperator`; other operators keep nothing in half precision.
 
     Examples
     --------
@@ -62,4 +66,12 @@ def make_operator(
         return DaskOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
     if isinstance(rows, SparseRows) and linear_form(as_kernel(kernel)) is not None:
         return linear_operator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
-    return KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget, passes=passes)
+    return KernelOperator(
+        kernel,
+        rows,
+        centers,
+        n_jobs=n_jobs,
+        memory_budget=memory_budget,
+        passes=passes,
+        halving=halving,
+    )

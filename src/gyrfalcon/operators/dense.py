@@ -25,7 +25,7 @@ from ..sources import Rows, as_rows
 from ._arguments import as_columns, check_image, check_product, check_weight, recording
 from .base import Operator, Weight
 from .blocking import SMALLEST_BLOCK, block_rows, stored_per_row
-from .keeping import is_worth_keeping
+from .keeping import Halving, is_worth_keeping
 
 __all__ = ["KernelOperator"]
 
@@ -69,6 +69,10 @@ class KernelOperator(Operator):
     passes : int or None
         How many passes there will be at most, if that is known. A large K is then kept only where that many passes gain
         from it by `gyrfalcon.operators.keeping`.
+    halving : Halving or None
+        Leave to keep a float32 K that does not fit `memory_budget` in half precision, where its entries are bounded and
+        costly. Only `sandwich` reads it, unless its weight is a function: entries are then off by a relative 2^-11 at
+        most. All other products, residuals among them, are made again and exact.
 
     Attributes
     ----------
@@ -102,6 +106,7 @@ class KernelOperator(Operator):
         n_jobs: int | None = None,
         memory_budget: int | float | str = "auto",
         passes: int | None = None,
+        halving: Halving | None = None,
     ) -> None:
         self.rows = as_rows(rows)
         self.dtype = np.dtype(self.rows.dtype)
@@ -130,6 +135,16 @@ class KernelOperator(Operator):
         )
         if worth and 0 < entries * itemsize <= parse_memory(memory_budget):
             self._kept = np.empty(self.shape, dtype=self.dtype)
+        elif self._tiles.fits_half and halving is not None and halving.is_worth(self._tiles.entry_cost, entries):
+            self._kept = np.empty(self.shape, dtype=np.float16)
+
+    @property
+    def _halved(self) -> bool:
+        return self._kept is not None and self._kept.dtype != self.dtype
+
+    @property
+    def arithmetic(self) -> str:
+        return "kept in half precision" if self._halved else super().arithmetic
 
     @property
     def keeps(self) -> bool:
@@ -168,6 +183,9 @@ class KernelOperator(Operator):
         if KV is not None:
             checked = recording(checked, check_image(KV, self.shape[0], columns.shape[1], self.dtype))
 
+        if self._halved and self._filled and not callable(checked):
+            return like_given(self._half_sandwich(columns, checked))
+
         def of_block(at: slice) -> BlockWeight:
             if callable(checked):
                 return lambda part, T: checked(slice(at.start + part.start, at.start + part.stop), T)
@@ -196,13 +214,17 @@ class KernelOperator(Operator):
         return gram.T  # symmetric, so transposing only declares it Fortran-ordered
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        for at, rows in self._blocks(from_rows=not self._filled):
+        kept = None if self._halved else self._kept
+        for at, rows in self._blocks(from_rows=kept is None or not self._filled):
             if rows is None:
-                assert self._kept is not None
-                yield at, self._kept[at]
+                assert kept is not None
+                yield at, kept[at]
                 continue
-            K = np.empty((rows.shape[0], self.shape[1]), dtype=self.dtype) if self._kept is None else self._kept[at]
+            K = np.empty((rows.shape[0], self.shape[1]), dtype=self.dtype) if kept is None else kept[at]
             self._fill_block(at, rows, K)
+            if self._halved and not self._filled:
+                assert self._kept is not None
+                self._tiles.narrow(K, self._kept[at])
             yield at, K
         self.passes += 1
         self._filled = self._kept is not None
@@ -293,7 +315,8 @@ class KernelOperator(Operator):
 
         `join` makes the product of a block from those of its tiles.
         """
-        kept = self._kept
+        halved = self._halved
+        kept = None if halved and self._filled else self._kept
 
         def run(block: tuple[slice, Array | None]) -> tuple[slice, Array]:
             at, rows = block
@@ -307,14 +330,31 @@ class KernelOperator(Operator):
             products = []
             for part in self._tiles.parts(rows):  # each tile is used while it is still in cache
                 tile = slice(at.start + part.start, at.start + part.stop)
-                self._tiles.fill(rows[part], kept[tile])
-                products.append(with_kept(tile, kept[tile]))
+                K = self._tiles.fill(rows[part], None if halved else kept[tile])
+                if halved:
+                    self._tiles.narrow(K, kept[tile])
+                products.append(with_kept(tile, K))
             return at, self._finite(join(products))
 
         with single_threaded_blas():
-            yield from ordered_map(run, self._blocks(from_rows=not self._filled), self._threads())
+            yield from ordered_map(run, self._blocks(from_rows=kept is None or not self._filled), self._threads())
         self.passes += 1
-        self._filled = kept is not None
+        self._filled = self._kept is not None
+
+    def _half_sandwich(self, columns: Array, weight: Array | None) -> Array:
+        """Compute K' W K V with the filled K in half precision."""
+        kept, total = self._kept, np.zeros((self.shape[1], columns.shape[1]))
+        assert kept is not None
+
+        def run(block: tuple[slice, Any]) -> Array:
+            at = block[0]
+            return self._finite(self._tiles.half_both(kept[at], columns, None if weight is None else weight[at]))
+
+        with single_threaded_blas():
+            for product in ordered_map(run, self._blocks(from_rows=False), self._threads()):
+                total += product
+        self.passes += 1
+        return total
 
     def _threads(self) -> int:
         """Return the number of threads for a pass: one where starting others takes as long as the pass."""

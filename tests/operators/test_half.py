@@ -1,0 +1,205 @@
+"""K in half precision: rounded products where that is allowed, exact ones elsewhere, and fits that are as good."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from gyrfalcon import FalkonRegressor, KernelOperator, _core
+from gyrfalcon.backends.fused import HALF_SETS
+from gyrfalcon.kernels import Gaussian, Laplacian, Linear, Matern
+from gyrfalcon.operators import dense
+from gyrfalcon.operators.keeping import Halving
+from gyrfalcon.storage.checkpoints import Checkpoint
+
+F32 = np.float32
+SETS = [isa for isa in _core.instruction_sets() if isa in HALF_SETS]
+pytestmark = pytest.mark.skipif(not SETS, reason="no instruction set here converts half precision")
+
+RNG = np.random.default_rng(0)
+N, M, D = 900, 70, 64
+X = RNG.standard_normal((N, D)).astype(F32)
+GAUSSIAN = Gaussian(8.0)
+MUCH = Halving(10**9, passes=100)
+
+
+def halved(kernel=GAUSSIAN, **options):
+    return KernelOperator(kernel, X, X[:M], memory_budget=0, halving=MUCH, **options)
+
+
+@pytest.mark.parametrize("isa", SETS)
+def test_numbers_are_rounded_as_by_numpy(isa):
+    near = RNG.random((37, 29)).astype(F32)
+    for K in (near, near * F32(1e-6), -near, np.zeros((3, 5), F32), np.ones((1, 1), F32)):
+        out = np.empty(K.shape, np.uint16)
+        _core.narrow(isa, K, out)
+        np.testing.assert_array_equal(out.view(np.float16), K.astype(np.float16))
+
+
+@pytest.mark.parametrize("isa", SETS)
+@pytest.mark.parametrize(
+    "shape", [(0, 3, 1), (1, 1, 1), (7, 5, 3), (97, 33, 1), (300, 513, 11), (26, 2100, 2)], ids=str
+)
+def test_the_native_product(shape, isa):
+    n, m, k = shape
+    H = RNG.random((n, m)).astype(np.float16)
+    V, w = RNG.standard_normal((m, k)).astype(F32), RNG.random(n).astype(F32)
+    out, K = np.empty((m, k)), H.astype(float)
+    for weight in (None, w):
+        _core.half_sandwich(isa, H.view(np.uint16), V, weight, out)
+        by = np.ones((n, 1)) if weight is None else w.astype(float)[:, None]
+        size = K.T @ (by * (K @ np.abs(V)))
+        # sums in float32 have at most 64 vectors of centers and 256 rows
+        assert np.max(np.abs(out - K.T @ (by * (K @ V))) - 256 * 2.0**-24 * size) <= 0
+
+
+def test_native_functions_check_what_they_are_given():
+    H, V, out = np.zeros((4, 3), np.uint16), np.zeros((3, 1), F32), np.zeros((3, 1))
+    for wrong in (
+        (H, V[:2], None, out),
+        (H, V, None, out[:2]),
+        (H, V, np.zeros(3, F32), out),
+        (H.astype(F32), V, None, out),
+        (H, np.zeros((3, 2), F32), None, out),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            _core.half_sandwich(SETS[0], *wrong)
+    with pytest.raises(ValueError, match="shape of the block"):
+        _core.narrow(SETS[0], np.zeros((4, 3), F32), np.zeros((4, 2), np.uint16))
+    with pytest.raises(ValueError, match="cannot convert"):
+        _core.narrow("baseline", np.zeros((1, 1), F32), np.zeros((1, 1), np.uint16))
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(8.0), Laplacian(8.0), Laplacian(60.0, norm=1), Matern(9.0)], ids=repr)
+@pytest.mark.parametrize("columns", [1, 3, 300])
+def test_only_the_sandwich_is_rounded(kernel, columns):
+    operator, exact = halved(kernel), KernelOperator(kernel, X, X[:M], memory_budget=0)
+    assert operator.arithmetic == "kept in half precision"
+    assert (operator.keeps, operator.kept_bytes) == (True, 2 * N * M)
+    V, U = RNG.standard_normal((M, columns)).astype(F32), RNG.standard_normal((N, columns)).astype(F32)
+    w = RNG.random(N).astype(F32)
+    K = np.concatenate([block for _, block in exact.blocks()])
+    rounded = K.astype(np.float16).astype(float)
+    image = np.empty((N, columns), F32)
+
+    first = operator.sandwich(V, w)  # the pass that fills K is exact
+    np.testing.assert_allclose(first, exact.sandwich(V, w), rtol=1e-4, atol=1e-5 * np.abs(first).max())
+    for weight in (None, w):
+        by = 1.0 if weight is None else w[:, None].astype(float)
+        expected = rounded.T @ (by * (rounded @ V))
+        got = operator.sandwich(V, weight)
+        assert np.abs(got - expected).max() <= 1e-5 * np.abs(expected).max()
+    np.testing.assert_array_equal(operator.matmat(V), exact.matmat(V))
+    np.testing.assert_array_equal(operator.rmatmat(U), exact.rmatmat(U))
+    np.testing.assert_array_equal(
+        operator.sandwich(V, lambda at, T: U[at] - T), exact.sandwich(V, lambda at, T: U[at] - T)
+    )
+    np.testing.assert_array_equal(operator.sandwich(V, w, KV=image), exact.sandwich(V, w, KV=image.copy()))
+    np.testing.assert_array_equal(np.concatenate([block for _, block in operator.blocks()]), K)
+    assert operator.passes == 8
+
+
+@pytest.mark.parametrize("columns", [1, 10])
+def test_whoever_fills_k_and_on_any_threads(columns, monkeypatch):
+    monkeypatch.setattr(dense, "_FEW_OPERATIONS", 0)
+    monkeypatch.setattr(dense, "block_rows", lambda *shape: 100)
+    V = RNG.standard_normal((M, columns))
+    products = []
+    for n_jobs in (1, 3):
+        for fill in (
+            lambda K: K.fill(),
+            lambda K: K.matmat(V),
+            lambda K: list(K.blocks()),
+            lambda K: K.set_filled(True),
+        ):
+            operator = halved(n_jobs=n_jobs)
+            fill(operator)
+            products.append(operator.sandwich(V))
+    for product in products[1:]:
+        np.testing.assert_array_equal(product, products[0])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "rows", "halving"),
+    [
+        (Gaussian(8.0), X.astype(float), MUCH),
+        (Linear(), X, MUCH),
+        (2.0 * Gaussian(8.0), X, MUCH),
+        (Gaussian(8.0), X[:, :2].copy(), Halving(10**9, passes=5)),
+        (Gaussian(8.0), X, Halving(2 * N * M - 1, passes=100)),
+        (Gaussian(8.0), X, Halving(10**9, passes=1)),
+        (Gaussian(8.0), X, None),
+    ],
+    ids=["float64", "not bounded", "not known to be", "cheap", "too large", "one pass", "not allowed"],
+)
+def test_where_k_is_not_rounded(kernel, rows, halving):
+    operator = KernelOperator(kernel, rows, rows[:M], memory_budget=0, halving=halving)
+    assert operator.arithmetic == "made again"
+
+
+def test_float32_where_it_fits_and_nothing_without_the_instructions(monkeypatch):
+    assert KernelOperator(Gaussian(8.0), X, X[:M], halving=MUCH).arithmetic == "kept in memory"
+    monkeypatch.setenv("GYRFALCON_ISA", "baseline")
+    assert halved().arithmetic == "made again"
+
+
+# ---- fits ------------------------------------------------------------------------------------------------------------
+
+ROWS = RNG.standard_normal((2500, D)).astype(F32)
+Y = np.sin(ROWS[:, 0] + ROWS[:, 1]) + 0.1 * RNG.standard_normal(len(ROWS))
+MODEL = FalkonRegressor(Gaussian(8.0), n_centers=150, penalty=1e-5, random_state=0)
+
+
+@pytest.fixture
+def arithmetic(monkeypatch):
+    """Budgets in which float32 does not fit; what operators of all rows do."""
+    seen = []
+    make_operator = dense.KernelOperator.__init__
+
+    def watched(self, *arguments, **options):
+        make_operator(self, *arguments, **options)
+        if self.shape[0] == len(ROWS):
+            seen.append(self.arithmetic)
+
+    monkeypatch.setattr(dense.KernelOperator, "__init__", watched)
+    monkeypatch.setattr("gyrfalcon.fitting.plan.Plan.left", lambda self, M: int(3.9 * len(ROWS) * M))
+    return seen
+
+
+@pytest.mark.filterwarnings("ignore:the residual is")
+@pytest.mark.parametrize("preconditioner", ["falkon", "krill"])
+@pytest.mark.parametrize("targets", [Y, np.stack([Y, Y**2, -Y], axis=1)], ids=["one", "three"])
+def test_fits_are_as_good(preconditioner, targets, arithmetic):
+    model = clone(MODEL).set_params(preconditioner=preconditioner)
+    rounded = clone(model).fit(ROWS, targets)
+    exact = clone(model).set_params(tol=1e-6).fit(ROWS, targets)
+    assert arithmetic == ["kept in half precision", "made again"]
+    # residuals are exact whenever they are computed: what rounding leaves is some 2^-11 of a part of the solution
+    off = np.std(rounded.predict(X) - exact.predict(X))
+    assert off <= 2e-3 * np.std(exact.predict(X))
+
+
+def test_a_sample_has_room_beside_k(arithmetic, monkeypatch):
+    model = clone(MODEL).set_params(preconditioner="sample", n_centers=60)
+    rounded = clone(model).fit(ROWS, Y)
+    monkeypatch.setattr("gyrfalcon.fitting.plan.Plan.left", lambda self, M: int(2.2 * len(ROWS) * M))
+    exact = clone(model).fit(ROWS, Y)
+    assert arithmetic == ["kept in half precision", "made again"]
+    assert np.std(rounded.predict(X) - exact.predict(X)) <= 2e-3 * np.std(exact.predict(X))
+
+
+def test_a_fit_that_goes_on_has_the_same_bits(arithmetic, tmp_path):
+    model = clone(MODEL).set_params(preconditioner="falkon")
+    whole = clone(model).fit(ROWS, Y)
+
+    def fail(record):
+        if record["iteration"] == 5:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        clone(model).set_params(checkpoint=Checkpoint(tmp_path, 0), callbacks=fail).fit(ROWS, Y)
+    again = clone(model).set_params(checkpoint=tmp_path).fit(ROWS, Y)
+    np.testing.assert_array_equal(again.dual_coef_, whole.dual_coef_)
+    assert again.history_[-1]["passes"] == whole.history_[-1]["passes"]
+    assert set(arithmetic) == {"kept in half precision"}
