@@ -140,7 +140,9 @@ class ConvergenceDisplay(Display):
         known = {key for record in history for key in record if record[key] is not None}
         # Newton's method has penalties too, which it lowers from one iteration to the next
         if "penalty" in known and "residual" not in known:
-            raise ValueError("history is of penalties and not of iterations: draw it with PenaltyPathDisplay")
+            raise ValueError(
+                "history is of penalties and not of iterations: draw it with PenaltyPathDisplay, if there are several"
+            )
         if not known & {"residual", "validation_error", "inertia"}:
             raise ValueError(
                 "history has neither residuals nor validation errors nor inertias: the fit was a direct solve; give "
