@@ -356,7 +356,8 @@ class NystromRegressor(PosteriorRegressor):
                 tol=self.tol,
                 reached=tol,
                 steps="iterations",
-                remedy=f'raise max_iter={self.max_iter}, the penalty or tol, or use solver="direct" or FalkonRegressor',
+                remedy=f"raise max_iter={self.max_iter}, {'block_size, ' if by_blocks else ''}the penalty or tol, or use "
+                'solver="direct" or FalkonRegressor',
             )
         return space, solution.coef, space.penalty, None
 
