@@ -265,3 +265,15 @@ def test_float32_drops_what_rounding_leaves():
     kept = single > 0
     assert 10 < kept.sum() < 30
     np.testing.assert_allclose(single[kept], exact[kept], rtol=0.02)
+
+
+@pytest.mark.parametrize("n_centers", [None, 300])
+def test_too_little_memory(n_centers):
+    """What is said to fit does, also where so few centers are solved for directly."""
+    X = np.random.default_rng(0).standard_normal((1_000, 3))
+    model = KernelPCA(n_components=2, n_centers=n_centers, memory_budget="1MB", n_jobs=1, random_state=0)
+    with pytest.raises(MemoryError, match=r"memory_budget='1MB' allows 1 MB: n_centers=\d+ would fit") as refused:
+        model.fit(X)
+    fits = int(str(refused.value).split("n_centers=")[1].split()[0])
+    assert fits >= 100
+    model.set_params(n_centers=fits).fit(X)

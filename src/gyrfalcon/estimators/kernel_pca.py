@@ -36,6 +36,7 @@ _TOLERANCES = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}
 _FEW = 12  # centers to a component from where passes for few components are faster than a solve for all of them
 _SMALL = 400  # centers for which the solve for all of them takes no time
 _BLOCKS_HELD = 10
+_FACTORS = 5  # of "direct": that of K_MM, F'F, its eigenvectors and room to make them, all in float64
 _INVERSE_CENTERS = 500  # twice as many take twice the time, and pre-images of MNIST are 7% nearer
 
 
@@ -236,13 +237,16 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         M = min(n, default_n_centers(n) if self.n_centers is None else int(self.n_centers))
         if isinstance(self.n_components, Integral) and self._iterates(M):
             columns = krylov_block(int(self.n_components))
-            # blocks of the Krylov space and their images, for as many passes as are usual
-            held = 2 * _BLOCKS_HELD * 8 * columns * M
+
+            def held(M: int) -> int:
+                """Blocks of the Krylov space and their images, for as many passes as are usual."""
+                # fewer centers, of which it is said how many would fit, may be solved for directly
+                return 2 * _BLOCKS_HELD * 8 * columns * M if self._iterates(M) else (_FACTORS - 1) * 8 * M * M
+
             return choose_subspace(
                 self, data, session, buffers=8 // itemsize, row_vectors=0, columns=columns, held=held
             )
-        # the factor of K_MM, F'F, its eigenvectors and room to make them, all in float64
-        return choose_subspace(self, data, session, buffers=5 * 8 // itemsize)
+        return choose_subspace(self, data, session, buffers=_FACTORS * 8 // itemsize)
 
     def _iterates(self, M: int) -> bool:
         """Whether passes for a few components are made, and not a solve for all of them."""
