@@ -9,6 +9,9 @@ from sklearn.datasets import load_iris, make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.linear_model import BayesianRidge, LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
@@ -189,6 +192,28 @@ def test_a_method_of_intervals_that_is_set_after_fit_waits_for_the_next_fit(meth
     model.save(tmp_path / "model.gyr")
     with pytest.raises(gyrfalcon.ModelFileError, match="method_='narrow'"):
         gyrfalcon.load(tmp_path / "model.gyr")
+
+
+class NeverFitted(LinearRegression):
+    def fit(self, X, y, sample_weight=None):
+        raise AssertionError("it is refused before")
+
+
+class NeverFittedClassifier(LinearSVC):
+    fit = NeverFitted.fit
+
+
+def test_models_without_deviations_or_probabilities_are_refused_before_they_are_fitted():
+    X, y = noisy(50)
+    with pytest.raises(ValueError, match=r"takes return_std, and NeverFitted is none: use .* method=\"constant\""):
+        ConformalRegressor(NeverFitted(), method="deviation").fit(X, y)
+    with pytest.raises(ValueError, match=r"NeverFittedClassifier.* has no predict_proba.* .*CalibratedClassifierCV"):
+        ConformalClassifier(NeverFittedClassifier()).fit(X, y > 0)
+    with pytest.raises(ValueError, match=r"has no predict_proba.*FalkonClassifier\(loss=\"logistic\"\)"):
+        ConformalClassifier(FalkonClassifier()).fit(X, y > 0)
+    # a pipeline hands return_std on
+    piped = ConformalRegressor(make_pipeline(StandardScaler(), BayesianRidge()), method="deviation").fit(X, y)
+    assert piped.predict_interval(X).shape == (50, 2)
 
 
 def test_what_regressors_refuse():

@@ -102,11 +102,24 @@ def test_sizes_and_marginals_of_many_rows(n_centers):
     assert abs(share - marginal.diagonal()[likely].sum() / size) < 0.06
 
 
+@pytest.mark.parametrize(("alpha", "excess"), [(0.1, 1.05), (1.0, 1.15), (10.0, 1.2)])
+def test_expected_size_is_an_upper_bound(alpha, excess):
+    process = DPP(alpha * KERNEL, n_centers=3, random_state=0).fit(X5)
+    values = np.linalg.eigvalsh(alpha * KERNEL(X5, X5))
+    truth = (values / (1 + values)).sum()
+    assert truth <= process.expected_size_ <= excess * truth
+    chosen = DPP(KERNEL, expected_size=2.0, n_centers=3, random_state=0).fit(X5)
+    assert_allclose(chosen.expected_size_, 2.0)
+    # rows that are alone have what is left out to themselves, and nothing is exaggerated
+    alone = DPP(alpha * KERNEL, n_centers=3, random_state=0).fit(100.0 * np.arange(8)[:, None])
+    assert_allclose(alone.expected_size_, 8 * alpha / (1 + alpha))
+
+
 def test_scores_are_those_of_the_dense_formula():
     X = crowds(300)
     process = DPP(KERNEL, expected_size=8, n_centers=60, random_state=0).fit(X)
     sampler, alpha = process._sampler, process.alpha_
-    assert_allclose(sampler.expected_size, 8, rtol=1e-3)  # weak directions count as rest
+    assert_allclose(sampler.expected_size, 8)
     # the scores of any part F F' of the kernel: with all of it they are the marginals
     whole = DPP(KERNEL, expected_size=8, n_centers=299, random_state=0).fit(X)
     L = whole.alpha_ * KERNEL(X, X)

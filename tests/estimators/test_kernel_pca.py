@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -265,3 +267,41 @@ def test_float32_drops_what_rounding_leaves():
     kept = single > 0
     assert 10 < kept.sum() < 30
     np.testing.assert_allclose(single[kept], exact[kept], rtol=0.02)
+
+
+@pytest.mark.parametrize("n_centers", [None, 300])
+def test_too_little_memory(n_centers):
+    """What is said to fit does, also where so few centers are solved for directly."""
+    X = np.random.default_rng(0).standard_normal((1_000, 3))
+    model = KernelPCA(n_components=2, n_centers=n_centers, memory_budget="1MB", n_jobs=1, random_state=0)
+    with pytest.raises(MemoryError, match=r"memory_budget='1MB' allows 1 MB: n_centers=\d+ would fit") as refused:
+        model.fit(X)
+    fits = int(str(refused.value).split("n_centers=")[1].split()[0])
+    assert fits >= 100
+    model.set_params(n_centers=fits).fit(X)
+
+
+def test_components_that_are_rounding():
+    X = np.random.default_rng(0).standard_normal((300, 4))
+    settings = {"n_components": 4, "n_centers": 100, "scale": False, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match=r"0 of 4 components .* float32 .* zeros: use dtype=\"float64\""):
+        KernelPCA(Gaussian(1000.0), **settings).fit(X.astype(np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ratios = KernelPCA(Gaussian(1000.0), dtype="float64", **settings).fit(X.astype(np.float32))
+    assert_allclose(ratios.explained_variance_ratio_.sum(), 1.0, atol=1e-3)
+    with pytest.warns(ConvergenceWarning, match=r"2 of 4 components .* float64 .* zeros: ask for fewer"):
+        KernelPCA(Linear(), **settings).fit(X[:, :2])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_share_that_the_centers_do_not_hold(dtype):
+    X = np.random.default_rng(0).standard_normal((300, 4)).astype(dtype)
+    settings = {"n_components": 0.99, "scale": False, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match=r"hold 0\.\d+ of .* where n_components=0.99: raise n_centers"):
+        model = KernelPCA(Gaussian(0.3), n_centers=20, **settings).fit(X)
+    assert model.explained_variance_ratio_.sum() < 0.2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whole = KernelPCA(Gaussian(0.3), n_centers=300, **settings).fit(X)
+    assert whole.explained_variance_ratio_.sum() >= 0.99

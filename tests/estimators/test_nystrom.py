@@ -359,6 +359,13 @@ def test_a_tolerance_that_is_not_met():
         model.fit(X, y)
 
 
+def test_blocks_that_have_not_settled():
+    X, y = data()
+    model = plain(NystromRegressor, Gaussian(1.0), n_centers=50, penalty=1e-4, solver="bcd", block_size=7, max_iter=20)
+    with pytest.warns(ConvergenceWarning, match=r"off by about .* after 20 iterations: raise max_iter=20, block_size,"):
+        model.fit(X, y)
+
+
 def test_too_little_memory():
     X, y = data()
     with pytest.raises(MemoryError, match=r"memory_budget='200kB' allows 200 kB: n_centers=\d+ would fit"):

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from plain import plain
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from variant_checks import parametrize_with_variant_checks
@@ -108,6 +109,13 @@ def test_sample_weight(data, solver):
         .fit(np.repeat(X, weight.astype(int), axis=0), np.repeat(y, weight.astype(int)))
         .kernel_.length_scale
     )
+
+
+def test_blocks_that_have_not_settled(data):
+    common = {"n_components": 60, "penalty": 1e-6, "random_state": 0, "solver": "bcd"}
+    with pytest.warns(ConvergenceWarning, match=r"off by about .* after 2 sweeps: raise max_iter=2, block_size"):
+        plain(RandomFeaturesRegressor, block_size=5, max_iter=2, **common).fit(*data)
+    plain(RandomFeaturesRegressor, max_iter=5, **common).fit(*data)  # one block: the module turns warnings to errors
 
 
 @pytest.mark.parametrize("M", [1, 5, 700])

@@ -59,6 +59,24 @@ def test_a_sweep_is_the_textbook_one():
         assert iterate.passes == 2 * iterate.iteration
 
 
+@pytest.mark.parametrize("penalty", [1e-4, 1e-2, 1.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_error(penalty, weighted):
+    """It is about the distance to the solution in the system's own norm, which that of fitted values is a part of."""
+    X, Z, Y, w = problem(M=40)
+    w = w if weighted else np.ones(len(X))
+    K, G = KERNEL(X, Z), KERNEL(Z, Z)
+    A = K.T @ (w[:, None] * K) + penalty * len(X) * G
+    expected = np.linalg.solve(A, K.T @ (w[:, None] * Y))
+    blocks = operators(X, Z, list(range(0, 41, 5)))
+    weight = w if weighted else None
+    for iterate in block_descent(blocks, Y, G, penalty, max_iter=60, tol=1e-6, weight=weight, n_jobs=1):
+        e = iterate.coef() - expected
+        off = np.sqrt((e * (A @ e)).sum(axis=0) / len(X))
+        assert (iterate.error > off / 3).all()
+        assert (iterate.error < 3 * off).all() or iterate.iteration == 1
+
+
 def test_features():
     X, _, Y, _ = problem()
     features = KERNEL.random_features(20, 2, np.random.RandomState(0)) + Laplacian(2.0).random_features(

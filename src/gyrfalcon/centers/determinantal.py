@@ -45,6 +45,7 @@ _MOST_REJECTIONS = 20_000
 # What a proposal costs, in multiplications: calls of functions alone, and eigenvectors beside a Cholesky factor
 _CALLS = 1e6
 _EIGENVECTORS = 10.0
+_NOTHING = np.empty(0)
 _SMALL = 1e6  # multiplications of a kernel matrix below which preparing tiles takes longer than computing it
 
 
@@ -53,7 +54,7 @@ class Sampler(Protocol):
 
     @property
     def expected_size(self) -> float:
-        """The expected size of a sample."""
+        """The expected size of a sample, or an upper bound of it."""
         ...
 
     def draw(self, random: np.random.RandomState, size: int | None) -> Indices:
@@ -63,35 +64,42 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What is known of the eigenvalues of k(X, X): those of its part F F', and the trace of the rest.
+    """What is known of the eigenvalues of k(X, X): those of its part F F', and the diagonal of the rest.
 
     Attributes
     ----------
     S : array of shape (r,)
         Eigenvalues of F F', none negative.
-    rest : float
-        Trace of k(X, X) - F F'; 0 if nothing was left out.
-    n : int
-        Number of rows.
+    rest : array of shape (n,) or (0,)
+        Diagonal of k(X, X) - F F', not negative; empty if nothing was left out.
     """
 
     S: Array
-    rest: float
-    n: int
+    rest: Array
+
+    @property
+    def trace(self) -> float:
+        """Trace of k(X, X)."""
+        return float(self.S.sum() + self.rest.sum())
 
     @property
     def least(self) -> float:
         """The smallest eigenvalue that is not rounding."""
-        return _LEAST_EIGENVALUE * (float(self.S.sum()) + self.rest)
+        return _LEAST_EIGENVALUE * self.trace
 
     @property
     def rank(self) -> int:
         """An upper bound of the largest size of a sample."""
-        return self.n if self.rest else int(np.greater(self.S, self.least).sum())
+        return sum(int(np.greater(values, self.least).sum()) for values in (self.S, self.rest))
 
     def expected_size(self, alpha: float) -> float:
-        """Return the expected size of a sample, the rest's part of it in first order."""
-        return float((alpha * self.S / (1 + alpha * self.S)).sum() + alpha * self.rest)
+        """Return an upper bound of the expected size of a sample, which it is if nothing was left out.
+
+        It is the sum of x / (1 + x) over the eigenvalues x of L. That function is concave and 0 at 0, so its sum for
+        two matrices is at least that for their sum (Rotfel'd), and its sum over a diagonal at least that over
+        eigenvalues (Schur and Horn).
+        """
+        return float(sum((alpha * values / (1 + alpha * values)).sum() for values in (self.S, self.rest)))
 
     def alpha(self, size: int | None, expected_size: float | None) -> float:
         """Return the factor for an expected size, or for which samples of a size are frequent; 1 if both are None."""
@@ -101,14 +109,14 @@ class Spectrum:
         assert wanted is not None
         # no factor makes the expected size equal to the rank, but samples of that size are frequent half a row below
         target = float(wanted) if expected_size is not None else min(float(wanted), self.rank - 0.5)
-        most = (1.0 if self.rest else 1e4) / self.least  # it multiplies the rounding of the rest, if there is one
+        most = (1.0 if self.rest.size else 1e4) / self.least  # it multiplies the rounding of the rest, if there is one
         if wanted > self.rank or target >= self.expected_size(most):
             than = "at most" if expected_size is None else "less than"
             raise ValueError(
                 f"{name}={wanted} must be {than} {self.rank}, the rank of the kernel matrix up to rounding: further "
                 "rows are combinations of others for the kernel; ask for fewer, or use a shorter length scale"
             )
-        low = target / (2 * (float(self.S.sum()) + self.rest))
+        low = target / (2 * self.trace)
         return math.exp(brentq(lambda x: self.expected_size(math.exp(x)) - target, math.log(low), math.log(most)))
 
 
@@ -215,8 +223,8 @@ def _eigenvectors(scoring: Scoring, points: Any) -> tuple[Spectrum, Array, float
     gram = scoring.operator(points).centers_gram()
     with single_threaded_blas():
         values, vectors = eigh(gram, overwrite_a=True, check_finite=False, driver="evd")
-    kept = values > Spectrum(np.maximum(values, 0.0), 0.0, n).least
-    return Spectrum(values[kept], 0.0, n), vectors[:, kept], -float(values[0])
+    kept = values > Spectrum(np.maximum(values, 0.0), _NOTHING).least
+    return Spectrum(values[kept], _NOTHING), vectors[:, kept], -float(values[0])
 
 
 # ---- DPP-VFX ---------------------------------------------------------------------------------------------------------
@@ -235,10 +243,12 @@ class VfxDPP:
         l.
     S : array of shape (r,)
         Eigenvalues of the part F F' of the kernel matrix that the scores were made with.
+    expected_size : float
+        An upper bound of the expected size of a sample.
     """
 
-    def __init__(self, scoring: Scoring, alpha: float, scores: Array, S: Array) -> None:
-        self._scoring, self._alpha, self._scores = scoring, alpha, scores
+    def __init__(self, scoring: Scoring, alpha: float, scores: Array, S: Array, expected_size: float) -> None:
+        self._scoring, self._alpha, self._scores, self._expected_size = scoring, alpha, scores, expected_size
         self._edges = np.cumsum(scores)
         self._s = s = float(self._edges[-1])
         self._surplus = float((alpha * S / (1 + alpha * S)).sum() - np.log1p(alpha * S).sum())  # z - D
@@ -249,7 +259,7 @@ class VfxDPP:
 
     @property
     def expected_size(self) -> float:
-        return self._s
+        return self._expected_size
 
     def draw(self, random: np.random.RandomState, size: int | None = None) -> Indices:
         rejected = 0
@@ -305,33 +315,36 @@ def _prepare_vfx(
 ) -> tuple[Sampler, float]:
     """Make the scores in two passes over the rows: for the eigenvalues of F'F, and with the factor that they give."""
     features = _Features(scoring, n_centers)
-    diagonal, G = np.empty(scoring.n), np.zeros((features.rank, features.rank), order="F")
+    diagonal, rest = np.empty(scoring.n), np.empty(scoring.n)
+    G = np.zeros((features.rank, features.rank), order="F")
     for at, points, F in features:
         diagonal[at] = scoring.diagonal(points)
+        rest[at] = diagonal[at] - np.square(F).sum(axis=0)
         add_square(G, F.T, n_threads=features.n_threads)
     if diagonal.min() < 0 or not diagonal.max() > 0:
         raise _not_positive(scoring)
     with single_threaded_blas():
         S, V = eigh(G, lower=True, overwrite_a=True, check_finite=False, driver="evd")
     S = np.maximum(S, 0.0)
-    spectrum = Spectrum(S, float(diagonal.sum() - S.sum()), scoring.n)
-    if spectrum.rest <= spectrum.least:  # rounding
-        spectrum = Spectrum(S, 0.0, scoring.n)
+    spectrum = Spectrum(S, np.maximum(rest, 0.0))
+    if spectrum.rest.sum() <= spectrum.least:  # rounding
+        spectrum = Spectrum(S, _NOTHING)
     alpha = spectrum.alpha(size, expected_size)
-    strong = alpha * S > _WEAK if spectrum.rest else np.greater(S, spectrum.least)
+    expected = spectrum.expected_size(alpha)
+    strong = alpha * S > _WEAK if spectrum.rest.size else np.greater(S, spectrum.least)
     S, V = S[strong], V[:, strong]
     scores = np.empty(scoring.n)
     shrinkage = alpha / (1 + alpha * S)
     for at, _, F in features:
         with single_threaded_blas():
             squares = np.square(V.T @ F)
-            rest = diagonal[at] - squares.sum(axis=0)
+            left_out = diagonal[at] - squares.sum(axis=0)
             scores[at] = shrinkage @ squares
-        if spectrum.rest:
-            scores[at] += alpha * np.maximum(rest, 0.0)
-        if (rest < -_NOT_POSITIVE * diagonal[at]).any():
+        if spectrum.rest.size:
+            scores[at] += alpha * np.maximum(left_out, 0.0)
+        if (left_out < -_NOT_POSITIVE * diagonal[at]).any():
             raise _not_positive(scoring)
-    return VfxDPP(scoring, alpha, scores, S), alpha
+    return VfxDPP(scoring, alpha, scores, S, expected), alpha
 
 
 class _Features:

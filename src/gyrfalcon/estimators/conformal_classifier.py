@@ -120,6 +120,12 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         X, y, sample_weight = labelled(X, y, sample_weight)
         X_val, y_val, _ = labelled(X_val, y_val)
         self._check(y)
+        if self.estimator is not None and not hasattr(self.estimator, "predict_proba"):  # by its class or parameters
+            name = type(self.estimator).__name__
+            raise ValueError(
+                f"estimator={name}(...) has no predict_proba, and sets of classes are made of probabilities: use one "
+                f'that has it, such as FalkonClassifier(loss="logistic"), or CalibratedClassifierCV({name}(...))'
+            )
         y = _check_y(computed(y, as_source(X)), estimator=self)
         check_classification_targets(y)
         if y_val is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import Parameter, signature
 from typing import Any, Self
 
 import numpy as np
@@ -136,6 +137,11 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
             raise ValueError(
                 f'method="deviation" needs deviations: use {type(self.estimator).__name__}(uncertainty=True, ...)'
             )
+        if self.method == "deviation" and self.estimator is not None and not _takes_return_std(self.estimator):
+            raise ValueError(
+                f'method="deviation" needs a model whose predict takes return_std, and {type(self.estimator).__name__} '
+                'is none: use FalkonRegressor(uncertainty=True), or method="constant"'
+            )
         checks = {"multi_output": self.method != "quantiles", "y_numeric": True, "estimator": self}
         y = _check_y(computed(y, as_source(X)), **checks)
         if y_val is not None:
@@ -228,3 +234,9 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         float
         """
         return float(super().score(*for_score(X, y, sample_weight)))
+
+
+def _takes_return_std(model: Any) -> bool:
+    """Whether a model, of any library, predicts deviations, or hands parameters on to one that may."""
+    parameters = signature(model.predict).parameters
+    return "return_std" in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())

@@ -43,7 +43,7 @@ class DPP(BaseEstimator):  # type: ignore[misc]
         Number of rows of every sample (a k-DPP). The time of a sample grows like size^6: up to some hundred.
     expected_size : float or None, default=None
         Expected number of rows of a sample, in the place of `size`: it sets alpha, and costs a tenth of the time.
-        Without both alpha is 1.
+        Without both alpha is 1. Samples are smaller on average if centers leave much out: see `expected_size_`.
     n_centers : int or None, default=None
         Number of centers M from whose functions rows are scored. Samples are exact for any number; more are accepted at
         once if there are more, and `fit` takes n M^2 time. None is 10 times the size and at least 500, or all rows if
@@ -58,7 +58,9 @@ class DPP(BaseEstimator):  # type: ignore[misc]
     alpha_ : float
         The factor of the kernel.
     expected_size_ : float
-        Expected number of rows of a sample without a given `size`; a little less if centers leave much out.
+        Expected number of rows of a sample without a given `size`. With fewer centers than rows it is an upper bound:
+        some 5% too much with five times as many centers as rows in a sample, a quarter too much with as many, and
+        twice the truth or more with fewer.
     kernel_ : Kernel
         The kernel, with parameters that depend on the data resolved.
     n_features_in_ : int
@@ -70,6 +72,11 @@ class DPP(BaseEstimator):  # type: ignore[misc]
     --------
     sample_dpp : The same in one call.
     gyrfalcon.centers.KDPP : Centers of an estimator by such a process.
+
+    Notes
+    -----
+    A process is no model, and `gyrfalcon.save` does not take it: samples look at the rows of X. Pickle it, which keeps
+    the rows and where the random numbers are, or fit again with the same `random_state`.
 
     References
     ----------

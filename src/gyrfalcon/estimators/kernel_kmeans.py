@@ -212,7 +212,9 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             width = 0 if data.rows.is_sparse else data.rows.shape[1]
             held = n * (16 * starts + 24) + 2 * 8 * min(n, _sample_size(k)) * width
             buffers = 8 // data.rows.dtype.itemsize
-            space = choose_subspace(self, data, session, buffers=buffers, row_vectors=0, columns=starts * k, held=held)
+            space = choose_subspace(
+                self, data, session, buffers=buffers, row_vectors=0, columns=starts * k, held=lambda M: held
+            )
             operator = space.operator
             whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, n_jobs=self.n_jobs)
             centroids = self._starts(space, whitening, starts, session.random_state)

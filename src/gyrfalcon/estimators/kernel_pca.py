@@ -14,7 +14,7 @@ from .._utils.checks import boolean, integer, number, one_of
 from .._utils.registry import register
 from .._utils.sampling import sample_rows
 from ..centers import Centers
-from ..fitting.convergence import warn_if_components_unsettled
+from ..fitting.convergence import warn_if_components_unsettled, warn_of_missed_share, warn_of_rounded_components
 from ..fitting.data import FitData
 from ..fitting.lazy import in_kind, lazily
 from ..fitting.parameters import check_parameters
@@ -36,6 +36,7 @@ _TOLERANCES = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}
 _FEW = 12  # centers to a component from where passes for few components are faster than a solve for all of them
 _SMALL = 400  # centers for which the solve for all of them takes no time
 _BLOCKS_HELD = 10
+_FACTORS = 5  # of "direct": that of K_MM, F'F, its eigenvectors and room to make them, all in float64
 _INVERSE_CENTERS = 500  # twice as many take twice the time, and pre-images of MNIST are 7% nearer
 
 
@@ -68,7 +69,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         million rows, at most 10,000.
     n_components : int, float or None, default=None
         Number of components, at most M; or the share of the variance that they explain, between 0 and 1. None keeps all
-        whose variance is not rounding.
+        whose variance is not rounding. A `ConvergenceWarning` says if there are fewer than that, or if the centers hold
+        a smaller share.
     centers : str, selector, or array of shape (M, n_features), default="uniform"
         How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
         "dpp", by a selector of `gyrfalcon.centers`, or given.
@@ -236,13 +238,16 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         M = min(n, default_n_centers(n) if self.n_centers is None else int(self.n_centers))
         if isinstance(self.n_components, Integral) and self._iterates(M):
             columns = krylov_block(int(self.n_components))
-            # blocks of the Krylov space and their images, for as many passes as are usual
-            held = 2 * _BLOCKS_HELD * 8 * columns * M
+
+            def held(M: int) -> int:
+                """Blocks of the Krylov space and their images, for as many passes as are usual."""
+                # fewer centers, of which it is said how many would fit, may be solved for directly
+                return 2 * _BLOCKS_HELD * 8 * columns * M if self._iterates(M) else (_FACTORS - 1) * 8 * M * M
+
             return choose_subspace(
                 self, data, session, buffers=8 // itemsize, row_vectors=0, columns=columns, held=held
             )
-        # the factor of K_MM, F'F, its eigenvectors and room to make them, all in float64
-        return choose_subspace(self, data, session, buffers=5 * 8 // itemsize)
+        return choose_subspace(self, data, session, buffers=_FACTORS * 8 // itemsize)
 
     def _iterates(self, M: int) -> bool:
         """Whether passes for a few components are made, and not a solve for all of them."""
@@ -273,13 +278,19 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         # takes good components of float32 away; eps times the largest eigenvalue is less than what rounding leaves.
         rounding = float(np.finfo(operator.dtype).eps) * np.sqrt(operator.shape[1]) * diagonal
         real = int((found.eigenvalues > rounding).sum())
+        share = None
         if self.n_components is None:
             q = max(1, real)
         elif isinstance(self.n_components, Integral):
             q = int(self.n_components)
         else:
-            q = max(1, min(real, 1 + int((found.eigenvalues.cumsum() < self.n_components * total).sum())))
+            share = float(self.n_components)
+            q = max(1, min(real, 1 + int((found.eigenvalues.cumsum() < share * total).sum())))
         kept = min(q, real)
+        if kept < q and n > 1:  # one row has none, and zeros are right
+            warn_of_rounded_components(kept, q, operator.dtype)
+        elif share is not None and found.eigenvalues.sum() < share * total - rounding * len(found.eigenvalues):
+            warn_of_missed_share(float(found.eigenvalues.sum()) / total, share)
         variance, coef = np.zeros(q), np.zeros((operator.shape[1], q))
         variance[:kept] = found.eigenvalues[:kept]
         V = found.vectors[:, :kept]

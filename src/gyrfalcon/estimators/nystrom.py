@@ -351,6 +351,7 @@ class NystromRegressor(PosteriorRegressor):
             n_centers=M,
         )
         if self.solver != "sgd" and not solution.stopped:
+            ways = f"raise max_iter={self.max_iter}, {'block_size, ' if by_blocks else ''}the penalty or tol"
             warn_if_unsettled(
                 solution.last,
                 space.targets,
@@ -358,7 +359,7 @@ class NystromRegressor(PosteriorRegressor):
                 tol=self.tol,
                 reached=tol,
                 steps="iterations",
-                remedy=f'raise max_iter={self.max_iter}, the penalty or tol, or use solver="direct" or FalkonRegressor',
+                remedy=f'{ways}, or use solver="direct" or FalkonRegressor',
             )
         return space, solution.coef, space.penalty, None
 

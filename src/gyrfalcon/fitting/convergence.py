@@ -93,6 +93,25 @@ def warn_if_components_unsettled(residual: float, tol: float, passes: int) -> No
         )
 
 
+def warn_of_rounded_components(found: int, wanted: int, dtype: np.dtype[Any]) -> None:
+    """Warn of principal components that are zeros, since their variance would be rounding."""
+    remedy = "ask for fewer, or use a shorter length scale"
+    if dtype == np.float32:
+        remedy = 'use dtype="float64", or ' + remedy
+    warn(
+        f"{found} of {wanted} components have a variance that {dtype.name} can tell from rounding, and the others are "
+        f"zeros: {remedy}",
+        ConvergenceWarning,
+    )
+
+
+def warn_of_missed_share(share: float, wanted: float) -> None:
+    """Warn of centers whose span holds less of the variance than was asked for."""
+    warn(
+        f"the centers hold {share:.2g} of the variance where n_components={wanted}: raise n_centers", ConvergenceWarning
+    )
+
+
 def warn_if_clusters_unsettled(converged: bool, distinct: int, n_clusters: int, max_iter: int) -> None:
     """Warn of k-means that `max_iter` has ended, or that has found fewer clusters than it was asked for."""
     if distinct < n_clusters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +31,7 @@ class Plan:
     n_threads : how many blocks are at work at once
     buffered : what the source holds while it is read
     budget : `memory_budget` as the user gave it
-    held : further bytes that the solver holds
+    held : function of M that gives further bytes which the solver holds
     limit : bytes that there are
     """
 
@@ -43,7 +44,7 @@ class Plan:
     n_threads: int
     buffered: int
     budget: int | float | str
-    held: int = 0
+    held: Callable[[int], int] = lambda M: 0
     limit: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +65,7 @@ class Plan:
             "the centers": 2 * M * self.width * self.itemsize,
             "vectors": self.row_vectors * self.n * self.k * self.itemsize
             + _CENTER_VECTORS * 8 * M * self.k
-            + self.held,
+            + self.held(M),
             "blocks at work": in_flight * block * (self.width + self.k) * self.itemsize
             + self.n_threads * min(_TILE, max(48, block) * M) * self.itemsize,
             "reading": self.buffered,

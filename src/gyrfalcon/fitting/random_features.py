@@ -19,7 +19,7 @@ from ..kernels.features import FeatureMap
 from ..operators import feature_operator
 from ..preconditioners import FeatureCoordinates
 from ..solvers import Iterate, block_descent, normal_equations, solve_ridge, stochastic_gradient
-from .convergence import tolerance
+from .convergence import tolerance, warn_if_unsettled
 from .data import FitData
 from .descent import block_bounds
 from .kernel import resolved_kernel
@@ -122,6 +122,16 @@ def solve(
         scale=scale,
         n_components=len(features),
     )
+    if model.solver == "bcd" and not solution.stopped:
+        warn_if_unsettled(
+            solution.last,
+            targets,
+            weight,
+            tol=None,
+            reached=tolerance(None, rows.dtype),
+            steps="sweeps",
+            remedy=f'raise max_iter={model.max_iter}, block_size or the penalty, or use solver="direct"',
+        )
     return kernel, features, solution
 
 

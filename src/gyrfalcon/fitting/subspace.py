@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -185,7 +186,7 @@ def choose_subspace(
     buffers: int = 1,
     row_vectors: int = 2,
     columns: int | None = None,
-    held: int = 0,
+    held: Callable[[int], int] = lambda M: 0,
     warm: WarmStart | None = None,
     max_iter: int = 0,
     passes: int | None = None,
@@ -212,8 +213,8 @@ def choose_subspace(
         What the solver holds in memory; see `Plan`.
     columns : int, optional
         Columns that a pass multiplies, if they are not those of the targets.
-    held : int
-        Further bytes that the solver holds.
+    held : function
+        Of the number of centers, that gives further bytes which the solver holds.
     warm : WarmStart, optional
         Where to start from.
     max_iter : int
@@ -262,7 +263,7 @@ def _subspace(
     buffers: int,
     row_vectors: int,
     columns: int | None,
-    held: int,
+    held: Callable[[int], int],
     warm: WarmStart | None,
     passes: int,
     device: Any,
