@@ -210,9 +210,9 @@ def _checked(estimator: Reader, X: Any, y: Any = "no_validation", **checks: bool
         if "does not accept missing values" not in str(error):
             raise
         raise ValueError(
-            f"Input X contains NaN, and {type(estimator).__name__} does not accept missing values: begin a pipeline with "
-            "gyrfalcon.TableEncoder or scikit-learn's SimpleImputer, or use AutoRegressor or AutoClassifier, which take "
-            "tables with gaps"
+            f"Input X contains NaN, and {type(estimator).__name__} does not accept missing values: begin a pipeline "
+            "with gyrfalcon.TableEncoder or scikit-learn's SimpleImputer, or use AutoRegressor or AutoClassifier, "
+            "which take tables with gaps"
         ) from None
 
 

@@ -158,7 +158,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         groups : array of shape (n,), optional
             Rows of a group are held out together.
         X_val, y_val : optional
-            Rows by which everything is chosen, in the place of cross-validation. They are not learnt from.
+            Rows by which everything is chosen, in the place of cross-validation. They are not learnt from; a
+            source is read into memory.
 
         Returns
         -------
