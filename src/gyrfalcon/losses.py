@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -29,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, softmax, xlogy
 from sklearn.base import BaseEstimator, clone
 
-from ._utils.checks import numbers
+from ._utils.checks import hint, numbers
 from ._utils.ranges import power_of_two
 from ._utils.registry import register
 from ._utils.statistics import means, quantiles, robust_deviation, shares
@@ -464,9 +463,8 @@ def as_loss(loss: Loss | str) -> Loss:
         return loss
     if isinstance(loss, str) and loss in NAMES:
         return NAMES[loss]()
-    near = get_close_matches(loss.lower(), NAMES, 1) if isinstance(loss, str) else []
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"loss={loss!r} must be one of {', '.join(map(repr, NAMES))}, or a gyrfalcon.losses.Loss{hint}")
+    meant = hint(loss, NAMES) if isinstance(loss, str) else ""
+    raise ValueError(f"loss={loss!r} must be one of {', '.join(map(repr, NAMES))}, or a gyrfalcon.losses.Loss{meant}")
 
 
 def _softmax_curvature(T: Array, p: Array) -> Array:

@@ -164,6 +164,8 @@ def test_what_is_meant():
         ValueError, match=r"centers='best' is not known: use \"uniform\", .*, an array of points, or a selector"
     ):
         as_centers("best")
+    with pytest.raises(ValueError, match="did you mean 'rpcholesky'"):
+        as_centers("rp_cholesky")
 
 
 def test_a_selector_of_ones_own():

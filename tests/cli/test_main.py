@@ -67,6 +67,13 @@ def test_what_was_meant(words, meant, capsys):
     assert f"(did you mean {meant}?)" in capsys.readouterr().err
 
 
+def test_a_misspelt_option_is_named(capsys):
+    with pytest.raises(SystemExit):
+        main(["fit", "x.csv", "--targt", "y", "--out", "m"])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "unrecognized arguments: --targt (did you mean --target?); the following arguments are required" in said
+
+
 def test_completion(capsys):
     pytest.importorskip("shtab")
     assert main(["complete", "bash"]) == 0
@@ -309,6 +316,15 @@ def test_demo_in_json(capsys, tmp_path):
     assert boosting["error"] < ridge["error"]
     assert ours["history"][-1]["passes"] == len(ours["history"]) + 1
     assert (tmp_path / report["picture"]).exists()
+
+
+def test_demo_gives_the_trees_fewer_rows(capsys, monkeypatch):
+    monkeypatch.setattr(demo, "TREE_ROWS", 1000)
+    assert main(SMALL) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[3].split()[:2] == ["HistGradientBoosting", "1,000"]
+    assert "it learned from 1,000 of the rows" in out
+    assert err.count("Test error") == 3, "each model's is there when it is done"
 
 
 def test_demo_alone(capsys):

@@ -717,3 +717,12 @@ def test_ctrl_c(n_jobs):
         process.kill()
     assert process.returncode == 0, errors
     assert float(out) - sent < 5
+
+
+def test_gaps_are_told_what_fills_them():
+    X = np.array([[1.0, np.nan], [2.0, 3.0]])
+    with pytest.raises(
+        ValueError, match=r"contains NaN, and FalkonRegressor does not.*TableEncoder.*SimpleImputer"
+    ) as e:
+        FalkonRegressor().fit(X, [1.0, 2.0])
+    assert "HistGradientBoosting" not in str(e.value)

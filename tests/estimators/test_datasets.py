@@ -7,6 +7,8 @@ import pytest
 
 import gyrfalcon
 from gyrfalcon import (
+    AutoClassifier,
+    AutoRegressor,
     ConformalClassifier,
     ConformalRegressor,
     EigenProRegressor,
@@ -16,6 +18,7 @@ from gyrfalcon import (
     KernelPCA,
     LearnedMetric,
     NystromRegressor,
+    RandomFeatures,
     RandomFeaturesRegressor,
 )
 
@@ -83,6 +86,34 @@ def test_other_estimators(path):
     assert metric.transform(data).shape == (300, 2)
     with pytest.raises(ValueError, match="EigenProRegressor has no weights"):
         EigenProRegressor(max_iter=1).fit(data)
+
+
+@pytest.mark.parametrize(("make", "target"), [(AutoRegressor, "y"), (AutoClassifier, "label")])
+def test_automatic_models(make, target, path):
+    data, model = opened(path, target), make(time_budget=60, callbacks=lambda record: True, random_state=0)
+    expected = model.fit(data.X, data.y, data.weight, X_val=data.X, y_val=data.y).predict(data.X)
+    assert np.array_equal(model.fit(data, X_val=data).predict(data), expected)
+    assert model.score(data) == model.score(data.X, data.y, data.weight)
+
+
+def test_random_features(path):
+    data, model = opened(path, "y"), RandomFeatures(n_components=10, random_state=0)
+    rows = np.concatenate(list(data.X.blocks(300)))
+    expected = model.fit(rows).transform(rows)
+    np.testing.assert_array_equal(model.fit(data).transform(data), expected)
+    assert list(model.feature_names_in_) == ["a", "b"]
+
+
+def test_lazy_frames(path):
+    pl = pytest.importorskip("polars")
+    frame, model = pl.scan_parquet(path), AutoRegressor(callbacks=lambda record: True, random_state=0)
+    X, y = frame.select("a", "b"), frame.select("y")
+    for each in (model, FalkonRegressor()):
+        with pytest.raises(TypeError, match=r"y is a LazyFrame.*use open\(frame, target=...\)"):
+            each.fit(X, y)
+    data = opened(path, "y")
+    expected = model.fit(data.X, data.y).predict(data.X)
+    np.testing.assert_array_equal(model.fit(X, data.y).predict(X), expected)
 
 
 def test_predictions_to_a_file(path, tmp_path):

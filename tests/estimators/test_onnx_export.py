@@ -151,6 +151,7 @@ def test_the_command(tmp_path, capsys):
     model = FalkonRegressor(n_centers=20, random_state=0).fit(X, Y)
     model.save(tmp_path / "model.gyr")
     assert main(["export", str(tmp_path / "model.gyr"), "-o", str(tmp_path / "model.onnx")]) == 0
+    assert str(tmp_path / "model.onnx") in capsys.readouterr().out
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     np.testing.assert_allclose(session.run(None, {"X": NEW})[0], model.predict(NEW), atol=1e-9)
     gyrfalcon.KernelPCA(n_components=1, n_centers=5).fit(X).save(tmp_path / "other.gyr")

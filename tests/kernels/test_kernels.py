@@ -261,7 +261,8 @@ def test_names(name, kernel):
 
 def test_unknown_names():
     with pytest.raises(
-        ValueError, match=r"kernel='gausian' is not known: use one of arccosine, gaussian, .*or an object"
+        ValueError,
+        match=r"kernel='gausian' is not known: use one of arccosine, gaussian, .*or an object; did you mean 'gaussian'",
     ):
         as_kernel("gausian")
     with pytest.raises(TypeError, match=r"kernel=None must be a name, a gyrfalcon.kernels.Kernel or a callable"):

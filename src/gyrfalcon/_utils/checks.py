@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
@@ -113,3 +114,16 @@ def float_dtype(name: str, value: Any) -> None:
         dtype = None
     if dtype is None or dtype not in (np.float32, np.float64):
         raise ValueError(f'{name}={value!r} must be "auto", "float32" or "float64"')
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message, which asks whether a known name was meant; empty if none is near.
+
+    Examples
+    --------
+    >>> from gyrfalcon._utils.checks import hint
+    >>> hint("gausian", ["gaussian", "matern"])
+    "; did you mean 'gaussian'?"
+    """
+    near = get_close_matches(name.lower(), list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""

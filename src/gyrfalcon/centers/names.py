@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
+from .._utils.checks import hint
 from .base import Centers
 from .dpp import KDPP
 from .kmeans import KMeansPlusPlus
@@ -36,8 +37,8 @@ def as_centers(centers: str | ArrayLike | Centers) -> Centers:
     """
     if isinstance(centers, str):
         if centers not in NAMES:
-            names = ", ".join(f'"{name}"' for name in NAMES)
-            raise ValueError(f"centers={centers!r} is not known: use {names}, an array of points, or a selector")
+            names, meant = ", ".join(f'"{name}"' for name in NAMES), hint(centers, NAMES)
+            raise ValueError(f"centers={centers!r} is not known: use {names}, an array of points, or a selector{meant}")
         selector: Centers = NAMES[centers]()
         return selector
     # tables of polars and pyarrow are arrays of points, and have a `select` too, which chooses columns

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 
+from .._utils.memory import format_bytes
 from ..estimators.onnx_export import to_onnx
-from ._shared import load_model
+from ._shared import load_model, print_table
 from .main import UsageError
 
 __all__ = ["add_arguments", "run"]
@@ -33,4 +35,5 @@ def run(arguments: argparse.Namespace) -> int:
         to_onnx(load_model(arguments.model), arguments.output, dtype=arguments.dtype)
     except TypeError as error:  # a model that has no graph
         raise UsageError(str(error)) from error
+    print_table([("written", f"{arguments.output} ({format_bytes(os.path.getsize(arguments.output))})")])
     return 0

@@ -118,8 +118,12 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith("the following arguments are required"):  # one may be there, misspelt
             given = [word for word in self.words if word.startswith("--")]
-            wrong = [word for word in given if word.partition("=")[0] not in self.options()]
-            message += _did_you_mean(wrong, self.options())
+            # argparse takes the beginning of an option for it
+            wrong = [
+                word for word in given if not any(name.startswith(word.partition("=")[0]) for name in self.options())
+            ]
+            if wrong:
+                message = f"unrecognized arguments: {' '.join(wrong)}{_did_you_mean(wrong, self.options())}; {message}"
         super().error(message)
 
 

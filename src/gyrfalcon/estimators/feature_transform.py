@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import integer
 from .._utils.registry import register
@@ -17,13 +17,13 @@ from .._utils.sampling import sample_rows
 from ..fitting.lazy import in_kind
 from ..fitting.parameters import check_parameters
 from ..fitting.random_features import check_loaded_map
-from ..fitting.rows import follows_rows
+from ..fitting.rows import plain_rows, tile_dtype
 from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, as_kernel
 from ..kernels.features import FeatureMap
 from ..kernels.names import with_kernel_object
 from ..operators import feature_operator
-from ..sources import ArrayRows, to_host
+from ..sources import Rows
 from ..storage.models import save
 from ._sklearn import DOC_LINK
 
@@ -90,6 +90,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     _doc_link_module = "gyrfalcon"
     _doc_link_template = DOC_LINK
 
+    takes_sparse: ClassVar[bool] = False
+
     kernel_: Kernel
     feature_map_: FeatureMap
     n_features_in_: int
@@ -132,7 +134,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
         Parameters
         ----------
-        X : array or table of shape (n, n_features)
+        X : array, table or source of shape (n, n_features)
             Its number of features is used, and its spread where the kernel has the length scale "scale".
         y : ignored
 
@@ -142,7 +144,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_parameters(self, n_components=integer(1))
         with unchanged_on_failure(self):
-            rows = self._rows(validate_data(self, to_host(X), dtype=[np.float64, np.float32]))
+            rows = self._rows(X, reset=True)
             random_state = check_random_state(self.random_state)
             kernel = as_kernel(self.kernel).resolve(rows.take(sample_rows(rows.shape[0], random_state)))
             kernel.check_precision(rows.dtype)
@@ -157,14 +159,14 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
         Parameters
         ----------
-        X : array or table of shape (n, n_features)
+        X : array, table or source of shape (n, n_features)
 
         Returns
         -------
         array of shape (n, n_components)
         """
         check_is_fitted(self)
-        rows = self._rows(validate_data(self, X, reset=False, dtype=[np.float64, np.float32]))
+        rows = self._rows(X, reset=False)
         operator = feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs)
         out = np.empty(operator.shape, dtype=operator.dtype)
         for at, F in operator.blocks():
@@ -181,8 +183,9 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         save(self, path)
 
-    def _rows(self, X: Array) -> ArrayRows:
-        return ArrayRows(X, X.dtype if follows_rows(self.dtype) else np.dtype(self.dtype))
+    def _rows(self, X: Any, *, reset: bool) -> Rows:
+        rows = plain_rows(self, X, reset=reset)
+        return rows.astype(tile_dtype(self.dtype, rows))
 
     @property
     def _n_features_out(self) -> int:

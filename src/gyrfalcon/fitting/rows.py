@@ -15,7 +15,7 @@ from ..sources import ArrayRows, Rows, as_rows, as_source, is_dask, to_host
 from ..sources.blocks import stack
 from ..sources.columns import check_columns
 from ..sources.dask import compute
-from ..sources.files import Dataset
+from ..sources.files import Dataset, is_lazy_table
 from ..sources.scaling import Standardize
 from ..sources.scratch import Scratch
 from ..sources.sparse import warn_of_conversion
@@ -69,9 +69,7 @@ def training_rows(
     source = _as_source(X)
     if source is None:
         check_columns(X)
-        X, y = validate_data(
-            estimator, X, y, accept_sparse=_accepted(estimator), dtype=[np.float64, np.float32], **checks
-        )
+        X, y = _checked(estimator, X, y, **checks)
         return _rows_in_memory(estimator, X, "X", training=True), y
     _check_features(estimator, source, reset=True)
     rows = _readable(estimator, source, random_access)
@@ -85,6 +83,10 @@ def training_rows(
 
 def labelled(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
     """Return rows, y and weights: of a `Dataset` its own, where they are not given."""
+    if is_lazy_table(y):
+        raise TypeError(f"y is a {type(y).__name__}, whose values are not there yet: use open(frame, target=...)")
+    if is_lazy_table(X):
+        X = as_rows(X)
     if not isinstance(X, Dataset):
         return X, y, sample_weight
     if y is None:
@@ -100,11 +102,21 @@ def unlabelled_rows(estimator: Reader, X: Any, scratch: Scratch | None = None) -
     source = _as_source(X)
     if source is None:
         check_columns(X)
-        X = validate_data(estimator, X, accept_sparse=_accepted(estimator), dtype=[np.float64, np.float32])
+        X = _checked(estimator, X)
         return _rows_in_memory(estimator, X, "X", training=True)
     _check_features(estimator, source, reset=True)
     rows = _readable(estimator, source, random_access=False)
     return rows if scratch is None else scratch.rows(rows)
+
+
+def plain_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
+    """Return the rows for an estimator that neither scales them nor has a memory budget."""
+    X = to_host(X)
+    source = _as_source(X)
+    if source is None:
+        return as_rows(_checked(estimator, X, reset=reset))
+    _check_features(estimator, source, reset=reset)
+    return _readable(estimator, source, random_access=False)
 
 
 def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:
@@ -115,7 +127,7 @@ def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:
     source = _as_source(X)
     if source is None:
         check_columns(X)
-        X = validate_data(estimator, X, reset=False, accept_sparse=_accepted(estimator), dtype=[np.float64, np.float32])
+        X = _checked(estimator, X, reset=False)
         return _rows_in_memory(estimator, X, name, training=False)
     _check_features(estimator, source, reset=False)
     return source
@@ -189,9 +201,19 @@ def for_score(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
 # ---- the kinds of input ----------------------------------------------------------------------------------------------
 
 
-def _accepted(estimator: Reader) -> str | bool:
-    """What scikit-learn's checks let pass beside dense arrays."""
-    return "csr" if estimator.takes_sparse else False
+def _checked(estimator: Reader, X: Any, y: Any = "no_validation", **checks: bool) -> Any:
+    """Return what scikit-learn's checks make of `X`, and of `y` if it is given."""
+    accepted = "csr" if estimator.takes_sparse else False
+    try:
+        return validate_data(estimator, X, y, accept_sparse=accepted, dtype=[np.float64, np.float32], **checks)
+    except ValueError as error:
+        if "does not accept missing values" not in str(error):
+            raise
+        raise ValueError(
+            f"Input X contains NaN, and {type(estimator).__name__} does not accept missing values: begin a pipeline "
+            "with gyrfalcon.TableEncoder or scikit-learn's SimpleImputer, or use AutoRegressor or AutoClassifier, "
+            "which take tables with gaps"
+        ) from None
 
 
 def _as_source(X: Any) -> Rows | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._utils.checks import hint
 from .base import Kernel, KernelFunction
 from .callable import CallableKernel
 from .dot_product import ArcCosine, Linear, Polynomial, Sigmoid
@@ -50,7 +51,8 @@ def as_kernel(kernel: Kernel | str | KernelFunction) -> Kernel:
     """
     if isinstance(kernel, str):
         if kernel not in NAMES:
-            raise ValueError(f"kernel={kernel!r} is not known: use one of {', '.join(sorted(NAMES))}, or an object")
+            known = ", ".join(sorted(NAMES))
+            raise ValueError(f"kernel={kernel!r} is not known: use one of {known}, or an object{hint(kernel, NAMES)}")
         return NAMES[kernel]()
     if isinstance(kernel, Kernel):
         return kernel

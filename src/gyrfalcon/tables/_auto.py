@@ -82,6 +82,7 @@ class AutoEstimator(BaseEstimator):
         clock = Clock(float(self.time_budget))
         inputs = as_inputs(X)
         total = len(problem.codes)
+        held = None if X_val is None else as_inputs(X_val)
         with search_journal(self.checkpoint) as journal:
             state = None
             if journal is not None:
@@ -90,8 +91,8 @@ class AutoEstimator(BaseEstimator):
                     "sample_weight": weight,
                     "groups": None if groups is None else np.asarray(groups).tolist(),
                 }
-                held = None if X_val is None else as_inputs(X_val).fingerprint()
-                journal.check(identify(self, {"X": inputs.fingerprint(), "X_val": held, **parts}), max_iter=0)
+                rows = {"X": inputs.fingerprint(), "X_val": None if held is None else held.fingerprint()}
+                journal.check(identify(self, rows | parts), max_iter=0)
                 state = journal.state
             random_state = check_random_state(self.random_state) if state is None else generator(state)
             beginning = dict(random_state.get_state(legacy=False))
@@ -119,7 +120,8 @@ class AutoEstimator(BaseEstimator):
 
                 given = groups is not None or not isinstance(self.cv, Integral)
                 settings = Settings(clock, self.n_jobs, self.memory_budget, random_state, told, given)
-                learning = Learning(inputs, X_val, problem, plan, weight, settings)
+                validation = None if held is None else held.take(np.arange(held.n_rows))
+                learning = Learning(inputs, validation, problem, plan, weight, settings)
                 try:
                     if state is None:
                         learning.search()

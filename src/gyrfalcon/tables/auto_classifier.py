@@ -16,7 +16,7 @@ from ..estimators._sklearn import ClassifierMixin
 from ..fitting.calibration import Calibration, with_absent_classes
 from ..fitting.data import with_class_weight
 from ..fitting.lazy import lazily
-from ..fitting.rows import for_score
+from ..fitting.rows import for_score, labelled
 from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator
@@ -137,7 +137,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         X_val: Any = None,
@@ -148,22 +148,25 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         Parameters
         ----------
         X : table, array, source or Dask collection of shape (n, n_features)
-            A source, such as ``gyrfalcon.open(path).X``, is searched on samples, and the last fit reads all of it.
-            Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or dates is
-            to be read with pandas or pyarrow, or fitted by the command line.
+            A source, such as ``gyrfalcon.open(path, target=...)``, is searched on samples, and the last fit reads all
+            of it. Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or
+            dates is to be read with pandas or pyarrow, or fitted by the command line.
         y : array of shape (n,)
-            Labels: numbers or strings.
+            Labels: numbers or strings; those of a `Dataset` by default.
         sample_weight : array of shape (n,), optional
             Not negative.
         groups : array of shape (n,), optional
             Rows of a group are held out together.
         X_val, y_val : optional
-            Rows by which everything is chosen, in the place of cross-validation. They are not learnt from.
+            Rows by which everything is chosen, in the place of cross-validation. They are not learnt from; a
+            source is read into memory.
 
         Returns
         -------
         self
         """
+        X, y, sample_weight = labelled(X, y, sample_weight)
+        X_val, y_val, _ = labelled(X_val, y_val)
         names, classes, numbers = given.labels(self, X, y, X_val, y_val)
         problem = Classification.of(names, numbers, len(classes))
         weight = given.weights(sample_weight, X, len(names))
@@ -245,7 +248,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         probabilities = self.predict_proba(X)
         return np.asarray(self.classes_[probabilities.argmax(axis=1)])
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows whose class is predicted.
 
         Parameters

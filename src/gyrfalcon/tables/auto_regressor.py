@@ -17,7 +17,7 @@ from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..estimators._sklearn import MultiOutputMixin, RegressorMixin
 from ..fitting.lazy import in_kind, lazily
-from ..fitting.rows import for_score
+from ..fitting.rows import for_score, labelled
 from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator
@@ -151,7 +151,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         X_val: Any = None,
@@ -162,22 +162,25 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         Parameters
         ----------
         X : table, array, source or Dask collection of shape (n, n_features)
-            A source, such as ``gyrfalcon.open(path).X``, is searched on samples, and the last fit reads all of it.
-            Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or dates is
-            to be read with pandas or pyarrow, or fitted by the command line.
+            A source, such as ``gyrfalcon.open(path, target=...)``, is searched on samples, and the last fit reads all
+            of it. Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or
+            dates is to be read with pandas or pyarrow, or fitted by the command line.
         y : array of shape (n,) or (n, n_outputs)
-            Targets.
+            Targets; those of a `Dataset` by default.
         sample_weight : array of shape (n,), optional
             Not negative.
         groups : array of shape (n,), optional
             Rows of a group are held out together.
         X_val, y_val : optional
-            Rows by which everything is chosen, in the place of cross-validation. They are not learnt from.
+            Rows by which everything is chosen, in the place of cross-validation. They are not learnt from; a
+            source is read into memory.
 
         Returns
         -------
         self
         """
+        X, y, sample_weight = labelled(X, y, sample_weight)
+        X_val, y_val, _ = labelled(X_val, y_val)
         problem = Regression.of(given.numbers(self, X, y, X_val, y_val))
         self._learn(X, problem, given.weights(sample_weight, X, len(problem.codes)), groups, X_val)
         return self
@@ -217,7 +220,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         predictions = np.clip(total, *self.range_)
         return predictions[:, 0] if self.one_column_ else predictions
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is that of the mean of y.
 
         Parameters
