@@ -19,7 +19,7 @@ _READ_BANDWIDTH = 25.0  # bytes a nanosecond, by all cores
 _FILL_BANDWIDTH = 4.0  # of pages that are touched for the first time
 _LEAST_GAIN = 1.25  # in the time of all passes
 _HALF_FILL = 2 / _FILL_BANDWIDTH + 0.15  # nanoseconds, with those of rounding
-_LEAST_HALF_GAIN = 1.5
+_LEAST_HALF_GAIN = 2.0
 _SMALL = 1 << 28  # bytes of a K that is kept in any case
 
 
@@ -66,7 +66,7 @@ class Halving:
     --------
     >>> from gyrfalcon.operators.keeping import Halving
     >>> few, many = Halving(10**9, passes=4), Halving(10**9, passes=21)
-    >>> [few.is_worth(cost, 10**8) for cost in (1.8, 2.4)], many.is_worth(1.8, 10**8)  # 64 features, 90 features
+    >>> [few.is_worth(cost, 10**8) for cost in (2.4, 10.1)], many.is_worth(1.8, 10**8)  # 90, 440 and 64 features
     ([False, True], True)
     """
 
