@@ -187,9 +187,7 @@ def run(arguments: argparse.Namespace) -> int:
             if peer_rows < centers:
                 notes.append(f"Nystroem + Ridge left out: its features of {centers:,} rows do not fit into memory.")
             else:
-                _say(
-                    f"{_done(outcomes[1])} Now scikit-learn's Nystroem + Ridge, {peer_rows:,} rows; it takes longest ..."
-                )
+                _say(f"{_done(outcomes[1])} Now scikit-learn's Nystroem + Ridge, {peer_rows:,} rows, the longest ...")
                 outcomes.insert(
                     2, _nystroem((train[0][:peer_rows], train[1][:peer_rows]), test, centers, arguments.seed)
                 )
