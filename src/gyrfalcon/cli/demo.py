@@ -159,7 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows, centers = arguments.rows, min(arguments.n_centers, arguments.rows)
 
     if not arguments.no_compare:
-        _say("With a million rows and two cores this takes about two minutes, of which --no-compare leaves seconds.")
+        _say("With a million rows and two cores this takes a few minutes, of which --no-compare leaves seconds.")
     _say(f"Making {rows:,} rows of {2 * JOINTS} features: a robot arm's joint angles, and the distance of its hand ...")
     train, validation, test = (
         make_arm(n, seed)
