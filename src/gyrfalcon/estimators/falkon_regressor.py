@@ -77,8 +77,8 @@ class FalkonRegressor(PosteriorRegressor):
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
         float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
-        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss, and a positive
-        penalty.
+        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss, and
+        a positive penalty.
     preconditioner : "auto", "falkon", "sample" or "krill", default="auto"
         What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
         drawn from the rows with known probabilities; "sample" solves the problem of a sample of the rows in each

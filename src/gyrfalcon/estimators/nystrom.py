@@ -71,8 +71,8 @@ class NystromRegressor(PosteriorRegressor):
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
         float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
-        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss, and a positive
-        penalty.
+        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss, and
+        a positive penalty.
     solver : {"direct", "gd", "cg", "sgd", "bcd"}, default="direct"
         One factorisation; or gradient descent, conjugate gradient or mini-batch gradient descent without
         preconditioner, or block coordinate descent [2]_, which take many iterations and are here to be compared with.
