@@ -73,7 +73,7 @@ def test_links_lead_somewhere(page):
 def test_readme_has_its_two_commands():
     text = (ROOT / "README.md").read_text()
     assert re.search(r"^python3 -m venv .*gyrfalcon demo$", text, re.MULTILINE)
-    assert re.search(r'^python3 -m venv .*-m pytest -n 2 -m "not slow"$', text, re.MULTILINE)
+    assert re.search(r'^python3 -m venv .*-m pytest -n 3 -m "not slow"$', text, re.MULTILINE)
 
 
 def test_no_example_hides_a_module_of_python():

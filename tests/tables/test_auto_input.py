@@ -80,15 +80,14 @@ def test_many_categories(make):
     assert model.score(X, target_of(make, y)) > 0.8
 
 
-@BOTH
-def test_ten_thousand_categories(make):
+def test_ten_thousand_categories():
     rng = np.random.default_rng(0)
     level = rng.permutation(np.arange(12_000) % 10_000)
     X = pd.DataFrame({"who": [f"id {i}" for i in level], "x": rng.standard_normal(len(level))})
     y = X["x"].to_numpy() + 0.01 * rng.standard_normal(len(level))
-    model = make(1).fit(X, target_of(make, y))
+    model = regressor(1).fit(X, y)
     assert len(model.encoders_[0].feature_origin_) <= 4
-    assert model.score(X, target_of(make, y)) > 0.8
+    assert model.score(X, y) > 0.8
     assert np.isfinite(output(model, X.assign(who="nobody"))).all()
 
 
