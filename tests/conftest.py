@@ -26,3 +26,13 @@ def environment_of_its_own():
     for name in set(os.environ) - set(before):
         del os.environ[name]
     os.environ.update(before)
+
+
+@pytest.fixture
+def one_thread():
+    """PyTorch with one thread: products are small, and threads of several tests wait for each other."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -10,16 +10,7 @@ from gyrfalcon.kernels import Matern
 
 SMALL = ["--rows", "2000", "--centers", "20", "--features", "3"]
 
-pytestmark = pytest.mark.devices
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [pytest.mark.devices, pytest.mark.usefixtures("one_thread")]
 
 
 def test_a_device_that_computes_what_it_should(capsys):

@@ -88,15 +88,6 @@ CASES = {
 }
 
 
-@pytest.fixture
-def one_thread():
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(params=CASES)
 def case(request):
     return CASES[request.param]

@@ -11,19 +11,11 @@ from gyrfalcon.fitting import falkon, plan
 from gyrfalcon.preconditioners.torch_factors import TorchFactors
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.devices
+pytestmark = [pytest.mark.devices, pytest.mark.usefixtures("one_thread")]
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((400, 3))
 Y = np.sin(X[:, 0]) + X[:, 1]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # products are small, and threads of several tests wait for each other
-    yield
-    torch.set_num_threads(n_threads)
 
 
 @pytest.fixture

@@ -21,15 +21,6 @@ pytestmark = [
 BARS = {np.float64: 1e-10, np.float32: 2e-5}
 
 
-@pytest.fixture
-def one_thread():
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def table(n=1200):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, 4))

@@ -25,14 +25,6 @@ TWO = ["cuda:0", "cuda:1"]
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-13}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def cuda(monkeypatch):
     from pretended import pretend

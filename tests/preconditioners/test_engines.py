@@ -31,13 +31,9 @@ ENGINES = {
 
 
 @pytest.fixture(autouse=True)
-def small_tiles(monkeypatch):
+def small_tiles(monkeypatch, one_thread):
     monkeypatch.setattr(torch_factors, "_RESIDENT_TILE", 16)
     monkeypatch.setattr(torch_factors, "_SOLVED_TILE", 16)
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # tiles are small, and threads of several tests wait for each other
-    yield
-    torch.set_num_threads(n_threads)
 
 
 @pytest.fixture(params=ENGINES)
