@@ -1,6 +1,7 @@
 """FALKON on the features of pretrained networks, beside logistic regression on the same features.
 
-    python benchmarks/deep_features.py [--data DIR] [--cache DIR] [--texts FILE] [--rows N] [--only texts images]
+    python benchmarks/deep_features.py [--data DIR] [--cache DIR] [--texts FILE] [--rows N] [--splits N]
+        [--only texts images]
 
 Nothing is downloaded: networks and texts are what packages of PyPI carry.
 
@@ -180,12 +181,15 @@ def texts(options: argparse.Namespace) -> None:
         print("\ntexts are left out: --texts names vaderSentiment-3.3.2.tar.gz, see the top of this file")
         return
     words, sentiment = sentences(options.texts)
-    E = kept(options.cache / "minilm.npy", lambda: embeddings(words))
+    used = np.flatnonzero(sentiment != 0)
+    if options.rows is not None:  # of all sources
+        used = np.sort(np.random.default_rng(0).permutation(used)[: options.rows])
+    E = kept(options.cache / f"minilm-{len(used)}.npy", lambda: embeddings([words[i] for i in used]))
     if E is None:
         return
-    clear = np.flatnonzero(sentiment != 0)[: options.rows]
-    parts = train_test_split(E[clear], sentiment[clear] > 0, test_size=0.25, random_state=0)
-    compare("Sentiment of sentences, MiniLM", parts[0], parts[2], parts[1], parts[3])
+    for seed in range(options.splits):
+        parts = train_test_split(E, sentiment[used] > 0, test_size=0.25, random_state=seed)
+        compare(f"Sentiment of sentences, MiniLM, split {seed}", parts[0], parts[2], parts[1], parts[3])
 
 
 def images(options: argparse.Namespace) -> None:
@@ -214,6 +218,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("deep_features"), help="folder in which features are kept")
     parser.add_argument("--texts", type=Path, help="vaderSentiment-3.3.2.tar.gz")
     parser.add_argument("--rows", type=int, help="fewer rows, for a look")
+    parser.add_argument("--splits", type=int, default=1, help="random splits of the texts")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="sections to run")
     options = parser.parse_args()
     warnings.simplefilter("ignore")

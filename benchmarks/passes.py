@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import table
+from _common import table, touch_memory
 from sklearn.exceptions import ConvergenceWarning
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor
@@ -113,8 +113,8 @@ def synthetic(name: str, quick: bool, rounds: int) -> None:
     if name == "falkon":
         more = {"default, K kept": {"memory_budget": "8GB"}}
     elif name == "songs":
-        more = {"default, the sample's K kept": {"memory_budget": "auto"}}
-    np.zeros(1 << 28, dtype=np.float64).fill(1.0)
+        more = {"default, memory_budget=auto": {"memory_budget": "auto"}}
+    touch_memory(6)
     iterations = (10, 20) if name == "falkon" else (8,)
     compare(
         f"{name}: n = {n:,}, d = {d}, M = {M:,}",
@@ -157,8 +157,8 @@ def real(folder: Path, rounds: int) -> None:
             common = {"n_centers": M, "penalty": 1e-6, "random_state": 0, "memory_budget": 0}
             return cls(Gaussian(float(np.sqrt(d / 2))), **{**common, **parameters})
 
-        sample = {"sample": {"preconditioner": "sample"}}
-        compare(f"{name}: n = {n:,}, d = {d}, M = {M:,}", data, make, (8, 20), 20, rounds, **sample)
+        more = {"sample": {"preconditioner": "sample"}, "default, memory_budget=auto": {"memory_budget": "auto"}}
+        compare(f"{name}: n = {n:,}, d = {d}, M = {M:,}", data, make, (8, 20), 20, rounds, **more)
 
 
 def split(arrays: Any, classes: bool) -> Data:

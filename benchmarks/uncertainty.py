@@ -47,7 +47,7 @@ def model_of(method: str, n_centers: int, coverage: float, seed: int) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the .npz files")
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--sets", nargs="+", default=list(SETS), help="names of .npz files in that folder")
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--rows", type=int, default=10_000, help="training rows; 5,000 others at most are judged")
     parser.add_argument("--centers", type=int, default=500)

@@ -91,6 +91,13 @@ def test_inverse_links():
     np.testing.assert_array_equal(Huber(1.0).inverse_link(f), f)
 
 
+def test_numbers_and_lists_are_taken_as_arrays_are():
+    assert Logistic().inverse_link(0.0) == 0.5
+    assert Poisson().inverse_link([0.0])[0] == 1.0
+    assert Logistic().gradient(1.0, 0.0) == -0.5
+    assert Huber(1.0).gradient(0.0, 2.0) == 1.0
+
+
 def test_rearrangement_orders_by_level_whatever_their_order():
     f = np.array([[3.0, 1.0, 2.0], [0.0, 5.0, -1.0]])
     np.testing.assert_array_equal(Quantile([0.9, 0.1, 0.5], ordered=True).inverse_link(f), [[3, 1, 2], [5, -1, 0]])

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS))
 import api_pages  # noqa: E402
+import check_links  # noqa: E402
+import gallery_order  # noqa: E402
 import plain_text  # noqa: E402
 
 MODULES = ["", *api_pages.public_modules()]
@@ -63,6 +65,28 @@ def test_every_page_is_in_one_table_of_contents():
     pages = {page.stem for page in DOCS.glob("*.md")} - {"index"}
     assert pages == {name for name in found if "/" not in name}, "list new pages in docs/user_guide.md"
     assert {name for name in found if "/" in name} == {"auto_examples/index", "api/index"}
+
+
+def test_the_guide_says_what_its_pages_are_for():
+    guide = DOCS / "user_guide.md"
+    linked = re.findall(r"\]\((\w+)\.md\)", guide.read_text(encoding="utf-8"))
+    assert linked == listed(guide), "link each page once, in the order of the tables of contents"
+
+
+def test_the_gallery_has_an_order():
+    assert sorted(gallery_order.EXAMPLES) == sorted(path.stem for path in ROOT.glob("examples/*.py"))
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a b.html").write_text('<h1 id="top"></h1> <a href="deep/b.html#x"></a> <a href="https://host/"></a>')
+    (tmp_path / "deep" / "b.html").write_text(
+        '<p id="x"></p> <a href="../a%20b.html#top"></a> <a href="#x"></a> '
+        '<a href="../a%20b.html#end"></a> <img src="c.png">'
+    )
+    assert check_links.broken_links(tmp_path) == ["deep/b.html: ../a%20b.html#end", "deep/b.html: c.png"]
+    with pytest.raises(FileNotFoundError, match="build the site first"):
+        check_links.broken_links(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.stem)

@@ -25,10 +25,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_expit, softmax, xlogy
+from scipy.special import expit, log_expit, xlogy
 from sklearn.base import BaseEstimator, clone
 
 from ._utils.checks import hint, numbers
+from ._utils.portable import beside, library, sorted_rows, special
 from ._utils.ranges import power_of_two
 from ._utils.registry import register
 from ._utils.statistics import means, quantiles, robust_deviation, shares
@@ -65,6 +66,9 @@ class Loss(BaseEstimator):  # type: ignore[misc]
         Whether second derivatives across columns of f are not zero. Such a loss also defines `curvature`.
     probabilities : bool
         Whether `inverse_link` returns probabilities of classes.
+    portable : bool
+        Whether `gradient` and `inverse_link` take PyTorch's tensors as they take arrays, so that they can be run on a
+        device. A loss of your own may say so by ``portable = True``.
 
     Examples
     --------
@@ -87,6 +91,11 @@ class Loss(BaseEstimator):  # type: ignore[misc]
 
     coupled: ClassVar[bool] = False
     probabilities: ClassVar[bool] = False
+
+    @property
+    def portable(self) -> bool:
+        # not those derived from them, which may define these methods with NumPy
+        return type(self) in NAMES.values() or type(self) is Softmax
 
     def value(self, y: Array, f: Array) -> Array:
         """Compute the loss, which is not negative, of shape (n, k), or (n, 1) if columns are coupled."""
@@ -188,13 +197,13 @@ class Logistic(Loss):
         return -log_expit(y * f)
 
     def gradient(self, y: Array, f: Array) -> Array:
-        return -y * expit(-y * f)
+        return -y * special(f).expit(-y * f)
 
     def hessian(self, y: Array, f: Array) -> Array:
         return expit(f) * expit(-f)  # 1 - expit(f) would lose its digits
 
     def inverse_link(self, f: Array) -> Array:
-        p: Array = expit(f)
+        p: Array = special(f).expit(f)
         return p
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
@@ -245,7 +254,7 @@ class Softmax(Loss):
         return Curvature(_softmax_curvature, (self.inverse_link(f),), portable=True)
 
     def inverse_link(self, f: Array) -> Array:
-        p: Array = softmax(f, axis=1)
+        p: Array = special(f).softmax(f, 1)
         return p
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
@@ -296,8 +305,9 @@ class Huber(Loss):
         return inside * (size - 0.5 * inside)
 
     def gradient(self, y: Array, f: Array) -> Array:
-        r = f - y
-        return np.sign(r) * np.minimum(np.abs(r), self.delta)
+        delta = beside(self.delta, f)
+        residual = f - y
+        return library(residual).clip(residual, -delta, delta)
 
     def hessian(self, y: Array, f: Array) -> Array:
         return (np.abs(f - y) <= self.delta).astype(f.dtype)
@@ -381,7 +391,7 @@ class Quantile(Loss):
         return self._level(f) * r - self.smoothing * log_expit(r / self.smoothing)
 
     def gradient(self, y: Array, f: Array) -> Array:
-        return expit((f - y) / self.smoothing) - self._level(f)
+        return special(f).expit((f - y) / beside(self.smoothing, f)) - beside(self.level, f)
 
     def hessian(self, y: Array, f: Array) -> Array:
         r = (y - f) / self.smoothing
@@ -391,8 +401,8 @@ class Quantile(Loss):
         level = np.asarray(self.level)
         if not self.ordered or level.ndim == 0 or len(level) == 1:
             return f
-        ordered = np.empty_like(f)
-        ordered[:, np.argsort(level, kind="stable")] = np.sort(f, axis=1)
+        ordered = library(f).empty_like(f)
+        ordered[:, np.argsort(level, kind="stable")] = sorted_rows(f)
         return ordered
 
     def _level(self, f: Array) -> Array:
@@ -416,8 +426,7 @@ class Poisson(Loss):
             return np.exp(f) - y * f + (xlogy(y, y) - y)
 
     def gradient(self, y: Array, f: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return np.exp(f) - y
+        return self.inverse_link(f) - y
 
     def hessian(self, y: Array, f: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -425,7 +434,8 @@ class Poisson(Loss):
 
     def inverse_link(self, f: Array) -> Array:
         with np.errstate(over="ignore"):
-            return np.exp(f)
+            mean: Array = library(f).exp(f)
+            return mean
 
     def check(self, y: Array, name: str = "y") -> None:
         if (y < 0).any():

@@ -27,17 +27,16 @@ def choose(monkeypatch):
     return fused.dense_instruction_set
 
 
-def test_half_a_panel_or_less_runs_on_the_narrower_set(choose):
-    assert choose(8, 18, np.float32, False) == choose(16, 18, np.float32, False) == "avx2"
-    assert choose(17, 18, np.float32, False) == "avx512"
-    assert choose(8, 18, np.float64, False) == "avx2"
-    assert choose(9, 18, np.float64, False) == "avx512"
+def test_centers_of_one_narrow_vector_run_on_the_narrower_set(choose):
+    assert choose(8, 18, np.float32, False) == choose(8, 784, np.float32, True) == "avx2"
+    assert choose(8, 784, np.float32, False) == choose(9, 18, np.float32, True) == "avx512"
+    assert choose(4, 18, np.float64, False) == choose(4, 784, np.float64, True) == "avx512"
 
 
-def test_wide_squared_differences_run_on_the_narrower_set(choose):
-    assert choose(2000, 784, np.float32, True) == "avx2"
-    assert choose(2000, 784, np.float32, False) == "avx512"
-    assert choose(2000, 256, np.float32, True) == "avx512"
+def test_few_centers_of_short_rows_run_on_the_narrower_set(choose):
+    assert choose(16, 8, np.float32, False) == choose(8, 8, np.float64, True) == "avx2"
+    assert choose(17, 8, np.float32, False) == choose(9, 8, np.float64, True) == "avx512"
+    assert choose(2000, 784, np.float32, True) == choose(2000, 2, np.float64, False) == "avx512"
 
 
 def test_a_set_that_is_asked_for_is_obeyed(choose, monkeypatch):

@@ -318,12 +318,10 @@ def test_demo_in_json(capsys, tmp_path):
     assert (tmp_path / report["picture"]).exists()
 
 
-def test_demo_gives_the_trees_fewer_rows(capsys, monkeypatch):
-    monkeypatch.setattr(demo, "TREE_ROWS", 1000)
+def test_demo_says_how_far_it_is(capsys):
     assert main(SMALL) == 0
     out, err = capsys.readouterr()
-    assert out.splitlines()[3].split()[:2] == ["HistGradientBoosting", "1,000"]
-    assert "it learned from 1,000 of the rows" in out
+    assert out.splitlines()[3].split()[:2] == ["HistGradientBoosting", "3,000"]
     assert err.count("Test error") == 3, "each model's is there when it is done"
 
 

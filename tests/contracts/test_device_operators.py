@@ -12,7 +12,7 @@ import pytest
 import gyrfalcon
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.operators import DeviceOperator, make_operator
-from gyrfalcon.sources import as_rows
+from gyrfalcon.sources import TensorRows, as_rows
 
 from .market import DTYPES, KERNELS, TOLERANCE, data, off_by
 from .test_operators import (  # noqa: F401
@@ -66,6 +66,10 @@ def stored_rows(X):
     return gyrfalcon.open(path).X
 
 
+def tensor_rows(X):
+    return TensorRows(pytest.importorskip("torch").tensor(X))
+
+
 def on_sparse(device, kernel, matrix):
     return Case(
         lambda X, budget: make_operator(
@@ -83,6 +87,7 @@ CASES = {
     "three": on(["cpu"] * 3),
     "file": on(["cpu"] * 2, stored_rows),
     "dask": on(["cpu"] * 2, dask_rows),
+    "tensor": on(["cpu"] * 2, tensor_rows),
     "sparse": on_sparse(["cpu", "cpu"], Gaussian(3.0), sparse_gaussian),
     "sparse, linear": on_sparse("cpu", LINEAR, lambda A, B: 2 * A @ B.T + 1),
 }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from gyrfalcon.kernels import CallableKernel
+from gyrfalcon.kernels import ArcCosine, CallableKernel, Constant, Gaussian, Laplacian, Linear, Matern
 
 from .market import KERNELS, data
 
@@ -29,6 +29,32 @@ def test_diagonal_is_that_of_the_matrix(name):
     X, _ = data(n=60)
     exact = np.diag(oracle(X, X))
     np.testing.assert_allclose(kernel.resolve(X).diag(X), exact, rtol=1e-12, atol=1e-14 * np.abs(exact).max())
+
+
+@every_kernel
+def test_a_constant_diagonal_is_that_of_every_row(name):
+    kernel = KERNELS[name][0].resolve(data()[1])
+    X, _ = data(n=60)
+    constant = kernel.constant_diag()
+    if constant is None:
+        assert np.ptp(kernel.diag(X)) > 0 or "arc-cosine" in name
+    else:
+        np.testing.assert_allclose(np.diag(KERNELS[name][1](X, X)), constant, rtol=1e-12)
+
+
+class Nugget(Gaussian):
+    """A kernel whose diagonal is not that of its profile."""
+
+    def diag(self, X):
+        return np.full(X.shape[0], 2.0)
+
+
+def test_who_knows_a_constant_diagonal():
+    known = [Gaussian(2.0), Laplacian(1.0, norm=1), Constant(3.0), 2.0 * Matern(1.0) + 1.0]
+    assert [kernel.constant_diag() for kernel in known] == [1.0, 1.0, 3.0, 3.0]
+    unknown = [Linear(), ArcCosine(), Gaussian(1.0) + Linear(), 2.0 * Linear(), CallableKernel(KERNELS["gaussian"][1])]
+    unknown += [Nugget(1.0), 2.0 * Nugget(1.0)]
+    assert [kernel.constant_diag() for kernel in unknown] == [None] * len(unknown)
 
 
 @every_kernel

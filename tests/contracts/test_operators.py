@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian, Kernel, Linear
-from gyrfalcon.operators import Operator, Rowwise, feature_operator, make_operator
+from gyrfalcon.operators import Operator, Rowwise, Shifted, feature_operator, make_operator
 from gyrfalcon.operators.dask import DaskOperator
 from gyrfalcon.operators.features import FeatureOperator
 from gyrfalcon.operators.sparse import SparseOperator
@@ -217,6 +217,17 @@ def test_products(operator, dtype, K, columns):
                     A.T @ (w[:, None] * (np.abs(U) + AV)),
                 )
                 for portable in (False, True)
+            ),
+            (operator.sandwich(-V, Shifted(U)), K.T @ (U - KV), A.T @ (np.abs(U) + AV)),
+            (
+                operator.sandwich(-V, Shifted(U, w)),
+                K.T @ (w[:, None] * (U - KV)),
+                A.T @ (w[:, None] * (np.abs(U) + AV)),
+            ),
+            (
+                operator.sandwich(-V, Shifted(U, w, C=2 * np.eye(columns, dtype=dtype)[:, ::-1])),
+                K.T @ (w[:, None] * (2 * U[:, ::-1] - KV)),
+                A.T @ (w[:, None] * (2 * np.abs(U[:, ::-1]) + AV)),
             ),
         ):
             assert product.dtype == np.float64
@@ -436,9 +447,16 @@ def test_wrong_weights(operator, K):
         (Rowwise(lambda T, Y: T, ones[1:]), rf"the weight has shape \({n - 1}, 2\): it must have {n} rows"),
         (Rowwise(lambda T, Y: Y, ones), r"weight gave an array of shape \(\d+, 2\)"),
         (Rowwise(lambda T, Y: Y, ones, portable=True), r"weight gave an array of shape \(\d+, 2\)"),
+        (Shifted(ones[1:]), rf"the weight has shape \({n - 1}, 2\): it must have {n} rows"),
+        (Shifted(ones), "2 columns are to be added to the 1 of K V"),
+        (Shifted(ones, C=np.ones((2, 3))), "3 columns are to be added to the 1 of K V"),
     ):
         with pytest.raises(ValueError, match=message):
             operator.sandwich(np.ones(M), weight)
+    with pytest.raises(ValueError, match="1 columns are to be added to the 3 of K V"):
+        operator.sandwich(np.ones((M, 3)), Shifted(ones[:, 0]))
+    with pytest.raises(ValueError, match=r"C has shape \(3, 1\): it must have one row for each of the 2 columns of Y"):
+        Shifted(ones, C=np.ones((3, 1)))
     assert np.isfinite(operator.sandwich(np.ones(M), np.ones(n))).all()
 
 

@@ -127,6 +127,20 @@ def test_a_sample_decides_between_the_starts(monkeypatch, blobs):
     assert adjusted_rand_score(y[y > 0], model.labels_[y > 0]) == 1.0
 
 
+@pytest.mark.filterwarnings("ignore:.*clusters were found")
+@pytest.mark.parametrize("kernel", [Constant(0.0), Constant(1.0), Linear()], ids=["zero", "constant", "low rank"])
+def test_a_sample_of_rows_with_few_features(monkeypatch, kernel):
+    monkeypatch.setattr(kernel_kmeans, "_SAMPLE", 40)
+    monkeypatch.setattr(kernel_kmeans, "_SAMPLE_PER_CLUSTER", 1)
+    X = np.random.default_rng(0).standard_normal((200, 2))
+    model = KernelKMeans(3, kernel=kernel, n_centers=20, scale=False, random_state=0).fit(X)
+    if isinstance(kernel, Constant):
+        assert model.inertia_ == 0
+    else:
+        squares = [np.square(X[model.labels_ == j] - X[model.labels_ == j].mean(axis=0)).sum() for j in range(3)]
+        assert_allclose(model.inertia_, np.sum(squares), rtol=0.01)  # centroids before the last move
+
+
 def test_an_empty_cluster_takes_the_farthest_row():
     X = np.array([[0.0], [0.1], [0.2], [5.0], [9.0]])
     # the third centroid is nearest to no row

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import scipy.sparse
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone, is_classifier
+from sklearn.model_selection import GridSearchCV
 
 from gyrfalcon import (
     AutoRegressor,
@@ -64,6 +66,9 @@ class Exported:
 
     def asarray(self, values, device):
         return Exported(values, device, self.kind)
+
+    def from_dlpack(self, values):
+        return Exported(np.from_dlpack(values), "shared", self.kind)
 
 
 class Bare:
@@ -165,6 +170,66 @@ def test_regression(torch, dtype):
     assert_array_equal(model.predict(x.numpy()), predictions.numpy())
     assert model.score(x, y, weight) == pytest.approx(plain.score(x.numpy(), Y))
     assert type(model.dual_coef_) is type(model.centers_) is np.ndarray
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("kind", [1, 2], ids=["host", "device"])
+@pytest.mark.usefixtures("one_thread")
+def test_arrays_of_other_libraries_stay_where_a_device_computes(kind):
+    """Memory of a kind of device that this PyTorch does not know is read on the host."""
+    given, names = Exported(X, kind=kind), np.array(["no", "yes"])[LABELS]
+    plain = FalkonRegressor(n_centers=20, random_state=0, device="cpu").fit(X, Y)
+    model = clone(plain).fit(given, Exported(Y))
+    predictions = model.predict(given)
+    assert isinstance(predictions, Exported)
+    assert (predictions.device == "shared") == (kind == 1)
+    assert_array_equal(predictions.values, model.predict(X))
+    assert_allclose(predictions.values, plain.predict(X), atol=1e-6)
+    bare = model.predict(Bare(X))
+    assert type(bare) is np.ndarray
+    assert_array_equal(bare, predictions.values)
+    labels = FalkonClassifier(n_centers=20, random_state=0, device="cpu").fit(given, names).predict(given)
+    assert set(labels) == {"no", "yes"}
+
+
+@pytest.mark.devices
+def test_models_of_tensors_in_the_hands_of_scikit_learn(torch):
+    x, y = torch.tensor(X), torch.tensor(Y)
+    model = FalkonRegressor(n_centers=20, penalty=1e-3, random_state=0, device="cpu")
+    search = GridSearchCV(model, {"penalty": [1e-1, 1e-3]}, cv=3).fit(x, y)
+    plain = GridSearchCV(model, {"penalty": [1e-1, 1e-3]}, cv=3).fit(X, Y)
+    assert_allclose(search.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"], rtol=1e-8)
+    again = pickle.loads(pickle.dumps(search.best_estimator_))
+    assert_array_equal(again.predict(x).numpy(), search.predict(x).numpy())
+    for rows, targets in ((x[:1], y[:1]), (x[:9], y[:9]), (x[:, :1], y), (x.int(), y), (x > 0, y)):
+        predictions = clone(model).fit(rows, targets).predict(rows)
+        assert predictions.shape == targets.shape
+        assert predictions.isfinite().all()
+
+
+@pytest.mark.devices
+def test_what_is_wrong_with_tensors_is_said_as_for_arrays(torch):
+    x, y = torch.tensor(X), torch.tensor(Y)
+    model = FalkonRegressor(n_centers=20, penalty=1e-3, random_state=0, device="cpu").fit(x, y)
+    for rows, message in (
+        (torch.where(x > 2, torch.nan, x), "contains NaN"),
+        (torch.where(x > 2, torch.inf, x), "contains infinity"),
+        (x.clone().requires_grad_(), "requires gradients"),
+        (x[:, 0], "Expected 2D array"),
+        (x[:0], r"0 sample\(s\)"),
+        (x.to(torch.complex64), "Complex data not supported"),
+        (1e200 * x, "too large to scale"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            clone(model).fit(rows, y)
+    with pytest.raises(ValueError, match="X has 2 features"):
+        model.predict(x[:, :2])
+    narrow = clone(model).set_params(dtype="float32", scale=False)
+    for factor, message in ((1e200, "too large for float32"), (1e-200, "too small for float32")):
+        with pytest.raises(ValueError, match=message):
+            narrow.fit(factor * x, y)
+    with pytest.raises(ValueError, match="120 rows and y has 119"):
+        model.fit(x, y[:-1])
 
 
 @pytest.mark.devices

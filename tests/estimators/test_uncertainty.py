@@ -18,7 +18,7 @@ from gyrfalcon import ExactRegressor, FalkonRegressor, NystromRegressor
 from gyrfalcon.fitting.conformal import Conformity
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.solvers import Posterior
-from gyrfalcon.sources import as_rows
+from gyrfalcon.sources import ArrayRows, as_rows
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -387,3 +387,29 @@ def test_a_fit_that_goes_on_from_a_checkpoint_finds_the_same(tmp_path):
     again = kept.fit(X, y).predict_interval(X)  # all is over but the posterior, which no checkpoint holds
     assert_array_equal(first, whole.predict_interval(X))
     assert_array_equal(again, first)
+
+
+@pytest.mark.parametrize("Estimator", ON_CENTERS)
+def test_rows_are_read_once_less_where_the_diagonal_of_the_kernel_is_constant(Estimator):
+    X, y = data(n=150)
+    w = np.random.default_rng(2).uniform(0.5, 2.0, size=len(y))
+
+    class Counted(ArrayRows):
+        reads = 0
+
+        def blocks(self, size):
+            type(self).reads += 1
+            return super().blocks(size)
+
+    class Unknown(Gaussian):
+        def constant_diag(self):
+            return None
+
+    reads, found = [], []
+    for kernel in (KERNEL, Unknown(LENGTH)):
+        Counted.reads = 0
+        model = certain(Estimator, kernel, dtype="float64").fit(Counted(X), y, sample_weight=w)
+        reads.append(Counted.reads)
+        found.append(model.predict(X[:20], return_std=True)[1])
+    assert reads[0] == reads[1] - 1
+    assert_allclose(found[0], found[1], rtol=1e-6)

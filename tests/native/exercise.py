@@ -86,6 +86,10 @@ def run(core, isa, profile, dtype, shape, difference, rng):
         agree(sums, K64.T @ (w * right), A.T @ (aw * size))
         core.dense(isa, core.Verb.sandwich, K, v, weight, sums)
         agree(sums, K64.T @ (w * right), A.T @ (aw * size))
+        centers.sandwich(X, v, weight, sums, u)
+        agree(sums, K64.T @ (w * (right + u)), A.T @ (aw * (size + np.abs(u))))
+        core.dense(isa, core.Verb.sandwich, K, v, weight, sums, u)
+        agree(sums, K64.T @ (w * (right + u)), A.T @ (aw * (size + np.abs(u))))
     centers.matvec(X, v, rows)
     agree(rows, right, size)
     core.dense(isa, core.Verb.matvec, K, v, None, rows)
@@ -126,6 +130,12 @@ def run_columns(core, isa, centers, X, K, columns, agree, rng):
         agree(sums, K64.T @ (by * (K64 @ V)), A.T @ (by * (A @ np.abs(V))))
         core.dense_sandwich(isa, K, V, weight, sums)
         agree(sums, K64.T @ (by * (K64 @ V)), A.T @ (by * (A @ np.abs(V))))
+        for call in (
+            lambda by=weight: centers.sandwich_columns(X, V, by, sums, U),
+            lambda by=weight: core.dense_sandwich(isa, K, V, by, sums, U),
+        ):
+            call()
+            agree(sums, K64.T @ (by * (K64 @ V + U)), A.T @ (by * (A @ np.abs(V) + np.abs(U))))
 
 
 def run_half(core, isa, K, columns, agree, rng):
@@ -320,6 +330,9 @@ def refuse(core):
         lambda: good.rmatvec(X, np.ones(4, dtype=np.float32), sums),
         lambda: good.sandwich(X, np.ones(4, dtype=np.float32), np.ones(6, dtype=np.float32), sums),
         lambda: good.sandwich(X, np.ones(4, dtype=np.float32), "weight", sums),
+        lambda: good.sandwich(X, np.ones(4, dtype=np.float32), None, sums, np.ones(6, dtype=np.float32)),
+        lambda: good.sandwich_columns(X, np.ones((4, 2), np.float32), None, np.empty((4, 2)), X),
+        lambda: core.dense("", core.Verb.rmatvec, X, None, one, sums, one),
         lambda: core.dense("", core.Verb.sandwich, X, np.ones(4, dtype=np.float32), None, sums),
         lambda: core.dense("", core.Verb.fill, X, one, None, sums),
         lambda: core.dense("", core.Verb.rmatvec, X, None, None, sums),

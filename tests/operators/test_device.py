@@ -13,8 +13,9 @@ import gyrfalcon
 from gyrfalcon import KernelOperator
 from gyrfalcon._utils.devices import free_memory, matmul_precision, resolve_devices, round_to_tf32
 from gyrfalcon.kernels import ArcCosine, Gaussian, Laplacian, Linear, Polynomial
-from gyrfalcon.losses import Logistic, Softmax
+from gyrfalcon.losses import Huber, Logistic, Poisson, Quantile, Softmax, Squared
 from gyrfalcon.operators import DeviceOperator, Rowwise, _lanes, device, make_operator
+from gyrfalcon.solvers import newton
 
 torch = pytest.importorskip("torch")
 
@@ -114,6 +115,59 @@ def test_arithmetic_of_losses_runs_on_the_devices(cuda, loss):
     assert seen == {torch.device(name) for name in TWO}
     T = KERNEL(X, Z) @ V
     assert_alike([found], [KERNEL(X, Z).T @ loss.curvature(np.sign(U), U, T)], TOLERANCE[np.float64])
+
+
+ALL_LOSSES = [
+    Logistic(),
+    Softmax(),
+    Huber(0.3),
+    Huber(np.array([0.3, 0.5])),
+    Quantile(0.3, 0.1),
+    Quantile([0.2, 0.9], np.array([0.1, 0.2])),
+    Poisson(),
+    Squared(),
+]
+
+
+@pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda t: t.__name__)
+def test_first_derivatives_of_losses_run_on_the_devices(cuda, loss, dtype):
+    X, Z, V, U, _ = problem(dtype=dtype)
+    V /= 10  # exp of large numbers would be all that counts
+    y = np.sign(U) if isinstance(loss, Logistic) else np.abs(U)
+    offset = np.array([0.3, -0.2])
+    seen = set()
+
+    def function(T, y):
+        seen.add(T.device)
+        return newton._slopes(loss, offset, T, y)
+
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
+    there.block_size = 300
+    cuda.fetched.clear()
+    found = there.sandwich(V, Rowwise(function, y, portable=loss.portable))
+    assert seen == {torch.device(name) for name in TWO}
+    assert all(len(shape) != 2 or shape[0] == 20 for shape in cuda.fetched)  # the sums alone
+    K = KERNEL(X.astype(np.float64), Z.astype(np.float64))
+    expected = K.T @ loss.gradient(y, K @ V + offset)
+    assert_alike([found], [expected], 1e-13 if dtype == np.float64 else 1e-5)
+
+
+def test_losses_of_users_run_on_the_host():
+    class Mine(Logistic):
+        def gradient(self, y, f):
+            assert isinstance(f, np.ndarray)
+            return super().gradient(y, f)
+
+    class There(Logistic):
+        portable = True
+
+    assert Logistic().portable
+    assert There().portable
+    assert not Mine().portable
+    X, y = problem(300)[0], np.arange(300) % 2
+    model = gyrfalcon.FalkonClassifier(loss=Mine(), n_centers=20, penalty=1e-3, device="cpu")
+    assert model.fit(X, y).predict(torch.tensor(X)).shape == (300,)
 
 
 def test_a_mixture_would_be_noticed(cuda):
@@ -440,6 +494,8 @@ def test_names_of_devices(monkeypatch):
     assert resolve_devices(["cuda:0", "cuda"]) == (torch.device("cuda", 0), torch.device("cuda", 1))
     with pytest.raises(ValueError, match=r"device='cuda:2' is not there: PyTorch .* has 2 of that kind"):
         resolve_devices("cuda:2")
+    with pytest.raises(ValueError, match=r"device='cuda': .*make_operator\(kernel, rows, centers, device='cuda'\)"):
+        KernelOperator(Linear(), np.ones((2, 1)), np.ones((1, 1)), device="cuda")
     with pytest.raises(ValueError, match="device=None names no device"):
         DeviceOperator(Linear(), np.ones((2, 1)), np.ones((1, 1)), device=None)
 

@@ -138,6 +138,17 @@ def test_where_k_is_not_rounded(kernel, rows, halving):
     assert operator.arithmetic == "made again"
 
 
+def test_half_precision_where_it_is_preferred():
+    preferred = Halving(10**9, passes=100, preferred=True)
+    operator = KernelOperator(GAUSSIAN, X, X[:M], memory_budget="1GB", halving=preferred)
+    assert operator.arithmetic == "kept in half precision"
+    assert operator.kept_bytes == 2 * N * M
+    operator.fill()
+    assert operator.sandwich(np.empty((M, 0))).shape == (M, 0)
+    # where it is not allowed, float32 is kept as ever
+    assert KernelOperator(Linear(), X, X[:M], memory_budget="1GB", halving=preferred).kept_bytes == 4 * N * M
+
+
 def test_float32_where_it_fits_and_nothing_without_the_instructions(monkeypatch):
     assert KernelOperator(Gaussian(8.0), X, X[:M], halving=MUCH).arithmetic == "kept in memory"
     monkeypatch.setenv("GYRFALCON_ISA", "baseline")

@@ -19,7 +19,7 @@ from gyrfalcon.preconditioners.torch_factors import TorchFactors  # noqa: E402
 pytestmark = pytest.mark.devices
 
 SIZES = [1, 16, 45]
-TINY = 5 * 16 * 16 * 8  # bytes: tiles of 16 in float64
+TINY = 7 * 16 * 16 * 8  # bytes: tiles of 16 in float64
 ONE, THREE = resolve_devices("cpu"), resolve_devices(["cpu"] * 3)
 ENGINES = {
     "lapack": lambda: LapackFactors(2),
@@ -220,40 +220,48 @@ def test_no_devices_and_devices_without_float64_leave_it_to_lapack():
 
 
 @pytest.fixture
-def valueless(monkeypatch):
-    """Tensors without values, which know their device: an operation on two of them raises, but for copies."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+def cuda(monkeypatch):
+    from pretended import pretend
 
-    def part(tensor, at):
-        for axis, span in enumerate(at if isinstance(at, tuple) else (at,)):
-            start, stop, _ = span.indices(tensor.shape[axis])
-            tensor = tensor.narrow(axis, start, stop - start)
-        return tensor
-
-    def copy(place, tensor):
-        assert place.shape == tensor.shape
-        return place
-
-    # both ask for the device itself where PyTorch was built without it
-    monkeypatch.setattr(torch.Tensor, "__getitem__", part)
-    monkeypatch.setattr(torch.Tensor, "__setitem__", lambda tensor, at, value: copy(part(tensor, at), value))
-    monkeypatch.setattr(torch.Tensor, "copy_", copy)
-    monkeypatch.setattr(torch_factors, "_has_failed", lambda L, status: False)
     # a thread does not know what holds in another
     monkeypatch.setattr(torch_factors, "share", lambda work, items, n_threads: [work(item) for item in items])
-    return FakeTensorMode(allow_non_fake_inputs=True)
+    with pretend(monkeypatch) as devices:
+        yield devices
 
 
-@pytest.mark.parametrize(("count", "budget"), [(1, 2**30), (2, 2 * TINY)], ids=["resident", "tile by tile"])
-def test_no_operation_mixes_devices(valueless, count, budget):
-    engine = TorchFactors([torch.device("cuda", number) for number in range(count)], budget=budget)
-    A, S = matrix(20), np.ones((9, 20))
-    with valueless:
+@pytest.mark.parametrize("pins", [True, False], ids=["pinned", "pageable"])
+@pytest.mark.parametrize(
+    ("count", "budget"),
+    [(1, 2**30), (1, TINY), (2, TINY), (2, 2**30)],
+    ids=["resident", "tile by tile", "tile by tile on two", "two"],
+)
+def test_no_operation_mixes_devices(cuda, count, budget, pins):
+    """The code for CUDA, with streams and pinned tiles, gives what the host gives."""
+    cuda.pins = pins
+    engines = TorchFactors([torch.device("cuda", number) for number in range(count)], budget=budget), LapackFactors(1)
+    S, B = np.random.default_rng(1).standard_normal((50, 45)), np.random.default_rng(2).standard_normal((45, 30))
+    found, expected = [], []
+    for engine, results in zip(engines, (found, expected), strict=True):
+        A, X = matrix(45), B.copy()
         assert engine.cholesky(A, lower=False)
-        assert engine.cholesky(A, lower=True)
-        engine.square_lower(A)
+        engine.solve_upper_transposed(A, X)
+        results.append((np.triu(A), X))
+        A = matrix(45)
         engine.add_square(A, S)
-        engine.solve_upper_transposed(A, S.T.copy())
+        results.append((np.tril(A),))
+        engine.square_lower(A)
+        assert engine.cholesky(A, lower=True)
+        results.append((np.tril(A),))
+        x = engine.triangles(A).solve_upper(np.ones(45))
+        results.append((x,))
+    for one, other in zip(found, expected, strict=True):
+        for result, exact in zip(one, other, strict=True):
+            assert_allclose(result, exact, rtol=0, atol=1e-9 * np.abs(exact).max())
+    assert {torch.device("cuda", number) for number in range(count)} <= cuda.seen
+    if budget == TINY or count == 2:
+        assert bool(cuda.pinned) == pins
+    if budget == TINY:
+        assert max(shape[0] for shape in cuda.sent if len(shape) == 2) <= 16  # tiles, never the matrix
 
 
 def test_too_little_memory_says_so():

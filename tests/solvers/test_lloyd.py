@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.preconditioners import Whitening
-from gyrfalcon.solvers import Lloyd, features_of, nystrom_features
+from gyrfalcon.solvers import Lloyd, approach, features_of, nystrom_features
 
 
 def plain_lloyd(F, C, weight, steps):
@@ -59,3 +59,29 @@ def test_a_tolerance_ends_it_with_labels_of_the_last_centroids():
         found.append(lloyd.best)
     assert found[0].iteration >= found[1].iteration > found[2].iteration
     assert found[0].inertia <= found[1].inertia < found[2].inertia
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_a_sample_comes_near_to_all_rows_in_one_pass(weighted):
+    rng = np.random.default_rng(0)
+    n, k = 3_000, 5
+    X = rng.standard_normal((n, 2))
+    weight = rng.uniform(0.0, 2.0, n) if weighted else None
+    operator = KernelOperator(Gaussian(1.0), X, X[:60])
+    whitening = Whitening(operator.centers_gram(), n)
+
+    def run(on, start, weight):
+        lloyd = Lloyd(on, whitening, start, k, np.ones(on.shape[0]), weight, tol=1e-8)
+        while lloyd.running:
+            lloyd.step()
+        return lloyd.best
+
+    some = None if weight is None else weight[:150]
+    sample = run(operator.on(X[:150]), features_of(operator, whitening, X[:k]), some)
+    before = operator.passes
+    near = approach(operator, whitening, sample.centroids, np.ones(n), weight, 1e-8, 300, np.random.RandomState(0))
+    assert operator.passes == before + 1
+    far, close = run(operator, sample.centroids, weight), run(operator, near, weight)
+    # two dimensions and a smooth kernel: 37 coordinates hold nearly all of the rows. Local minima may be neighbours.
+    assert_allclose(close.inertia, far.inertia, rtol=1e-3)
+    assert close.iteration < far.iteration / 2

@@ -110,7 +110,7 @@ def test_a_singular_gram_matrix_does_not_make_the_projection_large():
 def test_leave_one_out_scores_are_those_of_fits_without_the_row(weighted):
     X, Z, y, w, _ = problem(n=40, M=10, weighted=weighted)
     operator, path = path_of(X, Z, y, w)
-    missed = missed_by(path, operator, w)
+    missed = missed_by(path, operator.kernel, operator.rows, w)
     off = np.random.default_rng(3).standard_normal(y.shape)  # of a solver that stopped early
     fitted = operator.matmat(path.coefficients(PENALTY)) - off
     scores, excess = leave_one_out_scores(path.features(), path, PENALTY, operator, y, w, None, missed, fitted)
@@ -137,7 +137,7 @@ def test_what_centers_miss_counts_beside_the_noise(weighted):
     X, Z, y, w, new = problem(weighted=weighted)
     operator, path = path_of(X, Z, y, w)
     F, G, weights = features(X, Z), features(new, Z), np.ones(len(X)) if w is None else w
-    missed = missed_by(path, operator, w)
+    missed = missed_by(path, operator.kernel, operator.rows, w)
     assert_allclose(missed, np.mean(weights * (1 - np.square(F).sum(axis=1))), rtol=1e-8)
     found = posterior_of(path.features(), path, PENALTY, missed)
     counted = (weights > 0).sum()
@@ -155,7 +155,7 @@ def test_nothing_is_missed_with_every_row_as_a_center():
     X, _, y, _, _ = problem()
     for kernel in (KERNEL, Linear() + 1.0):
         operator, path = path_of(X, X, y, None, kernel)
-        assert missed_by(path, operator, None) < 1e-12
+        assert missed_by(path, operator.kernel, operator.rows, None) < 1e-12
 
 
 @pytest.mark.parametrize("weighted", [False, True])

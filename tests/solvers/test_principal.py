@@ -10,6 +10,7 @@ from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Constant, Gaussian, Laplacian
 from gyrfalcon.preconditioners import Whitening
 from gyrfalcon.solvers import (
+    components_of_centers,
     features_of,
     largest_components,
     nystrom_features,
@@ -38,6 +39,29 @@ def test_both_solvers_have_the_eigenvectors_of_the_covariance(kernel):
     assert_allclose(few.eigenvalues, s[::-1][:5], rtol=1e-8)
     assert_allclose(np.abs(few.vectors.T @ V[:, ::-1][:, :5]), np.eye(5), atol=1e-6)
     assert_allclose(H @ few.vectors, few.vectors * few.eigenvalues, atol=1e-8)
+
+
+def test_directions_that_the_centers_hardly_tell():
+    # nearly all centers are in one group and nearly all rows in another, and k is 0 between them
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.standard_normal((40, 2)), 1_000 + rng.standard_normal((2_000, 2))])
+    operator = KernelOperator(Gaussian(1.0), X, X[:60])
+    whitening = Whitening(operator.centers_gram(), len(X))
+    expected = principal_components(operator, whitening)
+    few = largest_components(operator, whitening, 3, tol=1e-8, random_state=np.random.RandomState(0))
+    assert_allclose(few.eigenvalues, expected.eigenvalues[:3], rtol=1e-10)
+    assert_allclose(few.mean, expected.mean, atol=1e-12)
+
+
+def test_few_passes_and_one_of_them_for_the_mean():
+    operator, whitening, _ = problem(Gaussian(1.0), n=2_000)
+    before = operator.passes
+    found = largest_components(operator, whitening, 4, tol=1e-4, random_state=np.random.RandomState(0))
+    assert found.passes == operator.passes - before <= 4
+    rough = components_of_centers(operator, whitening, 4, np.random.RandomState(0))
+    assert operator.passes - before == found.passes
+    # 80 of the rows are centers, so that their variances are those of all rows to some tenths
+    assert_allclose(rough.eigenvalues, found.eigenvalues, rtol=0.5)
 
 
 def test_every_component_and_none():

@@ -245,9 +245,10 @@ def test_hardly_any_time(seed):
 def test_groups_are_not_known_from_their_categories():
     """Errors and intervals are those of groups that nobody has seen."""
     rng = np.random.default_rng(0)
-    group, effect, x = np.repeat(np.arange(80), 8), rng.normal(size=80), rng.normal(size=640)
-    table, y = pd.DataFrame({"user": [f"u{number}" for number in group], "x": x}), 3 * effect[group] + x
+    group, x = np.concatenate([np.repeat(np.arange(60), 8), np.arange(60, 560)]), rng.normal(size=980)
+    table, y = pd.DataFrame({"user": [f"u{number}" for number in group], "x": x}), 3 * rng.normal(size=560)[group] + x
     seen, new = group < 60, group >= 60
-    model = AutoRegressor(time_budget=1, random_state=0).fit(table[seen], y[seen], groups=group[seen])
+    model = regressor(6).fit(table[seen], y[seen], groups=group[seen])
     low, high = model.predict_interval(table[new], coverage=0.9).T
-    assert np.mean((low <= y[new]) & (y[new] <= high)) > 0.7
+    # 60 groups tell their deviation to a tenth: off by twice that, normal intervals of 90% hold 81%
+    assert np.mean((low <= y[new]) & (y[new] <= high)) > 0.8

@@ -53,6 +53,14 @@ template <class T> class Columns {
     return *this;
   }
 
+  Columns& added(const nb::object& added) {
+    if (added.is_none()) return *this;
+    added_ = nb::cast<Matrix<T>>(added, false);
+    require(added_.shape(0) == job_.n_rows && added_.shape(1) == job_.n_columns, "added must be rows x columns");
+    job_.added = added_.data();
+    return *this;
+  }
+
   void run_rows(OutMatrix<T>& out) {
     require(out.shape(0) == job_.n_rows && out.shape(1) == job_.n_columns, "out must be rows x columns");
     job_.out_rows = out.data();
@@ -87,6 +95,7 @@ template <class T> class Columns {
   Job<T>& job_;
   std::unique_ptr<Buffer<T>> v_;
   Vector<T> weight_;
+  Matrix<T> added_;
 };
 
 template <class T> class Centers {
@@ -153,7 +162,7 @@ template <class T> class Centers {
     finish_sum(job, out);
   }
 
-  void sandwich(Matrix<T> rows, Vector<T> v, nb::object weight, OutVector<double> out) const {
+  void sandwich(Matrix<T> rows, Vector<T> v, nb::object weight, OutVector<double> out, nb::object added) const {
     Job<T> job = start(rows, gyrfalcon::kSandwich);
     Buffer<T> padded(padded_, true);
     job.v = pad(v, padded);
@@ -162,6 +171,12 @@ template <class T> class Centers {
       w = nb::cast<Vector<T>>(weight, false);
       require(w.shape(0) == job.n_rows, "weight must have one number for each row");
       job.u = w.data();
+    }
+    Vector<T> a;
+    if (!added.is_none()) {
+      a = nb::cast<Vector<T>>(added, false);
+      require(a.shape(0) == job.n_rows, "added must have one number for each row");
+      job.added = a.data();
     }
     finish_sum(job, out);
   }
@@ -177,9 +192,9 @@ template <class T> class Centers {
     Columns<T>(engine_, job).left(u).run_centers(out);
   }
 
-  void sandwich_columns(Matrix<T> rows, Matrix<T> v, nb::object weight, OutMatrix<double> out) const {
+  void sandwich_columns(Matrix<T> rows, Matrix<T> v, nb::object weight, OutMatrix<double> out, nb::object added) const {
     Job<T> job = start(rows, gyrfalcon::kSandwich);
-    Columns<T>(engine_, job).right(v).weight(weight).run_centers(out);
+    Columns<T>(engine_, job).right(v).weight(weight).added(added).run_centers(out);
   }
 
  private:
@@ -221,7 +236,8 @@ template <class T> class Centers {
 };
 
 template <class T>
-void dense(const std::string& set, Verb verb, Matrix<T> block, nb::object v, nb::object u, nb::object out) {
+void dense(const std::string& set, Verb verb, Matrix<T> block, nb::object v, nb::object u, nb::object out,
+           nb::object added) {
   const Engine<T>& engine = engine_of<T>(find_set(set));
   const size_t n = block.shape(0), m = block.shape(1);
   require(verb != gyrfalcon::kFill, "verb must not be fill: the block is already computed");
@@ -233,6 +249,12 @@ void dense(const std::string& set, Verb verb, Matrix<T> block, nb::object v, nb:
   if (verb == gyrfalcon::kRmatvec || (verb == gyrfalcon::kSandwich && !u.is_none())) {
     left = nb::cast<Vector<T>>(u, false);
     require(left.shape(0) == n, "u must have one number for each row");
+  }
+  Vector<T> extra;
+  if (!added.is_none()) {
+    require(verb == gyrfalcon::kSandwich, "added is for the sandwich alone");
+    extra = nb::cast<Vector<T>>(added, false);
+    require(extra.shape(0) == n, "added must have one number for each row");
   }
   OutVector<T> out_rows;
   OutVector<double> out_centers;
@@ -248,10 +270,12 @@ void dense(const std::string& set, Verb verb, Matrix<T> block, nb::object v, nb:
   Buffer<T> sums(m);
   const T* left_data = left.is_valid() ? left.data() : nullptr;
   const T* right_data = right.is_valid() ? right.data() : nullptr;
+  const T* extra_data = extra.is_valid() ? extra.data() : nullptr;
   T* rows_data = out_rows.is_valid() ? out_rows.data() : nullptr;
   double* centers_data = out_centers.is_valid() ? out_centers.data() : nullptr;
   nb::gil_scoped_release unlocked;
-  engine.dense(verb, block.data(), n, m, right_data, left_data, rows_data, centers_data, sums.get());
+  engine.dense(verb, block.data(), n, m, right_data, left_data, extra_data, rows_data, centers_data,
+               sums.get());
 }
 
 // Products of several columns with a stored block.
@@ -284,10 +308,11 @@ template <class T> void dense_rmatmat(const std::string& set, Matrix<T> block, M
 }
 
 template <class T>
-void dense_sandwich(const std::string& set, Matrix<T> block, Matrix<T> v, nb::object weight, OutMatrix<double> out) {
+void dense_sandwich(const std::string& set, Matrix<T> block, Matrix<T> v, nb::object weight, OutMatrix<double> out,
+                    nb::object added) {
   const Engine<T>& engine = engine_of<T>(find_set(set));
   Job<T> job = stored(engine, gyrfalcon::kSandwich, block);
-  Columns<T>(engine, job).right(v).weight(weight).run_centers(out);
+  Columns<T>(engine, job).right(v).weight(weight).added(added).run_centers(out);
 }
 
 // Entries in half precision; their bits are all that is said of them here.
@@ -362,13 +387,13 @@ template <class T> void bind(nb::module_& m, const char* name) {
       .def("rmatvec", &Centers<T>::rmatvec, nb::arg("rows").noconvert(), nb::arg("u").noconvert(),
            nb::arg("out").noconvert())
       .def("sandwich", &Centers<T>::sandwich, nb::arg("rows").noconvert(), nb::arg("v").noconvert(),
-           nb::arg("weight").none(), nb::arg("out").noconvert())
+           nb::arg("weight").none(), nb::arg("out").noconvert(), nb::arg("added") = nb::none())
       .def("matmat", &Centers<T>::matmat, nb::arg("rows").noconvert(), nb::arg("v").noconvert(),
            nb::arg("out").noconvert())
       .def("rmatmat", &Centers<T>::rmatmat, nb::arg("rows").noconvert(), nb::arg("u").noconvert(),
            nb::arg("out").noconvert())
       .def("sandwich_columns", &Centers<T>::sandwich_columns, nb::arg("rows").noconvert(), nb::arg("v").noconvert(),
-           nb::arg("weight").none(), nb::arg("out").noconvert());
+           nb::arg("weight").none(), nb::arg("out").noconvert(), nb::arg("added") = nb::none());
   m.def("signed_sums", &signed_sums<T>, nb::arg("instruction_set"), nb::arg("block").noconvert(),
         nb::arg("rows").noconvert(), nb::arg("centers").noconvert(), nb::arg("coef").noconvert(),
         nb::arg("out").noconvert());
@@ -377,9 +402,10 @@ template <class T> void bind(nb::module_& m, const char* name) {
   m.def("dense_rmatmat", &dense_rmatmat<T>, nb::arg("instruction_set"), nb::arg("block").noconvert(),
         nb::arg("u").noconvert(), nb::arg("out").noconvert());
   m.def("dense_sandwich", &dense_sandwich<T>, nb::arg("instruction_set"), nb::arg("block").noconvert(),
-        nb::arg("v").noconvert(), nb::arg("weight").none(), nb::arg("out").noconvert());
+        nb::arg("v").noconvert(), nb::arg("weight").none(), nb::arg("out").noconvert(),
+        nb::arg("added") = nb::none());
   m.def("dense", &dense<T>, nb::arg("instruction_set"), nb::arg("verb").noconvert(), nb::arg("block").noconvert(),
-        nb::arg("v").none(), nb::arg("u").none(), nb::arg("out"));
+        nb::arg("v").none(), nb::arg("u").none(), nb::arg("out"), nb::arg("added") = nb::none());
 }
 
 const char* geometry(Profile profile) {

@@ -88,11 +88,29 @@ template <class T> GYRFALCON_INLINE vec_t<T> root_of(vec_t<T> x) {
   for (int i = 0; i < kWidth<T>; ++i) y[i] = root(T(x[i]));
   return y;
 }
-template <class T> GYRFALCON_INLINE double sum(vec_t<T> x) {
-  double s = 0;
-  for (int i = 0; i < kWidth<T>; ++i) s += double(x[i]);
-  return s;
+// The sum of a vector in double, by halves: one number after the other would wait for each addition.
+#if defined(__AVX512F__)
+GYRFALCON_INLINE double sum_of_vector(vec_t<double> x) { return _mm512_reduce_add_pd(x); }
+GYRFALCON_INLINE double sum_of_vector(vec_t<float> x) {
+  return sum_of_vector(
+      vec_t<double>(_mm512_cvtps_pd(_mm512_castps512_ps256(x)) + _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1))));
 }
+#elif defined(__AVX2__)
+GYRFALCON_INLINE double sum_of_vector(vec_t<double> x) {
+  const __m128d half = _mm256_castpd256_pd128(x) + _mm256_extractf128_pd(x, 1);
+  return half[0] + half[1];
+}
+GYRFALCON_INLINE double sum_of_vector(vec_t<float> x) {
+  return sum_of_vector(
+      vec_t<double>(_mm256_cvtps_pd(_mm256_castps256_ps128(x)) + _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))));
+}
+#else
+GYRFALCON_INLINE double sum_of_vector(vec_t<double> x) { return x[0] + x[1]; }
+GYRFALCON_INLINE double sum_of_vector(vec_t<float> x) {
+  return (double(x[0]) + double(x[1])) + (double(x[2]) + double(x[3]));
+}
+#endif
+template <class T> GYRFALCON_INLINE double sum(vec_t<T> x) { return sum_of_vector(x); }
 
 // ---- elementary functions: polynomials by Chebyshev interpolation -------------------------------------------------
 

@@ -4,176 +4,12 @@
 // MR rows x NR centers is accumulated, turned into kernel entries by a profile, multiplied into the first product, and,
 // for the sandwich, left in a strip buffer that the second product reads back from L2 as soon as the strip is complete.
 // Sums are in T within a few hundred terms and in double beyond, so that rounding errors do not grow with n.
-#include "columns.h"
-#include "half.h"
-#include "profiles.h"
+#include "stored.h"
+#include "strips.h"
 
 namespace gyrfalcon {
 namespace GYRFALCON_ISA {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr int MR = 12;
-#elif defined(__aarch64__)
-constexpr int MR = 8;
-#else
-constexpr int MR = 6;
-#endif
-constexpr size_t kFeatureBlock = 256;      // features a panel keeps in L1
-constexpr size_t kStripBytes = 192 << 10;  // what a strip may take of L2
-constexpr size_t kSumPanels = 64;          // panels summed in T before they go to double
-static_assert(NV == 2, "loops over a panel are written out, and unrolled, for two vectors");
-static_assert(MR % 2 == 0, "the second product sums even and odd rows of a tile separately");
-static_assert(MR % kRightRows == 0, "products with several columns take whole groups of rows");
-static_assert(MR <= 12, "loops over the rows of a tile are unrolled at most 12 times");
-template <class T> constexpr bool kWholePanels = kPanel<T> * sizeof(T) % kVectorBytes == 0;
-static_assert(kWholePanels<float> && kWholePanels<double>, "every panel begins at a whole vector");
-
-// ---- packing --------------------------------------------------------------------------------------------------------
-
-// In the angle geometry rows and centers are divided by their norms (a division, so that a multiple of an axis becomes
-// exactly that axis), and the zero vector gets an axis of its own.
-
-// Eight sums side by side, feature k in the (k mod 8)th; a single one would wait for each addition. Rows and centers
-// are summed in the same order, so that a row equal to a center has exactly the same norm and direction.
-constexpr size_t kParts = 8;
-static_assert(kParts == 8, "sum_of is written out for eight parts");
-GYRFALCON_INLINE double sum_of(const double (&parts)[kParts]) {
-  return ((parts[0] + parts[4]) + (parts[2] + parts[6])) + ((parts[1] + parts[5]) + (parts[3] + parts[7]));
-}
-
-template <class T>
-void pack_centers(const T* centers, size_t m, size_t d, const T* shift, const T* scale, Geometry geometry, T* panels,
-                  T* half_norms, T* norms) {
-  const size_t width = kPanel<T>, depth = depth_of(d, geometry);
-  for (size_t j = 0; j < m; ++j) {
-    const T* z = centers + j * d;
-    T* out = panels + j / width * width * depth + j % width;
-    double parts[kParts] = {};
-    for (size_t k = 0; k < d; ++k) {
-      const T value = (z[k] - shift[k]) * scale[k];
-      out[k * width] = value;
-      parts[k % kParts] += double(value) * double(value);
-    }
-    const double squares = sum_of(parts);
-    const double norm = __builtin_sqrt(squares);
-    norms[j] = T(norm);
-    half_norms[j] = T(-0.5 * squares);
-    if (geometry == kAngle) {
-      for (size_t k = 0; k < d; ++k) out[k * width] = norm > 0 ? T(double(out[k * width]) / norm) : T(0);
-      out[d * width] = norm > 0 ? T(0) : T(1);
-    }
-  }
-}
-
-// Working memory of a strip, carved from one scratch buffer.
-template <class T> struct Strip {
-  size_t rows;     // rows of a strip, a multiple of MR
-  size_t depth;    // see depth_of
-  size_t block;    // features of a block, a multiple of kParts
-  T* packed;       // the rows: [feature block][tile][feature][MR], so that a tile reads one stream
-  T* half_norms;   // -|x'|^2 / 2
-  T* norms;        // |x'|
-  T* left;         // the left factor of the second product: [row][column]
-  T* tiles;        // kernel entries: [panel][tile][MR][panel width], of as many panels as `tiled_centers` says
-  T* row_sums;     // the first product: a vector of partial sums for each row
-  double* totals;  // ... and their sums: [row][column]
-  T* sums;         // the second product: [panel][column][center]
-};
-
-GYRFALCON_INLINE size_t rounded_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
-
-// Centers whose entries a strip holds at once: all for the sandwich, whose second product reads them again.
-template <class T> size_t tiled_centers(const Job<T>& job) {
-  const size_t chunk = kChunkPanels * kPanel<T>;
-  if (job.verb == kSandwich) return job.n_padded;
-  return job.n_columns == 1 ? kPanel<T> : job.n_padded < chunk ? job.n_padded : chunk;
-}
-
-// Enough rows to use a panel for several tiles once it is fetched, few enough for the strip to stay in L2.
-template <class T> size_t strip_rows(const Job<T>& job, size_t depth) {
-  const size_t tiled = job.verb == kSandwich || job.n_columns > 1 ? tiled_centers(job) : 0;
-  const size_t per_row = (depth + tiled) * sizeof(T);
-  // centers, and columns, that do not fit in L2 beside the strip are read from L3 once for each strip
-  const size_t least = depth > kFeatureBlock || job.n_columns > kCachedColumns          ? 48
-                       : (depth + job.n_columns - 1) * job.n_padded * sizeof(T) > kStripBytes ? 24
-                                                                                        : 12;
-  const size_t most = 96;
-  size_t rows = kStripBytes / per_row;
-  rows = rows < least ? least : rows > most ? most : rows;
-  return rows < MR ? MR : rows / MR * MR;
-}
-
-template <class T> size_t carve(const Job<T>& job, Strip<T>& s) {
-  const size_t k = job.n_columns;
-  s.depth = job.block || job.half_block ? 0 : depth_of(job.n_features, job.geometry);
-  s.rows = strip_rows(job, s.depth);
-  const bool one_block = s.depth <= kFeatureBlock + kFeatureBlock / 2;
-  const size_t blocks = one_block ? 1 : (s.depth + kFeatureBlock - 1) / kFeatureBlock;
-  s.block = rounded_up((s.depth + blocks - 1) / blocks, kParts);
-  size_t at = 0;
-  auto take = [&](size_t bytes) {
-    unsigned char* p = job.scratch + at;
-    at += rounded_up(bytes, kAlign);
-    return p;
-  };
-  s.packed = reinterpret_cast<T*>(take(s.rows * s.depth * sizeof(T)));
-  s.half_norms = reinterpret_cast<T*>(take(s.rows * sizeof(T)));
-  s.norms = reinterpret_cast<T*>(take(s.rows * sizeof(T)));
-  s.left = reinterpret_cast<T*>(take(s.rows * k * sizeof(T)));
-  s.totals = reinterpret_cast<double*>(take(s.rows * k * sizeof(double)));
-  s.row_sums = reinterpret_cast<T*>(take(s.rows * kVectorBytes));
-  s.sums = reinterpret_cast<T*>(take(job.n_padded * k * sizeof(T)));
-  s.tiles = reinterpret_cast<T*>(take((k > 1 ? s.rows + 1 : s.rows) * tiled_centers(job) * sizeof(T)));
-  return at;
-}
-
-template <class T> size_t scratch_bytes(const Job<T>& job) {
-  Strip<T> s;
-  return carve(job, s);
-}
-
-template <class T>
-__attribute__((noinline)) void pack_rows(const Job<T>& job, const Strip<T>& s, size_t start, size_t count) {
-  const size_t padded = rounded_up(count, MR), d = job.n_features;
-  for (size_t i = 0; i < padded; ++i) {
-    const T* x = job.rows + (start + i) * d;
-    auto at = [&](size_t k) -> T& {
-      const size_t k0 = k / s.block * s.block, length = s.depth - k0 < s.block ? s.depth - k0 : s.block;
-      return s.packed[k0 * padded + (i / MR * length + (k - k0)) * MR + i % MR];
-    };
-    if (i >= count) {
-      for (size_t k = 0; k < s.depth; ++k) at(k) = T(0);
-      s.half_norms[i] = s.norms[i] = T(0);
-      continue;
-    }
-    double parts[kParts] = {};
-    for (size_t k0 = 0; k0 < d; k0 += s.block) {
-      const size_t k1 = d - k0 < s.block ? d : k0 + s.block;
-      T* out = &at(k0);
-      size_t k = k0;
-      for (; k + kParts <= k1; k += kParts, out += kParts * MR) {
-        T values[kParts];
-        for (size_t j = 0; j < kParts; ++j) values[j] = (x[k + j] - job.shift[k + j]) * job.scale[k + j];
-        for (size_t j = 0; j < kParts; ++j) parts[j] += double(values[j]) * double(values[j]);
-        for (size_t j = 0; j < kParts; ++j) out[j * MR] = values[j];
-      }
-      for (; k < k1; ++k, out += MR) {
-        const T value = (x[k] - job.shift[k]) * job.scale[k];
-        parts[k % kParts] += double(value) * double(value);
-        *out = value;
-      }
-    }
-    const double squares = sum_of(parts);
-    const double norm = __builtin_sqrt(squares);
-    s.norms[i] = T(norm);
-    s.half_norms[i] = T(-0.5 * squares);
-    if (job.geometry == kAngle) {
-      for (size_t k = 0; k < d; ++k) at(k) = norm > 0 ? T(double(at(k)) / norm) : T(0);
-      at(d) = norm > 0 ? T(0) : T(1);
-    }
-  }
-}
 
 // ---- the tile ---------------------------------------------------------------------------------------------------------
 
@@ -195,19 +31,19 @@ constexpr Form form_of(Geometry geometry, bool difference) {
   __builtin_unreachable();
 }
 
-// Add the terms of `count` features.
-template <class T, Form kForm>
-GYRFALCON_INLINE void accumulate(vec_t<T> (&acc)[MR][NV], const T* rows, const T* panel, size_t count) {
+// Add the terms of `count` features for the first N vectors of a panel.
+template <class T, Form kForm, int N>
+GYRFALCON_INLINE void accumulate(vec_t<T> (&acc)[MR][N], const T* rows, const T* panel, size_t count) {
 #pragma GCC unroll 4
   for (size_t k = 0; k < count; ++k) {
-    vec_t<T> z[NV];
+    vec_t<T> z[N];
 #pragma GCC unroll 2
-    for (int j = 0; j < NV; ++j) z[j] = load<T>(panel + j * kWidth<T>);
+    for (int j = 0; j < N; ++j) z[j] = load<T>(panel + j * kWidth<T>);
 #pragma GCC unroll 12
     for (int r = 0; r < MR; ++r) {
       const vec_t<T> x = splat<T>(rows[r]);
 #pragma GCC unroll 2
-      for (int j = 0; j < NV; ++j) {
+      for (int j = 0; j < N; ++j) {
         if constexpr (kForm == Form::squares) {
           const vec_t<T> t = x - z[j];
           acc[r][j] -= t * t;
@@ -224,9 +60,10 @@ GYRFALCON_INLINE void accumulate(vec_t<T> (&acc)[MR][NV], const T* rows, const T
   }
 }
 
-// Compute the arguments of the profile for one panel and all tiles of the strip, in `tiles`.
-template <class T, Form kForm>
-GYRFALCON_INLINE void arguments(const Job<T>& job, const Strip<T>& s, size_t p, size_t count_tiles, T* tiles) {
+// Compute the arguments of the profile for the first N vectors of one panel and all tiles of the strip, in `tiles`.
+template <class T, Form kForm, int N>
+__attribute__((noinline)) void vector_arguments(const Job<T>& job, const Strip<T>& s, size_t p, size_t count_tiles,
+                                                T* tiles) {
   constexpr size_t W = kWidth<T>, NR = kPanel<T>;
   const T* panel = job.panels + p * NR * s.depth;
   for (size_t k0 = 0; k0 < s.depth; k0 += s.block) {
@@ -236,13 +73,13 @@ GYRFALCON_INLINE void arguments(const Job<T>& job, const Strip<T>& s, size_t p, 
     const size_t share = s.depth > s.block ? (length * NR + count_tiles - 1) / count_tiles : 0;
     for (size_t t = 0; t < count_tiles; ++t) {
       for (size_t i = 0; i < share; i += 64 / sizeof(T)) __builtin_prefetch(next + t * share + i, 0, 2);
-      vec_t<T> acc[MR][NV];
+      vec_t<T> acc[MR][N];
       T* tile = tiles + t * MR * NR;
       if (k0 == 0) {
 #pragma GCC unroll 12
         for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 2
-          for (int j = 0; j < NV; ++j)
+          for (int j = 0; j < N; ++j)
             acc[r][j] = kForm == Form::expanded
                             ? load<T>(job.half_norms + p * NR + j * W) + splat<T>(s.half_norms[t * MR + r])
                             : vec_t<T>{};
@@ -250,15 +87,24 @@ GYRFALCON_INLINE void arguments(const Job<T>& job, const Strip<T>& s, size_t p, 
 #pragma GCC unroll 12
         for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 2
-          for (int j = 0; j < NV; ++j) acc[r][j] = load<T>(tile + r * NR + j * W);
+          for (int j = 0; j < N; ++j) acc[r][j] = load<T>(tile + r * NR + j * W);
       }
-      accumulate<T, kForm>(acc, s.packed + (k0 * count_tiles + t * length) * MR, panel + k0 * NR, length);
+      accumulate<T, kForm, N>(acc, s.packed + (k0 * count_tiles + t * length) * MR, panel + k0 * NR, length);
 #pragma GCC unroll 12
       for (int r = 0; r < MR; ++r)
 #pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) store<T>(tile + r * NR + j * W, acc[r][j]);
+        for (int j = 0; j < N; ++j) store<T>(tile + r * NR + j * W, acc[r][j]);
     }
   }
+}
+
+// ... for a whole panel. Where its second vector has no center, that costs nothing: the arguments there are 0.
+template <class T, Form kForm>
+GYRFALCON_INLINE void arguments(const Job<T>& job, const Strip<T>& s, size_t p, size_t count_tiles, T* tiles) {
+  constexpr size_t W = kWidth<T>, NR = kPanel<T>;
+  if (job.n_centers - p * NR > W) return vector_arguments<T, kForm, NV>(job, s, p, count_tiles, tiles);
+  for (size_t i = 0; i < count_tiles * MR; ++i) store<T>(tiles + i * NR + W, vec_t<T>{});
+  vector_arguments<T, kForm, 1>(job, s, p, count_tiles, tiles);
 }
 
 template <class T, class P, Form kForm, Verb kVerb> void run_strips(const Job<T>& job) {
@@ -339,7 +185,10 @@ template <class T, class P, Form kForm, Verb kVerb> void run_strips(const Job<T>
       for (size_t i = 0; i < count; ++i) job.out_rows[start + i] = T(s.totals[i]);
     }
     if constexpr (kVerb == kSandwich) {
-      for (size_t i = 0; i < count; ++i) s.left[i] = T(job.u ? s.totals[i] * double(job.u[start + i]) : s.totals[i]);
+      for (size_t i = 0; i < count; ++i) {
+        const double total = s.totals[i] + (job.added ? double(job.added[start + i]) : 0.0);
+        s.left[i] = T(job.u ? total * double(job.u[start + i]) : total);
+      }
       // The second product, while the strip is still in L2; even and odd rows are summed separately, for more
       // independent additions.
       const T* entries = s.tiles;
@@ -409,7 +258,9 @@ template <class T, class Make> void run_columns(const Job<T>& job, Make make) {
     if (job.verb == kSandwich) {
       for (size_t i = 0; i < count; ++i) {
         const double weight = job.u ? double(job.u[start + i]) : 1.0;
-        for (size_t c = 0; c < k; ++c) s.left[i * k + c] = T(s.totals[i * k + c] * weight);
+        const T* const added = job.added ? job.added + (start + i) * k : nullptr;
+        for (size_t c = 0; c < k; ++c)
+          s.left[i * k + c] = T((s.totals[i * k + c] + (added ? double(added[c]) : 0.0)) * weight);
       }
       left_columns<T>(s.tiles, panels, padded, s.left, k, s.sums);
     }
@@ -497,86 +348,6 @@ template <class T> void run(const Job<T>& job) {
     Runs<T, Profiles>::of[int(job.profile)](job);
   }
 }
-
-// ---- products with a stored block of K: four rows are read once and used twice ----------------------------------------
-
-template <class T, class Stored>
-void dense(Verb verb, const Stored* block, size_t n, size_t m, const T* v, const T* u, T* out_rows, double* out_centers,
-           T* sums) {
-  constexpr size_t W = kWidth<T>;
-  constexpr size_t G = 4;
-  const bool right = verb == kMatvec || verb == kSandwich, left = verb != kMatvec;
-  const size_t whole = m / W * W;
-  if (left) memset(sums, 0, m * sizeof(T));
-  size_t summed = 0;
-  for (size_t i = 0; i < n; i += G) {
-    const size_t count = n - i < G ? n - i : G;
-    const Stored* row[G];
-    for (size_t r = 0; r < G; ++r) row[r] = block + (i + (r < count ? r : 0)) * m;
-    T weight[G];
-    if (right) {
-      double total[G] = {};
-      for (size_t j0 = 0; j0 < whole; j0 += 64 * W) {
-        const size_t j1 = j0 + 64 * W < whole ? j0 + 64 * W : whole;
-        vec_t<T> part[G] = {};
-        for (size_t j = j0; j < j1; j += W) {
-          vec_t<T> x = load_loose<T>(v + j);
-#pragma GCC unroll 4
-          for (size_t r = 0; r < G; ++r) part[r] += x * entries_at<T>(row[r] + j);
-        }
-        for (size_t r = 0; r < G; ++r) total[r] += sum<T>(part[r]);
-      }
-      for (size_t r = 0; r < G; ++r) {
-        for (size_t j = whole; j < m; ++j) total[r] += double(v[j]) * double(entry_at<T>(row[r] + j));
-        weight[r] = T(verb == kSandwich && u && r < count ? total[r] * double(u[i + r]) : total[r]);
-      }
-      if (verb == kMatvec) {
-        for (size_t r = 0; r < count; ++r) out_rows[i + r] = weight[r];
-        continue;
-      }
-    } else {
-      for (size_t r = 0; r < count; ++r) weight[r] = u[i + r];
-    }
-    vec_t<T> w[G];
-    for (size_t r = 0; r < G; ++r) {
-      if (r >= count) weight[r] = T(0);
-      w[r] = splat<T>(weight[r]);
-    }
-    for (size_t j = 0; j < whole; j += W) {
-      vec_t<T> x = load_loose<T>(sums + j);
-#pragma GCC unroll 4
-      for (size_t r = 0; r < G; ++r) x += w[r] * entries_at<T>(row[r] + j);
-      store_loose<T>(sums + j, x);
-    }
-    for (size_t j = whole; j < m; ++j)
-      for (size_t r = 0; r < count; ++r) sums[j] += weight[r] * entry_at<T>(row[r] + j);
-    summed += G;
-    if (summed >= kSumRows || i + G >= n) {
-      for (size_t j = 0; j < m; ++j) out_centers[j] += double(sums[j]);
-      memset(sums, 0, m * sizeof(T));
-      summed = 0;
-    }
-  }
-}
-
-// ---- half precision --------------------------------------------------------------------------------------------------
-
-#if defined(__F16C__)
-void narrow(const float* entries, size_t count, uint16_t* out) {
-  constexpr size_t W = kWidth<float>;
-  size_t i = 0;
-  for (; i + W <= count; i += W) store_half(out + i, load_loose<float>(entries + i));
-  for (; i < count; ++i) out[i] = _cvtss_sh(entries[i], _MM_FROUND_TO_NEAREST_INT);
-}
-
-void half_sandwich(const uint16_t* block, size_t n, size_t m, const float* v, const float* u, double* out_centers,
-                   float* sums) {
-  dense<float>(kSandwich, reinterpret_cast<const Float16*>(block), n, m, v, u, nullptr, out_centers, sums);
-}
-#else
-constexpr void (*narrow)(const float*, size_t, uint16_t*) = nullptr;
-constexpr void (*half_sandwich)(const uint16_t*, size_t, size_t, const float*, const float*, double*, float*) = nullptr;
-#endif
 
 constexpr Engine<float> kEngineF = {Profiles::entries,   Profiles::size, kPanel<float>,       scratch_bytes<float>,
                                     pack_centers<float>, run<float>,     dense<float, float>, narrow,

@@ -55,6 +55,7 @@ struct Job {
   size_t n_columns;      // of v, of u in rmatvec, and of the product
   const T* v;            // [chunk of kChunkPanels panels][column][center], zeros for padded centers
   const T* u;            // rmatvec: the left factor, n_rows x n_columns; sandwich: the row weights or null
+  const T* added;        // sandwich: what is added to K V before the weights, n_rows x n_columns, or null
   T* out_rows;           // fill: n_rows x n_centers; matvec: n_rows x n_columns
   double* out_centers;   // rmatvec, sandwich: [panel][column][center] sums, added to
   unsigned char* scratch;
@@ -70,8 +71,8 @@ struct Engine {
                T* panels, T* half_norms, T* norms);
   void (*run)(const Job<T>&);
   // products of one column with a stored block of K: n_rows x n_centers, contiguous
-  void (*dense)(Verb verb, const T* block, size_t n_rows, size_t n_centers, const T* v, const T* u, T* out_rows,
-                double* out_centers, T* sums);
+  void (*dense)(Verb verb, const T* block, size_t n_rows, size_t n_centers, const T* v, const T* u, const T* added,
+                T* out_rows, double* out_centers, T* sums);
   // half precision, float only; null where the instruction set cannot convert it
   void (*narrow)(const T* entries, size_t count, uint16_t* out);
   void (*half_sandwich)(const uint16_t* block, size_t n_rows, size_t n_centers, const T* v, const T* u,

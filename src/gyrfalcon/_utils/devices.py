@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .checks import one_of
 from .memory import available_memory
@@ -21,9 +21,11 @@ __all__ = [
     "has_float64",
     "import_torch",
     "is_out_of_memory",
+    "is_torch",
     "matmul_precision",
     "resolve_devices",
     "round_to_tf32",
+    "torch_dtype",
 ]
 
 _REMEDY = 'give None, "cpu", "cuda", "cuda:1", "mps", or a list of these'
@@ -43,6 +45,19 @@ def import_torch() -> Any:
     except ImportError as error:
         raise ImportError('devices are run by PyTorch: pip install "gyrfalcon[torch]"') from error
     return torch
+
+
+def is_torch(X: Any) -> bool:
+    """Whether `X` is a tensor of PyTorch; nothing is imported to find out.
+
+    Examples
+    --------
+    >>> from gyrfalcon._utils.devices import is_torch
+    >>> is_torch(0.0)
+    False
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(X, torch.Tensor)
 
 
 def resolve_devices(device: Any) -> tuple[torch.device, ...] | None:
@@ -136,8 +151,16 @@ def matmul_precision(tf32: bool = False) -> Iterator[None]:
             setting.fp32_precision = precision
 
 
-def round_to_tf32(array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Round to the 11 bits of TF32, to even: a matrix product in TF32 then loses nothing of what it is given.
+def torch_dtype(dtype: Any) -> Any:
+    """Return PyTorch's type for NumPy's float32 or float64."""
+    torch = import_torch()
+    return torch.float32 if np.dtype(dtype) == np.float32 else torch.float64
+
+
+def round_to_tf32(array: Any) -> Any:
+    """Round float32 numbers, an array or a tensor, to the 11 bits of TF32, and halves to even.
+
+    A matrix product in TF32 then loses nothing of what it is given.
 
     Examples
     --------
@@ -146,8 +169,8 @@ def round_to_tf32(array: NDArray[np.float32]) -> NDArray[np.float32]:
     >>> (round_to_tf32(np.float32([1 + 2**-10, 1 + 2**-11, -1 - 3 * 2**-11, 0.0])) - 1).tolist()
     [0.0009765625, 0.0, -2.001953125, -1.0]
     """
-    bits = array.view(np.int32)
-    return ((bits + (0x0FFF + ((bits >> 13) & 1))) & ~0x1FFF).view(np.float32)
+    bits = array.view(np.int32 if isinstance(array, np.ndarray) else import_torch().int32)
+    return ((bits + (0x0FFF + ((bits >> 13) & 1))) & ~0x1FFF).view(array.dtype)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -25,7 +25,7 @@ _TILE = 512
 
 
 def cholesky(matrix: Array, *, lower: bool, n_threads: int = 1) -> bool:
-    """Factor one triangle of a symmetric Fortran-ordered matrix in place; the other is neither read nor written.
+    """Factor one triangle of a symmetric Fortran-ordered matrix in place; the other is left as it is.
 
     Parameters
     ----------
@@ -47,27 +47,30 @@ def cholesky(matrix: Array, *, lower: bool, n_threads: int = 1) -> bool:
 
 
 def _tiled_cholesky(A: Array, potrf: Callable[..., Any], n_threads: int) -> bool:
-    """Put U of A = U'U into the upper triangle, a row of tiles at a time."""
+    """Put U of A = U'U into the upper triangle, a row of tiles at a time.
+
+    A row is made of all those above it in one long product, so that each tile is written once. To subtract each row
+    from what is below it, as soon as it is known, would write most of the matrix once for every row of tiles.
+    """
     M, trsm = len(A), get_blas_funcs("trsm", dtype=A.dtype)
-    for k in range(0, M, _TILE):
-        row, rest = slice(k, min(k + _TILE, M)), _tiles(k + _TILE, M)
-        corner = np.asfortranarray(A[row, row])
+    for row in _tiles(0, M):
+        above = A[: row.start, row].T
+        corner = np.array(A[row, row], order="F")
+
+        def reduce(part: slice, row: slice = row, above: Array = above, corner: Array = corner) -> None:
+            corner[:, part] -= above @ A[: row.start, row][:, part]
+
+        share(reduce, _tiles(0, len(corner), _TILE // 4), n_threads)
         U, failed = potrf(corner, lower=False, clean=False, overwrite_a=True)
         if failed:
             return False
-        A[row, row] = U
+        A[row, row] = np.triu(U) + np.tril(A[row, row], -1)
 
-        def solve(at: slice, row: slice = row, U: Array = U) -> None:
-            A[row, at] = trsm(1.0, U, np.asfortranarray(A[row, at]), trans_a=True, overwrite_b=True)
+        def solve(at: slice, row: slice = row, above: Array = above, U: Array = U) -> None:
+            X = A[row, at] - above @ A[: row.start, at]
+            A[row, at] = trsm(1.0, U, np.asfortranarray(X), trans_a=True, overwrite_b=True)
 
-        def update(at: slice, row: slice = row) -> None:
-            X = A[row, at]
-            above = slice(row.stop, at.start)
-            A[above, at] -= A[row, above].T @ X
-            A[at, at] -= np.triu(X.T @ X)
-
-        share(solve, rest, n_threads)
-        share(update, reversed(rest), n_threads)  # the longest first
+        share(solve, _tiles(row.stop, M), n_threads)
     return True
 
 
@@ -117,5 +120,6 @@ def solve_upper_transposed(U: Array, B: Array, *, n_threads: int = 1) -> None:
     share(solve, _tiles(0, B.shape[1]), n_threads)
 
 
-def _tiles(start: int, stop: int) -> list[slice]:
-    return [slice(i, min(i + _TILE, stop)) for i in range(start, stop, _TILE)]
+def _tiles(start: int, stop: int, size: int | None = None) -> list[slice]:
+    step = size or _TILE
+    return [slice(i, min(i + step, stop)) for i in range(start, stop, step)]

@@ -71,7 +71,7 @@ class Tiles(ABC):
 
     A block is an array, or a CSR matrix where the centers are one. Only `fill` has to be defined. The verbs `matmat`,
     `rmatmat` and `sandwich` take a block of rows; `right`, `left` and `both` are the same products with a block of K
-    that already exists. `V` is (M, k), `U` and `T` are (b, k). Sums over rows are returned in float64.
+    that already exists. `V` is (M, k), `U`, `T` and `added` are (b, k). Sums over rows are returned in float64.
 
     Attributes
     ----------
@@ -149,13 +149,20 @@ class Tiles(ABC):
                 total += K[start : start + step].T @ U[start : start + step]
         return total
 
-    def both(self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None) -> Array:
-        """Compute K' W K V for the rows `part` of a block; tile by tile, so that K is read from memory once."""
+    def both(
+        self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None, added: Array | None = None
+    ) -> Array:
+        """Compute K' W (K V + added) for the rows `part` of a block; tile by tile, so that K is read only once.
+
+        A weight that is a function is called once: Python's lock goes from thread to thread at each call, which takes
+        longer than reading a block of K again.
+        """
         total = np.zeros((self.n_centers, V.shape[1]))
         offset = 0 if part is None else part.start
-        for tile in self.parts(K):
+        for tile in [slice(0, len(K))] if callable(weight) else self.parts(K):
             at = slice(offset + tile.start, offset + tile.stop)
-            total += self.left(K[tile], weighted(self.right(K[tile], V), weight, at))
+            T = self.right(K[tile], V)
+            total += self.left(K[tile], weighted(T if added is None else T + added[at], weight, at))
         return total
 
     def narrow(self, K: Array, out: Array) -> None:
@@ -183,11 +190,11 @@ class Tiles(ABC):
             total += self.left(self.fill(rows[part]), U[part])
         return total
 
-    def sandwich(self, rows: Array, V: Array, weight: BlockWeight) -> Array:
-        """Compute K' W K V."""
+    def sandwich(self, rows: Array, V: Array, weight: BlockWeight, added: Array | None = None) -> Array:
+        """Compute K' W (K V + added)."""
         total = np.zeros((self.n_centers, V.shape[1]))
         for part in self.parts(rows):
-            total += self.both(self.fill(rows[part]), V, weight, part)
+            total += self.both(self.fill(rows[part]), V, weight, part, added)
         return total
 
     def signed_sums(self, K: Array, rows: Array, centers: Array, coef: Array) -> Array:

@@ -34,10 +34,10 @@ _FUSED_COLUMNS = 256  # at most; BLAS does wide products as well, from blocks th
 HALF_SETS = ("avx512", "avx2")  # instruction sets that convert half precision
 _LOG2E = 1.0 / np.log(2.0)
 
-# Where AVX2 is faster than AVX-512, as measured for 8 centers and for 784 features: centers of which half a panel of
-# two vectors would be padding, and squared differences of more features than a panel keeps in the first cache.
-_HALF_PANEL = 64  # bytes
-_CACHED_FEATURES = 256
+# Where AVX2 is faster than AVX-512, as measured on a Xeon (Sapphire Rapids): centers that fill one vector of it, in
+# float32, unless rows are long and products are summed; and up to two vectors, with rows of a few features.
+_ONE_VECTOR = 32  # bytes
+_LONG_ROWS, _SHORT_ROWS = 128, 8
 
 
 class Profile(NamedTuple):
@@ -107,7 +107,7 @@ def instruction_set() -> str:
     return asked or available[0]
 
 
-def dense_instruction_set(n_centers: int, n_features: int, dtype: Any, squared_differences: bool) -> str:
+def dense_instruction_set(n_centers: int, n_features: int, dtype: Any, differences: bool) -> str:
     """Return the instruction set for dense rows of a shape: `instruction_set`, or a narrower one that is faster there.
 
     It depends on the shape alone, so that results have the same bits every time; ``GYRFALCON_ISA`` is always obeyed.
@@ -116,14 +116,16 @@ def dense_instruction_set(n_centers: int, n_features: int, dtype: Any, squared_d
     ----------
     n_centers, n_features : int
     dtype : dtype
-    squared_differences : bool
-        Whether distances are sums of squared differences, rather than made from dot products.
+    differences : bool
+        Whether distances are sums of differences, rather than made from dot products.
     """
     widest = instruction_set()
     if widest != "avx512" or os.environ.get("GYRFALCON_ISA") or "avx2" not in _core.instruction_sets():
         return widest
-    small = n_centers * np.dtype(dtype).itemsize <= _HALF_PANEL
-    return "avx2" if small or (squared_differences and n_features > _CACHED_FEATURES) else widest
+    itemsize = np.dtype(dtype).itemsize
+    few = n_centers * itemsize <= _ONE_VECTOR and itemsize == 4 and (differences or n_features <= _LONG_ROWS)
+    short = n_centers * itemsize <= 2 * _ONE_VECTOR and n_features <= _SHORT_ROWS
+    return "avx2" if few or short else widest
 
 
 def are_fused(columns: Array) -> bool:
@@ -159,9 +161,9 @@ class FusedTiles(Tiles):
         self._centers.rmatvec(rows, np.ascontiguousarray(U[:, 0]), out)
         return out[:, None]
 
-    def sandwich(self, rows: Array, V: Array, weight: BlockWeight) -> Array:
-        if V.shape[1] != 1 or callable(weight):
-            return super().sandwich(rows, V, weight)
+    def sandwich(self, rows: Array, V: Array, weight: BlockWeight, added: Array | None = None) -> Array:
+        if V.shape[1] != 1 or callable(weight) or added is not None:
+            return super().sandwich(rows, V, weight, added)
         out = np.empty(self.n_centers)
         self._centers.sandwich(rows, np.ascontiguousarray(V[:, 0]), weight, out)
         return out[:, None]
@@ -194,7 +196,7 @@ class FusedTiles(Tiles):
         _core.narrow(self.isa, K, out.view(np.uint16))
 
     def half_both(self, K: Array, V: Array, weight: Array | None) -> Array:
-        if self.isa not in HALF_SETS or V.shape[1] > _FUSED_COLUMNS:
+        if self.isa not in HALF_SETS or not 1 <= V.shape[1] <= _FUSED_COLUMNS:
             return super().half_both(K, V, weight)
         sums = np.empty((self.n_centers, V.shape[1]))
         _core.half_sandwich(self.isa, K.view(np.uint16), np.ascontiguousarray(V), weight, sums)
@@ -205,14 +207,17 @@ class FusedTiles(Tiles):
         _core.signed_sums(self.isa, K, rows, centers, coef, out)
         return out
 
-    def both(self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None) -> Array:
+    def both(
+        self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None, added: Array | None = None
+    ) -> Array:
         if callable(weight) or (V.shape[1] != 1 and not are_fused(V)):
-            return super().both(K, V, weight, part)
+            return super().both(K, V, weight, part, added)
         w = weight if weight is None or part is None else weight[part]
+        a = added if added is None or part is None else added[part]
         if V.shape[1] == 1:
-            out = np.empty(self.n_centers)
-            _core.dense(self.isa, _core.Verb.sandwich, K, np.ascontiguousarray(V[:, 0]), w, out)
+            out, a = np.empty(self.n_centers), None if a is None else np.ascontiguousarray(a[:, 0])
+            _core.dense(self.isa, _core.Verb.sandwich, K, np.ascontiguousarray(V[:, 0]), w, out, a)
             return out[:, None]
         sums = np.empty((self.n_centers, V.shape[1]))
-        _core.dense_sandwich(self.isa, K, np.ascontiguousarray(V), w, sums)
+        _core.dense_sandwich(self.isa, K, np.ascontiguousarray(V), w, sums, a)
         return sums

@@ -33,6 +33,8 @@ _FARTHEST_EXPANSION = 256.0
 _ENTRY_COST = {np.dtype(np.float32): (0.4, 0.022), np.dtype(np.float64): (1.2, 0.044)}
 _COMBINING_COST = 0.5
 
+_CACHED_ENTRIES = 1 << 16
+
 
 class NativeTiles(FusedTiles):
     """Tiles of a named kernel, computed in C++."""
@@ -46,13 +48,13 @@ class NativeTiles(FusedTiles):
             # a common offset does not change differences, but adds to their rounding: center on the centers' mean
             shift = centers.mean(axis=0, dtype=np.float64).astype(dtype).astype(np.float64)
         if kernel.geometry == "distance":
-            with np.errstate(over="ignore"):  # infinite is far
-                spread = 0.5 * profile.gain * np.square((centers - shift) * scale).sum(axis=1)
+            spread = 0.5 * profile.gain * _squared_norms(centers, shift, scale)
             far = spread.mean() > _LARGEST_EXPANSION or spread.max() > _FARTHEST_EXPANSION
             difference = bool(not kernel.smooth or far)
             if difference:
                 scale *= np.sqrt(0.5)
-        isa = dense_instruction_set(len(centers), centers.shape[1], dtype, difference or kernel.geometry == "angle")
+        differences = difference or kernel.geometry in ("angle", "manhattan")
+        isa = dense_instruction_set(len(centers), centers.shape[1], dtype, differences)
         make = _core.CentersF32 if dtype == np.float32 else _core.CentersF64
         native = make(
             np.ascontiguousarray(centers),
@@ -86,12 +88,26 @@ class NativeTiles(FusedTiles):
         self._centers.rmatmat(rows, np.ascontiguousarray(U), out)
         return out
 
-    def sandwich(self, rows: Array, V: Array, weight: BlockWeight) -> Array:
-        if not are_fused(V) or callable(weight):
-            return super().sandwich(rows, V, weight)
+    def sandwich(self, rows: Array, V: Array, weight: BlockWeight, added: Array | None = None) -> Array:
+        if callable(weight) or not (V.shape[1] == 1 or are_fused(V)):
+            return super().sandwich(rows, V, weight, added)
+        if V.shape[1] == 1:
+            sums, a = np.empty(self.n_centers), None if added is None else np.ascontiguousarray(added[:, 0])
+            self._centers.sandwich(rows, np.ascontiguousarray(V[:, 0]), weight, sums, a)
+            return sums[:, None]
         out = np.empty((self.n_centers, V.shape[1]))
-        self._centers.sandwich_columns(rows, np.ascontiguousarray(V), weight, out)
+        self._centers.sandwich_columns(rows, np.ascontiguousarray(V), weight, out, added)
         return out
+
+
+def _squared_norms(centers: Array, shift: Array, scale: Array) -> Array:
+    """Return |scale (z - shift)|^2 of each center, infinite where that overflows; by parts that stay in cache."""
+    norms, step = np.empty(len(centers)), max(1, _CACHED_ENTRIES // centers.shape[1])
+    with np.errstate(over="ignore"):
+        for start in range(0, len(centers), step):
+            part = (centers[start : start + step] - shift) * scale
+            norms[start : start + step] = np.einsum("ij,ij->i", part, part)
+    return norms
 
 
 class PairTiles(Tiles):

@@ -114,9 +114,11 @@ class LinearTiles(SparseTiles):
         self._centers.native.linear_rmatmat(*_arrays(rows), np.ascontiguousarray(U), out)
         return self.slope * out + self.constant * U.sum(axis=0, dtype=np.float64)
 
-    def sandwich(self, rows: Any, V: Array, weight: BlockWeight) -> Array:
-        if callable(weight) or self.constant != 0 or not V.shape[1]:
+    def sandwich(self, rows: Any, V: Array, weight: BlockWeight, added: Array | None = None) -> Array:
+        if callable(weight) or self.constant != 0 or not V.shape[1] or added is not None:
             T = self.matmat(rows, V)
+            if added is not None:
+                T += added
             return self.rmatmat(rows, weighted(T, weight, slice(0, rows.shape[0])))
         out = np.empty((self.n_centers, V.shape[1]))
         self._centers.native.linear_sandwich(*_arrays(rows), self._projection(V), weight, out)

@@ -30,7 +30,7 @@ from ..kernels import (
 )
 from .base import check_indices
 
-__all__ = ["SparseColumns", "prepare"]
+__all__ = ["SparseColumns", "centered", "prepare"]
 
 Array = NDArray[Any]
 Tensor = Any
@@ -163,14 +163,23 @@ def _scaled(centers: Array, shift: Array, scale: Array, device: Any) -> tuple[Te
     return Z, lambda X: (X - on_device).mul_(factor)
 
 
+def _mean(centers: Array) -> Array:
+    """Return the centers' mean: a common offset does not change differences, but adds to their rounding."""
+    return centers.mean(axis=0, dtype=np.float64).astype(centers.dtype).astype(np.float64)
+
+
+def centered(
+    kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None = None
+) -> tuple[Tensor, MakeTile]:
+    """Return scaled centers about their mean on the device, and the function that does the same to rows."""
+    return _scaled(centers, _mean(centers), _scaling(kernel, centers, columns), device)
+
+
 def _distance(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
     torch = import_torch()
     profile = _PROFILES[type(kernel)]
-    # a common offset does not change differences, but adds to their rounding
-    shift = centers.mean(axis=0, dtype=np.float64).astype(centers.dtype).astype(np.float64)
-    scale = _scaling(kernel, centers, columns)
-    Z, scaled = _scaled(centers, shift, scale, device)
-    if not _expands(kernel, centers, shift, scale):
+    Z, scaled = centered(kernel, centers, device, columns)
+    if not _expands(kernel, centers, _mean(centers), _scaling(kernel, centers, columns)):
         return lambda X: profile(kernel, _distances(torch, scaled(X), Z, 2.0).square_())
     transposed, norms = Z.T.contiguous(), Z.square().sum(dim=1)
 
@@ -193,8 +202,7 @@ def _expands(kernel: Kernel, centers: Array, shift: Array | float, scale: Array 
 
 def _manhattan(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
     torch = import_torch()
-    shift = centers.mean(axis=0, dtype=np.float64).astype(centers.dtype).astype(np.float64)
-    Z, scaled = _scaled(centers, shift, _scaling(kernel, centers, columns), device)
+    Z, scaled = centered(kernel, centers, device, columns)
     profile = _PROFILES[type(kernel)]
     return lambda X: profile(kernel, _distances(torch, scaled(X), Z, 1.0))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import platform
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = ["add_arguments", "run"]
 # Errors of products of the kernel matrix relative to the sums of the terms' sizes: some hundred roundings
 _TOLERANCE = {np.dtype(np.float32): 2e-5, np.dtype(np.float64): 1e-12}
 _CHECKED_ROWS, _CHECKED_CENTERS = 1_000, 70
+_FEW_FEATURES, _MANY_FEATURES = 18, 40  # for the fused kernel, and too many for it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"gyrfalcon {package_version()}, torch {torch.__version__}, {platform.platform()}")
     for device in dict.fromkeys(devices):
         print(f"{device}: {_description(torch, device)}, {format_bytes(free_memory(device))} free")
+    fused, about_fused = _fused(names)
+    print(about_fused)
     dtypes = [np.float32, np.float64] if all(map(has_float64, devices)) else [np.float32]
     wrong = 0
     for dtype in dtypes:
@@ -51,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"products in {np.dtype(dtype)}: largest error {worst:.1e}, allowed {_TOLERANCE[np.dtype(dtype)]:.0e}")
     for dtype in dtypes:
         print(_speed(names, dtype, arguments.rows, arguments.centers, arguments.features))
+    if fused:
+        print(_speed(names, np.float32, arguments.rows, arguments.centers, _FEW_FEATURES))
     print("all products are right" if not wrong else f"{wrong} products are WRONG: please send this report in")
     return int(wrong > 0)
 
@@ -68,14 +74,29 @@ def _description(torch: Any, device: Any) -> str:
     return platform.processor() or platform.machine()
 
 
+def _fused(names: list[str]) -> tuple[bool, str]:
+    """Return whether the fused kernel is used, and a line about it."""
+    from ..kernels import Gaussian
+    from ..operators import DeviceOperator
+
+    X = np.zeros((2, _FEW_FEATURES), dtype=np.float32)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        used = DeviceOperator(Gaussian(1.0), X, X, device=names).fused
+    reasons = "; ".join(str(warning.message) for warning in caught) or "these devices have none"
+    return used, "fused kernel: used" if used else f"fused kernel: not used, {reasons}"
+
+
 def _errors(names: list[str], dtype: Any) -> Iterator[tuple[str, float]]:
     """Compare products of every named kernel with NumPy's in float64: dense rows, also in TF32, and sparse ones."""
     from .._utils.devices import round_to_tf32
     from ..kernels import NAMES
     from ..operators import DeviceOperator, Rowwise
+    from ..sources.tensors import as_torch, to_host
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((_CHECKED_ROWS, 6)).astype(dtype)
+    wide = rng.standard_normal((_CHECKED_ROWS, _MANY_FEATURES)).astype(dtype)
     sparse = sp.random_array((_CHECKED_ROWS, 200), density=0.05, format="csr", rng=rng).astype(dtype)
     V = rng.standard_normal((_CHECKED_CENTERS, 2)).astype(dtype)
     U = rng.standard_normal((_CHECKED_ROWS, 2)).astype(dtype)
@@ -83,6 +104,9 @@ def _errors(names: list[str], dtype: Any) -> Iterator[tuple[str, float]]:
         cases: list[tuple[Any, str, str | None]] = [(X, name, None), (sparse, f"{name}, sparse rows", None)]
         if dtype == np.float32:
             cases.append((round_to_tf32(X), f"{name}, TF32", "tf32"))
+        if DeviceOperator(kind(), X, X[:_CHECKED_CENTERS], device=names).fused:
+            cases[0] = (X, f"{name}, fused", None)
+            cases.append((wide, name, None))
         for rows, what, precision in cases:
             centers = rows[:_CHECKED_CENTERS]
             operator = DeviceOperator(kind(), rows, centers, device=names, precision=precision)
@@ -95,6 +119,10 @@ def _errors(names: list[str], dtype: Any) -> Iterator[tuple[str, float]]:
                 for where, portable in (("there", True), ("here", False)):
                     found = operator.sandwich(V, Rowwise(_residual, U, portable=portable))
                     yield f"K'(U - K V), U - K V {where}, {what}", _off(found, K.T @ (U - K @ V), terms)
+    for name in dict.fromkeys(names):  # each has the rows, and gives some to the others
+        there = DeviceOperator("gaussian", as_torch(X).to(name), X[:_CHECKED_CENTERS], device=names)
+        K = there.kernel(_dense(X), _dense(X[:_CHECKED_CENTERS]))
+        yield f"K V, a tensor on {name}", _off(to_host(there.image(V)), K @ V, K @ np.abs(V))
 
 
 def _residual(T: Any, U: Any) -> Any:
@@ -119,9 +147,10 @@ def _speed(names: list[str], dtype: Any, n: int, M: int, d: int) -> str:
     part = native.on(X[: max(1, n // 10)])
     here = _seconds(lambda: part.sandwich(v)) * n / part.shape[0]
     rate = n * M * 2 * (d + 2) / seconds / 1e12
+    blocks = f"blocks of {there.block_size:,} rows{', fused' if there.fused else ''}"
     return (
         f"K'(K v) of {n:,} rows, {M:,} centers, {d} features in {np.dtype(dtype)}: {seconds:.3g} s there "
-        f"({rate:.2g} Tflop/s, blocks of {there.block_size:,} rows), about {here:.3g} s on this machine's cores"
+        f"({rate:.2g} Tflop/s, {blocks}), about {here:.3g} s on this machine's cores"
     )
 
 

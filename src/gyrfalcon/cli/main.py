@@ -73,7 +73,7 @@ COMMANDS: tuple[Command, ...] = (
     _from_module("report", "Write a page about a model: errors on rows that it has not seen, and what it has learnt."),
     _from_module("inspect", "Show what is in a model file."),
     _from_module("export", "Write a model as an ONNX graph, for programs without Python."),
-    _from_module("demo", "Learn a non-linear function from a million rows, beside two models of scikit-learn."),
+    _from_module("demo", "Learn a non-linear function from a million rows, beside three models of scikit-learn."),
     _from_module("check-device", "Check what a device of PyTorch computes, and how fast."),
     _from_module("complete", "Print a script that completes commands and options by the tab key."),
     _from_module("versions", "Show the versions of gyrfalcon and its dependencies, and properties of the machine."),

@@ -10,6 +10,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from .._utils.portable import beside, in_float64
 from ..centers import Selection
 from ..fitting.data import FitData, class_codes
 from ..fitting.lazy import lazily
@@ -20,7 +21,8 @@ from ..kernels import Kernel
 from ..kernels.names import with_kernel_object
 from ..operators import Operator
 from ..operators.prepared import PreparedCenters
-from ..sources import Rows
+from ..sources import Rows, is_tensor, to_host
+from ..sources.tensors import as_given
 from ..storage.models import save
 from ._sklearn import DOC_LINK, BaseEstimator, CallbackSupportMixin, ClassifierMixin, RegressorMixin
 
@@ -141,14 +143,15 @@ class KernelEstimator(BaseEstimator):
         return prepared.operator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs, device=self.device)
 
     def _values(self, X: Any) -> Array:
-        """Return the values of the learnt functions for new rows, of shape (n,) or (n, k)."""
-        return self._from_offset(self._operator(X).matmat(self.dual_coef_))
+        """Return the values of the learnt functions for new rows, of shape (n,) or (n, k); a tensor if they are one."""
+        return self._from_offset(self._operator(X).image(self.dual_coef_))
 
     def _from_offset(self, f: Array) -> Array:
         """Return function values with the offset, which is added in float64."""
         if self.offset_.any():
             columns = f.reshape(len(f), -1)
-            np.add(columns, self.offset_, out=columns, dtype=np.float64, casting="same_kind")
+            wide = in_float64(columns)
+            columns[:] = wide + beside(self.offset_, wide)
         return f
 
     def _check_loaded(self) -> None:
@@ -214,7 +217,10 @@ class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
         -------
         float
         """
-        return float(super().score(*for_score(X, y, sample_weight)))
+        from sklearn.metrics import r2_score
+
+        rows, y, sample_weight = for_score(X, y, sample_weight, self.device)
+        return float(r2_score(y, to_host(self.predict(rows)), sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -253,8 +259,9 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
         -------
         array of shape (n,); a tensor for a tensor, and a Dask array for a Dask collection
         """
-        values = self.decision_function(X)
-        predictions: Array = self.classes_[class_codes(values)]
+        codes = class_codes(self.decision_function(X))
+        classes = as_given(self.classes_, codes) if is_tensor(codes) else self.classes_
+        predictions: Array = classes[codes if is_tensor(classes) else to_host(codes)]
         return predictions
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
@@ -270,7 +277,10 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
         -------
         float
         """
-        return float(super().score(*for_score(X, y, sample_weight)))
+        from sklearn.metrics import accuracy_score
+
+        rows, y, sample_weight = for_score(X, y, sample_weight, self.device)
+        return float(accuracy_score(y, to_host(self.predict(rows)), sample_weight=sample_weight))
 
     def _check_loaded(self) -> None:
         super()._check_loaded()

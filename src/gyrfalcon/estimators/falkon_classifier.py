@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.special import log_expit, log_softmax
 
 from .._utils.devices import check_precision
+from .._utils.portable import in_float64, library, log_expit, special
 from .._utils.registry import register
 from .._utils.threads import single_threaded_blas
 from ..callbacks import CallbackLike, NoImprovement
@@ -25,6 +25,7 @@ from ..fitting.session import fit_session
 from ..fitting.subspace import ChosenCenters
 from ..kernels import Kernel, KernelFunction
 from ..losses import Logistic, Loss, Softmax, as_loss
+from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
 from ._base import KernelClassifier, warm_start_of
 
@@ -366,7 +367,7 @@ class FalkonClassifier(KernelClassifier):
         """
         f = self._columns(X)
         if isinstance(self.loss_, Logistic | Softmax):
-            return np.exp(_log_probabilities(self.loss_, f))
+            return library(f).exp(_log_probabilities(self.loss_, f))
         p = self.loss_.inverse_link(f)
         if p.shape[1] == 1:
             return np.hstack([1 - p, p])
@@ -393,7 +394,8 @@ class FalkonClassifier(KernelClassifier):
 
     def _columns(self, X: Any) -> Array:
         f = self.decision_function(X)
-        return f.reshape(len(f), -1).astype(np.float64)  # so that float32 rows sum to one, too
+        f = f if isinstance(self.loss_, Logistic | Softmax) else to_host(f)
+        return in_float64(f.reshape(len(f), -1))  # so that float32 rows sum to one, too
 
     def _check_loaded(self) -> None:
         super()._check_loaded()
@@ -403,6 +405,6 @@ class FalkonClassifier(KernelClassifier):
 
 def _log_probabilities(loss: Loss, f: Array) -> Array:
     if f.shape[1] == 1:
-        return log_expit(np.hstack([-f, f]))
-    out: Array = log_softmax(log_expit(f) if isinstance(loss, Logistic) else f, axis=1)
+        return log_expit(library(f).hstack([-f, f]))
+    out: Array = special(f).log_softmax(log_expit(f) if isinstance(loss, Logistic) else f, 1)
     return out

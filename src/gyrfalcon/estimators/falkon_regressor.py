@@ -24,6 +24,7 @@ from ..fitting.session import fit_session
 from ..fitting.subspace import ChosenCenters
 from ..kernels import Kernel, KernelFunction
 from ..losses import Loss, Poisson, Quantile, Squared, as_loss
+from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
 from ._base import warm_start_of
 from ._posterior import PosteriorRegressor
@@ -358,6 +359,7 @@ class FalkonRegressor(PosteriorRegressor):
 
     def _values(self, X: Any) -> Array:
         f = super()._values(X)
+        f = f if self.loss_.portable else to_host(f)
         return self.loss_.inverse_link(f.reshape(len(f), -1)).reshape(f.shape)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
@@ -382,8 +384,8 @@ class FalkonRegressor(PosteriorRegressor):
             return super().score(X, y, sample_weight)
         from sklearn.metrics import d2_pinball_score
 
-        rows, y, sample_weight = for_score(X, y, sample_weight)
-        predictions = self.predict(rows)
+        rows, y, sample_weight = for_score(X, y, sample_weight, self.device)
+        predictions = to_host(self.predict(rows))
         columns, targets = predictions.reshape(len(predictions), -1), np.asarray(y)
         targets = targets.reshape(len(targets), -1)
         if loss.ordered and targets.shape[1] == 1:  # all levels are of the same y

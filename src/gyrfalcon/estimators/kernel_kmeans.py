@@ -20,11 +20,12 @@ from ..fitting.parameters import check_parameters
 from ..fitting.rows import at_once, computed, more_rows, sample_weights, scaled
 from ..fitting.session import Session, fit_session
 from ..fitting.subspace import Subspace, choose_subspace
-from ..fitting.unlabelled import kernel_diagonal, unlabelled_data
+from ..fitting.unlabelled import unlabelled_data
 from ..kernels import Kernel, KernelFunction
 from ..operators import Operator, make_operator
+from ..operators.diagonal import kernel_diagonal
 from ..preconditioners import Whitening
-from ..solvers import Clustering, Lloyd, features_of
+from ..solvers import Clustering, Lloyd, approach, approach_bytes, features_of
 from ..sources import as_rows
 from ._base import KernelEstimator
 from ._sklearn import ClusterMixin, TransformerMixin
@@ -217,9 +218,10 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             )
             operator = space.operator
             whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, n_jobs=self.n_jobs)
-            centroids = self._starts(space, whitening, starts, session.random_state)
+            diagonal = kernel_diagonal(operator.kernel, operator.rows)
+            centroids = self._starts(space, whitening, starts, diagonal, session.random_state)
             session.start(data, max_iter=self.max_iter, n_centers=operator.shape[1])
-            lloyd = self._lloyd(operator, whitening, centroids, space.data.weight)
+            lloyd = Lloyd(operator, whitening, centroids, k, diagonal, space.data.weight, tol=float(self.tol))
             found = _run(lloyd, self.max_iter, session)
             warn_if_clusters_unsettled(found.converged, len(np.unique(found.labels)), k, self.max_iter)
             self._set_centers(operator.kernel, operator.centers)
@@ -230,17 +232,20 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             self.history_ = session.history
         return self
 
-    def _lloyd(self, operator: Operator, whitening: Whitening, centroids: Array, weight: Array | None) -> Lloyd:
-        diagonal = kernel_diagonal(operator.kernel, operator.rows)
-        return Lloyd(operator, whitening, centroids, int(self.n_clusters), diagonal, weight, tol=float(self.tol))
-
-    def _starts(self, space: Subspace, whitening: Whitening, starts: int, random_state: np.random.RandomState) -> Array:
+    def _starts(
+        self,
+        space: Subspace,
+        whitening: Whitening,
+        starts: int,
+        diagonal: Array,
+        random_state: np.random.RandomState,
+    ) -> Array:
         """Return the centroids to start from, of shape (rank, starts * k), or those of the best start on a sample."""
-        operator, weight = space.operator, space.data.weight
+        operator, weight, k = space.operator, space.data.weight, int(self.n_clusters)
         if not isinstance(self.init, str):
             return features_of(operator, whitening, self._given(space))
         candidates = np.arange(operator.shape[0]) if weight is None else np.flatnonzero(weight)
-        size = _sample_size(int(self.n_clusters))
+        size = _sample_size(k)
         if len(candidates) <= 2 * size:
             return self._drawn(operator, whitening, candidates, starts, random_state)
         chosen = np.sort(random_state.choice(candidates, size, replace=False))
@@ -252,8 +257,12 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             memory_budget=max(0, space.budget - operator.kept_bytes),
         )
         first = self._drawn(sample, whitening, np.arange(size), starts, random_state)
-        lloyd = self._lloyd(sample, whitening, first, None if weight is None else weight[chosen])
-        return _run(lloyd, self.max_iter).centroids
+        some = None if weight is None else weight[chosen]
+        lloyd = Lloyd(sample, whitening, first, k, diagonal[chosen], some, tol=float(self.tol))
+        found = _run(lloyd, self.max_iter).centroids
+        if approach_bytes(operator, k) > space.spare:
+            return found
+        return approach(operator, whitening, found, diagonal, weight, float(self.tol), self.max_iter, random_state)
 
     def _drawn(
         self,

@@ -20,9 +20,10 @@ from ..fitting.lazy import in_kind, lazily
 from ..fitting.parameters import check_parameters
 from ..fitting.session import Session, fit_session
 from ..fitting.subspace import Subspace, choose_subspace, default_n_centers
-from ..fitting.unlabelled import kernel_diagonal, unlabelled_data
+from ..fitting.unlabelled import unlabelled_data
 from ..kernels import Gaussian, Kernel, KernelFunction
 from ..operators import Operator
+from ..operators.diagonal import kernel_diagonal
 from ..preconditioners import Whitening
 from ..solvers import Components, largest_components, principal_components
 from ..solvers.principal import krylov_block

@@ -147,6 +147,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
 
     # how rows and y are read; the estimator of a round has an intercept of its own
     takes_sparse: ClassVar[bool] = False
+    device: ClassVar[Any] = None  # that of `estimator` is for its fits
     fit_intercept: ClassVar[bool] = False
     dtype: ClassVar[str] = "auto"
     memory_budget: ClassVar[str] = "auto"

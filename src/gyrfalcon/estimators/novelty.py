@@ -16,9 +16,10 @@ from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
 from ..fitting.session import fit_session
 from ..fitting.subspace import choose_subspace
-from ..fitting.unlabelled import kernel_diagonal, unlabelled_data
+from ..fitting.unlabelled import unlabelled_data
 from ..kernels import Kernel, KernelFunction
 from ..operators import Operator
+from ..operators.diagonal import kernel_diagonal
 from ..preconditioners import Whitening
 from ..solvers import feature_sums, row_squares
 from ._base import KernelEstimator

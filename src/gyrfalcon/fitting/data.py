@@ -315,9 +315,9 @@ def indicators(codes: Array, n_classes: int) -> Array:
 
 
 def class_codes(values: Array) -> Array:
-    """Return the number of the class that each row of decision values stands for."""
+    """Return the number of the class that each row of decision values, an array or a tensor, stands for."""
     values = values.reshape(len(values), -1)
-    return (values[:, 0] > 0).astype(np.intp) if values.shape[1] == 1 else values.argmax(axis=1)
+    return (values[:, 0] > 0) * 1 if values.shape[1] == 1 else values.argmax(1)
 
 
 def share_wrong(targets: Array, weight: Array | None, values: Array) -> float:

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from .._utils.checks import boolean, integer, not_negative
 from .._utils.devices import resolve_devices
 from ..operators import make_operator
+from ..operators.keeping import Halving
 from ..preconditioners import Krill, Preconditioner
 from ..solvers import Iterate, RowSample, conjugate_gradient, two_level_cg
 from ..solvers.base import recall
 from ..solvers.newton import NewtonIterate, newton
 from ..solvers.two_level import ENOUGH, is_poor
-from ..sources import Rows, as_rows
+from ..sources import Rows, TensorRows, as_rows
 from .convergence import NEWTON_TOLERANCE, deviation, tolerance, warn_if_newton_unsettled, warn_if_unsettled
 from .data import FitData
 from .kernel import validation_watch
@@ -274,14 +275,17 @@ def _sample_bytes(space: Subspace) -> int:
 
 
 def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
-    """Draw some rows into memory."""
+    """Draw some rows into memory, that of a device if they are there."""
     operator, weight = space.operator, space.data.weight
     n, M = operator.shape
     # one sample is as good as another, and given centers should give the same model each time
     drawn = np.sort(np.random.default_rng(0).choice(n, _sample_rows(n, M), replace=False))
-    rows = as_rows(operator.rows.take(drawn))
+    rows = operator.rows
+    rows = rows.subset(drawn) if isinstance(rows, TensorRows) else as_rows(rows.take(drawn))
     budget = max(0, space.budget - operator.kept_bytes - _sample_bytes(space))
     counted = _PASSES_OF_SAMPLE if model.memory_budget == "auto" else None
+    # a preconditioner need not be exact: residuals of all rows are. A tolerance may take many iterations, and good ones
+    halving = Halving(budget, _PASSES_OF_SAMPLE, preferred=True) if model.tol is None else None
     few = make_operator(
         operator.kernel,
         rows,
@@ -289,6 +293,7 @@ def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
         n_jobs=model.n_jobs,
         memory_budget=budget,
         passes=counted,
+        halving=halving,
         device=model.device,
     )
     own = np.ones(len(drawn)) if weight is None else weight[drawn].astype(np.float64)

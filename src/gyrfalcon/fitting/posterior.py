@@ -91,7 +91,7 @@ def uncertainty_of_path(
     center_rows: Array | None,
     n_jobs: int | None,
 ) -> Uncertainty:
-    """Find the uncertainty of what `coef` predict; all rows are read again, and at most 10,000 with their features.
+    """Find the uncertainty of what `coef` predict; at most 10,000 rows are read again, all for a k(x, x) that varies.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def uncertainty_of_path(
     if data.offset is not None and len(targets) <= _MOST_MEANS:
         ones = np.ones(len(targets)) if data.weight is None else data.weight
         constant = features.T @ operator.rmatmat(ones[:, None].astype(operator.dtype))[:, 0]
-    missed = missed_by(path, in_float64(operator.kernel, data.rows, operator.centers, n_jobs), data.weight)
+    missed = missed_by(path, operator.kernel, data.rows.astype(np.float64), data.weight)
     scores, excess = leave_one_out_scores(
         features,
         path,

@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, validate_da
 
 from .._utils.memory import format_bytes, require
 from .._utils.ranges import check_range
-from ..sources import ArrayRows, Rows, as_rows, as_source, is_dask, to_host
+from ..sources import ArrayRows, Rows, TensorRows, as_rows, as_source, is_dask, near, to_host
 from ..sources.blocks import stack
 from ..sources.columns import check_columns
 from ..sources.dask import compute
@@ -31,6 +31,11 @@ class Reader(Protocol):
 
     takes_sparse: ClassVar[bool]
     n_features_in_: int
+
+    @property
+    def device(self) -> Any:
+        """Where products are computed: tensors that are there already stay there."""
+        ...
 
     @property
     def dtype(self) -> Any:
@@ -65,13 +70,14 @@ def training_rows(
         Where rows that are slow to read are kept for later passes.
     **checks : what scikit-learn's checks of y are told
     """
-    X, y = to_host(X), to_host(y)
+    X, y = near(X, estimator.device), to_host(y)
     source = _as_source(X)
     if source is None:
         check_columns(X)
         X, y = _checked(estimator, X, y, **checks)
         return _rows_in_memory(estimator, X, "X", training=True), y
     _check_features(estimator, source, reset=True)
+    _check_range(estimator, source, "X", training=True)
     rows = _readable(estimator, source, random_access)
     if y is None:
         raise ValueError(f"{type(estimator).__name__} needs y, what is to be learnt, such as open(path, target=...).y")
@@ -123,13 +129,14 @@ def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:
     """Return rows with the features that the estimator was fitted to."""
     if _needs_no_checks(estimator, X):
         return _rows_in_memory(estimator, X, name, training=False)
-    X = to_host(X)
+    X = near(X, estimator.device)
     source = _as_source(X)
     if source is None:
         check_columns(X)
         X = _checked(estimator, X, reset=False)
         return _rows_in_memory(estimator, X, name, training=False)
     _check_features(estimator, source, reset=False)
+    _check_range(estimator, source, name, training=False)
     return source
 
 
@@ -186,15 +193,20 @@ def computed(y: Any, rows: Any = None) -> Any:
 
 def at_once(X: Any) -> Any:
     """Return rows for which predictions are made at once, and are arrays of NumPy."""
+    if isinstance(X, TensorRows):
+        return to_host(X.X)
     return as_rows(X) if is_dask(X) else to_host(X)
 
 
-def for_score(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """Return what `score` is given in a form for which predictions are made at once, and are arrays of NumPy."""
+def for_score(X: Any, y: Any, sample_weight: Any, device: Any = None) -> tuple[Any, Any, Any]:
+    """Return what `score` is given in a form for which predictions are made at once.
+
+    They are arrays of NumPy, but for tensors that stay on a device.
+    """
     X, y, sample_weight = labelled(X, y, sample_weight)
     if y is None:
         raise ValueError("score needs y, the true values of these rows")
-    rows = at_once(X)
+    rows = as_rows(X) if is_dask(X) else near(X, device)
     return rows, computed(y, rows), computed(sample_weight, rows)
 
 
@@ -241,12 +253,24 @@ def _needs_no_checks(estimator: Reader, X: Any) -> bool:
 
 
 def _rows_in_memory(estimator: Reader, X: Array, name: str, *, training: bool) -> Rows:
-    """Return checked arrays and CSR matrices as rows; only training rows must not vanish in float32."""
-    float32 = not follows_rows(estimator.dtype) and np.dtype(estimator.dtype) == np.float32
-    if float32 and not is_scaled(estimator.scale, scipy.sparse.issparse(X)) and X.dtype != np.float32:
+    """Return checked arrays and CSR matrices as rows."""
+    rows = as_rows(X)
+    if _may_leave_range(estimator, rows):
         stored: Any = X.data if scipy.sparse.issparse(X) else X
         check_range(stored, np.float32, name, too_small=training)
-    return as_rows(X)
+    return rows
+
+
+def _check_range(estimator: Reader, source: Rows, name: str, *, training: bool) -> None:
+    """Check that numbers of a tensor are numbers in float32; those of streams are looked at when they are read."""
+    if isinstance(source, TensorRows) and _may_leave_range(estimator, source):
+        check_range(source.extremes(), np.float32, name, too_small=training)
+
+
+def _may_leave_range(estimator: Reader, rows: Rows) -> bool:
+    """Whether rows are converted to float32 as they are; only training rows must not vanish there."""
+    float32 = not follows_rows(estimator.dtype) and np.dtype(estimator.dtype) == np.float32
+    return float32 and rows.dtype != np.float32 and not is_scaled(estimator.scale, rows.is_sparse)
 
 
 def _readable(estimator: Reader, source: Rows, random_access: bool) -> Rows:

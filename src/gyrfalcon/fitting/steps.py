@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from .._utils.ranges import check_kernel_scale
 from ..kernels import Kernel
+from ..operators.diagonal import kernel_diagonal
 from ..sources import Rows
 
 Array = NDArray[Any]
@@ -16,13 +17,8 @@ Array = NDArray[Any]
 
 def safe_step(kernel: Kernel, rows: Rows, weight: Array | None = None) -> float:
     """Return the papers' step, 1 / max k(x, x), or 1 / max w k(x, x) with sample weights."""
-    largest, start = 0.0, 0
-    for block in rows.blocks(1 << 16):
-        diagonal = kernel.diag(block)
-        if weight is not None:
-            diagonal = diagonal * weight[start : start + block.shape[0]]
-        largest = max(largest, float(diagonal.max()))
-        start += block.shape[0]
+    diagonal = kernel_diagonal(kernel, rows)
+    largest = max(0.0, float((diagonal if weight is None else diagonal * weight).max(initial=0.0)))
     check_kernel_scale(largest, rows.dtype, kernel=kernel)
     return 1 / largest if largest > 0 else 1.0
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ..kernels import Kernel, Stationary
-from ..sources import Rows
 from ..sources.scratch import Scratch
 from .data import FitData
 from .rows import Reader, is_scaled, sample_weights, scaled, tile_dtype, unlabelled_rows
-
-_DIAGONAL_ROWS = 16_384
 
 
 def unlabelled_data(
@@ -41,28 +37,3 @@ def unlabelled_data(
         mean=mean,
         scale=scale,
     )
-
-
-def kernel_diagonal(kernel: Kernel, rows: Rows) -> NDArray[np.float64]:
-    """Return k(x, x) for each row, of shape (n,); the rows are read once, unless all values are the same.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Resolved.
-    rows : Rows
-        As the kernel sees them.
-    """
-    n = rows.shape[0]
-    if isinstance(kernel, Stationary):
-        return np.broadcast_to(kernel.diag(np.zeros((1, 1))), (n,))
-    diagonal, start = np.empty(n), 0
-    for block in rows.blocks(_DIAGONAL_ROWS):
-        diagonal[start : start + block.shape[0]] = kernel.diag(block)
-        start += block.shape[0]
-    if not np.isfinite(diagonal).all():
-        raise ValueError(
-            f"k(x, x) of {kernel!r} is not finite at row {int(np.flatnonzero(~np.isfinite(diagonal))[0])}: remove NaN "
-            "and infinity, and rescale the features"
-        )
-    return diagonal

@@ -211,10 +211,28 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
         with np.errstate(over="ignore", invalid="ignore"):
             return self._diag(X)
 
+    def constant_diag(self) -> float | None:
+        """Return k(x, x) of the resolved kernel if it is one number for all x, so that no rows need be read for it.
+
+        None if it depends on x, or if that is not known. It is a number for every kernel of distances whose `diag` is
+        this class's.
+
+        Examples
+        --------
+        >>> from gyrfalcon.kernels import Gaussian, Linear
+        >>> (2.0 * Gaussian(1.0)).constant_diag(), (Gaussian(1.0) + Linear()).constant_diag()
+        (2.0, None)
+        """
+        own = type(self).diag is not Kernel.diag or type(self)._diag is not Kernel._diag
+        if own or self.geometry not in ("distance", "manhattan"):
+            return None
+        with np.errstate(all="ignore"):
+            return float(self.profile(np.zeros(1))[0])
+
     def _diag(self, X: Array) -> Array:
-        zeros = np.zeros(X.shape[0])
-        if self.geometry in ("distance", "manhattan"):
-            return self.profile(zeros)
+        constant = self.constant_diag()
+        if constant is not None:
+            return np.full(X.shape[0], constant)
         if sp.issparse(X):
             squares = sparse.row_squares(sparse.scaled(X, self.scaling(X.shape[1])))
         else:
@@ -222,7 +240,7 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
             squares = np.einsum("ij,ij->i", X, X)
         if self.geometry == "dot":
             return self.profile(squares)
-        return self.profile(zeros) * squares**self.norm_power
+        return self.profile(np.zeros_like(squares)) * squares**self.norm_power
 
     def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
         """Compute the dense matrix k(A, B) in float64, by the definition: every fast path is tested against it.

@@ -36,6 +36,9 @@ class CallableKernel(Kernel):
             raise TypeError(f"function={self.function!r} must be callable as k(A, B)")
         return type(self)(self.function)  # not clone, which would copy a function that is an object with state
 
+    def constant_diag(self) -> None:
+        return None
+
     def diag(self, X: Array) -> Array:
         X = X if sp.issparse(X) else np.asarray(X)
         rows = (X[i : i + 1] for i in range(X.shape[0]))

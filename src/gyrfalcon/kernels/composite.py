@@ -51,6 +51,9 @@ class Constant(Kernel):
     def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
         return {"value": self.value}
 
+    def constant_diag(self) -> float | None:
+        return float(self.value)
+
     @property
     def factor(self) -> float:
         return float(self.value)
@@ -98,6 +101,10 @@ class Pair(Kernel):
 
     def diag(self, X: Array) -> Array:
         return type(self).combine(self.k1.diag(X), self.k2.diag(X))
+
+    def constant_diag(self) -> float | None:
+        first, second = self.k1.constant_diag(), self.k2.constant_diag()
+        return None if first is None or second is None else float(type(self).combine(first, second))
 
     def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
         return type(self).combine(self.k1(A, B), self.k2(A, B))

@@ -1,6 +1,6 @@
 """The tall matrix k(rows, centers) that is never built, known by its products: the contract and who keeps it."""
 
-from .base import Operator, Rowwise, Weight
+from .base import Operator, Rowwise, Shifted, Weight
 from .blocking import block_rows
 from .choose import make_operator
 from .dense import KernelOperator
@@ -13,6 +13,7 @@ __all__ = [
     "KernelOperator",
     "Operator",
     "Rowwise",
+    "Shifted",
     "Weight",
     "block_rows",
     "feature_operator",

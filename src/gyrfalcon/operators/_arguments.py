@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from .._utils.portable import library
 from ..backends import BlockWeight, weighted
 from ..kernels import Kernel
 from .base import Rowwise, Weight
@@ -68,9 +69,9 @@ def recording(weight: BlockWeight, KV: Array) -> Callable[[slice, Array], Array]
     return record
 
 
-def check_product(product: Array, kernel: Kernel, dtype: DTypeLike) -> Array:
-    """Return the product if it is finite."""
-    if not np.isfinite(product).all():
+def check_product(product: Any, kernel: Kernel, dtype: DTypeLike) -> Any:
+    """Return the product, an array or a tensor, if it is finite."""
+    if not library(product).isfinite(product).all():
         raise ValueError(
             f"a product with {kernel!r} is not finite in {dtype}: check the vectors it is multiplied with, the "
             "kernel's parameters and the scale of the rows"

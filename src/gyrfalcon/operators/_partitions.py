@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -80,8 +79,8 @@ class PartitionProduct:
     ----------
     verb : {"matmat", "rmatmat", "sandwich"}
     V : array of shape (M, k), or None for "rmatmat"
-    function : callable, optional
-        That of a `Rowwise` weight.
+    weight : Rowwise, optional
+        Of no rows: a partition's arrays come with it.
     image : bool
         Whether K V is returned beside the sandwich.
     first : bool
@@ -93,12 +92,12 @@ class PartitionProduct:
         self,
         verb: str,
         V: Array | None = None,
-        function: Callable[..., Array] | None = None,
+        weight: Rowwise | None = None,
         *,
         image: bool = False,
         first: bool,
     ) -> None:
-        self.verb, self.V, self.function, self.image, self.first = verb, V, function, image, first
+        self.verb, self.V, self.weight, self.image, self.first = verb, V, weight, image, first
 
     @property
     def nbytes(self) -> int:
@@ -114,8 +113,8 @@ class PartitionProduct:
         if self.verb == "matmat":
             return operator.matmat(self.V)
         weight: Weight = arrays[0] if arrays else None
-        if self.function is not None:
-            weight = Rowwise(self.function, *arrays)
+        if self.weight is not None:
+            weight = self.weight.of(*arrays)
         if not self.image:
             return operator.sandwich(self.V, weight)
         KV = np.empty((operator.shape[0], self.V.shape[1]), operator.dtype)

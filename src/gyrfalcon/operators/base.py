@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ..kernels import Kernel
 from ..sources import Rows
 
-__all__ = ["Operator", "Rowwise", "Weight"]
+__all__ = ["Operator", "Rowwise", "Shifted", "Weight"]
 
 Array = NDArray[Any]
 Weight = ArrayLike | Callable[[slice, Array], Array] | None
@@ -72,6 +73,70 @@ class Rowwise:
 
     def __call__(self, at: slice, T: Array) -> Array:
         return self.function(T, *(array[at] for array in self.arrays))
+
+    def of(self, *arrays: Array) -> Rowwise:
+        """Return the same weight of other rows."""
+        return Rowwise(self.function, *arrays, portable=self.portable)
+
+
+class Shifted(Rowwise):
+    """The weight W (T + Y C): what residuals K'W (y - K a) are made of, so that compiled tiles know it.
+
+    Parameters
+    ----------
+    Y : array of shape (n,) or (n, k)
+    weight : array of shape (n,), optional
+        The diagonal of W.
+    C : array of shape (k, columns of V), optional
+        Which columns of Y are added to which of K V; the identity by default.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> from gyrfalcon.operators import KernelOperator, Shifted
+    >>> X = np.random.default_rng(0).standard_normal((100, 2))
+    >>> y, a = X[:, :1], np.ones((5, 1))
+    >>> K = KernelOperator(Gaussian(1.0), X, X[:5])
+    >>> residual = K.sandwich(-a, Shifted(y))
+    >>> bool(np.allclose(residual, K.rmatmat(y - K.matmat(a))))
+    True
+    """
+
+    def __init__(self, Y: Array, weight: Array | None = None, C: Array | None = None) -> None:
+        Y = Y[:, None] if Y.ndim == 1 else Y
+        if C is not None and len(C) != Y.shape[1]:
+            raise ValueError(f"C has shape {C.shape}: it must have one row for each of the {Y.shape[1]} columns of Y")
+        # with C it is a matrix beside arrays of rows, which devices do not take
+        super().__init__(partial(_shifted, C), *((Y,) if weight is None else (Y, weight)), portable=C is None)
+        self.C = C
+
+    def of(self, *arrays: Array) -> Shifted:
+        return Shifted(arrays[0], arrays[1] if len(arrays) > 1 else None, self.C)
+
+    def check_columns(self, k: int) -> None:
+        """Raise a ValueError unless Y C has as many columns as K V."""
+        _check_columns(self.arrays[0] if self.C is None else self.C, k)
+
+    def added(self, at: slice, dtype: DTypeLike) -> Array:
+        """Return the rows `at` of Y C."""
+        Y = self.arrays[0][at]
+        return np.ascontiguousarray(Y if self.C is None else Y @ self.C, dtype=dtype)
+
+    def weights(self, at: slice, dtype: DTypeLike) -> Array | None:
+        """Return the rows `at` of the diagonal of W."""
+        return np.ascontiguousarray(self.arrays[1][at], dtype=dtype) if len(self.arrays) > 1 else None
+
+
+def _check_columns(added: Array, k: int) -> None:
+    if added.shape[1] != k:
+        raise ValueError(f"{added.shape[1]} columns are to be added to the {k} of K V: give Shifted as many")
+
+
+def _shifted(C: Array | None, T: Array, Y: Array, weight: Array | None = None) -> Array:
+    _check_columns(Y if C is None else C, T.shape[1])
+    U = T + (Y if C is None else Y @ C)
+    return U if weight is None else weight[:, None] * U
 
 
 class Operator(ABC):
@@ -137,6 +202,15 @@ class Operator(ABC):
         array of shape (n,) or (n, k)
         """
 
+    def image(self, V: ArrayLike) -> Any:
+        """Compute K V where the rows are: as `matmat`, or on the device of rows that are a tensor, as one.
+
+        Parameters
+        ----------
+        V : array of shape (M,) or (M, k)
+        """
+        return self.matmat(V)
+
     @abstractmethod
     def rmatmat(self, U: ArrayLike) -> Array:
         """Compute K' U, in float64.
@@ -160,7 +234,7 @@ class Operator(ABC):
         weight : None, array of shape (n,), Rowwise or callable
             The diagonal of W; or ``weight(at, T)``, called from several threads with a slice of the rows and
             T = (K V)[at] of shape (b, k), which returns what K' is multiplied with, of the same shape. So
-            ``sandwich(a, lambda at, T: y[at] - T)`` is K'(y - K a).
+            ``sandwich(a, lambda at, T: y[at] - T)`` is K'(y - K a), and so is ``sandwich(-a, Shifted(y))``.
         KV : array of shape (n,) or (n, k) and of `dtype`, optional
             K V, which the pass makes anyway, is written into it.
 

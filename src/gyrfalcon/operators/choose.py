@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from .._utils.devices import check_precision
 from ..kernels import Kernel, KernelFunction, as_kernel, linear_form
-from ..sources import DaskRows, Rows, as_rows
+from ..sources import DaskRows, Rows, as_rows, near
 from ..sources.sparse import SparseRows
 from .base import Operator
 from .dask import DaskOperator
@@ -57,7 +57,7 @@ def make_operator(
     'kept as a sparse matrix'
     """
     check_precision(precision, device)
-    rows = as_rows(rows)
+    rows = as_rows(near(rows, device))
     if device is not None:
         return DeviceOperator(
             kernel, rows, centers, device=device, n_jobs=n_jobs, memory_budget=memory_budget, precision=precision

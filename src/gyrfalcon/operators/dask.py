@@ -153,13 +153,13 @@ class DaskOperator(Operator):
                 at = slice(start, min(start + _CLIENT_ROWS, n))
                 T[at] = weighted(T[at], lambda part, T, at=at: checked(at, T), at)  # type: ignore[misc]
             return like_given(self._sum(self._product("rmatmat"), [T], k, once=True))
-        function: Callable[..., Array] | None = None
+        rowwise: Rowwise | None = None
         arrays: Sequence[Array] = []
         if isinstance(checked, Rowwise):
-            function, arrays = checked.function, checked.arrays
+            rowwise, arrays = checked.of(*(array[:0] for array in checked.arrays)), checked.arrays
         elif checked is not None:
             arrays = [checked]
-        return like_given(self._sum(self._product("sandwich", columns, function, image is not None), arrays, k, image))
+        return like_given(self._sum(self._product("sandwich", columns, rowwise, image is not None), arrays, k, image))
 
     def centers_gram(self, dtype: DTypeLike | None = None) -> Array:
         return self._local.centers_gram(dtype)
@@ -189,10 +189,10 @@ class DaskOperator(Operator):
         self,
         verb: str,
         V: Array | None = None,
-        function: Callable[..., Array] | None = None,
+        weight: Rowwise | None = None,
         image: bool = False,
     ) -> PartitionProduct:
-        return PartitionProduct(verb, V, function, image=image, first=self.passes == 0)
+        return PartitionProduct(verb, V, weight, image=image, first=self.passes == 0)
 
     def _sum(
         self,

@@ -23,7 +23,7 @@ from ..backends import BlockWeight, check_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import Rows, as_rows
 from ._arguments import as_columns, check_image, check_product, check_weight, recording
-from .base import Operator, Weight
+from .base import Operator, Shifted, Weight
 from .blocking import SMALLEST_BLOCK, block_rows, stored_per_row
 from .keeping import Halving, is_worth_keeping
 
@@ -70,9 +70,11 @@ class KernelOperator(Operator):
         How many passes there will be at most, if that is known. A large K is then kept only where that many passes gain
         from it by `gyrfalcon.operators.keeping`.
     halving : Halving or None
-        Leave to keep a float32 K that does not fit `memory_budget` in half precision, where its entries are bounded and
-        costly. Only `sandwich` reads it, unless its weight is a function: entries are then off by a relative 2^-11 at
-        most. All other products, residuals among them, are made again and exact.
+        Leave to keep a float32 K in half precision, where its entries are bounded and costly: one that does not fit
+        `memory_budget`, or any if that is preferred. Only `sandwich` reads it, unless its weight is a function: entries
+        are then off by a relative 2^-11 at most. All other products, residuals among them, are made again and exact.
+    device : None
+        Devices have an operator of their own, with the same methods, which `gyrfalcon.operators.make_operator` makes.
 
     Attributes
     ----------
@@ -107,7 +109,14 @@ class KernelOperator(Operator):
         memory_budget: int | float | str = "auto",
         passes: int | None = None,
         halving: Halving | None = None,
+        device: None = None,
     ) -> None:
+        if device is not None:
+            raise ValueError(
+                f"device={device!r}: KernelOperator computes on the cores of this machine; "
+                f"gyrfalcon.operators.make_operator(kernel, rows, centers, device={device!r}) computes there, and what "
+                "it makes has the same methods"
+            )
         self.rows = as_rows(rows)
         self.dtype = np.dtype(self.rows.dtype)
         if self.dtype not in (np.float32, np.float64):
@@ -133,10 +142,12 @@ class KernelOperator(Operator):
         worth = self._tiles.worth_keeping and (
             passes is None or is_worth_keeping(self._tiles.entry_cost, entries, itemsize, passes)
         )
-        if worth and 0 < entries * itemsize <= parse_memory(memory_budget):
-            self._kept = np.empty(self.shape, dtype=self.dtype)
-        elif self._tiles.fits_half and halving is not None and halving.is_worth(self._tiles.entry_cost, entries):
+        whole = worth and 0 < entries * itemsize <= parse_memory(memory_budget)
+        wanted = halving if halving is not None and (halving.preferred or not whole) else None
+        if wanted is not None and self._tiles.fits_half and wanted.is_worth(self._tiles.entry_cost, entries):
             self._kept = np.empty(self.shape, dtype=np.float16)
+        elif whole:
+            self._kept = np.empty(self.shape, dtype=self.dtype)
 
     @property
     def _halved(self) -> bool:
@@ -183,6 +194,8 @@ class KernelOperator(Operator):
         if KV is not None:
             checked = recording(checked, check_image(KV, self.shape[0], columns.shape[1], self.dtype))
 
+        if isinstance(checked, Shifted):
+            return like_given(self._shifted_sandwich(columns, checked))
         if self._halved and self._filled and not callable(checked):
             return like_given(self._half_sandwich(columns, checked))
 
@@ -355,6 +368,16 @@ class KernelOperator(Operator):
                 total += product
         self.passes += 1
         return total
+
+    def _shifted_sandwich(self, columns: Array, weight: Shifted) -> Array:
+        """Compute K' W (K V + Y C)."""
+        tiles, dtype = self._tiles, self.dtype
+        weight.check_columns(columns.shape[1])
+        return self._sum(
+            columns.shape[1],
+            lambda at, rows: tiles.sandwich(rows, columns, weight.weights(at, dtype), weight.added(at, dtype)),
+            lambda at, K: tiles.both(K, columns, weight.weights(at, dtype), added=weight.added(at, dtype)),
+        )
 
     def _threads(self) -> int:
         """Return the number of threads for a pass: one where starting others takes as long as the pass."""

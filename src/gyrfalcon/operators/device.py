@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from .._utils.copies import Fetched
 from .._utils.devices import (
     check_precision,
     free_memory,
@@ -24,14 +25,15 @@ from .._utils.devices import (
     matmul_precision,
     resolve_devices,
     round_to_tf32,
+    torch_dtype,
 )
 from .._utils.memory import format_bytes, parse_memory
-from ..backends import BlockWeight, check_weighted, weighted
+from ..backends import BlockWeight, check_weighted, triton_tiles, weighted
 from ..backends.torch_tiles import MakeTile, SparseColumns, prepare
 from ..kernels import Kernel, KernelFunction
-from ..sources import Rows, as_rows
+from ..sources import Rows, TensorRows, as_rows, near
 from ._arguments import as_columns, check_image, check_product, check_weight, recording
-from ._lanes import SUMMED_ROWS, Fetched, Lane, Tensor
+from ._lanes import SUMMED_ROWS, Lane, Tensor
 from .base import Operator, Rowwise, Weight
 from .dense import KernelOperator
 
@@ -54,9 +56,10 @@ class DeviceOperator(Operator):
     ----------
     kernel : Kernel, str or callable
         Kernels that are not of `gyrfalcon.kernels` are evaluated on the host, and their tiles copied.
-    rows : array or sparse matrix of shape (n, d), or a source
-        Dense rows stay on the devices after the first pass if they fit into half of what is free there. Sparse rows are
-        made dense there, block by block, in the columns that the centers have.
+    rows : array, tensor or sparse matrix of shape (n, d), or a source
+        A tensor that is on a device already stays there, and its blocks are copied to other devices only. Other dense
+        rows stay on the devices after the first pass if they fit into half of what is free there. Sparse rows are made
+        dense there, block by block, in the columns that the centers have.
     centers : array or sparse matrix of shape (M, d)
     device : str, torch.device or list of these
         "cuda", "cuda:1", "mps", "cpu", or several, to which blocks are dealt in turn.
@@ -100,7 +103,7 @@ class DeviceOperator(Operator):
         if devices is None:
             raise ValueError("device=None names no device: use KernelOperator, or name one")
         check_precision(precision, devices)
-        rows = as_rows(rows)
+        rows = as_rows(near(rows, devices))
         self._tf32 = precision == "tf32" and rows.dtype == np.float32
         if self._tf32:
             if rows.is_sparse:
@@ -121,13 +124,16 @@ class DeviceOperator(Operator):
             prepared = {
                 one: prepare(self.kernel, points, one, self._columns, tf32=self._tf32) for one in dict.fromkeys(devices)
             }
+        self._devices = devices
         self._tiles: list[tuple[Any, MakeTile]] = [(one, prepared[one]) for one in devices]
+        fusable = [] if self._tf32 or self._columns is not None else list(prepared)
+        self._fused = {one: triton_tiles.prepare(self.kernel, points, one) for one in fusable}
         self._take(self._host, memory_budget)
 
     def _take(self, host: KernelOperator, memory_budget: int | float | str) -> None:
         """Take the rows of `host`, and decide how many make a block and whether they stay on the devices."""
         self._host, self.rows, self.shape, self.passes = host, host.rows, host.shape, 0
-        self._lanes = [Lane(device, tile, self._columns) for device, tile in self._tiles]
+        self._lanes = [Lane(device, tile, self._columns, self._fused.get(device)) for device, tile in self._tiles]
         n, M = self.shape
         itemsize, share = self.dtype.itemsize, -(-n // len(self._lanes))
         rows = []
@@ -153,7 +159,12 @@ class DeviceOperator(Operator):
     @property
     def arithmetic(self) -> str:
         on = "made again on " + ", ".join(str(lane.device) for lane in self._lanes)
-        return f"{on} in TF32" if self._tf32 else on
+        return f"{on} in TF32" if self._tf32 else f"{on}, fused" if self.fused else on
+
+    @property
+    def fused(self) -> bool:
+        """Whether entries of K are used where they are made, on every device, if there are few columns to multiply."""
+        return all(self._fused.get(lane.device) is not None for lane in self._lanes)
 
     @property
     def kept_bytes(self) -> int:
@@ -171,6 +182,22 @@ class DeviceOperator(Operator):
                 out[at] = product.array()
 
             return finish
+
+        self._pass(launch, columns)
+        check_product(out, self.kernel, self.dtype)
+        self.passes += 1
+        return like_given(out)
+
+    def image(self, V: ArrayLike) -> Any:
+        rows = self.rows
+        if not isinstance(rows, TensorRows):
+            return self.matmat(V)
+        columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
+        shape = (self.shape[0], columns.shape[1])
+        out = import_torch().empty(shape, dtype=torch_dtype(self.dtype), device=rows.device)
+
+        def launch(lane: Lane, at: slice, X: Tensor) -> None:
+            out[at] = (lane.tile(X) @ lane.V).to(out.device)
 
         self._pass(launch, columns)
         check_product(out, self.kernel, self.dtype)
@@ -212,7 +239,7 @@ class DeviceOperator(Operator):
     def on(self, rows: Rows | ArrayLike) -> DeviceOperator:
         """Make the operator of other rows on the same devices, with the same kernel and centers; it keeps no rows."""
         other = copy.copy(self)
-        other._take(self._host.on(self._rounded(as_rows(rows))), 0)
+        other._take(self._host.on(self._rounded(as_rows(near(rows, self._devices)))), 0)
         return other
 
     def _rounded(self, rows: Rows) -> Rows:
@@ -301,9 +328,18 @@ class DeviceOperator(Operator):
     def _launch_read(self, launch: Launch) -> None:
         """Launch the rows as they are read."""
         self._keeping = []
-        for number, (at, rows) in enumerate(self._host.read_blocks(self.block_size)):
+        for number, (at, part_of) in enumerate(self._read()):
             lane = self._lanes[number % len(self._lanes)]
-            self._launch(lane, at, partial(_upload, lane, rows), launch)
+            self._launch(lane, at, partial(_upload, lane, part_of), launch)
+
+    def _read(self) -> Iterator[tuple[slice, Callable[[slice], Any]]]:
+        """Read the rows, and give functions of which part of a block is wanted; parts of tensors are made by these."""
+        rows, size = self.rows, self.block_size
+        if not isinstance(rows, TensorRows):
+            yield from ((at, block.__getitem__) for at, block in self._host.read_blocks(size))
+            return
+        for start in range(0, self.shape[0], size):
+            yield slice(start, min(start + size, self.shape[0])), partial(_part_of, rows, start)
 
     def _launch(self, lane: Lane, at: slice, part_of: Callable[[slice], Tensor], launch: Launch) -> None:
         """Launch a block on a device, in smaller parts if it runs out of memory."""
@@ -367,8 +403,12 @@ class DeviceOperator(Operator):
             import_torch().cuda.empty_cache()
 
 
-def _upload(lane: Lane, rows: Any, part: slice) -> Tensor:
-    return lane.upload_rows(rows[part])
+def _upload(lane: Lane, part_of: Callable[[slice], Any], part: slice) -> Tensor:
+    return lane.upload_rows(part_of(part))
+
+
+def _part_of(rows: TensorRows, start: int, part: slice) -> Tensor:
+    return rows.tensor(slice(start + part.start, start + part.stop))
 
 
 def _power_of_two(number: int) -> int:

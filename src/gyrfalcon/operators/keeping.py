@@ -53,7 +53,7 @@ def is_worth_keeping(entry_cost: float, entries: int, itemsize: int, passes: int
 
 @dataclass(frozen=True)
 class Halving:
-    """Leave to keep a K that does not fit in float32 in half precision.
+    """Leave to keep a K in half precision.
 
     Attributes
     ----------
@@ -61,6 +61,8 @@ class Halving:
         Bytes that it may take.
     passes : int
         How many there will be, as a rule.
+    preferred : bool
+        Whether it is kept so where it would fit in float32 as well: a pass reads half as much.
 
     Examples
     --------
@@ -72,6 +74,7 @@ class Halving:
 
     budget: int
     passes: int
+    preferred: bool = False
 
     def is_worth(self, entry_cost: float, entries: int) -> bool:
         """Whether it fits, and passes take clearly less time; arguments as for `is_worth_keeping`."""

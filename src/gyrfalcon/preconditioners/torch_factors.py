@@ -1,8 +1,9 @@
 """Factorisations and triangular solves by PyTorch: tile by tile, on one device or several.
 
 The matrix is in host memory, before and after. If it fits the budget of a single device it is copied there whole, and
-tiles are views of the copy; else each tile is copied when it is needed, and only a few are on a device at once. The
-arithmetic is the same, tile by tile in the same order. A tile (i, j) of a factor is
+tiles are views of the copy; else each tile is copied when it is needed, through pinned memory and while the product
+before is made, and only a few are on a device at once. The arithmetic is the same, tile by tile in the same order. A
+tile (i, j) of a factor is
 
     L_ij = (A_ij - sum_{k<j} L_ik L_jk') L_jj^-T     Cholesky, a column of tiles at a time
     H_ij = sum_{k>=i} L_ki' L_kj                     L'L (LAPACK's lauum, which PyTorch lacks), a row at a time
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.copies import Copies, Fetched, copies_to
 from .._utils.devices import free_memory, import_torch, is_out_of_memory, matmul_precision
 from .._utils.threads import share, single_threaded_blas
 from ._triangles import Triangles, Vectors
@@ -37,7 +39,8 @@ _RESIDENT_TILE = 2048  # side of a tile that is a view
 _SOLVED_TILE = 256  # side of a tile on the diagonal in a solve, which PyTorch copies; the rest is read in place
 _LARGEST_TILE = 8192  # side of a tile that is copied
 _LEAST_TILE = 8
-_TILES_AT_WORK = 5  # a tile, two that are multiplied, their product, and a corner
+_TILES_AT_WORK = 7  # a tile, two that are multiplied and the next two on their way, their product, and a corner
+_BUFFERS = 4  # pinned, for the tiles of two products: one is made while those of the next are copied
 
 
 class TorchFactors(FactorEngine):
@@ -61,72 +64,77 @@ class TorchFactors(FactorEngine):
 
     def _put_column(self, tiles: _Tiles, j: int) -> bool:
         """Make column j of L from the columns before it."""
-        corner = self._less_products(tiles, j, j, self.devices[0])
+        corner = self._less_products(tiles, j, j, tiles.copies[0])
         L, status = import_torch().linalg.cholesky_ex(corner)
         if _has_failed(L, status):
             return False
         tiles.write(j, j, L)
 
-        def solve(i: int, device: torch.device) -> None:
-            rest = self._less_products(tiles, i, j, device)
-            solution = _solve_triangular(L.to(device).T, rest, upper=True, left=False)
+        def solve(i: int, copies: Copies) -> None:
+            rest = self._less_products(tiles, i, j, copies)
+            solution = _solve_triangular(L.to(copies.device).T, rest, upper=True, left=False)
             tiles.write(i, j, solution)
 
-        self._deal(solve, range(j + 1, len(tiles.spans)))
+        self._deal(solve, range(j + 1, len(tiles.spans)), tiles.copies)
         return True
 
-    def _less_products(self, tiles: _Tiles, i: int, j: int, device: torch.device) -> Tensor:
+    def _less_products(self, tiles: _Tiles, i: int, j: int, copies: Copies) -> Tensor:
         """Return A_ij - sum_{k<j} L_ik L_jk', in memory of its own."""
-        tile = tiles.read(i, j, device, copy=True)
+        tile = tiles.read(i, j, copies, own=True)
         for k in range(j):
-            tile.addmm_(tiles.read(i, k, device), tiles.read(j, k, device).T, alpha=-1)
+            tile.addmm_(tiles.read(i, k, copies), tiles.read(j, k, copies).T, alpha=-1)
+            copies.mark()
         return tile
 
     def square_lower(self, matrix: Array) -> None:
         with self._tiles(matrix) as tiles:
             n = len(tiles.spans)
             for i in range(n):
-                corner = tiles.read(i, i, self.devices[0], copy=True).tril_()
+                corner = tiles.read(i, i, tiles.copies[0], own=True).tril_()
 
-                def multiply(j: int, device: torch.device, i: int = i, corner: Tensor = corner) -> None:
-                    row = corner if i == j else tiles.read(i, j, device)
-                    tile = corner.to(device).T @ row
+                def multiply(j: int, copies: Copies, i: int = i, corner: Tensor = corner) -> None:
+                    row = corner if i == j else tiles.read(i, j, copies)
+                    tile = corner.to(copies.device).T @ row
                     for k in range(i + 1, n):
-                        tile.addmm_(tiles.read(k, i, device).T, tiles.read(k, j, device))
+                        tile.addmm_(tiles.read(k, i, copies).T, tiles.read(k, j, copies))
+                        copies.mark()
                     tiles.write(i, j, tile)
 
-                self._deal(multiply, range(i))
-                multiply(i, self.devices[0])  # the last, since the others read what it overwrites
+                self._deal(multiply, range(i), tiles.copies)
+                multiply(i, tiles.copies[0])  # the last, since the others read what it overwrites
 
     def add_square(self, matrix: Array, S: Array) -> None:
         parts = import_torch().from_numpy(S)
         with self._tiles(matrix) as tiles:
             step = tiles.size
 
-            def add(at: tuple[int, int], device: torch.device) -> None:
+            def add(at: tuple[int, int], copies: Copies) -> None:
                 i, j = at
-                tile = tiles.read(i, j, device, copy=True)
+                tile = tiles.read(i, j, copies, own=True)
                 for start in range(0, len(parts), step):
                     rows = parts[start : start + step]
-                    left = rows[:, tiles.spans[i]].to(device)
-                    tile.addmm_(left.T, rows[:, tiles.spans[j]].to(device))
+                    left = _read(rows[:, tiles.spans[i]], copies)
+                    tile.addmm_(left.T, _read(rows[:, tiles.spans[j]], copies))
+                    copies.mark()
                 tiles.write(i, j, tile)
 
             n = len(tiles.spans)
-            self._deal(add, [(i, j) for j in range(n) for i in range(j, n)])
+            self._deal(add, [(i, j) for j in range(n) for i in range(j, n)], tiles.copies)
 
     def solve_upper_transposed(self, U: Array, B: Array) -> None:
         columns = import_torch().from_numpy(B)
         with self._tiles(U.T, read_only=True) as tiles:
 
-            def solve(at: slice, device: torch.device) -> None:
+            def solve(at: slice, copies: Copies) -> None:
                 for i, row in enumerate(tiles.spans):
-                    tile = columns[row, at].to(device, copy=True)
+                    tile = _read(columns[row, at], copies, own=True)
                     for k, above in enumerate(tiles.spans[:i]):
-                        tile.addmm_(tiles.read(i, k, device), columns[above, at].to(device), alpha=-1)
-                    columns[row, at] = _solve_triangular(tiles.read(i, i, device), tile, upper=False).to("cpu")
+                        tile.addmm_(tiles.read(i, k, copies), _read(columns[above, at], copies), alpha=-1)
+                        copies.mark()
+                    solution = _solve_triangular(tiles.read(i, i, copies), tile, upper=False)
+                    columns[row, at] = Fetched(solution).tensor()
 
-            self._deal(solve, _spans(B.shape[1], tiles.size))
+            self._deal(solve, _spans(B.shape[1], tiles.size), tiles.copies)
 
     def triangles(self, buffer: Array) -> Triangles:
         fits = buffer.nbytes <= self._room(self.devices[0])
@@ -146,7 +154,8 @@ class TorchFactors(FactorEngine):
         host = torch.from_numpy(matrix)
         try:
             with matmul_precision(), single_threaded_blas():
-                tiles = _Tiles(host, size, self.devices[0] if resident else None)
+                copies = [copies_to(device, _BUFFERS) for device in self.devices]
+                tiles = _Tiles(host, size, copies, self.devices[0] if resident else None)
                 yield tiles
                 if not read_only:
                     tiles.bring_back()
@@ -173,13 +182,13 @@ class TorchFactors(FactorEngine):
         size = 1 << (size.bit_length() - 1)  # the same, and so the same bits, if a little more or less is free
         return max(_LEAST_TILE, min(size, -(-M // (4 * len(self.devices)))))
 
-    def _deal(self, work: Callable[[Item, Any], None], items: Sequence[Item]) -> None:
-        """Call ``work(item, device)`` for each item, the devices in turn, each in a thread of its own."""
-        n = len(self.devices)
+    def _deal(self, work: Callable[[Item, Copies], None], items: Sequence[Item], copies: Sequence[Copies]) -> None:
+        """Call ``work(item, copies)`` for each item, the devices in turn, each in a thread of its own."""
+        n = len(copies)
 
         def run(number: int) -> None:
             for item in items[number::n]:
-                work(item, self.devices[number])
+                work(item, copies[number])
 
         share(run, range(min(n, len(items))), n)
 
@@ -193,18 +202,20 @@ class _Tiles:
         Of any strides, so that the upper triangle of a matrix is the lower one of its transpose.
     size : int
         Side of a tile; those at the end may be smaller.
+    copies : list of Copies
+        Who copies to each device, for as long as the tiles are used: memory that a stream has freed is its own.
     home : torch.device or None
         Where a copy of the matrix is kept meanwhile; None copies each tile when it is read.
     """
 
-    def __init__(self, host: Tensor, size: int, home: torch.device | None) -> None:
-        self._host, self.size = host, size
+    def __init__(self, host: Tensor, size: int, copies: list[Copies], home: torch.device | None) -> None:
+        self._host, self.size, self.copies = host, size, copies
         self.spans = _spans(len(host), size)
         self._matrix = host if home is None else host.to(home)
 
-    def read(self, i: int, j: int, device: torch.device, *, copy: bool = False) -> Tensor:
-        """Return a tile on a device, for reading only unless it is a copy."""
-        return self._matrix[self.spans[i], self.spans[j]].to(device, copy=copy)
+    def read(self, i: int, j: int, copies: Copies, *, own: bool = False) -> Tensor:
+        """Return a tile on a device, for reading only unless it is to have memory of its own."""
+        return _read(self._matrix[self.spans[i], self.spans[j]], copies, own=own)
 
     def write(self, i: int, j: int, tile: Tensor) -> None:
         """Set a tile; of one on the diagonal, the lower triangle."""
@@ -220,7 +231,7 @@ class _Tiles:
 
     def _put(self, matrix: Tensor, i: int, j: int, tile: Tensor) -> None:
         place = matrix[self.spans[i], self.spans[j]]
-        tile = tile.to(place.device)
+        tile = tile if tile.device == place.device else Fetched(tile).tensor()
         place.copy_(tile.tril() + place.triu(1) if i == j else tile)
 
 
@@ -266,6 +277,14 @@ class TorchTriangles(Triangles):
                 rest = slice(at.stop, None) if forward else slice(0, at.start)
                 out[rest].addmm_(triangle[rest, at], part, alpha=-1)
         return np.asarray(out.cpu().numpy(), dtype=np.float64).reshape(given.shape)
+
+
+def _read(part: Tensor, copies: Copies, *, own: bool = False) -> Tensor:
+    """Return a part of a matrix on a device, for reading only unless it is to have memory of its own."""
+    if part.device == copies.device:
+        return part.clone() if own else part
+    # in the order in which it is stored: the host would transpose it more slowly than it is copied
+    return copies.upload(part.T).T if part.stride(0) < part.stride(1) else copies.upload(part)
 
 
 def _has_failed(L: Tensor, status: Tensor) -> bool:

@@ -25,10 +25,10 @@ from .exact import exact_ridge
 from .features import normal_equations, solve_ridge
 from .gradient import gradient_descent, kernel_descent, largest_eigenvalue, stochastic_gradient
 from .kernel_cg import KernelIterate, KernelSystems, kernel_cg
-from .lloyd import Clustering, Lloyd
+from .lloyd import Clustering, Lloyd, approach, approach_bytes
 from .nystrom_features import feature_sums, features_of, nystrom_features, row_squares
 from .posterior import Posterior, leave_one_out_scores, missed_by, posterior_of
-from .principal import Components, largest_components, principal_components
+from .principal import Components, components_of_centers, largest_components, principal_components
 from .ridge_path import RidgePath, exact_path, nystrom_path
 from .two_level import RowSample, two_level_cg
 
@@ -43,7 +43,10 @@ __all__ = [
     "RidgePath",
     "RowSample",
     "StateError",
+    "approach",
+    "approach_bytes",
     "block_descent",
+    "components_of_centers",
     "conjugate_gradient",
     "exact_path",
     "exact_ridge",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.checks import Rule, array, boolean, integer, not_negative, number
-from ..operators import Operator, Rowwise
+from ..operators import Operator, Shifted
 from ..preconditioners import Coordinates
 
 Vectors = NDArray[np.float64]
@@ -132,9 +131,8 @@ class System:
     def residual(self, beta: Vectors) -> Vectors:
         """Return the residual at beta."""
         alpha, halfway = self.B.forward(beta)
-        return self.B.backward(
-            self.operator.sandwich(alpha, self._rowwise(_residual, portable=True)), halfway, -self.penalty
-        )
+        s = self.operator.sandwich(-alpha, Shifted(self.Y, self.weight))
+        return self.B.backward(s, halfway, -self.penalty)
 
     def rhs_and_residual(self, beta: Vectors) -> tuple[Vectors, Vectors]:
         """Return the right-hand side, and the residual at beta."""
@@ -151,36 +149,13 @@ class System:
         """Return K'W K v (K'W y if v is None) and B'(K'W (y - K B beta) - lambda n K_MM B beta), as one product."""
         k = len(columns)
         alpha, halfway = self.B.forward(beta)
-        both = np.hstack([np.zeros_like(alpha) if v is None else v, alpha])
-        s = self.operator.sandwich(both, self._rowwise(partial(_beside_residual, columns, v is None)))
+        chosen = np.eye(self.Y.shape[1], dtype=self.Y.dtype)[:, columns]
+        if v is None:
+            V, C = np.hstack([np.zeros_like(alpha), -alpha]), np.hstack([chosen, chosen])
+        else:
+            V, C = np.hstack([v, -alpha]), np.hstack([np.zeros_like(chosen), chosen])
+        s = self.operator.sandwich(V, Shifted(self.Y, self.weight, C))
         return s[:, :k], self.B.backward(s[:, k:], halfway, -self.penalty)
-
-    def _rowwise(self, function: Callable[..., NDArray[Any]], portable: bool = False) -> Rowwise:
-        """Give the function each row's target and weight beside T."""
-        arrays = (self.Y,) if self.weight is None else (self.Y, self.weight)
-        return Rowwise(function, *arrays, portable=portable)
-
-
-# Functions of the module and not closures, so that they can be pickled and sent to where the rows are
-
-
-def _residual(T: NDArray[Any], y: NDArray[Any], weight: NDArray[Any] | None = None) -> NDArray[Any]:
-    U = y - T
-    return U if weight is None else weight[:, None] * U
-
-
-def _beside_residual(
-    columns: NDArray[np.intp],
-    beside_y: bool,
-    T: NDArray[Any],
-    y: NDArray[Any],
-    weight: NDArray[Any] | None = None,
-) -> NDArray[Any]:
-    """Return y or the first columns of T, and beside them y minus the other columns."""
-    k = len(columns)
-    y = y[:, columns]
-    U = np.hstack([y if beside_y else T[:, :k], y - T[:, k:]])
-    return U if weight is None else weight[:, None] * U
 
 
 def make_system(

@@ -40,6 +40,7 @@ from sklearn.utils import check_random_state
 from .._utils.checks import integer, optional
 from .._utils.ranges import check_kernel_scale
 from ..operators import KernelOperator
+from ..operators.diagonal import kernel_diagonal
 from .base import Iterate, Vectors
 from .gradient import Step, check_step
 from .lanczos import lanczos
@@ -182,8 +183,8 @@ def _beta(subsample: KernelOperator, U: Vectors, damping: Vectors) -> float:
     """Return the largest k_P(x, x) among all rows; without eigenvectors that takes no pass."""
     V, kernel, rows = (U * np.sqrt(damping)).astype(subsample.dtype), subsample.kernel, subsample.rows
     if not V.shape[1]:
-        return max(0.0, *(float(kernel.diag(block).max()) for block in rows.blocks(8_192)))
-    diagonal = np.concatenate([kernel.diag(block) for block in rows.blocks(8_192)]).astype(np.float64)
+        return max(0.0, float(kernel_diagonal(kernel, rows).max()))
+    diagonal = kernel_diagonal(kernel, rows).copy()
     for at, K in subsample.blocks():
         diagonal[at] -= np.square(K @ V, dtype=np.float64).sum(axis=1)
     return max(0.0, float(diagonal.max()))

@@ -18,14 +18,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..operators import Operator
+from ..kernels import Linear
+from ..operators import KernelOperator, Operator
 from ..preconditioners import Whitening
 from .nystrom_features import features_of
+from .principal import components_of_centers
 
-__all__ = ["Clustering", "Lloyd"]
+__all__ = ["Clustering", "Lloyd", "approach", "approach_bytes"]
 
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
+
+# Coordinates of `approach` beside those along the centroids, and the share of the tolerance to which it goes. On MNIST
+# 2 to 4 passes are left after it, and 5 to 17 without it.
+_COORDINATES = 32
+_CLOSER = 0.1
 
 
 @dataclass(frozen=True)
@@ -228,3 +235,52 @@ class Lloyd:
             S[:, j], count[j] = self.weight[i] * f, self.weight[i]
             candidates[i], found = -np.inf, True
         return found
+
+
+def approach_bytes(operator: Operator, n_clusters: int) -> int:
+    """Return how much memory `approach` takes."""
+    return 2 * operator.shape[0] * (n_clusters + _COORDINATES) * operator.dtype.itemsize
+
+
+def approach(
+    operator: Operator,
+    whitening: Whitening,
+    centroids: Vectors,
+    diagonal: Vectors,
+    weight: Array | None,
+    tol: float,
+    max_iter: int,
+    random_state: np.random.RandomState,
+) -> Vectors:
+    """Bring centroids that a sample has found near to those of all rows, with one pass over the rows.
+
+    Centroids move within the space that they span and the directions in which rows vary most. So the pass finds the
+    coordinates of the rows along the centroids and the first components of the centers, and Lloyd's algorithm goes on
+    with these few numbers a row, which takes next to no time.
+
+    Parameters
+    ----------
+    operator, whitening, centroids, diagonal, weight, tol : as for `Lloyd`, of one start
+    max_iter : int
+        Iterations at most.
+    random_state : RandomState
+
+    Returns
+    -------
+    ndarray of shape (rank, k)
+    """
+    n, rank = operator.shape[0], whitening.rank
+    if not rank:  # the kernel is zero
+        return centroids
+    components = components_of_centers(operator, whitening, min(_COORDINATES, rank), random_state).vectors
+    basis = np.linalg.qr(np.hstack([centroids, components])[:, :rank])[0]
+    rows = operator.matmat(whitening.apply(basis) * np.sqrt(whitening.n))
+    # rows times the identity are the rows: coordinates are features of a linear kernel
+    identity = np.eye(basis.shape[1], order="F")
+    linear = KernelOperator(Linear(), rows, identity.astype(rows.dtype), memory_budget=0)
+    start, k = basis.T @ centroids, centroids.shape[1]
+    lloyd = Lloyd(linear, Whitening(identity, n), start, k, diagonal, weight, tol=_CLOSER * tol)
+    while lloyd.running and lloyd.iteration < max_iter:
+        lloyd.step()
+    assert lloyd.best is not None
+    return basis @ lloyd.best.centroids

@@ -49,6 +49,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.checks import Rule, array, boolean, integer, not_negative, number
+from .._utils.portable import beside
 from ..losses import Loss
 from ..operators import Operator, Rowwise
 from ..preconditioners import Halfway, Preconditioner
@@ -306,7 +307,7 @@ class _Model:
         """Compute f and K'W loss' at u, in one pass over the rows."""
         alpha, self.halfway = self.whitening.forward(self.u)
         self.f = np.empty(self.y.shape, self.operator.dtype)
-        slopes = self._rowwise(partial(_slopes, self.loss, self.offset), self.y)
+        slopes = self._rowwise(partial(_slopes, self.loss, self.offset), self.y, portable=self.loss.portable)
         self.s = self.operator.sandwich(alpha, slopes, KV=self.f)
         self.f += self.offset
 
@@ -393,7 +394,7 @@ class _Model:
 
 
 def _slopes(loss: Loss, offset: Array, T: Array, y: Array) -> Array:
-    return loss.gradient(y, T + offset)
+    return loss.gradient(y, T + beside(offset, T))
 
 
 def _weighted(function: Callable[..., Array], T: Array, weight: Array, *parts: Array) -> Array:

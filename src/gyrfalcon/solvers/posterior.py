@@ -28,7 +28,10 @@ from numpy.typing import NDArray
 
 from .._utils.checks import array
 from .._utils.registry import register
+from ..kernels import Kernel
 from ..operators import KernelOperator
+from ..operators.diagonal import kernel_diagonal
+from ..sources import Rows
 from .ridge_path import RidgePath
 
 Vectors = NDArray[np.float64]
@@ -117,22 +120,23 @@ def posterior_of(features: Vectors, path: RidgePath, penalty: float, missed: flo
     return Posterior(features, tau, tau * np.sqrt(penalty * path.n_counted))
 
 
-def missed_by(path: RidgePath, operator: KernelOperator, weight: NDArray[Any] | None) -> float:
-    """Return the mean of k(x, x) - |d(x)|^2 over all rows, what centers cannot represent; reads the rows once.
+def missed_by(path: RidgePath, kernel: Kernel, rows: Rows, weight: NDArray[Any] | None) -> float:
+    """Return the mean of k(x, x) - |d(x)|^2 over all rows, what centers cannot represent.
+
+    The rows are read once, unless k(x, x) is the same for all of them.
 
     Parameters
     ----------
     path : RidgePath
-    operator : KernelOperator
-        k(rows, centers) in float64, of all rows of the problem.
+    kernel : Kernel
+        Resolved.
+    rows : Rows
+        All rows of the problem, in float64.
     weight : ndarray of shape (n,), optional
         Sample weights.
     """
-    total, start = 0.0, 0
-    for block in operator.rows.blocks(operator.block_size):
-        diagonal, stop = np.asarray(operator.kernel.diag(block), dtype=np.float64), start + block.shape[0]
-        total += float(diagonal.sum() if weight is None else diagonal @ weight[start:stop])
-        start = stop
+    diagonal = kernel_diagonal(kernel, rows)
+    total = float(diagonal.sum() if weight is None else diagonal @ weight)
     # weights have mean 1, and the eigenvalues' sum is that of W |d(x)|^2, known but for rounding
     missed = total - float(path.eigenvalues.sum())
     rounding = len(path.eigenvalues) * float(np.finfo(np.float64).eps)

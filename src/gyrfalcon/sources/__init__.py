@@ -12,9 +12,22 @@ from .dask import DaskRows, is_dask
 from .files import Dataset, is_lazy_table, open
 from .foreign import RowsLike, wrap
 from .memory import ArrayRows
+from .tensor_rows import TensorRows, near
 from .tensors import is_tensor, to_host
 
-__all__ = ["ArrayRows", "DaskRows", "Rows", "RowsLike", "as_rows", "as_source", "is_dask", "is_tensor", "to_host"]
+__all__ = [
+    "ArrayRows",
+    "DaskRows",
+    "Rows",
+    "RowsLike",
+    "TensorRows",
+    "as_rows",
+    "as_source",
+    "is_dask",
+    "is_tensor",
+    "near",
+    "to_host",
+]
 
 
 def as_rows(X: Any) -> Rows:

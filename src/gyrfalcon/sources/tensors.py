@@ -12,6 +12,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from .._utils.devices import import_torch, is_torch
+
 _ON_HOST = {1, 3, 11}  # DLPack's numbers of host memory: plain, and pinned by CUDA or by ROCm
 
 
@@ -65,6 +67,16 @@ def is_tensor(X: Any) -> bool:
     return not isinstance(X, np.ndarray) and isinstance(X, Tensor)
 
 
+def as_torch(X: Any) -> Any:
+    """Return a tensor as one of PyTorch that shares its memory, or None if PyTorch cannot read that."""
+    if is_torch(X):
+        return X
+    try:
+        return import_torch().from_dlpack(X)
+    except (AssertionError, BufferError, RuntimeError, TypeError, ValueError):  # the first without CUDA
+        return None
+
+
 def to_host(X: Any) -> Any:
     """Return a tensor as an array of NumPy, which shares its memory if that is the host's, and else is a copy.
 
@@ -83,32 +95,34 @@ def to_host(X: Any) -> Any:
     """
     if not is_tensor(X):
         return X
-    return _from_torch(X) if _is_torch(X) else _from_dlpack(X)
+    return _from_torch(X) if is_torch(X) else _from_dlpack(X)
 
 
 def as_given(values: Any, X: Any) -> Any:
-    """Return an array of NumPy as the kind of tensor that `X` is, on the same device.
+    """Return an array of NumPy, or a tensor of PyTorch that is there, as the kind of tensor that `X` is, on its device.
 
-    It stays as it is if it holds strings, which tensors cannot, or if the library of `X` does not keep the array API
-    standard.
+    An array stays as it is if it holds strings, which tensors cannot, or if the library of `X` does not keep the array
+    API standard.
 
     Parameters
     ----------
-    values : ndarray
+    values : ndarray or tensor
     X : tensor
     """
+    if is_torch(values):
+        return values if is_torch(X) else _shared(values, X)
     if values.dtype.kind not in "biuf":
         return values
-    if _is_torch(X):
+    if is_torch(X):
         return sys.modules["torch"].from_numpy(values).to(X.device)
     if not isinstance(X, _OfNamespace):
         return values
     return X.__array_namespace__().asarray(values, device=X.device)
 
 
-def _is_torch(X: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(X, torch.Tensor)
+def _shared(values: Any, X: Any) -> Any:
+    """Return a tensor of PyTorch as an array of the library of `X`, or of NumPy if that does not keep the standard."""
+    return X.__array_namespace__().from_dlpack(values) if isinstance(X, _OfNamespace) else to_host(values)
 
 
 def _from_torch(X: Any) -> NDArray[Any] | scipy.sparse.csr_array:

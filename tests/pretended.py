@@ -41,6 +41,8 @@ class PretendedDevices(TorchFunctionMode):
     Attributes
     ----------
     seen : set of the devices that computed something
+    fetched : list of the shapes that were copied from a device to the host
+    sent : list of the shapes that were copied from the host to a device
     room : most rows of a tile, or None; beyond it a device is out of memory
     pins : whether memory can be pinned
     breaks_after : number of tiles after which cuda:1 breaks, or None
@@ -49,6 +51,7 @@ class PretendedDevices(TorchFunctionMode):
     def __init__(self):
         super().__init__()
         self.seen, self.room, self.pins, self.pinned, self.breaks_after, self.tiles = set(), None, True, 0, None, 0
+        self.fetched, self.sent = [], []
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
@@ -61,6 +64,7 @@ class PretendedDevices(TorchFunctionMode):
                 raise RuntimeError("cannot pin memory")
             self.pinned += 1
         if name == "copy_":
+            self.note(args[1], where(args[0]))
             return function(*args, **kwargs)
         if name == "numpy":
             assert where(tensors[0]) == CPU, "memory of a device cannot be read"
@@ -68,9 +72,12 @@ class PretendedDevices(TorchFunctionMode):
         if name == "addmm":
             self.count(args[1], at)
         if name in ("to", "cpu"):
-            at = CPU if name == "cpu" else next((torch.device(a) for a in args[1:] if isinstance(a, torch.device)), at)
-            kwargs.pop("non_blocking", None)
-            out = args[0].clone() if at != where(args[0]) else args[0]
+            at = CPU if name == "cpu" else next((torch.device(a) for a in args[1:] if is_device(a)), at)
+            dtype = next((a for a in args[1:] if isinstance(a, torch.dtype)), args[0].dtype)
+            self.note(args[0], at)
+            copied = kwargs.get("copy", False) or at != where(args[0])
+            out = args[0].clone() if copied else args[0]
+            out = out if out.dtype == dtype else out.to(dtype)
         else:
             if "device" in kwargs:
                 at, kwargs["device"] = torch.device(kwargs["device"]), CPU
@@ -79,6 +86,11 @@ class PretendedDevices(TorchFunctionMode):
             if isinstance(tensor, torch.Tensor):
                 tensor._pretended = at
         return out
+
+    def note(self, tensor, at):
+        """Count copies between a device and the host."""
+        if CPU in (at, where(tensor)) and at != where(tensor):
+            (self.fetched if at == CPU else self.sent).append(tuple(tensor.shape))
 
     def place(self, function, tensors):
         """Return the one device of an operation; single numbers of the CPU may join any other."""
@@ -94,6 +106,10 @@ class PretendedDevices(TorchFunctionMode):
             raise torch.cuda.OutOfMemoryError("CUDA out of memory, as a test wants it")
         if self.breaks_after is not None and at.index == 1 and self.tiles > self.breaks_after:
             raise RuntimeError("an illegal memory access was encountered")
+
+
+def is_device(argument):
+    return isinstance(argument, torch.device | str)
 
 
 def where(tensor):
