@@ -34,6 +34,7 @@ GROUPS = {
         "write_predictions",
         "save",
         "load",
+        "to_onnx",
         "ModelFileError",
         "Checkpoint",
         "CheckpointError",

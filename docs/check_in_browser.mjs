@@ -1,14 +1,15 @@
 // Open pages of the built site in chromium, wide and narrow, light and dark: nothing may be wider than the window, no
-// picture may be missing, and axe may find nothing serious.
+// picture may be missing, axe may find nothing serious, and a search for "penalty" must find pages.
 //
 //   npm install --no-save playwright-core axe-core
 //   node docs/check_in_browser.mjs docs/_build/html [folder for screenshots]
 //
-// CHROMIUM names the browser, /usr/bin/chromium by default; PAGES a list of pages, separated by commas.
+// CHROMIUM names the browser, /usr/bin/chromium by default; PAGES a list of pages, separated by commas. FULL=1 makes
+// screenshots of whole pages.
 import { readFileSync, mkdirSync } from "node:fs";
+import { createServer } from "node:http";
 import { createRequire } from "node:module";
-import { resolve } from "node:path";
-import { pathToFileURL } from "node:url";
+import { extname, resolve } from "node:path";
 
 const require = createRequire(resolve("package.json")); // modules of the folder it is run in
 const { chromium } = require("playwright-core");
@@ -19,9 +20,24 @@ if (!site) throw new Error("give the folder of the built site");
 if (shots) mkdirSync(shots, { recursive: true });
 const pages = (
   process.env.PAGES ??
-  "index,user_guide,which_estimator,tables,uncertainty,troubleshooting,coming_from,benchmarks,auto_examples/index," +
-    "auto_examples/regression,api/index,api/gyrfalcon.FalkonRegressor,api/kernels_module"
+  "index,user_guide,which_estimator,tables,uncertainty,plots,devices,troubleshooting,coming_from,benchmarks,papers," +
+    "command_line,auto_examples/index,auto_examples/regression,api/index,api/gyrfalcon.FalkonRegressor," +
+    "api/kernels_module,search"
 ).split(",");
+
+// the search reads pages, which browsers do not let it do without a server
+const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".png": "image/png" };
+const server = createServer((request, response) => {
+  const path = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
+  try {
+    const body = readFileSync(resolve(site, `.${path}`));
+    response.writeHead(200, { "content-type": types[extname(path)] ?? "application/octet-stream" }).end(body);
+  } catch {
+    response.writeHead(404).end();
+  }
+});
+await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
+const origin = `http://127.0.0.1:${server.address().port}`;
 
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -37,22 +53,27 @@ for (const width of [1280, 390]) {
   for (const theme of ["light", "dark"]) {
     const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: theme });
     // what is on other hosts is not part of the check
-    await context.route(/^https?:/, (route) => route.abort());
+    await context.route((url) => url.origin !== origin, (route) => route.abort());
     const page = await context.newPage();
     for (const name of pages) {
       const where = `${name} ${width} ${theme}`;
-      await page.goto(pathToFileURL(resolve(site, `${name}.html`)).href);
+      await page.goto(`${origin}/${name}.html${name === "search" ? "?q=penalty" : ""}`);
       await page.evaluate((mode) => {
         document.documentElement.dataset.mode = mode;
         document.documentElement.dataset.theme = mode;
       }, theme);
-      if (shots) await page.screenshot({ path: resolve(shots, `${name.replaceAll("/", "_")}_${width}_${theme}.png`) });
+      if (name === "search") {
+        // results come one after another; the sentence around the word is fetched
+        await page.waitForSelector("#search-results li p.context", { timeout: 20000 }).catch(() => complain(where, "nothing found"));
+      }
+      const path = shots && resolve(shots, `${name.replaceAll("/", "_")}_${width}_${theme}.png`);
+      if (shots) await page.screenshot({ path, fullPage: process.env.FULL === "1" });
       const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
       if (over > 0) complain(where, `the page is ${over} pixels wider than the window`);
       const missing = await page.evaluate(() =>
         [...document.images].filter((image) => image.complete && !image.naturalWidth).map((image) => image.src),
       );
-      for (const source of missing.filter((source) => source.startsWith("file:"))) complain(where, `no picture ${source}`);
+      for (const source of missing.filter((source) => source.startsWith(origin))) complain(where, `no picture ${source}`);
       await page.evaluate(axe);
       const found = await page.evaluate(() =>
         window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa"], resultTypes: ["violations"] }),
@@ -66,5 +87,6 @@ for (const width of [1280, 390]) {
   }
 }
 await browser.close();
+server.close();
 console.log(wrong ? `${wrong} complaints` : `${pages.length} pages, two widths, two themes: nothing to complain about`);
 process.exitCode = wrong ? 1 : 0;

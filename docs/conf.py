@@ -73,8 +73,8 @@ sphinx_gallery_conf = {
     "filename_pattern": r"(?<!checkpoint)\.py$",  # that one kills a process of its own, which the gallery's cannot be
     "ignore_pattern": r"__init__\.py",
     "reset_argv": "conf.example_arguments",
-    "within_subsection_order": "FileNameSortKey",
-    "default_thumb_file": str(ROOT / "docs" / "images" / "how_it_works.png"),
+    "within_subsection_order": "gallery_order.ExampleOrder",
+    "default_thumb_file": str(ROOT / "docs" / "images" / "output.png"),
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,

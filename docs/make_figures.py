@@ -6,6 +6,7 @@
     python docs/make_figures.py uncertainty       deviations, samples and intervals, on data in one dimension
     python docs/make_figures.py unsupervised      circles: scores, clusters, novelty, a witness
     python docs/make_figures.py plots             the pictures of docs/plots.md, by its own code
+    python docs/make_figures.py output            what stands for an example without a picture
     python docs/make_figures.py demo              the demo's picture: a million rows, best on an idle machine
 
 Without a name all but the last are drawn.
@@ -194,7 +195,7 @@ def uncertainty() -> None:
     from gyrfalcon.kernels import Gaussian
 
     random = np.random.default_rng(1)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True, layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3.4), sharey=True, layout="constrained")
     grid = np.linspace(-0.6, 10.6, 500)[:, None]
 
     X = np.concatenate([random.uniform(0, 4, size=(60, 1)), random.uniform(7, 10, size=(40, 1))])
@@ -220,7 +221,7 @@ def uncertainty() -> None:
     right.set_title("predict_interval(X, coverage=0.9)", fontsize=10.5)
     for ax in (left, right):
         ax.set(xlim=(-0.6, 10.6), ylim=(-3.2, 3.2), xticks=[], yticks=[])
-        ax.legend(frameon=False, loc="lower left", ncols=3, fontsize=9)
+        ax.legend(frameon=False, loc="lower left", ncols=3, fontsize=9, columnspacing=0.8, handlelength=1.2)
         ax.spines[["top", "right"]].set_visible(False)
     save(figure, "uncertainty.png")
 
@@ -285,6 +286,22 @@ def plots() -> None:
             save(plt.gcf(), name)
 
 
+def output() -> None:
+    """A terminal, for examples that print and draw nothing."""
+    figure = plt.figure(figsize=(4, 2.8))
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, 40), ylim=(0, 28))
+    ax.axis("off")
+    ax.add_patch(
+        FancyBboxPatch((3, 3), 34, 22, boxstyle="round,pad=0,rounding_size=1.5", facecolor=ROWS, edgecolor=MUTED)
+    )
+    for x, color in zip((5.5, 8, 10.5), (CENTERS, MUTED, TILE), strict=True):
+        ax.plot(x, 22.5, "o", color=color, markersize=6)
+    for y, words, color in ((17, "$ python example.py", INK), (12, "rows   8,000", MUTED), (7, "R2     0.975", MUTED)):
+        ax.text(6, y, words, family="monospace", size=13, color=color, va="center")
+    save(figure, "output.png")
+
+
 def demo() -> None:
     from gyrfalcon.cli.main import main
 
@@ -298,6 +315,7 @@ FIGURES = {
     "uncertainty": uncertainty,
     "unsupervised": unsupervised,
     "plots": plots,
+    "output": output,
     "demo": demo,
 }
 
