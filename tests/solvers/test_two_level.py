@@ -8,6 +8,7 @@ import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator
+from gyrfalcon.centers import Given
 from gyrfalcon.fitting import falkon as _falkon
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.preconditioners import Preconditioner
@@ -111,9 +112,33 @@ def test_resumes_bit_for_bit():
     resumed = problem.solve(max_iter=6, resume=whole[2].state())
     assert resumed[0].iteration == 3
     assert_array_equal(resumed[-1].coef(), whole[-1].coef())
-    assert resumed[-1].passes == pytest.approx(whole[-1].passes)
+    assert [iterate.passes for iterate in resumed] == [iterate.passes for iterate in whole[2:]]
     with pytest.raises(StateError, match="beta"):
         problem.solve(resume={**whole[2].state(), "beta": np.zeros((3, 1))})
+
+
+def test_a_residual_that_is_asked_for_is_that_of_the_coefficients():
+    problem = Problem(weighted=True, columns=1)
+    w, K = problem.weight[:, None], problem.operator.matmat(np.eye(problem.M))
+    H = K.T @ (w * K) + problem.penalty * problem.n * KERNEL(problem.Z, problem.Z)
+    P = Preconditioner(problem.operator.centers_gram(), problem.penalty, problem.n, center_weight=problem.weight[:60])
+    b = K.T @ (w * problem.Y)
+    for iterate in problem.solve(max_iter=6):
+        residual = np.linalg.norm(P.apply_transpose(b - H @ iterate.coef())) / np.linalg.norm(P.apply_transpose(b))
+        assert residual == pytest.approx(iterate.residual, rel=1e-3)
+
+
+def test_the_pass_that_fills_the_samples_matrix_counts():
+    problem = Problem()
+    kept = KernelOperator(KERNEL, problem.sample.operator.rows, problem.Z)
+    assert kept.keeps
+    before = problem.solve(max_iter=2)
+    problem.sample = RowSample(kept, problem.sample.y, problem.sample.weight)
+    after = problem.solve(max_iter=2)
+    for one, two in zip(before, after, strict=True):
+        assert two.passes == pytest.approx(one.passes + 600 / 3000)
+    problem.sample = RowSample(KernelOperator(KERNEL, kept.rows, problem.Z), problem.sample.y, problem.sample.weight)
+    assert problem.solve(max_iter=2, resume=after[0].state())[-1].passes == after[-1].passes
 
 
 def test_a_start_takes_the_place_of_the_sample():
@@ -194,6 +219,45 @@ def test_automatic_where_rows_are_many(solvers):
         patch.setattr(_falkon, "_sample_bytes", lambda space: 1 << 50)  # no room for the sample
         FalkonRegressor(KERNEL, n_centers=50, penalty=1e-5, random_state=0).fit(X, y)
     assert solvers[-1] == "conjugate_gradient"
+
+
+def test_a_warm_start_takes_no_more_passes(solvers):
+    X, y = rows(20_000, np.float32)
+    model = FalkonRegressor(KERNEL, n_centers=100, penalty=1e-6, random_state=0, warm_start=True).fit(X, y)
+    cold = model.history_[-1]["passes"]
+    for _ in range(3):
+        assert model.fit(X, y).history_[-1]["passes"] <= cold
+    assert set(solvers) == {"two_level_cg"}
+
+
+def test_rows_without_weight_are_not_drawn(solvers):
+    X, y = rows()
+    weight = np.zeros(len(X))
+    weight[[3, 77, 2400]] = 1.0
+    options = {"n_centers": 3, "penalty": 1e-3, "random_state": 0, "preconditioner": "sample"}
+    model = FalkonRegressor(KERNEL, **options).fit(X, y, weight)
+    expected = FalkonRegressor(KERNEL, **options).fit(X[weight > 0], y[weight > 0])
+    assert_allclose(model.predict(X), expected.predict(X), atol=1e-2)
+    assert solvers == ["two_level_cg"] * 2
+
+
+@pytest.mark.parametrize(
+    ("parameters", "few"),
+    [
+        ({}, True),
+        ({"preconditioner": "sample"}, True),
+        ({"preconditioner": "falkon"}, False),
+        ({"preconditioner": "krill"}, False),
+        ({"tol": 1e-6}, False),
+        ({"n_centers": 200}, False),
+        ({"centers": np.eye(3)}, False),
+        ({"centers": Given(np.eye(3), sampled="uniform")}, True),
+    ],
+    ids=repr,
+)
+def test_few_passes_are_expected_of_samples_alone(parameters, few, solvers):
+    model = FalkonRegressor(KERNEL, **{"n_centers": 50, **parameters})
+    assert _falkon._expects_few_passes(model, as_rows(rows(20_000)[0] if "centers" in parameters else rows()[0])) == few
 
 
 def test_wide_rows_are_worth_sampling_before_narrow_ones():

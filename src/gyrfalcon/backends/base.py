@@ -80,7 +80,7 @@ class Tiles(ABC):
     entry_cost : float
         Nanoseconds in which one core makes and uses an entry, by a fixed model; infinite where there is none.
     fits_half : bool
-        Whether entries lie where half precision rounds them to a relative 2^-11, and `half_both` is fast.
+        Whether entries lie where half precision holds them, none infinite, and `half_both` is fast.
     """
 
     worth_keeping = True

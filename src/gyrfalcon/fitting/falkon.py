@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .._utils.checks import boolean, integer, not_negative
 from .._utils.devices import resolve_devices
+from ..centers import Given, as_centers
 from ..operators import make_operator
 from ..operators.keeping import Halving
 from ..preconditioners import Krill, Preconditioner
@@ -129,8 +130,7 @@ def _solve_least_squares(
         max_iter=model.max_iter,
         device=model.device,
         precision=model.precision,
-        passes=_SAMPLED_PASSES if _are_many(data.rows, wanted_centers(model, data.rows.shape[0])) else None,
-        beside_half=_beside_half(model, data),
+        passes=_SAMPLED_PASSES if _expects_few_passes(model, data.rows) else None,
     )
     tol = tolerance(model.tol, space.data.rows.dtype)
     solution = session.run(
@@ -158,19 +158,13 @@ def _solve_least_squares(
     return space, solution
 
 
-def _beside_half(model: FalkonParameters, data: FitData) -> int | None:
-    """Return the bytes to leave beside a K in half precision, for a sample of the rows; None if none may be rounded.
-
-    Residuals are exact when they are computed, and by rounded products in the iterations between. So predictions are as
-    good, but a residual that the user asks for would not be known to be reached.
-    """
-    if model.tol is not None:
-        return None
-    n, M = data.rows.shape[0], wanted_centers(model, data.rows.shape[0])
-    if model.preconditioner == "sample" or (model.preconditioner == "auto" and _are_many(data.rows, M)):
-        numbers = M + 2 * data.rows.shape[1] + data.targets.shape[1]  # of a row, with that of its K
-        return _sample_rows(n, M) * numbers * data.rows.dtype.itemsize
-    return 0
+def _expects_few_passes(model: FalkonParameters, rows: Rows) -> bool:
+    """Whether a sample of the rows will precondition conjugate gradient, and predictions say when it ends."""
+    if model.preconditioner not in ("auto", "sample") or model.tol is not None or rows.runs_elsewhere:
+        return False
+    selector = as_centers(model.centers)
+    drawn = not isinstance(selector, Given) or selector.sampled is not None
+    return _are_many(rows, wanted_centers(model, rows.shape[0])) and drawn
 
 
 def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict[str, Any] | None) -> Iterator[Iterate]:
@@ -239,9 +233,11 @@ def _sampled_iterates(
         start=space.start,
         resume=resume,
     )
+    # a warm start may be so near that the first steps on a sample say little of what is left
+    tried = 1 if space.start is None else 2
     for iterate in iterates:
         yield _after(iterate, 0, 0, sketched=False)
-        trial = iterate.iteration == 1 < model.max_iter and not iterate.converged
+        trial = iterate.iteration == tried < model.max_iter and not iterate.converged
         if trial and is_poor(iterate) and _may_sketch(model, space):
             return iterate
     return None
@@ -278,14 +274,16 @@ def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
     """Draw some rows into memory, that of a device if they are there."""
     operator, weight = space.operator, space.data.weight
     n, M = operator.shape
+    candidates = np.arange(n) if weight is None else np.flatnonzero(weight)
     # one sample is as good as another, and given centers should give the same model each time
-    drawn = np.sort(np.random.default_rng(0).choice(n, _sample_rows(n, M), replace=False))
+    size = min(_sample_rows(n, M), len(candidates))
+    drawn = np.sort(np.random.default_rng(0).choice(candidates, size, replace=False))
     rows = operator.rows
     rows = rows.subset(drawn) if isinstance(rows, TensorRows) else as_rows(rows.take(drawn))
     budget = max(0, space.budget - operator.kept_bytes - _sample_bytes(space))
     counted = _PASSES_OF_SAMPLE if model.memory_budget == "auto" else None
     # a preconditioner need not be exact: residuals of all rows are. A tolerance may take many iterations, and good ones
-    halving = Halving(budget, _PASSES_OF_SAMPLE, preferred=True) if model.tol is None else None
+    halving = Halving(budget, _PASSES_OF_SAMPLE) if model.tol is None else None
     few = make_operator(
         operator.kernel,
         rows,
@@ -298,7 +296,7 @@ def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
     )
     own = np.ones(len(drawn)) if weight is None else weight[drawn].astype(np.float64)
     total = n if weight is None else float(weight.sum(dtype=np.float64))
-    own *= total / max(own.sum(), np.finfo(np.float64).tiny)
+    own *= total / own.sum()
     return RowSample(few, space.targets[drawn], own.astype(operator.dtype))
 
 

@@ -17,7 +17,6 @@ from ..backends import check_centers
 from ..centers import Centers, Given, Selection, as_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..operators import Operator, make_operator
-from ..operators.keeping import Halving
 from ..sources import Rows
 from ..sources.scaling import Standardize
 from ..storage.checkpoints import WARM, Beginning, CheckpointError, decode_selection, encode_selection
@@ -192,7 +191,6 @@ def choose_subspace(
     passes: int | None = None,
     device: Any = None,
     precision: str | None = None,
-    beside_half: int | None = None,
 ) -> Subspace:
     """Choose the penalty if it is "auto", and the centers, and make the operator, if it all fits in memory.
 
@@ -226,8 +224,6 @@ def choose_subspace(
         Where products with K are computed.
     precision : {None, "tf32"}
         As for `DeviceOperator`.
-    beside_half : int, optional
-        Bytes that the solver needs beside a K in half precision; None if it must not be rounded.
     """
     start = {WARM: None if warm is None else warm.coef, "their centers": None if warm is None else _points_of(warm)}
     session.identify(data, start, max_iter)
@@ -246,7 +242,6 @@ def choose_subspace(
         passes=passes or (max_iter + 1) * (1 if data.is_least_squares else _NEWTON_PASSES),
         device=device,
         precision=precision,
-        beside_half=beside_half,
     )
     session.begin(space.beginning)
     return space
@@ -268,7 +263,6 @@ def _subspace(
     passes: int,
     device: Any,
     precision: str | None,
-    beside_half: int | None,
 ) -> Subspace:
     """Choose the subspace, or the one that a fit which is resumed had `begun` with."""
     rows, k = data.rows, data.targets.shape[1]
@@ -308,7 +302,7 @@ def _subspace(
     plan.check(M)
     budget = plan.left(M)
     budget_of_K = model.memory_budget if elsewhere else budget
-    operator = _operator(model, kernel, rows, points, budget_of_K, begun, passes, device, precision, beside_half)
+    operator = _operator(model, kernel, rows, points, budget_of_K, begun, passes, device, precision)
     spare = plan.spare(M) - operator.kept_bytes
     scale = power_of_two(data.targets, axis=0)
     targets = data.targets if (scale == 1).all() else data.targets / scale
@@ -399,7 +393,6 @@ def _operator(
     passes: int,
     device: Any,
     precision: str | None,
-    beside_half: int | None,
 ) -> Operator:
     """Make the operator; what it keeps decides the last bits of products, so a resumed fit keeps what it did before."""
     if begun is not None:
@@ -416,7 +409,6 @@ def _operator(
         passes=passes if model.memory_budget == "auto" else None,  # what is given may be used
         device=device,
         precision=precision,
-        halving=None if beside_half is None or rows.runs_elsewhere else Halving(int(budget) - beside_half, passes),
     )
     if begun is not None and operator.arithmetic != begun.arithmetic:
         raise CheckpointError(

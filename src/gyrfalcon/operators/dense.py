@@ -70,9 +70,9 @@ class KernelOperator(Operator):
         How many passes there will be at most, if that is known. A large K is then kept only where that many passes gain
         from it by `gyrfalcon.operators.keeping`.
     halving : Halving or None
-        Leave to keep a float32 K in half precision, where its entries are bounded and costly: one that does not fit
-        `memory_budget`, or any if that is preferred. Only `sandwich` reads it, unless its weight is a function: entries
-        are then off by a relative 2^-11 at most. All other products, residuals among them, are made again and exact.
+        Leave to keep a float32 K in half precision, where its entries are bounded and costly. Only `sandwich` reads it,
+        unless its weight is a function: entries are then off by 2^-11 of themselves, or by 2^-25 where that is more. All
+        other products, residuals among them, are made again and exact.
     device : None
         Devices have an operator of their own, with the same methods, which `gyrfalcon.operators.make_operator` makes.
 
@@ -143,8 +143,7 @@ class KernelOperator(Operator):
             passes is None or is_worth_keeping(self._tiles.entry_cost, entries, itemsize, passes)
         )
         whole = worth and 0 < entries * itemsize <= parse_memory(memory_budget)
-        wanted = halving if halving is not None and (halving.preferred or not whole) else None
-        if wanted is not None and self._tiles.fits_half and wanted.is_worth(self._tiles.entry_cost, entries):
+        if halving is not None and self._tiles.fits_half and halving.is_worth(self._tiles.entry_cost, entries):
             self._kept = np.empty(self.shape, dtype=np.float16)
         elif whole:
             self._kept = np.empty(self.shape, dtype=self.dtype)

@@ -4,8 +4,8 @@ The decision changes the last bits of products, so it must not depend on clocks,
 made for an ordinary machine. Making entries is shared by cores and reading them is not, so that on many cores a K of
 few features is made in less time than it takes to read it, and the pass that fills K writes memory that is new to the
 process, the slowest access of all. Measured, on one core and per entry: reading takes 0.25 ns in float32 and 0.45 in
-float64, filling 0.7 to 1.5 ns more than making; `Tiles.entry_cost` says what making takes. In half precision, which is
-for a K that does not fit otherwise, reading takes 0.2 ns and rounding 0.15 to 0.4.
+float64, filling 0.7 to 1.5 ns more than making; `Tiles.entry_cost` says what making takes. In half precision reading
+takes 0.2 ns and rounding 0.15 to 0.4.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def is_worth_keeping(entry_cost: float, entries: int, itemsize: int, passes: int
 
 @dataclass(frozen=True)
 class Halving:
-    """Leave to keep a K in half precision.
+    """Leave to keep a K in half precision, for products that need not be exact.
+
+    A preconditioner's are such. Conjugate gradient itself is not: with a smooth kernel and a small penalty, rounding
+    moves its solution by more than predictions bear, and nothing in its recurrence shows that.
 
     Attributes
     ----------
@@ -61,8 +64,6 @@ class Halving:
         Bytes that it may take.
     passes : int
         How many there will be, as a rule.
-    preferred : bool
-        Whether it is kept so where it would fit in float32 as well: a pass reads half as much.
 
     Examples
     --------
@@ -74,7 +75,6 @@ class Halving:
 
     budget: int
     passes: int
-    preferred: bool = False
 
     def is_worth(self, entry_cost: float, entries: int) -> bool:
         """Whether it fits, and passes take clearly less time; arguments as for `is_worth_keeping`."""

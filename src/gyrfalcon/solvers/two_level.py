@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.checks import array
+from .._utils.checks import array, integer
 from ..operators import Operator
 from ..preconditioners import Coordinates
 from .base import Iterate, System, Vectors, coefficients, make_system, recall, sizes
@@ -99,15 +99,17 @@ def two_level_cg(
     system = make_system(operator, y, B, penalty, weight)
     k = system.Y.shape[1]
     few = System(sample.operator, sample.y.reshape(len(sample.y), -1), sample.weight, B, penalty)
+    passes, sampled, done, share = operator.passes, sample.operator.passes, 0, sample.operator.shape[0] / n
     # the sum of K that is kept has its own order, whoever makes it
     sample.operator.fill()
-    passes, sampled, done, passes_done = operator.passes, sample.operator.passes, 0, 0.0
-    share = sample.operator.shape[0] / n
     squares = np.array([_square(column, weight) for column in system.Y.T])
 
     if resume is not None:
-        done, seconds, passes_done = recall(resume, {name: Iterate.rules[name] for name in _COUNTS})
+        counts = {**{name: Iterate.rules[name] for name in _COUNTS}, "sampled": integer(0)}
+        done, seconds, passes_done, sampled_done = recall(resume, counts)
         began -= seconds
+        # whole numbers of passes before, of which that of `fill` is one
+        passes, sampled = passes - round(passes_done - share * sampled_done), sample.operator.passes - sampled_done
         rules = {**dict.fromkeys(_TALL, array((B.rank, k))), **dict.fromkeys(_FLAT, array((k,)))}
         beta, r, p, z, b, energy, shrinks, known, step, left = recall(resume, rules)
         size = sizes(b)
@@ -123,11 +125,14 @@ def two_level_cg(
         known, shrinks = np.square(r).sum(axis=0), np.ones(k)
 
     def record(iteration: int) -> Iterate:
+        on_sample = sample.operator.passes - sampled
         residuals = np.linalg.norm(r, axis=0) / size
         objective = np.maximum(squares - ((b + r) * beta).sum(axis=0), 0.0)
         # z is nearly all that beta lacks, and at hand: what is left shrinks once more, as much as in an iteration
         # if the sample's steps say much of all rows' problem
         sound = (left <= POOR) & (step >= 0.5)
+        # beyond beta, whose residual is known, where predictions decide and not a residual that is asked for
+        ahead = np.minimum(step, 1.0) * z if enough > 0 else 0.0
         rest = np.maximum(energy, 0.0) * np.where(sound, shrinks, 1.0)
         settled = (residuals <= tol) | ((left <= POOR) & (rest <= enough * objective))
         return Iterate(
@@ -135,13 +140,13 @@ def two_level_cg(
             residual=float(residuals.max(initial=0.0)),
             residuals=residuals,
             seconds=time.perf_counter() - began,
-            passes=passes_done + operator.passes - passes + share * (sample.operator.passes - sampled),
+            passes=operator.passes - passes + share * on_sample,
             converged=bool(settled.all()),
             step=step,
             ratio=left,
             error=np.sqrt(np.maximum(energy, 0.0) / n),
-            _coef=partial(coefficients, B, beta + np.minimum(step, 1.0) * z, (M, *y.shape[1:])),
-            _state=partial(_state, beta, r, p, z, b, energy, shrinks, known, step, left),
+            _coef=partial(coefficients, B, beta + ahead, (M, *y.shape[1:])),
+            _state=partial(_state, on_sample, beta, r, p, z, b, energy, shrinks, known, step, left),
         )
 
     now = record(done)
@@ -205,5 +210,5 @@ def _square(y: NDArray[Any], weight: NDArray[Any] | None) -> float:
     return float(y @ (y if weight is None else weight * y))
 
 
-def _state(*arrays: NDArray[Any]) -> dict[str, Any]:
-    return dict(zip((*_TALL, *_FLAT), arrays, strict=True))
+def _state(on_sample: int, *arrays: NDArray[Any]) -> dict[str, Any]:
+    return {"sampled": on_sample, **dict(zip((*_TALL, *_FLAT), arrays, strict=True))}
