@@ -132,8 +132,29 @@ def leave_out(app: object, what: str, name: str, thing: object, skip: bool, opti
     return True if module.startswith("sklearn.") or module in ("_operator", "numpy") else None
 
 
+# pages that are made of files elsewhere in the repository
+SOURCES = {"changes": "CHANGELOG.md", "contributing": "CONTRIBUTING.md"}
+
+
+def source_of(page: str) -> str | None:
+    """Return the file of the repository to edit for a page; None if there is no single one."""
+    if page.startswith("auto_examples/") and (ROOT / "examples" / f"{page.split('/')[1]}.py").exists():
+        return f"examples/{page.split('/')[1]}.py"
+    written = next((name for name in (f"docs/{page}.md", f"docs/{page}.rst") if (ROOT / name).exists()), None)
+    made = page.startswith(("api/", "auto_examples/"))
+    return SOURCES.get(page, None if made else written)
+
+
+def edit_the_source(app: object, page: str, template: str, context: dict[str, object], doctree: object) -> None:
+    """Let "Edit on GitHub" lead to the file that a page is made of, and leave it out where there is none."""
+    path, site = source_of(page), html_theme_options["github_url"]
+    context["theme_use_edit_page_button"] = path is not None
+    context["get_edit_provider_and_url"] = lambda: ("GitHub", f"{site}/edit/main/{path}")
+
+
 def setup(app: object) -> None:
     api_pages.write(Path(__file__).parent / "api")
     app.connect("source-read", adapt_links)
     app.connect("autodoc-process-docstring", plain_text.on_docstring, priority=400)  # before numpydoc
     app.connect("autodoc-skip-member", leave_out)
+    app.connect("html-page-context", edit_the_source, priority=900)  # after the theme's

@@ -123,7 +123,7 @@ def how_it_works() -> None:
     text(102.4, 25.9, r"next $v$", 10.5, ha="left")
     arrow((97.3, 15.4), (97.3, 11.2))
     text(97.3, 8.6, r"$f(x)=\sum_j\, \alpha_j\, k(x, c_j)$", 13)
-    text(97.3, 4.0, "10 to 20 iterations are usual", 9.5, color=MUTED)
+    text(97.3, 4.0, "3 to 20 passes are usual", 9.5, color=MUTED)
     save(figure, "how_it_works.png")
 
 

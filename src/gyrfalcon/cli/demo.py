@@ -379,7 +379,7 @@ def _draw(outcomes: list[Outcome], ours: Outcome, path: Path) -> Path | None:
         right.bar_label(errors, [f"{outcome.error:.3f}" for outcome in outcomes], padding=3)
         right.axvline(NOISE, color="black", linestyle=":", label="the noise alone")
         right.set_xlabel("test error (RMSE)")
-        right.legend(loc="upper right", frameon=False)
+        right.legend(loc="center right", frameon=False)  # between two rows: beside them are their errors
         for ax in (left, right):
             ax.margins(x=0.25)
             ax.xaxis.set_major_formatter("{x:g}")

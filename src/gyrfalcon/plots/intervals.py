@@ -194,7 +194,7 @@ class IntervalDisplay(Display):
             (holds, BLUE, ".", f"inside: {of}{asked}"),
             (~holds, ORANGE, "x", "outside"),
         ):
-            bars = axes.vlines(x[which], low[which], high[which], color=color, alpha=0.5, linewidth=1.5)
+            bars = axes.vlines(x[which], low[which], high[which], color=color, linewidth=1.0)
             (points,) = axes.plot(x[which], y[which], marker, color=color, markersize=5, label=label)
             drawn.append((bars, points))
         self.inside_, self.outside_ = drawn
