@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import gyrfalcon
 from gyrfalcon.kernels import Gaussian
-from gyrfalcon.operators import DeviceOperator, make_operator
+from gyrfalcon.operators import DeviceOperator, Rowwise, make_operator
 from gyrfalcon.sources import TensorRows, as_rows
 
 from .market import DTYPES, KERNELS, TOLERANCE, data, off_by
@@ -23,6 +24,7 @@ from .test_operators import (  # noqa: F401
     exact,
     of_dense,
     operator,
+    residual,
     sparse_centers,
     sparse_gaussian,
     sparse_rows,
@@ -43,6 +45,7 @@ from .test_operators import (  # noqa: F401
     threads,
     vectors,
 )
+from .test_sparse_backends import SPARSE_KERNELS
 
 pytestmark = [pytest.mark.devices, pytest.mark.usefixtures("threads", "one_thread")]
 
@@ -108,17 +111,70 @@ def keep():
     return False
 
 
-@pytest.mark.parametrize("device", ["cpu", ["cpu"] * 3], ids=str)
-@pytest.mark.parametrize("name", KERNELS)
-def test_every_kernel(name, device, dtype):
+# ---- kernels x kinds of rows x devices -------------------------------------------------------------------------------
+
+one_and_three = pytest.mark.parametrize("device", ["cpu", ["cpu"] * 3], ids=str)
+# Of each geometry, beside those that are made of others; every kernel is tried on rows in memory
+GEOMETRIES = ["gaussian", "gaussian narrow", "laplacian 1-norm", "polynomial", "arc-cosine 1", "product", "callable"]
+
+
+def in_memory(X, Z):
+    return as_rows(X), Z
+
+
+def in_a_file(X, Z):
+    return stored_rows(X), Z
+
+
+def of_dask(X, Z):
+    return dask_rows(X), Z
+
+
+def mostly_zeros(X, Z):
+    """As CSR; the centers have no values in the last feature, so that rows have some where no center has any."""
+    for A in (X, Z):
+        A[np.abs(A) < 0.7] = 0
+    Z[:, -1] = 0
+    return as_rows(sp.csr_array(X)), sp.csr_array(Z)
+
+
+CROSSED = [
+    *((name, in_memory) for name in KERNELS),
+    *((name, mostly_zeros) for name in SPARSE_KERNELS),
+    *((name, rows) for name in GEOMETRIES for rows in (in_a_file, of_dask)),
+]
+
+
+@one_and_three
+@pytest.mark.parametrize(("name", "rows"), CROSSED, ids=lambda one: one if isinstance(one, str) else one.__name__)
+def test_every_kernel(name, rows, device, dtype):
     kernel, formula = KERNELS[name]
     X, Z = data(dtype=dtype)
+    given, centers = rows(X, Z)
     matrix = formula(X.astype(np.float64), Z.astype(np.float64))
-    there = make_operator(kernel, as_rows(X), Z, device=device, memory_budget="100MB")
+    there = make_operator(kernel, given, centers, device=device, memory_budget="100MB")
+    assert there.dtype == dtype
     V, U, w = vectors(matrix, 2, dtype)
     A, tolerance = np.abs(matrix), TOLERANCE[dtype]
-    for _ in range(2):  # the second pass finds the rows on the devices
+    for _ in range(2):  # the second pass finds dense rows on the devices
         assert off_by(there.matmat(V), matrix @ V, A @ np.abs(V)) < tolerance
         assert off_by(there.rmatmat(U), matrix.T @ U, A.T @ np.abs(U)) < tolerance
         product = matrix.T @ (w[:, None] * (matrix @ V))
         assert off_by(there.sandwich(V, w), product, A.T @ (w[:, None] * (A @ np.abs(V)))) < tolerance
+
+
+@one_and_three
+@pytest.mark.parametrize("rows", [in_memory, mostly_zeros, in_a_file, of_dask], ids=lambda rows: rows.__name__)
+def test_the_same_bits_again(rows, device, dtype):
+    found = []
+    for _ in range(2):
+        there = make_operator("gaussian", *rows(*data(dtype=dtype)), device=device, memory_budget="100MB")
+        there.block_size = 100
+        V, U, w = vectors(np.empty(there.shape), 2, dtype)
+        for _ in range(2):
+            found.append(
+                [there.matmat(V), there.rmatmat(U), there.sandwich(V, w), there.sandwich(V, Rowwise(residual, U, w))]
+            )
+    for products in zip(*found, strict=True):
+        for again in products[1:]:
+            np.testing.assert_array_equal(again, products[0])

@@ -6,7 +6,10 @@ memory within its budget, and errors that say what to do.
 
 from __future__ import annotations
 
+import copy
+import inspect
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -31,6 +34,7 @@ from gyrfalcon.kernels import (
     Sigmoid,
 )
 from gyrfalcon.operators import block_rows
+from gyrfalcon.operators.features import FeatureOperator
 
 backends = pytest.mark.parametrize("backend", ["native", "reference"])
 
@@ -698,3 +702,30 @@ def test_numpy_serves_where_the_extension_cannot_be_imported():
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "NumPy is used" in result.stdout
+
+
+# ---- the class ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda K: pickle.loads(pickle.dumps(K))])
+@pytest.mark.parametrize("kind", [KernelOperator, FeatureOperator])
+def test_copies(kind, copied):
+    """`__new__`, which may make an operator of another class, is called without arguments then."""
+    X = np.random.default_rng(0).standard_normal((50, 2))
+    K = kind("gaussian", X, X[:5], backend="reference")
+    again = copied(K)
+    assert type(again) is kind
+    np.testing.assert_array_equal(again.matmat(np.ones(5)), K.matmat(np.ones(5)))
+
+
+@pytest.mark.parametrize("kind", [KernelOperator, FeatureOperator])
+def test_the_signature_is_that_of_the_constructor(kind):
+    names = list(inspect.signature(kind).parameters)
+    assert names == list(inspect.signature(kind.__init__).parameters)[1:]
+    section = inspect.cleandoc(KernelOperator.__doc__).split("----------\n")[1].split("\n\n")[0]
+    assert names == [line.split(" : ")[0] for line in section.splitlines() if not line.startswith(" ")]
+
+
+def test_a_precision_is_for_devices():
+    with pytest.raises(ValueError, match="precision='tf32' is for devices: give one"):
+        KernelOperator("gaussian", np.ones((3, 2)), np.ones((1, 2)), precision="tf32")

@@ -11,10 +11,15 @@ import pytest
 
 import gyrfalcon
 from gyrfalcon import KernelOperator
-from gyrfalcon._utils.devices import free_memory, matmul_precision, resolve_devices, round_to_tf32
-from gyrfalcon.kernels import ArcCosine, Gaussian, Laplacian, Linear, Polynomial
+from gyrfalcon._utils import copies
+from gyrfalcon._utils.copies import Fetched
+from gyrfalcon._utils.devices import free_memory, is_out_of_memory, resolve_devices, round_to_tf32
+from gyrfalcon._utils.precision import matmul_precision
+from gyrfalcon.kernels import ArcCosine, CallableKernel, Gaussian, Laplacian, Linear, Polynomial
 from gyrfalcon.losses import Huber, Logistic, Poisson, Quantile, Softmax, Squared
 from gyrfalcon.operators import DeviceOperator, Rowwise, _lanes, device, make_operator
+from gyrfalcon.operators.features import FeatureOperator
+from gyrfalcon.operators.keeping import Halving
 from gyrfalcon.solvers import newton
 
 torch = pytest.importorskip("torch")
@@ -178,6 +183,30 @@ def test_a_mixture_would_be_noticed(cuda):
         one + torch.ones(2)
 
 
+@pytest.mark.parametrize(
+    ("kind", "wait", "words"),
+    [("Stream", "wait_stream", "the result of a launch"), ("Event", "synchronize", "a buffer that is being copied")],
+)
+def test_a_missing_wait_would_be_noticed(cuda, monkeypatch, kind, wait, words):
+    import pretended
+
+    X, Z, V, _, _ = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=0)
+    there.block_size = 100
+    monkeypatch.setattr(getattr(pretended, kind), wait, lambda *arguments: None)
+    with pytest.raises(pretended.OrderError, match=words):
+        there.sandwich(V)
+
+
+def test_a_product_that_is_read_too_early_would_be_noticed(cuda):
+    from pretended import OrderError
+
+    product = Fetched(torch.ones((2, 2), device="cuda:0"))
+    with pytest.raises(OrderError, match="before the host has waited for it"):
+        product._host.numpy()
+    assert product.array().sum() == 4
+
+
 def test_rows_that_fit_stay_on_the_devices(cuda):
     X, Z, V, U, w = problem()
     reads = 0
@@ -268,6 +297,91 @@ def test_out_of_memory_when_a_product_comes_back(cuda, monkeypatch):
     expected = KernelOperator(KERNEL, X, Z).sandwich(V, Rowwise(curve, U, w))
     assert_alike([there.sandwich(V, Rowwise(curve, U, w))], [expected], TOLERANCE[np.float32])
     assert there.block_size < 250
+
+
+def test_rows_that_stay_are_given_up_before_the_pass(cuda, monkeypatch):
+    """They take the memory that the smallest block needs."""
+    X, Z, V, U, w = problem()
+    expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget="1MB")
+    all_products(there, V, U, w)
+    size, tile = there.block_size, there._lanes[1].tile
+
+    def crowded(X):
+        if there._kept is not None:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory, as a test wants it")
+        return tile(X)
+
+    monkeypatch.setattr(there._lanes[1], "_whole", crowded)
+    assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
+    assert there._kept is None
+    assert there.block_size == size
+    assert there.passes == 16
+
+
+@pytest.mark.parametrize("size", [32, 200])
+def test_the_block_that_waits_makes_room_for_the_next(cuda, monkeypatch, size):
+    X, Z, V, U, w = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=0)
+    there.block_size = size
+    upload_rows = _lanes.Lane.upload_rows
+
+    def crowded(lane, rows):
+        if lane.waiting is not None:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory, as a test wants it")
+        return upload_rows(lane, rows)
+
+    monkeypatch.setattr(_lanes.Lane, "upload_rows", crowded)
+    expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+    assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
+    assert there.block_size == size
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`",
+        "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+        "MPS backend out of memory (MPS allocated: 1 GB)",
+    ],
+)
+def test_words_for_out_of_memory(words):
+    assert is_out_of_memory(RuntimeError(words))
+    assert not is_out_of_memory(RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED"))
+
+
+def refusing_buffers(monkeypatch, error):
+    """Let the buffers for rows find no memory three times, one more than there are buffers."""
+    host_buffer, left = copies.host_buffer, [error] * 3
+
+    def refuse(shape, dtype):
+        if len(shape) == 1 and left:
+            raise left.pop()
+        return host_buffer(shape, dtype)
+
+    monkeypatch.setattr(copies, "host_buffer", refuse)
+
+
+def test_no_buffer_is_lost_where_the_host_runs_out_of_memory(cuda, monkeypatch):
+    X, Z, V, U, w = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=0)
+    there.block_size = 400
+    refusing_buffers(monkeypatch, RuntimeError("DefaultCPUAllocator: can't allocate memory, as a test wants it"))
+    expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+    assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
+    assert there.block_size == 50
+
+
+def test_no_buffer_is_lost_by_an_interrupt(cuda, monkeypatch):
+    X, Z, V, U, w = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=0)
+    refusing_buffers(monkeypatch, KeyboardInterrupt())
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            there.matmat(V)
+    expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+    assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
 
 
 def test_too_little_memory_for_any_block(cuda):
@@ -450,6 +564,19 @@ def test_compensated_sums_are_as_good_as_float64():
     np.testing.assert_allclose(total.array(), parts.sum(axis=0, dtype=np.float64), rtol=1e-13)
 
 
+def test_compensated_sums_add_all_parts_or_none():
+    total = _lanes.CompensatedSums((1, 1), "cpu")
+    total.add(torch.ones((2, 1, 1)))
+
+    def parts():
+        yield torch.ones((1, 1))
+        raise RuntimeError("MPS backend out of memory, as a test wants it")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        total.add(parts())
+    assert total.array() == 2
+
+
 def test_batched_products_are_those_of_the_chunks(cuda):
     rng = np.random.default_rng(0)
     K, U = (torch.from_numpy(rng.random((700, k), dtype=np.float32)) for k in (5, 2))
@@ -466,6 +593,74 @@ def test_devices_without_float64(monkeypatch):
     assert_alike(all_products(DeviceOperator(KERNEL, X, Z, device="cpu"), V, U, w), expected, TOLERANCE[np.float32])
     with pytest.raises(ValueError, match=r"device='cpu' has no float64: use dtype=\"float32\""):
         DeviceOperator("gaussian", X.astype(np.float64), Z, device="cpu")
+
+
+# ---- made by KernelOperator ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", [None, "tf32"])
+def test_kernel_operator_takes_devices(precision):
+    X, Z, V, _, _ = problem()
+    options = {"n_jobs": 1, "memory_budget": 0, "precision": precision}
+    there = KernelOperator(KERNEL, X, Z, device=["cpu"] * 2, **options)
+    assert type(there) is DeviceOperator
+    assert there.arithmetic == "made again on cpu, cpu" + (" in TF32" if precision else "")
+    expected = DeviceOperator(KERNEL, X, centers=Z, device=["cpu"] * 2, **options)
+    np.testing.assert_array_equal(there.sandwich(V), expected.sandwich(V))
+    by_name = KernelOperator(kernel=KERNEL, rows=X, centers=Z, backend="auto", device="cpu", passes=None, halving=None)
+    assert type(by_name) is DeviceOperator
+    assert type(KernelOperator(KERNEL, X, Z, device=None)) is KernelOperator
+
+
+@pytest.mark.parametrize("given", [{"backend": "native"}, {"passes": 3}, {"halving": Halving(1 << 20, 3)}], ids=str)
+def test_what_devices_do_not_have_is_refused(given):
+    X, Z, _, _, _ = problem()
+    with pytest.raises(
+        ValueError, match=r"=.* is for products on the cores .* device='cpu' was given: leave one of them"
+    ):
+        KernelOperator(KERNEL, X, Z, device="cpu", **given)
+
+
+def test_features_are_for_the_cores():
+    features = Gaussian(1.0).random_features(5, 2, np.random.RandomState(0))
+    with pytest.raises(ValueError, match="device='cpu': FeatureOperator is for the cores of this machine"):
+        FeatureOperator(CallableKernel(features), np.ones((3, 2)), features.weights, device="cpu")
+
+
+# ---- a default device ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere():
+    """Tensors that say nothing of a device go to one that has no numbers."""
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
+def test_a_default_device_is_not_used(elsewhere):
+    import scipy.sparse as sp
+
+    X, Z, V, U, w = problem()
+    tensor = torch.from_numpy(X)
+    for rows, centers in ((X, Z), (sp.csr_array(X), sp.csr_array(Z)), (tensor, Z)):
+        expected = all_products(KernelOperator(KERNEL, rows, centers), V, U, w)
+        there = DeviceOperator(KERNEL, rows, centers, device="cpu")
+        assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
+    there = DeviceOperator(KERNEL, tensor, Z, device="cpu", precision="tf32")
+    assert_alike([there.image(V).numpy()], [there.matmat(V)], TOLERANCE[np.float32])
+    y = np.digitize(X[:, 0], [-0.5, 0.5])
+    options = {"n_centers": 20, "penalty": 1e-3, "device": "cpu", "random_state": 0}
+    model = gyrfalcon.FalkonClassifier(loss="logistic", multi_class="multinomial", **options).fit(tensor, y)
+    assert model.predict_proba(tensor).device.type == "cpu"
+
+
+def test_a_default_device_has_no_pinned_memory(elsewhere, cuda):
+    X, Z, V, U, w = problem()
+    for cuda.pins in (True, False):
+        there = DeviceOperator(KERNEL, X, Z, device=TWO)
+        expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+        assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
 
 
 # ---- names of devices, and torch -------------------------------------------------------------------------------------
@@ -494,8 +689,6 @@ def test_names_of_devices(monkeypatch):
     assert resolve_devices(["cuda:0", "cuda"]) == (torch.device("cuda", 0), torch.device("cuda", 1))
     with pytest.raises(ValueError, match=r"device='cuda:2' is not there: PyTorch .* has 2 of that kind"):
         resolve_devices("cuda:2")
-    with pytest.raises(ValueError, match=r"device='cuda': .*make_operator\(kernel, rows, centers, device='cuda'\)"):
-        KernelOperator(Linear(), np.ones((2, 1)), np.ones((1, 1)), device="cuda")
     with pytest.raises(ValueError, match="device=None names no device"):
         DeviceOperator(Linear(), np.ones((2, 1)), np.ones((1, 1)), device=None)
 

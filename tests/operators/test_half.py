@@ -153,7 +153,7 @@ def test_nothing_without_the_instructions(monkeypatch):
     assert halved().arithmetic == "made again"
 
 
-# ---- fits: a sample of the rows, which preconditions ------------------------------------------------------------------
+# ---- fits: a sample of the rows, which preconditions -----------------------------------------------------------------
 
 WIDE = 440
 PLANE = RNG.standard_normal((6000, 3))

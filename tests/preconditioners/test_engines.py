@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -12,6 +14,7 @@ from gyrfalcon.preconditioners.engines import LapackFactors
 from gyrfalcon.preconditioners.whitening import choose_engine
 
 torch = pytest.importorskip("torch")
+from gyrfalcon._utils.copies import copies_to  # noqa: E402
 from gyrfalcon._utils.devices import resolve_devices  # noqa: E402
 from gyrfalcon.preconditioners import torch_factors  # noqa: E402
 from gyrfalcon.preconditioners.torch_factors import TorchFactors  # noqa: E402
@@ -276,6 +279,49 @@ def test_a_device_that_runs_out_of_memory_says_so(monkeypatch):
     monkeypatch.setattr(torch.linalg, "cholesky_ex", full)
     with pytest.raises(MemoryError, match="cpu ran out of memory while 40 centers were factored"):
         TorchFactors(ONE).cholesky(matrix(40), lower=True)
+
+
+@pytest.mark.parametrize("step", ["_solve_triangular", "from_numpy"])
+def test_solves_are_made_on_the_host_where_a_device_has_no_memory(monkeypatch, step):
+    A = matrix(45)
+    triangles, here = TorchFactors(ONE).triangles(A), LapackFactors(1).triangles(A)
+    x = np.random.default_rng(1).standard_normal((45, 2))
+    triangles.solve_upper(x)
+    if step == "from_numpy":
+        triangles.changed()  # a copy has to be made again
+
+    def full(*arguments, **options):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory, as a test wants it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch if step == "from_numpy" else torch_factors, step, full)
+        assert_array_equal(triangles.solve_lower(x, transposed=True), here.solve_lower(x, transposed=True))
+    assert triangles._copy is None
+    assert_array_equal(triangles.solve_upper(x), here.solve_upper(x))  # it does not try again
+
+    def broken(*arguments, **options):
+        raise RuntimeError("unplugged")
+
+    monkeypatch.setattr(torch_factors, "_solve_triangular", broken)
+    with pytest.raises(RuntimeError, match="unplugged"):
+        TorchFactors(ONE).triangles(A).solve_upper(x)
+
+
+def test_threads_compute_on_the_streams_of_the_caller(monkeypatch):
+    from pretended import pretend
+
+    pretend(monkeypatch)
+    devices = [torch.device("cuda", number) for number in range(2)]
+    streams = [torch.cuda.Stream(device) for device in devices]
+    seen = []
+
+    def work(item, copies):
+        seen.append((threading.get_ident(), *(torch.cuda.current_stream(device) for device in devices)))
+
+    with torch.cuda.stream(streams[0]), torch.cuda.stream(streams[1]):
+        TorchFactors(devices)._deal(work, range(4), [copies_to(device) for device in devices])
+    assert [found[1:] for found in seen] == [tuple(streams)] * 4
+    assert threading.get_ident() not in {found[0] for found in seen}
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

@@ -59,9 +59,9 @@ def host_buffer(shape: tuple[int, ...], dtype: Any) -> Tensor:
     """Return memory that a device copies from and to by itself; ordinary memory where none can be pinned."""
     torch = import_torch()
     try:
-        return torch.empty(shape, dtype=dtype, pin_memory=True)
+        return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=True)
     except RuntimeError:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
 
 
 def upload(source: Tensor, device: Any) -> Tensor:
@@ -111,14 +111,16 @@ class StreamedCopies:
     def upload(self, source: Tensor) -> Tensor:
         """Begin to copy a tensor on the host, and let the computing stream wait for it."""
         torch = import_torch()
-        buffer = self._buffers.pop(0)
-        part = buffer.filled(source)
-        self._buffers.append(buffer)
+        buffer = self._buffers[0]
+        part = buffer.filled(source)  # may find no memory, or be interrupted: the buffer is still in its place then
+        self._buffers = [*self._buffers[1:], buffer]
         self._used.append(buffer)
         computing = torch.cuda.current_stream(self.device)
         with torch.cuda.stream(self._stream):
-            there = part.to(self.device, non_blocking=True)
-            buffer.free = self._stream.record_event()
+            try:
+                there = part.to(self.device, non_blocking=True)
+            finally:  # a copy that is interrupted here may have begun
+                buffer.free = self._stream.record_event()
         computing.wait_stream(self._stream)
         there.record_stream(computing)
         return there

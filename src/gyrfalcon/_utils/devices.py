@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,6 @@ __all__ = [
     "import_torch",
     "is_out_of_memory",
     "is_torch",
-    "matmul_precision",
     "resolve_devices",
     "round_to_tf32",
     "torch_dtype",
@@ -124,33 +122,6 @@ def has_float64(device: torch.device) -> bool:
     return device.type != "mps"
 
 
-@contextmanager
-def matmul_precision(tf32: bool = False) -> Iterator[None]:
-    """Let matrix products in float32 keep all 24 bits, or 11 if `tf32`; restore the user's setting at the end.
-
-    The setting is PyTorch's, and one for the process.
-    """
-    torch = import_torch()
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 9):
-        given = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(given)
-        return
-    # the older setting cannot be read where a user has made the newer one, by backend
-    settings = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
-    before = [setting.fp32_precision for setting in settings]
-    try:
-        for setting in settings:
-            setting.fp32_precision = "tf32" if tf32 else "ieee"
-        yield
-    finally:
-        for setting, precision in zip(settings, before, strict=True):
-            setting.fp32_precision = precision
-
-
 def torch_dtype(dtype: Any) -> Any:
     """Return PyTorch's type for NumPy's float32 or float64."""
     torch = import_torch()
@@ -174,9 +145,11 @@ def round_to_tf32(array: Any) -> Any:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether PyTorch failed for want of memory; only CUDA has an exception of its own for that."""
-    torch = import_torch()
+    """Return whether PyTorch failed for want of memory; only CUDA has an exception of its own for that.
+
+    The libraries that it calls, as CUBLAS and CUSOLVER, have a status of that name each.
+    """
     words = str(error)
-    return (
-        isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in words or "can't allocate memory" in words
+    return isinstance(error, import_torch().cuda.OutOfMemoryError) or any(
+        sign in words for sign in ("out of memory", "can't allocate memory", "_STATUS_ALLOC_FAILED")
     )

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.devices import import_torch, matmul_precision
+from .._utils.devices import import_torch
+from .._utils.precision import matmul_precision
 from .._utils.sparse import canonical
 from ..kernels import (
     ArcCosine,
@@ -136,7 +137,8 @@ def _by_numpy(kernel: Kernel, centers: Array, device: Any, columns: SparseColumn
         centers = centers[:, : columns.n_features]
 
     def tile(X: Tensor) -> Tensor:
-        K = kernel(X.cpu().numpy()[:, : centers.shape[1]], centers)
+        with matmul_precision():
+            K = kernel(X.cpu().numpy()[:, : centers.shape[1]], centers)
         with np.errstate(over="ignore"):
             return torch.from_numpy(np.ascontiguousarray(K, dtype=centers.dtype)).to(device)
 
@@ -185,7 +187,8 @@ def _distance(kernel: Kernel, centers: Array, device: Any, columns: SparseColumn
 
     def tile(X: Tensor) -> Tensor:
         X = scaled(X)
-        s = torch.addmm(norms, X, transposed, alpha=-2.0)
+        with matmul_precision():
+            s = torch.addmm(norms, X, transposed, alpha=-2.0)
         return profile(kernel, s.add_(X.square().sum(dim=1)[:, None]).clamp_(min=0.0))
 
     return tile
@@ -212,7 +215,14 @@ def _dot(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | N
     Z, scaled = _scaled(centers, np.zeros_like(scale), scale, device)
     transposed = Z.T.contiguous()
     profile = _PROFILES[type(kernel)]
-    return lambda X: profile(kernel, scaled(X) @ transposed)
+
+    def tile(X: Tensor) -> Tensor:
+        X = scaled(X)
+        with matmul_precision():
+            s = X @ transposed
+        return profile(kernel, s)
+
+    return tile
 
 
 def _angle(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from .._utils.copies import as_tensor, copies_to, upload
 from .._utils.devices import has_float64, import_torch
+from .._utils.precision import matmul_precision
 from ..backends.torch_tiles import MakeTile, SparseColumns
 from ..backends.triton_tiles import MOST_COLUMNS, MakeFusedTile
 
@@ -57,11 +58,13 @@ class CompensatedSums:
 
     def add(self, parts: Tensor) -> None:
         """Add tensors, which are one along the first axis."""
+        total, lost = self._total, self._lost
         for part in parts:
-            total = self._total + part
-            of_part = total - self._total
-            self._lost += (self._total - (total - of_part)) + (part - of_part)
-            self._total = total
+            grown = total + part
+            of_part = grown - total
+            lost = lost + ((total - (grown - of_part)) + (part - of_part))
+            total = grown
+        self._total, self._lost = total, lost  # all or nothing: where memory runs out, the parts are added again
 
     def array(self) -> Array:
         """Return the sum in float64."""
@@ -145,9 +148,16 @@ class Lane:
         """Say that a block of rows has been launched."""
         self._rows.mark()
 
+    def image(self, K: Any) -> Tensor:
+        """Compute K V."""
+        with matmul_precision():
+            return K @ self.V
+
     def add(self, K: Any, U: Tensor) -> None:
         """Add K' U to the sum."""
-        self._sums.add(K.chunked_products(U) if self._fuses else chunked_products(K, U))
+        with matmul_precision():
+            parts = K.chunked_products(U) if self._fuses else chunked_products(K, U)
+        self._sums.add(parts)
 
     def saw_finite_rows(self) -> bool:
         """Return whether all rows of the pass were finite."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
-from typing import Any
+from inspect import Signature, signature
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .. import backends
+from .._utils.devices import check_precision
 from .._utils.memory import parse_memory
 from .._utils.threads import effective_n_jobs, ordered_map, share, single_threaded_blas
 from ..backends import BlockWeight, check_centers
@@ -50,7 +52,9 @@ def _locate_non_finite(start: int, rows: Any, names: Sequence[str] | None) -> st
 
 
 class KernelOperator(Operator):
-    """The matrix k(rows, centers) of any rows, multiplied in this process.
+    """The matrix k(rows, centers) of any rows, multiplied in this process, or on devices of PyTorch if some are named.
+
+    With `device` what is made is a `DeviceOperator`, which has the same methods and keeps no K.
 
     Parameters
     ----------
@@ -71,10 +75,13 @@ class KernelOperator(Operator):
         from it by `gyrfalcon.operators.keeping`.
     halving : Halving or None
         Leave to keep a float32 K in half precision, where its entries are bounded and costly. Only `sandwich` reads it,
-        unless its weight is a function: entries are then off by 2^-11 of themselves, or by 2^-25 where that is more. All
-        other products, residuals among them, are made again and exact.
-    device : None
-        Devices have an operator of their own, with the same methods, which `gyrfalcon.operators.make_operator` makes.
+        unless its weight is a function: entries are then off by 2^-11 of themselves, or by 2^-25 where that is more.
+        All other products, residuals among them, are made again and exact.
+    device : None, str, torch.device or list of these
+        "cuda", "cuda:1", "mps", "cpu", or several. `rows`, `n_jobs` and `memory_budget` are then as for
+        `DeviceOperator`, and `backend`, `passes` and `halving`, which are about this process, are left out.
+    precision : {None, "tf32"}
+        As for `DeviceOperator`; None without a device.
 
     Attributes
     ----------
@@ -98,6 +105,22 @@ class KernelOperator(Operator):
     True
     """
 
+    # DeviceOperator: `device.py`, which imports this file and so cannot be imported here, sets it
+    _on_devices: ClassVar[Callable[..., Any]]
+
+    def __new__(cls, *arguments: Any, device: Any = None, **options: Any) -> Self:
+        """Make a DeviceOperator if devices are named; no arguments are needed to copy and to unpickle."""
+        if device is None or cls is not KernelOperator:
+            return super().__new__(cls)
+        for name, default in {"backend": "auto", "passes": None, "halving": None}.items():
+            value = options.pop(name, default)
+            if value != default:
+                raise ValueError(
+                    f"{name}={value!r} is for products on the cores of this machine, and device={device!r} was given: "
+                    "leave one of them out"
+                )
+        return KernelOperator._on_devices(*arguments, device=device, **options)
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction,
@@ -109,14 +132,14 @@ class KernelOperator(Operator):
         memory_budget: int | float | str = "auto",
         passes: int | None = None,
         halving: Halving | None = None,
-        device: None = None,
+        device: Any = None,
+        precision: str | None = None,
     ) -> None:
         if device is not None:
             raise ValueError(
-                f"device={device!r}: KernelOperator computes on the cores of this machine; "
-                f"gyrfalcon.operators.make_operator(kernel, rows, centers, device={device!r}) computes there, and what "
-                "it makes has the same methods"
+                f"device={device!r}: {type(self).__name__} is for the cores of this machine, use device=None"
             )
+        check_precision(precision, device)
         self.rows = as_rows(rows)
         self.dtype = np.dtype(self.rows.dtype)
         if self.dtype not in (np.float32, np.float64):
@@ -147,6 +170,11 @@ class KernelOperator(Operator):
             self._kept = np.empty(self.shape, dtype=np.float16)
         elif whole:
             self._kept = np.empty(self.shape, dtype=self.dtype)
+
+    # Python would show that of `__new__`
+    __signature__: ClassVar[Signature] = signature(__init__).replace(
+        parameters=list(signature(__init__).parameters.values())[1:]
+    )
 
     @property
     def _halved(self) -> bool:

@@ -22,7 +22,6 @@ from .._utils.devices import (
     has_float64,
     import_torch,
     is_out_of_memory,
-    matmul_precision,
     resolve_devices,
     round_to_tf32,
     torch_dtype,
@@ -49,6 +48,10 @@ _COPIES = 8  # of a block's entries, that are sure to fit: K, the temporaries of
 _LEAST_ROWS = 32
 
 
+class _CrowdedError(Exception):
+    """A device has no memory for the smallest block beside the rows that are kept there."""
+
+
 class DeviceOperator(Operator):
     """The matrix k(rows, centers) of any rows, multiplied on one device of PyTorch or on several.
 
@@ -58,8 +61,9 @@ class DeviceOperator(Operator):
         Kernels that are not of `gyrfalcon.kernels` are evaluated on the host, and their tiles copied.
     rows : array, tensor or sparse matrix of shape (n, d), or a source
         A tensor that is on a device already stays there, and its blocks are copied to other devices only. Other dense
-        rows stay on the devices after the first pass if they fit into half of what is free there. Sparse rows are made
-        dense there, block by block, in the columns that the centers have.
+        rows stay on the devices after the first pass if they fit into half of what is free there. On "cpu" those are no
+        copies but the array itself: what is written into it later changes products, as it does with a tensor. Sparse
+        rows are made dense there, block by block, in the columns that the centers have.
     centers : array or sparse matrix of shape (M, d)
     device : str, torch.device or list of these
         "cuda", "cuda:1", "mps", "cpu", or several, to which blocks are dealt in turn.
@@ -75,7 +79,8 @@ class DeviceOperator(Operator):
     Attributes
     ----------
     block_size : int
-        Rows of a block. If a device runs out of memory they are halved, and stay so.
+        Rows of a block. If a device runs out of memory they are halved, and stay so; if that does not help, rows that
+        are kept there are given up.
 
     Examples
     --------
@@ -120,10 +125,9 @@ class DeviceOperator(Operator):
             self._columns = SparseColumns(self.kernel, points)
             points = self._columns.dense(points)
         self._width = int(points.shape[1])
-        with matmul_precision():
-            prepared = {
-                one: prepare(self.kernel, points, one, self._columns, tf32=self._tf32) for one in dict.fromkeys(devices)
-            }
+        prepared = {
+            one: prepare(self.kernel, points, one, self._columns, tf32=self._tf32) for one in dict.fromkeys(devices)
+        }
         self._devices = devices
         self._tiles: list[tuple[Any, MakeTile]] = [(one, prepared[one]) for one in devices]
         fusable = [] if self._tf32 or self._columns is not None else list(prepared)
@@ -176,7 +180,7 @@ class DeviceOperator(Operator):
         out = np.empty((self.shape[0], columns.shape[1]), dtype=self.dtype)
 
         def launch(lane: Lane, at: slice, X: Tensor) -> Callable[[], None]:
-            product = Fetched(lane.tile(X) @ lane.V)
+            product = Fetched(lane.image(lane.tile(X)))
 
             def finish() -> None:
                 out[at] = product.array()
@@ -197,7 +201,7 @@ class DeviceOperator(Operator):
         out = import_torch().empty(shape, dtype=torch_dtype(self.dtype), device=rows.device)
 
         def launch(lane: Lane, at: slice, X: Tensor) -> None:
-            out[at] = (lane.tile(X) @ lane.V).to(out.device)
+            out[at] = lane.image(lane.tile(X)).to(out.device)
 
         self._pass(launch, columns)
         check_product(out, self.kernel, self.dtype)
@@ -252,7 +256,7 @@ class DeviceOperator(Operator):
 
         def launch(lane: Lane, at: slice, X: Tensor) -> Callable[[], None] | None:
             K = lane.tile(X)
-            T = K @ lane.V
+            T = lane.image(K)
             if weight is None:
                 U = T
             else:
@@ -277,7 +281,7 @@ class DeviceOperator(Operator):
 
         def launch(lane: Lane, at: slice, X: Tensor) -> Callable[[], None]:
             K = lane.tile(X)
-            product = Fetched(K @ lane.V)
+            product = Fetched(lane.image(K))
 
             def finish() -> None:
                 T = product.array()
@@ -299,31 +303,36 @@ class DeviceOperator(Operator):
 
     def _pass(self, launch: Launch, V: Array | None, shape: tuple[int, int] | None = None) -> list[Array]:
         """Launch all blocks, and return the sums of the devices if there are any to be made."""
+        size = self.block_size
         try:
-            with matmul_precision():
-                for lane in self._lanes:
-                    lane.begin(V, shape)
-                read = self._kept is None
-                if read:
-                    self._launch_read(launch)
-                else:
-                    self._launch_kept(launch)
-                for lane in self._lanes:
-                    self._settle(lane, launch)
-                if read and not all(lane.saw_finite_rows() for lane in self._lanes):
-                    self._host.check_rows()
-                if read and self._may_keep:
-                    self._kept = self._keeping
-                return [] if shape is None else [lane.total() for lane in self._lanes]
+            return self._try_pass(launch, V, shape)
+        except _CrowdedError:
+            pass  # and the tensors of its frames are gone
+        self._kept, self._may_keep, self.block_size = None, False, size
+        self._empty_cache()
+        return self._try_pass(launch, V, shape)
+
+    def _try_pass(self, launch: Launch, V: Array | None, shape: tuple[int, int] | None) -> list[Array]:
+        try:
+            for lane in self._lanes:
+                lane.begin(V, shape)
+            kept = self._kept
+            if kept is None:
+                self._launch_read(launch)
+            else:
+                for at, lane, X in kept:
+                    self._launch(lane, at, X.__getitem__, launch)
+            for lane in self._lanes:
+                self._settle(lane, launch)
+            if kept is None and not all(lane.saw_finite_rows() for lane in self._lanes):
+                self._host.check_rows()
+            if kept is None and self._may_keep:
+                self._kept = self._keeping
+            return [] if shape is None else [lane.total() for lane in self._lanes]
         finally:
             self._keeping = []
             for lane in self._lanes:
                 lane.end()
-
-    def _launch_kept(self, launch: Launch) -> None:
-        assert self._kept is not None
-        for at, lane, X in self._kept:
-            self._launch(lane, at, X.__getitem__, launch)
 
     def _launch_read(self, launch: Launch) -> None:
         """Launch the rows as they are read."""
@@ -347,9 +356,12 @@ class DeviceOperator(Operator):
         while begin < b:
             part = slice(begin, min(begin + self.block_size, b))
             rows = slice(at.start + part.start, at.start + part.stop)
+            crowded = lane.waiting is not None  # by the tile of the block before
             done, X = self._try(lane, rows, partial(part_of, part))
+            self._settle(lane, launch)
+            if not done and crowded:
+                continue
             if done:
-                self._settle(lane, launch)
                 done, finish = self._try(lane, rows, partial(launch, lane, rows, X))
             if not done:
                 X = None
@@ -383,12 +395,14 @@ class DeviceOperator(Operator):
         return False, None  # here, where the error and the tensors of its frames are gone
 
     def _check_memory(self, error: RuntimeError, lane: Lane, rows: slice) -> None:
-        """Return if smaller blocks can help, and raise otherwise."""
+        """Return if smaller blocks can help, or the end of the one that waits; raise otherwise."""
         where = f"rows {rows.start} to {rows.stop} of {self.shape[0]} on {lane.device}"
         if not is_out_of_memory(error):
             error.add_note(f"It happened with {where}.")
             raise error
-        if self.block_size <= _LEAST_ROWS:
+        if self.block_size <= _LEAST_ROWS and lane.waiting is None:
+            if self._kept is not None:
+                raise _CrowdedError
             raise MemoryError(
                 f"{where} do not fit in its memory, of which {format_bytes(free_memory(lane.device))} are free, beside "
                 f"{self.shape[1]} centers: use fewer centers, free memory there, or use device=None"
@@ -399,8 +413,14 @@ class DeviceOperator(Operator):
         self.block_size = max(_LEAST_ROWS, self.block_size // 2)
         if self._kept is None:
             self._may_keep, self._keeping = False, []
+        self._empty_cache()
+
+    def _empty_cache(self) -> None:
         if any(lane.device.type == "cuda" for lane in self._lanes):
             import_torch().cuda.empty_cache()
+
+
+KernelOperator._on_devices = DeviceOperator
 
 
 def _upload(lane: Lane, part_of: Callable[[slice], Any], part: slice) -> Tensor:

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.copies import Copies, Fetched, copies_to
-from .._utils.devices import free_memory, import_torch, is_out_of_memory, matmul_precision
+from .._utils.devices import free_memory, import_torch, is_out_of_memory
+from .._utils.precision import matmul_precision
 from .._utils.threads import share, single_threaded_blas
 from ._triangles import Triangles, Vectors
 from .engines import FactorEngine
@@ -185,10 +186,16 @@ class TorchFactors(FactorEngine):
     def _deal(self, work: Callable[[Item, Copies], None], items: Sequence[Item], copies: Sequence[Copies]) -> None:
         """Call ``work(item, copies)`` for each item, the devices in turn, each in a thread of its own."""
         n = len(copies)
+        cuda = import_torch().cuda
+        # a new thread would compute on the default streams, and not wait for what the caller has launched on others
+        streams = [cuda.current_stream(device) for device in dict.fromkeys(self.devices) if device.type == "cuda"]
 
         def run(number: int) -> None:
-            for item in items[number::n]:
-                work(item, copies[number])
+            with ExitStack() as stack:
+                for stream in streams:
+                    stack.enter_context(cuda.stream(stream))
+                for item in items[number::n]:
+                    work(item, copies[number])
 
         share(run, range(min(n, len(items))), n)
 
@@ -238,6 +245,8 @@ class _Tiles:
 class TorchTriangles(Triangles):
     """Solves with the two triangles of a square buffer on a device, which keeps a copy of it; products on the host.
 
+    If the device runs out of memory the copy is dropped, and solves are made on the host from then on.
+
     Parameters
     ----------
     buffer : ndarray of shape (r, r), Fortran order, float32 or float64
@@ -249,15 +258,29 @@ class TorchTriangles(Triangles):
         super().__init__(buffer)
         self._device = device
         self._copy: Tensor = None
+        self._has_room = True
 
     def changed(self) -> None:
         self._copy = None
 
     def solve_upper(self, x: Array, *, transposed: bool = False) -> Vectors:
-        return self._solve(x, lower=False, transposed=transposed)
+        solution = self._try_to_solve(x, lower=False, transposed=transposed)
+        return super().solve_upper(x, transposed=transposed) if solution is None else solution
 
     def solve_lower(self, x: Array, *, transposed: bool = False) -> Vectors:
-        return self._solve(x, lower=True, transposed=transposed)
+        solution = self._try_to_solve(x, lower=True, transposed=transposed)
+        return super().solve_lower(x, transposed=transposed) if solution is None else solution
+
+    def _try_to_solve(self, x: Array, *, lower: bool, transposed: bool) -> Vectors | None:
+        """Solve on the device; return None if it has not enough memory."""
+        if self._has_room:
+            try:
+                return self._solve(x, lower=lower, transposed=transposed)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._has_room, self._copy = False, None
+        return None
 
     def _solve(self, x: Array, *, lower: bool, transposed: bool) -> Vectors:
         given = np.array(x, dtype=self.buffer.dtype)

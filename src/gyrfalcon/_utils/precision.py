@@ -1,0 +1,133 @@
+"""The precision of PyTorch's matrix products in float32: one setting for the process, and for all of its threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from .devices import import_torch
+
+__all__ = ["matmul_precision"]
+
+
+class _Holders:
+    """The threads that make products now: the first one in saves the user's setting, and the last one out restores it.
+
+    Attributes
+    ----------
+    changed : Condition
+        Notified when a thread leaves.
+    threads : Counter of int
+        How often each thread is in, by its number.
+    alone : int or None
+        The thread that no other may join, since it makes products in TF32.
+    precision : {"ieee", "tf32"}
+        Of the products that are made now.
+    saved : list of str
+        The user's setting, while there are threads.
+    """
+
+    current: ClassVar[_Holders]
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()  # of a lock that its thread may take again: a signal's handler may fork
+        self.threads: Counter[int] = Counter()
+        self.alone: int | None = None
+        self.precision = "ieee"
+        self.saved: list[str] = []
+
+    def may_join(self, thread: int, alone: bool) -> bool:
+        """Return whether a thread may enter now."""
+        return self.alone in (None, thread) and (not alone or set(self.threads) <= {thread})
+
+    def apply(self) -> None:
+        """Make PyTorch's setting that of the threads."""
+        _set([self.precision] * len(self.saved) if self.threads else self.saved)
+
+
+_Holders.current = _Holders()
+
+
+@contextmanager
+def matmul_precision(tf32: bool = False) -> Iterator[None]:
+    """Let matrix products in float32 keep all 24 bits, or 11 if `tf32`; restore the user's setting at the end.
+
+    Several threads may be in here at once, but one with `tf32` waits until it is alone, and lets others wait: its
+    setting would hold for their products too. So it should do nothing in here but make the product.
+    """
+    holders, thread = _Holders.current, threading.get_ident()
+    with holders.changed:
+        holders.changed.wait_for(lambda: holders.may_join(thread, tf32))
+        if not holders.threads:
+            holders.saved = _saved()
+        holders.threads[thread] += 1
+        before = holders.alone, holders.precision
+        holders.alone, holders.precision = (thread, "tf32") if tf32 else (holders.alone, "ieee")
+        holders.apply()
+    try:
+        yield
+    finally:
+        with holders.changed:
+            holders.threads[thread] -= 1
+            holders.threads += Counter()  # drops those that are 0
+            holders.alone, holders.precision = before
+            holders.apply()
+            holders.changed.notify_all()
+
+
+def _in_child() -> None:
+    """Restore the setting after a fork: the threads that hold it were not copied, and would never leave."""
+    holders, _Holders.current = _Holders.current, _Holders()
+    if holders.threads:
+        _set(holders.saved)
+    holders.changed.release()
+
+
+# held over the fork, so that no other thread is halfway through entering or leaving
+os.register_at_fork(
+    before=lambda: _Holders.current.changed.acquire(),
+    after_in_parent=lambda: _Holders.current.changed.release(),
+    after_in_child=_in_child,
+)
+
+
+# ---- PyTorch's settings ----------------------------------------------------------------------------------------------
+
+
+def _by_backend() -> tuple[Any, ...]:
+    """Return the settings that PyTorch has from 2.9 on; the older one cannot be read where a user has made these."""
+    torch = import_torch()
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 9):
+        return ()
+    return torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+
+
+def _saved() -> list[str]:
+    """Return the user's settings, and leave them undefined."""
+    settings = _by_backend()
+    if not settings:
+        return [_NEW_NAMES[import_torch().get_float32_matmul_precision()]]
+    saved = []
+    for setting in settings:
+        precision = setting.fp32_precision
+        # what is left is inherited, from torch.backends.fp32_precision, and has to follow it again afterwards
+        setting.fp32_precision = "none"
+        saved.append("none" if setting.fp32_precision == precision else precision)
+    return saved
+
+
+def _set(precisions: list[str]) -> None:
+    settings = _by_backend()
+    if not settings:
+        import_torch().set_float32_matmul_precision(_OLD_NAMES[precisions[0]])
+        return
+    for setting, precision in zip(settings, precisions, strict=True):
+        setting.fp32_precision = precision
+
+
+_OLD_NAMES = {"ieee": "highest", "tf32": "high", "bf16": "medium"}
+_NEW_NAMES = {old: new for new, old in _OLD_NAMES.items()}
