@@ -9,7 +9,7 @@ EXAMPLES = [
     *("grid_search", "learned_metric", "early_stopping", "plots"),
     *("parquet_folder", "sparse_text", "dask_cluster", "checkpoint"),
     *("custom_kernel", "center_selection", "baselines", "random_features", "kernel_pca", "kernel_kmeans"),
-    *("deep_features", "hard_negatives", "diverse_rows", "bandits", "mapie_and_crepes", "kernel_operator"),
+    *("deep_features", "hard_negatives", "diverse_rows", "bandits", "inside_mapie", "inside_crepes", "kernel_operator"),
 ]
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_iris, make_classification
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.linear_model import BayesianRidge, LinearRegression
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
 from gyrfalcon import ConformalClassifier, ConformalRegressor, FalkonClassifier, FalkonRegressor
-from gyrfalcon.fitting.conformal import Conformity
+from gyrfalcon.fitting.conformal import Conformity, hold_out
 from gyrfalcon.sources import as_rows
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -205,7 +208,7 @@ class NeverFittedClassifier(LinearSVC):
 
 def test_models_without_deviations_or_probabilities_are_refused_before_they_are_fitted():
     X, y = noisy(50)
-    with pytest.raises(ValueError, match=r"takes return_std, and NeverFitted is none: use .* method=\"constant\""):
+    with pytest.raises(ValueError, match=r"takes return_std .*, and NeverFitted is none: use .* method=\"constant\""):
         ConformalRegressor(NeverFitted(), method="deviation").fit(X, y)
     with pytest.raises(ValueError, match=r"NeverFittedClassifier.* has no predict_proba.*CalibratedClassifierCV"):
         ConformalClassifier(NeverFittedClassifier()).fit(X, y > 0)
@@ -214,6 +217,56 @@ def test_models_without_deviations_or_probabilities_are_refused_before_they_are_
     # a pipeline hands return_std on
     piped = ConformalRegressor(make_pipeline(StandardScaler(), BayesianRidge()), method="deviation").fit(X, y)
     assert piped.predict_interval(X).shape == (50, 2)
+    with pytest.raises(ValueError, match=r"use FalkonRegressor\(uncertainty=True"):
+        ConformalRegressor(make_pipeline(StandardScaler(), small()), method="deviation").fit(X, y)
+
+
+def test_deviations_of_a_model_in_a_pipeline_are_those_of_y_too():
+    X, y = noisy(400)
+    inner = small(uncertainty=True, scale=False)
+    expected = ConformalRegressor(inner, method="deviation", random_state=0).fit(X, y).predict_interval(X)
+    step = FunctionTransformer()
+    for wrapped in (make_pipeline(step, inner), make_pipeline(step, make_pipeline(step, inner))):
+        model = ConformalRegressor(wrapped, method="deviation", random_state=0).fit(X, y)
+        assert_array_equal(model.predict_interval(X), expected)
+    # a frozen model is not fitted again
+    alone = small(uncertainty=True, scale=False).fit(X[:200], y[:200])
+    frozen = ConformalRegressor(FrozenEstimator(alone), method="deviation", random_state=0).fit(X[200:], y[200:])
+    low, high = frozen.predict_interval(X).T
+    std = np.sqrt(alone.predict(X, return_std=True)[1] ** 2 + alone.noise_variance_)
+    assert_allclose((high - low) / std, (high - low)[0] / std[0])
+
+
+class OneValue(LinearRegression):
+    def predict(self, X, **ignored):
+        return super().predict(X)
+
+
+def test_wrappers_that_return_no_pair_are_refused():
+    X, y = noisy(50)
+    for wrapped in (
+        TransformedTargetRegressor(NeverFitted()),
+        make_pipeline(StandardScaler(), TransformedTargetRegressor(NeverFitted())),
+    ):
+        with pytest.raises(ValueError, match="returns a pair of mean and deviation, and TransformedTargetRegressor is"):
+            ConformalRegressor(wrapped, method="deviation").fit(X, y)
+    model = ConformalRegressor(OneValue(), method="deviation")
+    with pytest.raises(ValueError, match="returns a pair of mean and deviation, and OneValue is none"):
+        model.fit(X, y)
+    assert not vars(model).keys() & {"estimator_", "conformity_"}
+
+
+@pytest.mark.parametrize("conformal", [ConformalRegressor, ConformalClassifier])
+def test_what_is_no_model_is_refused(conformal):
+    X, y = noisy(50)
+    with pytest.raises(ValueError, match="estimator=5 must be None or a model with fit, predict and get_params"):
+        conformal(5).fit(X, y > 0)
+    with pytest.raises(ValueError, match=r"estimator=StandardScaler\(\) must be None or a model with fit, predict"):
+        conformal(StandardScaler()).fit(X, y > 0)
+    with pytest.raises(
+        ValueError, match=r"estimator=BayesianRidge is a class: give a model, such as BayesianRidge\(\)"
+    ):
+        conformal(BayesianRidge).fit(X, y > 0)
 
 
 def test_what_regressors_refuse():
@@ -300,6 +353,42 @@ def test_saved_classifiers(tmp_path):
     model.save(tmp_path / "model.gyr")
     with pytest.raises(gyrfalcon.ModelFileError, match="conformity_"):
         gyrfalcon.load(tmp_path / "model.gyr")
+
+
+@pytest.mark.parametrize("method", ["lac", "aps"])
+def test_a_class_of_one_row_is_learnt_whatever_the_seed(method):
+    X, y = load_iris(return_X_y=True)
+    y[7] = 3
+    inner, inside, judged = GaussianNB(var_smoothing=1e-3), [], 0
+    for seed in range(40):
+        model = ConformalClassifier(inner, method=method, random_state=seed).fit(X, y)
+        assert_array_equal(model.classes_, [0, 1, 2, 3])
+        assert model.conformity_.scores.shape == (30, 1)
+        sets = model.predict_set(X, 0.9)
+        inside.append(sets[np.arange(150), y].mean())
+        if model.conformity_.scores[-1, 0] == 1:  # the row judges, as one that no model would have foreseen
+            judged += 1
+            assert sets.sum(axis=1).mean() < 2
+            assert model.predict_set(X, 0.96).all()
+    assert judged > 3
+    assert np.mean(inside) > 0.88
+
+
+def test_rows_that_judge_and_are_learnt_are_as_few_as_can_be():
+    X, y = np.arange(50.0)[:, None], np.repeat(np.arange(10), 5)
+    y[:3] = [10, 10, 11]
+    weight = np.ones(50)
+    weight[1] = 0  # learnt or not, it does not say anything
+    for seed in range(30):
+        learnt, judges = hold_out(X, y, weight, None, None, 0.5, np.random.RandomState(seed), every_class=True)
+        seen = [set(np.asarray(part.X)[:, 0].astype(int)) for part in (learnt, judges)]
+        both = seen[0] & seen[1]
+        assert both == set(np.asarray(judges.X)[judges.biased, 0].astype(int))
+        only_learnt = seen[0] - both - {1}
+        assert set(y[list(only_learnt)]).isdisjoint(y[list(both)])
+        assert set(y[list(only_learnt | both)]) == set(range(12))
+        assert len(set(y[list(both)])) == len(both)
+        assert len(judges.y) == 24
 
 
 def test_a_class_that_only_judges_is_refused():

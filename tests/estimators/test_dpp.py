@@ -111,7 +111,7 @@ def test_expected_size_is_an_upper_bound(alpha, excess):
     chosen = DPP(KERNEL, expected_size=2.0, n_centers=3, random_state=0).fit(X5)
     assert_allclose(chosen.expected_size_, 2.0)
     # rows that are alone have what is left out to themselves, and nothing is exaggerated
-    alone = DPP(alpha * KERNEL, n_centers=3, random_state=0).fit(100.0 * np.arange(8)[:, None])
+    alone = DPP(alpha * KERNEL, n_centers=7, random_state=0).fit(100.0 * np.arange(8)[:, None])
     assert_allclose(alone.expected_size_, 8 * alpha / (1 + alpha))
 
 
@@ -191,8 +191,61 @@ def test_more_than_the_rank(parameters, match, n_centers):
 @pytest.mark.parametrize(
     ("parameters", "match"),
     [
+        ({"size": 5}, "size=5 must be at most 4, the rank"),
+        ({"expected_size": 4.5}, "expected_size=4.5 must be less than 4, the rank"),
+        ({"expected_size": 60}, "expected_size=60 must be less than 4, the rank"),
+    ],
+)
+def test_more_than_the_rank_with_too_few_centers_to_see_it(parameters, match):
+    X = np.repeat(np.random.default_rng(0).standard_normal((4, 3)), 50, axis=0)
+    with pytest.raises(ValueError, match=match):
+        DPP(KERNEL, n_centers=2, random_state=0, **parameters).fit(X)
+    assert [len(chosen) for chosen in DPP(KERNEL, size=4, n_centers=2, random_state=0).fit(X).sample(3)] == [4, 4, 4]
+
+
+def test_all_rows_with_fewer_centers():
+    X = np.random.default_rng(0).standard_normal((300, 3))
+    assert_array_equal(DPP(Gaussian(0.1), size=300, n_centers=100, random_state=0).fit(X).sample(), np.arange(300))
+
+
+@pytest.mark.parametrize("parameters", [{"size": 200, "n_centers": 100}, {"n_centers": 10}])
+def test_centers_that_leave_too_much_out_are_found_in_fit(parameters):
+    X = np.random.default_rng(0).standard_normal((300, 3))
+    with pytest.raises(ValueError, match=r"centers leave too much of the kernel matrix out .*: raise n_centers"):
+        DPP(Gaussian(0.1), random_state=0, **parameters).fit(X)
+
+
+@pytest.mark.parametrize(("n_centers", "alpha"), [(3, 0.1), (3, 1.0), (4, 3.0)])
+def test_no_more_proposals_are_accepted_than_fit_foresees(n_centers, alpha, monkeypatch):
+    """The share is det(I + L) exp(z - D + q - q e^(s/q)), of which `fit` bounds the determinant."""
+    process = DPP(alpha * KERNEL, n_centers=n_centers, random_state=0, n_jobs=1).fit(X5)
+    sampler, L = process._sampler, alpha * KERNEL(X5, X5)
+    share = np.linalg.det(np.eye(5) + L) * np.exp(sampler._surplus + sampler._q - sampler._rate)
+    accepted = np.mean([sampler._propose(process._random)[1] is not None for _ in range(2_000)])
+    assert abs(accepted - share) < 4 * np.sqrt(share * (1 - share) / 2_000)
+    # at best as many as the bound: a process is refused if that is too few, and never otherwise
+    monkeypatch.setattr(determinantal, "_MOST_REJECTIONS", 1)
+    monkeypatch.setattr(determinantal, "_HOPELESS", share)
+    DPP(alpha * KERNEL, n_centers=n_centers, random_state=0, n_jobs=1).fit(X5)
+
+
+@pytest.mark.parametrize("n_centers", [None, 40])
+def test_a_size_that_is_set_after_fit_waits_for_the_next_fit(n_centers):
+    process = DPP(KERNEL, size=5, n_centers=n_centers, random_state=3).fit(crowds(200))
+    for size in ("x", 190, None):
+        assert len(process.set_params(size=size).sample()) == 5
+    process = DPP(KERNEL, expected_size=5, n_centers=n_centers, random_state=3).fit(crowds(200))
+    process.set_params(size=190).sample()
+    with pytest.raises(ValueError, match="size='x' must be"):
+        process.set_params(size="x", expected_size=None).fit(crowds(200))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
         ({"size": 0}, "size=0 must be an integer of at least 1"),
         ({"size": 31}, "size=31 must be at most 30, the number of rows"),
+        ({"expected_size": 30, "n_centers": 5}, "expected_size=30 must be less than 30, the number of rows"),
         ({"size": 3, "expected_size": 3}, "exclude each other"),
         ({"expected_size": -1.0}, "expected_size=-1.0 must be None or a finite number"),
         ({"n_centers": 0}, "n_centers=0"),
@@ -219,9 +272,15 @@ def test_not_finite(n_centers, tmp_path):
 
 
 def test_too_many_are_expected(monkeypatch):
-    monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 10**6)
+    monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 10**7)
     with pytest.raises(MemoryError, match="rows are expected in a sample: ask for fewer"):
         DPP(Gaussian(0.01), expected_size=100, n_centers=10).fit(crowds(3_000))
+
+
+def test_too_many_centers(monkeypatch):
+    monkeypatch.setattr("gyrfalcon._utils.memory.available_memory", lambda: 10**6)
+    with pytest.raises(MemoryError, match="ask for fewer rows, or for fewer centers"):
+        DPP(KERNEL, size=1_000, n_centers=10).fit(crowds(3_000))
 
 
 def test_proposals_that_are_never_accepted(monkeypatch):

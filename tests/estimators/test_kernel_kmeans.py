@@ -151,6 +151,37 @@ def test_an_empty_cluster_takes_the_farthest_row():
     assert len(set(model.labels_)) == 3
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_rows_that_the_centers_miss_are_no_reason_to_go_on(dtype):
+    X = np.concatenate([np.zeros((20_497, 2)), [[5.0, 5.0], [9.0, 9.0], [-9.0, 0.0]]])
+    with pytest.warns(ConvergenceWarning, match="2 clusters .* n_clusters=4: the centers cannot .* raise n_centers"):
+        model = KernelKMeans(4, n_centers=100, dtype=dtype, random_state=0).fit(X)
+    assert model.n_iter_ <= 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.set_params(centers="rpcholesky").fit(X)
+    assert sorted(np.bincount(model.labels_)) == [1, 1, 1, 20_497]
+
+
+def test_an_empty_cluster_takes_a_row_that_the_centers_see():
+    X = np.concatenate([np.repeat([[0.0], [1.0], [2.0]], 40, axis=0), np.arange(20.0)[:, None] * 50 + 100])
+    # the farthest rows are those that no center is near to, and all the same for the centers
+    start = [[1.0], [100.0], [-300.0]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = KernelKMeans(3, kernel=Gaussian(1.0), centers=[[0.0], [1.0], [2.0]], init=start, scale=False).fit(X)
+    assert_array_equal(model.labels_[120:], model.labels_[120])
+    assert len(set(model.labels_)) == 3
+    assert model.n_iter_ < 10
+
+
+def test_max_iter_may_end_before_a_cluster_has_its_rows():
+    X = np.array([[0.0], [0.1], [0.2], [5.0], [9.0]])
+    model = KernelKMeans(3, kernel=Linear(), init=[[0.0], [6.0], [-50.0]], n_centers=2, scale=False, max_iter=1)
+    with pytest.warns(ConvergenceWarning, match="still move after max_iter=1"):
+        model.fit(X)
+
+
 def test_one_cluster_and_one_row_each(X):
     kernel = Gaussian(1.0)
     model = KernelKMeans(1, kernel=kernel, scale=False).fit(X)

@@ -14,8 +14,8 @@ F'F = V diag(S) V', each row has a score, about the probability that it is in a 
 A proposal is t ~ Poisson(q e^(s/q)) rows drawn in proportion to l, which are a problem of size t of their own: with the
 counts c of its distinct rows, W^2 = c s / (q l) and L~ = W L W, it is accepted with the logarithm of the probability
 z + log det(I + L~) - D - t s / q (not positive, since log det is concave), and then a sample of DPP(L~) is one of
-DPP(L). That holds for any centers and any q: they decide how many proposals are rejected, and nothing else. F is made
-anew for each block of rows and never stored.
+DPP(L). That holds for any centers and any q: they decide how many proposals are rejected, and nothing else. The share
+that is accepted is det(I + L) exp(z - D + q - q e^(s/q)). F is made anew for each block of rows and never stored.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ _LEAST_EIGENVALUE = 1e-11
 _NOT_POSITIVE = 1e-6  # of the largest eigenvalue or k(x, x): what rounding does not explain
 _WEAK = 1e-3  # alpha S of directions that are left to the rest, which costs half the square of it in acceptance
 _MOST_REJECTIONS = 20_000
+_HOPELESS = 0.01  # a process is refused if no more of so many proposals would be accepted on average
 # What a proposal costs, in multiplications: calls of functions alone, and eigenvectors beside a Cholesky factor
 _CALLS = 1e6
 _EIGENVECTORS = 10.0
@@ -132,13 +133,19 @@ def prepare_dpp(
     size, expected_size : optional
         What the factor is chosen for; without both it is 1.
     n_centers : int, optional
-        Centers of `VfxDPP`. With as many as rows, the default for up to 2,000 rows, it is a `SpectralDPP`.
+        Centers of `VfxDPP`; more than rows of a sample are taken in any case. With as many as rows, the default for up
+        to 2,000 rows, it is a `SpectralDPP`.
     """
     n = scoring.n
     if size is not None and size > n:
         raise ValueError(f"size={size} must be at most {n}, the number of rows")
+    if expected_size is not None and expected_size >= n:
+        raise ValueError(f"expected_size={expected_size} must be less than {n}, the number of rows")
     if n_centers is None:
         n_centers = n if n <= 2_000 else max(500, math.ceil(10 * (size or expected_size or 0)))
+    # Rows that centers leave out count as independent ones, so that a size beyond the rank is not noticed. As many
+    # centers as a sample has rows are independent themselves, or leave nothing out.
+    n_centers = max(n_centers, math.floor(size or expected_size or 0) + 1)
     if n_centers >= n:
         return _prepare_spectral(scoring, size, expected_size)
     return _prepare_vfx(scoring, n_centers, size, expected_size)
@@ -245,15 +252,35 @@ class VfxDPP:
         Eigenvalues of the part F F' of the kernel matrix that the scores were made with.
     expected_size : float
         An upper bound of the expected size of a sample.
+    left_out : float
+        Sum of log(1 + alpha x) over the diagonal of what the scores' part leaves out of the kernel matrix.
+    n_centers : int
+        Number of centers.
     """
 
-    def __init__(self, scoring: Scoring, alpha: float, scores: Array, S: Array, expected_size: float) -> None:
+    def __init__(
+        self,
+        scoring: Scoring,
+        alpha: float,
+        scores: Array,
+        S: Array,
+        expected_size: float,
+        left_out: float,
+        n_centers: int,
+    ) -> None:
         self._scoring, self._alpha, self._scores, self._expected_size = scoring, alpha, scores, expected_size
         self._edges = np.cumsum(scores)
         self._s = s = float(self._edges[-1])
-        self._surplus = float((alpha * S / (1 + alpha * S)).sum() - np.log1p(alpha * S).sum())  # z - D
+        z = float((alpha * S / (1 + alpha * S)).sum())
+        self._surplus = z - float(np.log1p(alpha * S).sum())  # z - D
         self._q = _cheapest_q(s, scoring.rows.shape[1])
         self._rate = self._q * math.exp(s / self._q)
+        # log det(I + L) is at most D + left_out, as in `Spectrum.expected_size`
+        if z + left_out + self._q - self._rate < math.log(_HOPELESS / _MOST_REJECTIONS):
+            raise ValueError(
+                f"{n_centers} centers leave too much of the kernel matrix out to draw samples of about "
+                f"{expected_size:.0f} rows: raise n_centers, or ask for fewer rows by expected_size"
+            )
         most = math.ceil(self._rate + 6 * math.sqrt(self._rate))
         require_matrix(3 * most, most, f"about {s:.0f} rows are expected in a sample: ask for fewer")
 
@@ -281,7 +308,7 @@ class VfxDPP:
             return items[_draw_of_projection(random, vectors[:, chosen])]
         if rejected > 0.99 * _MOST_REJECTIONS:
             raise _too_rare("proposals", "raise n_centers, whose functions leave too much of the kernel matrix out")
-        raise _too_rare(f"size={size}", "ask for another size")
+        raise _too_rare(f"size={size}", "raise n_centers, or ask for another size")
 
     def _propose(self, random: np.random.RandomState) -> tuple[Indices, Array | None]:
         """Propose distinct rows, and return L~ of them if the proposal is accepted, else None."""
@@ -335,16 +362,19 @@ def _prepare_vfx(
     S, V = S[strong], V[:, strong]
     scores = np.empty(scoring.n)
     shrinkage = alpha / (1 + alpha * S)
+    logarithms = 0.0
     for at, _, F in features:
         with single_threaded_blas():
             squares = np.square(V.T @ F)
             left_out = diagonal[at] - squares.sum(axis=0)
             scores[at] = shrinkage @ squares
         if spectrum.rest.size:
-            scores[at] += alpha * np.maximum(left_out, 0.0)
+            missed = alpha * np.maximum(left_out, 0.0)
+            scores[at] += missed
+            logarithms += float(np.log1p(missed).sum())
         if (left_out < -_NOT_POSITIVE * diagonal[at]).any():
             raise _not_positive(scoring)
-    return VfxDPP(scoring, alpha, scores, S, expected), alpha
+    return VfxDPP(scoring, alpha, scores, S, expected, logarithms, features.rank), alpha
 
 
 class _Features:
@@ -352,6 +382,7 @@ class _Features:
 
     def __init__(self, scoring: Scoring, n_centers: int) -> None:
         pool = scoring.sample(pool_size(None, n_centers, scoring.n, numbers_a_row=n_centers))
+        require_matrix(n_centers, pool.shape[0], "ask for fewer rows, or for fewer centers")
         centers = pool[rp_cholesky(scoring, pool, n_centers, max(10, n_centers // 10))]
         operator = scoring.operator(centers)
         self.n_threads = effective_n_jobs(scoring.n_jobs)
@@ -378,7 +409,7 @@ def _cheapest_q(s: float, width: int) -> float:
     """
     x = np.geomspace(1e-3, 1.5, 200)  # s / q
     rate = s * np.exp(x) / x
-    proposals = np.exp(np.minimum(s * (np.expm1(x) / x - 1), 700.0))
+    proposals = np.exp(np.minimum(s * (np.expm1(x) / x - 1), 500.0))  # and no overflow, times the size's cube
     cost = proposals * (_CALLS + width * rate**2 + rate**3 / 3) + _EIGENVECTORS * rate**3
     return s / float(x[np.argmin(cost)])
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.checks import one_of
+from .._utils.checks import one_of, optional
 from ..fitting.conformal import Conformity, Part, hold_out
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
@@ -30,6 +30,7 @@ class ConformalEstimator(BaseEstimator):
     _doc_link_template = DOC_LINK
 
     _methods: ClassVar[tuple[str, ...]]
+    _every_class: ClassVar[bool] = False  # whether y are classes, of each of which a row has to be learnt
 
     estimator: Any
     method: str
@@ -53,6 +54,7 @@ class ConformalEstimator(BaseEstimator):
     def _check(self, y: Any) -> None:
         """Raise ValueError for wrong parameters, or without y."""
         check_parameters(self, method=one_of(*self._methods))
+        optional(_model)("estimator", self.estimator)
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
 
@@ -68,7 +70,8 @@ class ConformalEstimator(BaseEstimator):
         seed = int(random_state.randint(2**31 - 1))
         model = self._default(seed) if self.estimator is None else clone(self.estimator)
         X, X_val = to_host(X), to_host(X_val)
-        learnt, judges = hold_out(X, y, sample_weight, X_val, y_val, self.validation_fraction, random_state)
+        share, every = self.validation_fraction, self._every_class
+        learnt, judges = hold_out(X, y, sample_weight, X_val, y_val, share, random_state, every_class=every)
         with unchanged_on_failure(self):
             more = {} if learnt.weight is None else {"sample_weight": learnt.weight}
             self.estimator_ = model.fit(learnt.X, learnt.y, **more)
@@ -98,6 +101,16 @@ class ConformalEstimator(BaseEstimator):
         inner = (self._default(0) if self.estimator is None else self.estimator).__sklearn_tags__()
         tags.input_tags = inner.input_tags
         return tags
+
+
+def _model(name: str, value: Any) -> None:
+    """Require an instance of a model, of any library."""
+    if isinstance(value, type):
+        raise ValueError(f"{name}={value.__name__} is a class: give a model, such as {value.__name__}()")
+    if not all(hasattr(value, method) for method in ("fit", "predict", "get_params")):  # some depend on parameters
+        raise ValueError(
+            f"{name}={value!r} must be None or a model with fit, predict and get_params, as those of scikit-learn"
+        )
 
 
 def columns_of(values: Any) -> Array:

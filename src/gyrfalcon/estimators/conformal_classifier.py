@@ -20,6 +20,8 @@ from .falkon_classifier import FalkonClassifier
 
 Array = NDArray[Any]
 
+_LARGEST = 1.0  # of all scores: where it is the threshold, sets hold every class
+
 
 @register
 class ConformalClassifier(ClassifierMixin, ConformalEstimator):
@@ -37,7 +39,8 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         rows unlike all others. "aps" takes the most probable classes until their sum is above a threshold [2]_: larger
         sets, which hold the right class about as often for difficult rows as for easy ones, and are never empty.
     validation_fraction : float, default=0.2
-        Share of the rows that is held out where `fit` is given no validation rows.
+        Share of the rows that is held out where `fit` is given no validation rows. If all rows of a class are drawn,
+        one of them is learnt too, so that `classes_` are those of y, and judges as the least expected row of all.
     random_state : int, RandomState or None, default=None
         Seed of the rows that are held out, and of the default model.
 
@@ -77,6 +80,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
     """
 
     _methods = ("lac", "aps")
+    _every_class = True
 
     classes_: Array
 
@@ -141,12 +145,14 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         unseen = sorted(set(part.y.tolist()) - set(self.classes_.tolist()), key=str)
         if unseen:
             raise ValueError(
-                f"the rows that judge have classes that the model has not learnt: {unseen}; give X_val and y_val, or "
-                "more rows of these classes"
+                f"the rows that judge have classes that the model has not learnt: {unseen}; leave these rows out of "
+                "X_val, or give X rows of these classes too"
             )
         codes = np.searchsorted(self.classes_, part.y)
-        scores = self._scores(self.estimator_.predict_proba(part.X))
-        self.conformity_ = Conformity.of(scores[np.arange(len(codes)), codes][:, None], part.weight)
+        scores = self._scores(self.estimator_.predict_proba(part.X))[np.arange(len(codes)), codes]
+        if part.biased is not None:
+            scores[part.biased] = _LARGEST
+        self.conformity_ = Conformity.of(scores[:, None], part.weight)
 
     def _scores(self, probabilities: Any) -> Array:
         """Return how little each class is to be expected, of shape (n, n_classes), from 0 to 1."""
@@ -158,7 +164,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         sorted_p = np.take_along_axis(p, order, axis=1)
         before = np.cumsum(sorted_p, axis=1) - sorted_p
         scores = np.empty_like(p)
-        np.put_along_axis(scores, order, np.maximum(before, 0.0), axis=1)
+        np.put_along_axis(scores, order, np.clip(before, 0.0, _LARGEST), axis=1)
         return scores
 
     @in_kind

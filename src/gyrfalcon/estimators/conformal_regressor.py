@@ -7,6 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import _check_y, check_is_fitted
 
 from .._utils.registry import register
@@ -15,6 +18,7 @@ from ..fitting.lazy import in_kind
 from ..fitting.rows import at_once, computed, for_score, labelled
 from ..sources import as_source
 from ._conformal import ConformalEstimator, columns_of
+from ._posterior import PosteriorRegressor
 from ._sklearn import MultiOutputMixin, RegressorMixin
 from .falkon_regressor import FalkonRegressor
 
@@ -132,16 +136,8 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         X, y, sample_weight = labelled(X, y, sample_weight)
         X_val, y_val, _ = labelled(X_val, y_val)
         self._check(y)
-        given = {} if self.estimator is None else self.estimator.get_params(deep=False)
-        if self.method == "deviation" and given.get("uncertainty", True) is False:
-            raise ValueError(
-                f'method="deviation" needs deviations: use {type(self.estimator).__name__}(uncertainty=True, ...)'
-            )
-        if self.method == "deviation" and self.estimator is not None and not _takes_return_std(self.estimator):
-            raise ValueError(
-                f'method="deviation" needs a model whose predict takes return_std, and {type(self.estimator).__name__} '
-                'is none: use FalkonRegressor(uncertainty=True), or method="constant"'
-            )
+        if self.method == "deviation" and self.estimator is not None:
+            _require_deviations(self.estimator)
         checks = {"multi_output": self.method != "quantiles", "y_numeric": True, "estimator": self}
         y = _check_y(computed(y, as_source(X)), **checks)
         if y_val is not None:
@@ -165,9 +161,14 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
     def _band(self, X: Any) -> tuple[Array, Array, Array]:
         """Return lower and upper ends and units: intervals go from low - t unit to high + t unit, for some t."""
         if self.method_ == "deviation":
-            mean, std = (columns_of(values) for values in self.estimator_.predict(X, return_std=True))
-            # of y, where the model says so: what others call their deviation is taken as it is
-            return mean, mean, np.sqrt(std**2 + vars(self.estimator_).get("noise_variance_", 0.0))
+            found = self.estimator_.predict(X, return_std=True)
+            if not isinstance(found, tuple) or len(found) != 2:
+                raise _no_deviations(self.estimator_)
+            mean, std = (columns_of(values) for values in found)
+            model = _last_step(self.estimator_)
+            # Gyrfalcon's models give the deviation of f: what others call their deviation is taken as it is
+            noise = model.noise_variance_ if isinstance(model, PosteriorRegressor) else 0.0
+            return mean, mean, np.sqrt(std**2 + noise)
         values = columns_of(self.estimator_.predict(X))
         unit = np.ones((len(values), 1))
         if self.method_ == "constant":
@@ -236,7 +237,27 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         return float(super().score(*for_score(X, y, sample_weight)))
 
 
-def _takes_return_std(model: Any) -> bool:
-    """Whether a model, of any library, predicts deviations, or hands parameters on to one that may."""
+def _last_step(model: Any) -> Any:
+    """Return the model that predicts: the last step of a pipeline, or what was frozen."""
+    while isinstance(model, Pipeline | FrozenEstimator):
+        model = model.steps[-1][1] if isinstance(model, Pipeline) else model.estimator
+    return model
+
+
+def _require_deviations(estimator: Any) -> None:
+    """Raise ValueError for a model, of any library, that predicts no deviations."""
+    model = _last_step(estimator)
+    if isinstance(model, PosteriorRegressor) and model.uncertainty is False:
+        raise ValueError(f'method="deviation" needs deviations: use {type(model).__name__}(uncertainty=True, ...)')
     parameters = signature(model.predict).parameters
-    return "return_std" in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+    handed_on = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+    # a transformed target hands return_std on, and then takes the pair that comes back for predictions
+    if isinstance(model, TransformedTargetRegressor) or not ("return_std" in parameters or handed_on):
+        raise _no_deviations(model)
+
+
+def _no_deviations(model: Any) -> ValueError:
+    return ValueError(
+        'method="deviation" needs a model whose predict takes return_std and returns a pair of mean and deviation, and '
+        f'{type(model).__name__} is none: use FalkonRegressor(uncertainty=True), or method="constant"'
+    )

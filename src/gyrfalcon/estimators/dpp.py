@@ -40,14 +40,16 @@ class DPP(BaseEstimator):  # type: ignore[misc]
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values. It
         says which rows are alike. Features are taken as they are: bring them to comparable scales first.
     size : int or None, default=None
-        Number of rows of every sample (a k-DPP). The time of a sample grows like size^6: up to some hundred.
+        Number of rows of every sample (a k-DPP). The time of a sample grows like size^6: up to some hundred. A size
+        that is set after `fit` waits for the next one.
     expected_size : float or None, default=None
         Expected number of rows of a sample, in the place of `size`: it sets alpha, and costs a tenth of the time.
         Without both alpha is 1. Samples are smaller on average if centers leave much out: see `expected_size_`.
     n_centers : int or None, default=None
         Number of centers M from whose functions rows are scored. Samples are exact for any number; more are accepted at
         once if there are more, and `fit` takes n M^2 time. None is 10 times the size and at least 500, or all rows if
-        they are up to 2,000, whose eigenvectors are computed then.
+        they are up to 2,000, whose eigenvectors are computed then. One more than rows of a sample are the least: a
+        smaller number is raised.
     n_jobs : int or None, default=None
         Number of threads; None uses every core.
     random_state : int, RandomState or None, default=None
@@ -107,6 +109,7 @@ class DPP(BaseEstimator):  # type: ignore[misc]
     kernel_: Kernel
     n_features_in_: int
     _sampler: Sampler
+    _size: int | None
     _random: np.random.RandomState
 
     def __init__(
@@ -167,6 +170,7 @@ class DPP(BaseEstimator):  # type: ignore[misc]
             scoring = Scoring(rows, self.kernel, self.random_state, self.n_jobs)
             self._sampler, self.alpha_ = prepare_dpp(scoring, self.size, self.expected_size, self.n_centers)
             self._random, self.kernel_ = scoring.random_state, scoring.kernel
+            self._size = self.size  # alpha_ was chosen for it: one that is set later takes a new fit
             self.expected_size_ = self._sampler.expected_size
         return self
 
@@ -191,7 +195,7 @@ class DPP(BaseEstimator):  # type: ignore[misc]
         optional(integer(0))("n_samples", n_samples)
         with single_threaded_blas():  # held over all samples: setting it takes longer than a small sample
             samples = [
-                self._sampler.draw(self._random, self.size) for _ in range(1 if n_samples is None else n_samples)
+                self._sampler.draw(self._random, self._size) for _ in range(1 if n_samples is None else n_samples)
             ]
         return samples[0] if n_samples is None else samples
 

@@ -128,7 +128,8 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
     Notes
     -----
     Distances include what the centers miss of a row, which is the same for all centroids. A cluster that becomes empty
-    takes the row farthest from its centroid.
+    takes the row whose projection is farthest from its centroid; it stays empty, with a warning, if the centers see no
+    such row.
 
     References
     ----------
@@ -223,7 +224,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             session.start(data, max_iter=self.max_iter, n_centers=operator.shape[1])
             lloyd = Lloyd(operator, whitening, centroids, k, diagonal, space.data.weight, tol=float(self.tol))
             found = _run(lloyd, self.max_iter, session)
-            warn_if_clusters_unsettled(found.converged, len(np.unique(found.labels)), k, self.max_iter)
+            warn_if_clusters_unsettled(found, k, self.max_iter, few_centers=operator.shape[1] < n)
             self._set_centers(operator.kernel, operator.centers)
             self.dual_coef_ = found.coef
             self.offset_ = -found.squares / 2

@@ -96,11 +96,21 @@ class Conformity:
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows, as an estimator takes them: X, y, and the sample weights or None."""
+    """Some rows, as an estimator takes them.
+
+    Attributes
+    ----------
+    X, y : rows and targets
+    weight : array of shape (n,), or None
+        Sample weights.
+    biased : array of bool of shape (n,), or None
+        Which of the rows that judge are learnt as well: they take the largest score there is.
+    """
 
     X: Any
     y: Array
     weight: Array | None
+    biased: NDArray[np.bool_] | None = None
 
 
 def hold_out(
@@ -111,6 +121,8 @@ def hold_out(
     y_val: Array | None,
     share: float,
     random_state: np.random.RandomState,
+    *,
+    every_class: bool = False,
 ) -> tuple[Part, Part]:
     """Return the rows to learn from, and those that judge: the validation rows, or a random share of X.
 
@@ -125,6 +137,10 @@ def hold_out(
     share : float
         Between 0 and 1.
     random_state : RandomState
+    every_class : bool
+        Whether y are classes: of one whose rows have all been drawn to judge, a random row is learnt as well. It still
+        judges, with the largest score there is, so that the coverage holds: but for that row, those that judge and a
+        new one are exchangeable, and a score that is too large only makes sets larger.
     """
     # sparse matrices are sliced by scikit-learn, so that any model takes them
     source = None if scipy.sparse.issparse(X) else as_source(X)
@@ -147,10 +163,16 @@ def hold_out(
         )
     held = np.zeros(len(y), dtype=bool)
     held[random_state.choice(candidates, count, replace=False)] = True
+    both = np.zeros(len(y), dtype=bool)
+    if every_class:
+        _, codes = np.unique(y[candidates], return_inverse=True)
+        for code in np.flatnonzero(np.bincount(codes, weights=~held[candidates]) == 0):
+            both[random_state.choice(candidates[codes == code])] = True
 
-    def part(chosen: Array) -> Part:
+    def part(chosen: Array, biased: Array | None = None) -> Part:
         indices = np.flatnonzero(chosen)
         some = _safe_indexing(rows, indices) if source is None else source.subset(indices)
-        return Part(some, y[indices], None if weight is None else weight[indices])
+        of_some = None if biased is None else biased[indices]
+        return Part(some, y[indices], None if weight is None else weight[indices], of_some)
 
-    return part(~held), part(held)
+    return part(~held | both), part(held, both)

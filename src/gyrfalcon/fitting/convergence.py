@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from .._utils.warnings import warn
-from ..solvers import Iterate
+from ..solvers import Clustering, Iterate
 from ..solvers.newton import NewtonIterate
 
 Array = NDArray[Any]
@@ -49,13 +49,16 @@ def warn_if_unsettled(
         return
     off = last.error / deviation(targets, weight) if last.error.size else np.zeros(1)
     if off.max() > _UNSETTLED:
-        words = f"predictions are still off by about {off.max():.2g} standard deviations of y"
-        words += f" after {last.iteration} {steps}"
+        warn(
+            f"predictions are still off by about {off.max():.2g} standard deviations of y after {last.iteration} "
+            f"{steps}: {remedy}",
+            ConvergenceWarning,
+        )
     elif tol:
-        words = f"the residual is {last.residual:.1e} after {last.iteration} {steps}, above tol={reached:g}"
-    else:
-        return
-    warn(f"{words}: {remedy}", ConvergenceWarning)
+        warn(
+            f"the residual is {last.residual:.1e} after {last.iteration} {steps}, above tol={reached:g}: {remedy}",
+            ConvergenceWarning,
+        )
 
 
 def warn_if_newton_unsettled(last: NewtonIterate, *, tol: float | None, reached: float, max_iter: int) -> None:
@@ -112,15 +115,23 @@ def warn_of_missed_share(share: float, wanted: float) -> None:
     )
 
 
-def warn_if_clusters_unsettled(converged: bool, distinct: int, n_clusters: int, max_iter: int) -> None:
-    """Warn of k-means that `max_iter` has ended, or that has found fewer clusters than it was asked for."""
-    if distinct < n_clusters:
+def warn_if_clusters_unsettled(found: Clustering, n_clusters: int, max_iter: int, *, few_centers: bool) -> None:
+    """Warn of k-means that `max_iter` has ended, or that has found fewer clusters than it was asked for.
+
+    `few_centers` says whether there are fewer of them than rows, so that they may miss some.
+    """
+    distinct = len(np.unique(found.labels))
+    words = f"{distinct} clusters were found where n_clusters={n_clusters}"
+    missed = few_centers and found.farthest > 0
+    if distinct < n_clusters and not missed:
+        warn(f"{words}: the rows, as the kernel sees them, are no more distinct points", ConvergenceWarning)
+    elif distinct < n_clusters and found.converged:
         warn(
-            f"{distinct} clusters were found where n_clusters={n_clusters}: the rows, as the "
-            "kernel sees them, are no more distinct points",
+            f"{words}: the centers cannot tell other rows apart, which may be rare ones; raise n_centers, or use "
+            'centers="rpcholesky", which looks for such rows',
             ConvergenceWarning,
         )
-    elif not converged:
+    elif not found.converged:
         warn(f"centroids still move after max_iter={max_iter} iterations: raise max_iter or tol", ConvergenceWarning)
 
 

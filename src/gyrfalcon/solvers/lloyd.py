@@ -33,6 +33,9 @@ Vectors = NDArray[np.float64]
 # 2 to 4 passes are left after it, and 5 to 17 without it.
 _COORDINATES = 32
 _CLOSER = 0.1
+# Rows whose features are made at once for an empty cluster to choose from, and in all
+_LOOKED_AT = 100
+_MOST_LOOKED_AT = 1_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,9 @@ class Clustering:
         Passes after which it was found.
     converged : bool
         Whether labels or centroids no longer change.
+    farthest : float
+        The largest squared distance of a row that counts to its centroid, with what the centers miss of it; 0 if it is
+        rounding.
     """
 
     centroids: Vectors
@@ -67,6 +73,7 @@ class Clustering:
     counts: Vectors
     iteration: int
     converged: bool
+    farthest: float
 
 
 class Lloyd:
@@ -130,6 +137,7 @@ class Lloyd:
         self.operator, self.whitening, self.k = operator, whitening, n_clusters
         self.diagonal, self.tol = diagonal, tol
         self.weight = np.ones(operator.shape[0]) if weight is None else np.asarray(weight, dtype=np.float64)
+        self._rounding = 100 * float(np.finfo(operator.dtype).eps) * float(np.abs(diagonal).max(initial=0.0))
         self.iteration, self.moved = 0, np.inf
         self._finished: list[Clustering] = []
         self._running: list[Clustering] = []
@@ -177,10 +185,18 @@ class Lloyd:
         for r in range(R):
             at = slice(r * k, (r + 1) * k)
             distances = self.diagonal - 2.0 * nearest[:, r]
-            inertia = max(0.0, float(self.weight @ distances))
+            farthest = float(distances[self.weight > 0].max(initial=0.0))
             found.append(
                 Clustering(
-                    C[:, at], coef[:, at], squares[at], labels[:, r], inertia, counts[r], self.iteration, bool(done[r])
+                    centroids=C[:, at],
+                    coef=coef[:, at],
+                    squares=squares[at],
+                    labels=labels[:, r],
+                    inertia=max(0.0, float(self.weight @ distances)),
+                    counts=counts[r],
+                    iteration=self.iteration,
+                    converged=bool(done[r]),
+                    farthest=farthest if farthest > self._rounding else 0.0,
                 )
             )
         self._finished += [one for one, over in zip(found, done, strict=True) if over]
@@ -196,7 +212,7 @@ class Lloyd:
     ) -> tuple[Vectors, Vectors, NDArray[np.bool_]]:
         """Return the next centroids, their squared moves as shares of the variance, and which starts had to relocate.
 
-        An empty cluster takes the row that is farthest from its centroid, away from the cluster it is in.
+        An empty cluster takes the row whose features are farthest from their centroid, away from the cluster it is in.
         """
         k, R, total = self.k, self.running, float(self.weight.sum())
         relocated = np.zeros(R, dtype=bool)
@@ -207,7 +223,8 @@ class Lloyd:
             S, count = sums[:, at], counts[r].copy()
             empty = np.flatnonzero(count == 0)
             if len(empty):
-                relocated[r] = self._relocate(S, count, empty, labels[:, r], self.diagonal - 2.0 * nearest[:, r])
+                distances = self.diagonal - 2.0 * nearest[:, r]
+                relocated[r] = self._relocate(S, count, empty, self._centroids[:, at], labels[:, r], distances)
             kept = count > 0
             centroids[:, at][:, kept] = S[:, kept] / count[kept]
             shift = float(np.square(centroids[:, at] - self._centroids[:, at]).sum())
@@ -216,24 +233,40 @@ class Lloyd:
             moved[r] = shift / variance if variance > 0 else 0.0
         return centroids, moved, relocated
 
-    def _relocate(self, S: Vectors, count: Vectors, empty: Array, labels: Array, distances: Vectors) -> bool:
-        """Give empty clusters the farthest rows, in the sums and counts; return whether there were such rows."""
-        rounding = 100 * float(np.finfo(self.operator.dtype).eps) * float(np.abs(self.diagonal).max(initial=0.0))
-        candidates = np.where(self.weight > 0, distances, -np.inf)
-        found = False
+    def _relocate(
+        self, S: Vectors, count: Vectors, empty: Array, C: Vectors, labels: Array, distances: Vectors
+    ) -> bool:
+        """Give empty clusters the farthest rows, in the sums and counts; return whether there were such rows.
+
+        Far are rows whose features are. What the centers miss of a row is in its distance too, but no centroid comes
+        nearer to that, and the cluster would be empty again. So distances are bounds until features have been made.
+        """
+        far = np.where(self.weight > 0, distances, -np.inf)
+        bounded = np.ones(len(far), dtype=bool)
+        found, left = False, _MOST_LOOKED_AT
         for j in empty:
-            i = int(candidates.argmax())
-            # rows that coincide with their centroid, or are a cluster by themselves, leave nothing to gain
-            while candidates[i] > rounding and count[labels[i]] <= self.weight[i]:
-                candidates[i] = -np.inf
-                i = int(candidates.argmax())
-            if not candidates[i] > rounding:
-                break
+            while True:
+                i = int(far.argmax())
+                if not far[i] > self._rounding:
+                    return found
+                if count[labels[i]] <= self.weight[i]:  # a cluster by itself, which leaves nothing to gain
+                    far[i] = -np.inf
+                elif not bounded[i]:
+                    break
+                elif left <= 0:
+                    far[bounded] = -np.inf
+                else:
+                    candidates = np.flatnonzero(bounded & (far > self._rounding))
+                    some = np.sort(candidates[np.argsort(-far[candidates], kind="stable")[:_LOOKED_AT]])
+                    F = features_of(self.operator, self.whitening, self.operator.rows.take(some))
+                    far[some] = np.square(F - C[:, labels[some]]).sum(axis=0)
+                    bounded[some] = False
+                    left -= len(some)
             f = features_of(self.operator, self.whitening, self.operator.rows.take(np.array([i])))[:, 0]
             S[:, labels[i]] -= self.weight[i] * f
             count[labels[i]] -= self.weight[i]
             S[:, j], count[j] = self.weight[i] * f, self.weight[i]
-            candidates[i], found = -np.inf, True
+            far[i], found = -np.inf, True
         return found
 
 

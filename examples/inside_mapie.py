@@ -1,9 +1,10 @@
-"""Inside MAPIE and crepes
-==========================
+"""Inside MAPIE
+===============
 
-Gyrfalcon's models inside MAPIE and crepes, two libraries of conformal prediction.
+A kernel regressor inside MAPIE, a library of conformal prediction: rows that were not learnt say how wide intervals
+must be. Beside it are Gyrfalcon's own intervals, for which no row is held out.
 
-Run it with ``python examples/mapie_and_crepes.py [rows]``.
+MAPIE is installed with ``pip install mapie``. Run it with ``python examples/inside_mapie.py [rows]``.
 """
 
 import sys
@@ -23,7 +24,7 @@ learnt, judges, new = slice(0, third), slice(third, 2 * third), slice(2 * third,
 
 def report(name, low, high):
     inside = np.mean((low <= y[new]) & (y[new] <= high))
-    print(f"{name:22s} {inside:.1%} of y inside, mean width {np.mean(high - low):.3f}")
+    print(f"{name:17s} {inside:.1%} of y inside, mean width {np.mean(high - low):.3f}")
 
 
 model = FalkonRegressor(n_centers=200, uncertainty=True, random_state=0)
@@ -35,24 +36,7 @@ if find_spec("mapie") is None:
 else:
     from mapie.regression import SplitConformalRegressor
 
-    around = SplitConformalRegressor(model, confidence_level=0.9, prefit=False)
+    around = SplitConformalRegressor(FalkonRegressor(n_centers=200, random_state=0), confidence_level=0.9, prefit=False)
     around.fit(X[learnt], y[learnt]).conformalize(X[judges], y[judges])
     _, ends = around.predict_interval(X[new])
     report("inside MAPIE:", ends[:, 0, 0], ends[:, 1, 0])
-
-if find_spec("crepes") is None:
-    print("crepes is not installed: pip install crepes")
-else:
-    from crepes import WrapRegressor
-
-    class Deviation:
-        """Difficulty of rows, by which crepes makes intervals wide or narrow."""
-
-        def apply(self, rows):
-            return np.sqrt(wrapped.learner.predict(rows, return_std=True)[1] ** 2 + wrapped.learner.noise_variance_)
-
-    wrapped = WrapRegressor(model)
-    wrapped.fit(X[learnt], y[learnt])
-    wrapped.calibrate(X[judges], y[judges], de=Deviation())
-    low, high = wrapped.predict_int(X[new], confidence=0.9).T
-    report("inside crepes:", low, high)

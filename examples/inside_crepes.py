@@ -1,0 +1,49 @@
+"""Inside crepes
+================
+
+A kernel regressor inside crepes, a library of conformal prediction that can make intervals wide where rows are
+difficult. How difficult they are is the deviation of y, which the model knows: large where few rows were learnt.
+
+crepes is installed with ``pip install crepes``. Run it with ``python examples/inside_crepes.py [rows]``.
+"""
+
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+
+from gyrfalcon import FalkonRegressor
+
+rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+random = np.random.default_rng(0)
+X = random.standard_normal((rows, 2))
+y = np.sin(4 * X[:, 0]) + 0.1 * random.standard_normal(rows)
+third = rows // 3
+learnt, judges, new = slice(0, third), slice(third, 2 * third), slice(2 * third, None)
+far = np.hypot(*X[new].T) > 2.5
+
+
+def report(name, low, high):
+    inside = (low <= y[new]) & (y[new] <= high)
+    print(f"{name:11s} {inside.mean():.1%} of y inside, {inside[far].mean():.1%} where rows are few")
+
+
+model = FalkonRegressor(n_centers=500, uncertainty=True, random_state=0).fit(X[learnt], y[learnt])
+
+
+class Deviation:
+    """Difficulty of rows, as crepes asks for it."""
+
+    def apply(self, rows):
+        return np.sqrt(model.predict(rows, return_std=True)[1] ** 2 + model.noise_variance_)
+
+
+if find_spec("crepes") is None:
+    print("crepes is not installed: pip install crepes")
+else:
+    from crepes import WrapRegressor
+
+    around = WrapRegressor(model)  # a model that is fitted is left as it is
+    for name, difficulty in (("one width:", None), ("deviation:", Deviation())):
+        around.calibrate(X[judges], y[judges], de=difficulty)
+        report(name, *around.predict_int(X[new], confidence=0.9).T)
