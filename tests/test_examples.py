@@ -30,7 +30,7 @@ def _close_figures():
 def test_example(example, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    monkeypatch.setattr(sys, "argv", [str(example), "4000"])
+    monkeypatch.setattr(sys, "argv", [str(example), "2000"])
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         runpy.run_path(str(example), run_name="__main__")
