@@ -46,6 +46,7 @@ _HOPELESS = 0.01  # a process is refused if no more of so many proposals would b
 # What a proposal costs, in multiplications: calls of functions alone, and eigenvectors beside a Cholesky factor
 _CALLS = 1e6
 _EIGENVECTORS = 10.0
+_FEW = 30  # rows of a proposal whose eigenvectors take no longer than a function's call
 _NOTHING = np.empty(0)
 _SMALL = 1e6  # multiplications of a kernel matrix below which preparing tiles takes longer than computing it
 
@@ -295,16 +296,17 @@ class VfxDPP:
             if L is None:
                 rejected += 1
                 continue
-            if size is not None:  # the size is known before the eigenvectors, which take most of the time
-                values = _positive(eigh(L, eigvals_only=True, check_finite=False))
-                chosen = random.random_sample(len(values)) < values / (1 + values)
-                if chosen.sum() != size:
-                    continue
-                vectors = eigh(L, overwrite_a=True, check_finite=False, driver="evd")[1]
-            else:
-                values, vectors = eigh(L, overwrite_a=True, check_finite=False, driver="evd")
-                values = _positive(values)
-                chosen = random.random_sample(len(values)) < values / (1 + values)
+            vectors = None
+            if size is None or len(L) <= _FEW:
+                values, vectors = _decompose(L)
+            else:  # the size is known before the eigenvectors, which take most of the time
+                values = eigh(L, eigvals_only=True, check_finite=False)
+            values = _positive(values)
+            chosen = random.random_sample(len(values)) < values / (1 + values)
+            if size is not None and chosen.sum() != size:
+                continue
+            if vectors is None:
+                vectors = _decompose(L)[1]
             return items[_draw_of_projection(random, vectors[:, chosen])]
         if rejected > 0.99 * _MOST_REJECTIONS:
             raise _too_rare("proposals", "raise n_centers, whose functions leave too much of the kernel matrix out")
@@ -335,6 +337,14 @@ class VfxDPP:
         if len(items) ** 2 * points.shape[1] < _SMALL:
             return np.asarray(self._scoring.kernel(points, points), dtype=np.float64)
         return self._scoring.operator(points).centers_gram()
+
+
+def _decompose(L: Array) -> tuple[Array, Array]:
+    """Return eigenvalues and eigenvectors; of few rows by NumPy, whose call takes a tenth of SciPy's time there."""
+    if len(L) <= _FEW:
+        return np.linalg.eigh(L)
+    values, vectors = eigh(L, overwrite_a=True, check_finite=False, driver="evd")
+    return values, vectors
 
 
 def _prepare_vfx(
