@@ -1,4 +1,4 @@
-"""Threads that run blocks of rows: a short-lived pool of Python threads over code that releases the GIL.
+"""Threads that run blocks of rows: short-lived Python threads over code that releases the GIL.
 
 No OpenMP, whose copies in torch and scikit-learn fight with each other. Results come back in the order of the blocks,
 whatever the number of threads, so that sums over blocks have the same bits for any number of threads.
@@ -10,11 +10,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from numbers import Integral
-from typing import Any, ClassVar, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, ClassVar, Generic, TypeVar
 
 import threadpoolctl
 
@@ -140,11 +140,34 @@ def share(function: Callable[[Item], object], items: Iterable[Item], n_threads: 
             pass
 
 
+class _Task(Generic[Item, Result]):
+    """A function to be called with an item, by whichever thread comes first."""
+
+    __slots__ = ("error", "finished", "function", "item", "result")
+
+    def __init__(self, function: Callable[[Item], Result], item: Item) -> None:
+        self.function = function
+        self.item = item
+        self.result: Result
+        self.error: BaseException | None = None
+        self.finished = threading.Lock()
+        self.finished.acquire()
+
+    def run(self, catching: type[BaseException]) -> None:
+        try:
+            self.result = self.function(self.item)
+        except catching as error:
+            self.error = error
+        self.finished.release()
+
+
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], n_threads: int) -> Iterator[Result]:
     """Yield ``function(item)`` for each item, in order, with at most a few items under way at once.
 
-    An exception, KeyboardInterrupt included, cancels what has not started and waits for the blocks that run, which
-    are short; no thread outlives the call. `items` is closed then if it can be: it may have a thread of its own.
+    The calling thread takes its share: one that only waited would have to be woken for each result, which for small
+    blocks takes longer than to compute them. An exception, KeyboardInterrupt included, cancels what has not started and
+    waits for the blocks that run, which are short; no thread outlives the call. `items` is closed then if it can be: it
+    may have a thread of its own.
     """
     close: Callable[[], None] = getattr(items, "close", lambda: None)
     if n_threads == 1:
@@ -154,15 +177,47 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], n_thr
         finally:
             close()
         return
-    waiting: deque[Future[Result]] = deque()
-    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="gyrfalcon")
+    waiting: deque[_Task[Item, Result]] = deque()
+    todo: SimpleQueue[_Task[Item, Result] | None] = SimpleQueue()
+    helpers: list[threading.Thread] = []
+
+    def help_out() -> None:
+        while (task := todo.get()) is not None:
+            task.run(BaseException)
+
+    def result_of(first: _Task[Item, Result]) -> Result:
+        """Work on whatever has not been started until the first task is done."""
+        while not first.finished.acquire(blocking=False):
+            try:
+                task = todo.get_nowait()
+            except Empty:
+                first.finished.acquire()
+                break
+            assert task is not None
+            task.run(Exception)  # an interrupt is this thread's, and nobody's result
+        if first.error is not None:
+            raise first.error
+        return first.result
+
     try:
         for item in items:
-            waiting.append(pool.submit(function, item))
+            task = _Task(function, item)
+            waiting.append(task)
+            todo.put(task)
+            if len(helpers) < min(n_threads, len(waiting)) - 1:
+                # a daemon, lest a generator that nobody closes keeps the interpreter from ending
+                helpers.append(threading.Thread(target=help_out, name="gyrfalcon", daemon=True))
+                helpers[-1].start()
             if len(waiting) > 2 * n_threads:
-                yield waiting.popleft().result()
+                yield result_of(waiting.popleft())
         while waiting:
-            yield waiting.popleft().result()
+            yield result_of(waiting.popleft())
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        with suppress(Empty):
+            while True:
+                todo.get_nowait()
+        for _ in helpers:
+            todo.put(None)
+        for helper in helpers:
+            helper.join()
         close()
