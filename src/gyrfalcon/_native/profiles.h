@@ -134,7 +134,17 @@ template <class T> GYRFALCON_INLINE vec_t<T> exp2_slope(vec_t<T> f) {
   }
 }
 
-// 2^x for lowest_exponent <= x <= ~0: x = k + f, |f| <= 1/2; k is added to the exponent field of 2^f.
+// 2^x for lowest_exponent <= x <= ~0: x = k + f, |f| <= 1/2; k is added to the exponent of 2^f.
+#if defined(__AVX512DQ__)
+GYRFALCON_INLINE vec_t<float> fraction_of(vec_t<float> x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT); }
+GYRFALCON_INLINE vec_t<double> fraction_of(vec_t<double> x) { return _mm512_reduce_pd(x, _MM_FROUND_TO_NEAREST_INT); }
+GYRFALCON_INLINE vec_t<float> times_exp2(vec_t<float> p, vec_t<float> k) { return _mm512_scalef_ps(p, k); }
+GYRFALCON_INLINE vec_t<double> times_exp2(vec_t<double> p, vec_t<double> k) { return _mm512_scalef_pd(p, k); }
+template <class T> GYRFALCON_INLINE vec_t<T> exp2_in_range(vec_t<T> x) {
+  const vec_t<T> f = fraction_of(x);
+  return times_exp2(exp2_slope<T>(f) * f + splat<T>(T(1)), x - f);
+}
+#else
 template <class T> GYRFALCON_INLINE vec_t<T> exp2_in_range(vec_t<T> x) {
   using L = Lane<T>;
   vec_t<T> rounded = x + splat<T>(L::round_magic);
@@ -143,6 +153,7 @@ template <class T> GYRFALCON_INLINE vec_t<T> exp2_in_range(vec_t<T> x) {
   typename L::ivec k = (typename L::ivec)rounded << L::mantissa;
   return (vec_t<T>)((typename L::ivec)p + k);
 }
+#endif
 template <class T> GYRFALCON_INLINE vec_t<T> exp2_of(vec_t<T> x) {
   return exp2_in_range<T>(larger<T>(x, Lane<T>::lowest_exponent));
 }

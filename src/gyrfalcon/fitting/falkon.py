@@ -41,12 +41,15 @@ _TRIAL = 4
 # where FALKON's preconditioner left condition numbers of thousands.
 _UNEVEN = 10.0
 
-# Rows of the sample that preconditions conjugate gradient on all of them: a share of them, and some for each center,
-# since an iteration lowers the error by a factor of about the root of centers over rows of the sample
-_SHARE, _ROWS_A_CENTER = 16, 6
-# Operations of a pass from which it takes so long that fewer are worth another solver: those of 200 million entries
-# with 18 features. An entry has one for each feature, and some more
-_WORTH_SAMPLING = 6_800_000_000
+# Rows of the sample that preconditions conjugate gradient on all of them. An iteration lowers the error by a factor of
+# about the root of centers over rows of the sample, and costs a pass and some parts of one: with n / M = 46, 100 and 500
+# twelve rows for each center took the least time, and more where they are few of all; six are too few to be worth it
+_ROWS_A_CENTER, _FEWEST_A_CENTER = 12, 6
+_LEAST_SHARE, _LARGEST_SHARE = 32, 4
+# Operations of a pass from which it takes so long that fewer are worth another solver: those of 30 million entries with
+# 18 features. An entry has one for each feature, and some more. With 1.3e9 (36,000 rows, 8 features, M = 1,500) a fit
+# takes 0.8 of its time with FALKON's preconditioner alone, with 3e8 (16,500 rows, M = 800) 1.5 of it
+_WORTH_SAMPLING = 1_000_000_000
 _PROFILE_COST, _SPARSE_COST = 16, 34
 _SAMPLED_PASSES, _PASSES_OF_SAMPLE = 4, 24  # that there are as a rule
 
@@ -256,11 +259,12 @@ def _are_many(rows: Rows, M: int) -> bool:
     """Whether there are so many rows for each center, and so much to do in a pass, that a sample pays."""
     n, d = rows.shape
     cost = _SPARSE_COST if rows.is_sparse else d + _PROFILE_COST
-    return n * M * cost >= _WORTH_SAMPLING and 4 * _sample_rows(n, M) <= n
+    return n * M * cost >= _WORTH_SAMPLING and n // _LARGEST_SHARE >= _FEWEST_A_CENTER * M
 
 
 def _sample_rows(n: int, M: int) -> int:
-    return min(n, max(n // _SHARE, _ROWS_A_CENTER * M))
+    wanted = min(max(n // _LEAST_SHARE, _ROWS_A_CENTER * M), n // _LARGEST_SHARE)
+    return min(n, max(wanted, _FEWEST_A_CENTER * M))
 
 
 def _sample_bytes(space: Subspace) -> int:

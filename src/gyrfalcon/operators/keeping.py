@@ -20,7 +20,8 @@ _FILL_BANDWIDTH = 4.0  # of pages that are touched for the first time
 _LEAST_GAIN = 1.25  # in the time of all passes
 _HALF_FILL = 2 / _FILL_BANDWIDTH + 0.15  # nanoseconds, with those of rounding
 _LEAST_HALF_GAIN = 2.0
-_SMALL = 1 << 28  # bytes of a K that is kept in any case
+_SMALL = 1 << 28  # bytes of a K that is kept in any case if there are more than a few passes
+_FEW_PASSES = 8
 
 
 def is_worth_keeping(entry_cost: float, entries: int, itemsize: int, passes: int) -> bool:
@@ -43,7 +44,7 @@ def is_worth_keeping(entry_cost: float, entries: int, itemsize: int, passes: int
     >>> is_worth_keeping(0.5, 10**9, 4, passes=21), is_worth_keeping(2.5, 10**9, 4, passes=21)
     (False, True)
     """
-    if entries * itemsize <= _SMALL:
+    if entries * itemsize <= _SMALL and passes > _FEW_PASSES:
         return True
     made, read, filled = entry_cost / _CORES, itemsize / _READ_BANDWIDTH, itemsize / _FILL_BANDWIDTH
     if made == float("inf"):
