@@ -6,7 +6,8 @@ comes within 0.2% of the converged solution's.
 
   songs    463,715 x 90 rows, M = 10,000, as MillionSongs has
   susy     5,000,000 x 18 rows, M = 10,000, as SUSY has
-  falkon   200,000 x 18 isotropic rows, M = 2,000, penalty 1e-7, beside scikit-learn's Nystroem + Ridge
+  falkon   200,000 x 18 isotropic rows, M = 2,000, penalty 1e-7, beside scikit-learn's Nystroem + Ridge, whose centers
+           all use
   real     protein_raw, kin40k, california_housing, flights_3m and MNIST of DIR
 
 Memory is touched before the clock starts; K is not kept unless a row says so.
@@ -18,6 +19,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from _common import table, touch_memory
 from sklearn.exceptions import ConvergenceWarning
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor
+from gyrfalcon.centers import Given
 from gyrfalcon.kernels import Gaussian, Kernel
 
 WITHIN = 1.002
@@ -75,74 +78,73 @@ def compare(
     iterations: tuple[int, ...],
     longest: int,
     rounds: int,
+    peer: tuple[str, Callable[[], Any]] | None = None,
     **more: dict[str, Any],
 ) -> None:
-    """Print seconds and errors: of the default, of so many iterations, of settings in `more`, and of a long fit."""
+    """Print seconds and errors: of the default, of so many iterations, of settings in `more`, of a long fit, of a peer.
+
+    A peer takes turns with the others, and there is a column for how many times as fast as it they are.
+    """
     X, y, T, t = data
     settings: dict[str, dict[str, Any]] = {
         f"{number} iterations": {"preconditioner": "falkon", "max_iter": number, "tol": 0} for number in iterations
     }
     settings |= {"default": {}, **more}
-    best = dict.fromkeys(settings, float("inf"))
+    fits: dict[str, Callable[[], Any]] = {name: partial(make, **given) for name, given in settings.items()}
+    if peer is not None:
+        fits[peer[0]] = peer[1]
+    best = dict.fromkeys(fits, float("inf"))
     models: dict[str, Any] = {}
     for _ in range(rounds):
-        for name, parameters in settings.items():
+        for name, made in fits.items():
+            model = made()
             began = time.perf_counter()
-            models[name] = make(**parameters).fit(X, y)
+            models[name] = model.fit(X, y)
             best[name] = min(best[name], time.perf_counter() - began)
     long = {} if longest == 0 else {"preconditioner": "sample", "max_iter": longest, "tol": 1e-6}
     converged = error(make(**long).fit(X, y), T, t)
-    first = best[next(iter(settings))]
+    first = best[next(iter(fits))]
     rows = []
     for name, model in models.items():
         found = error(model, T, t)
-        passes = float(model.history_[-1]["passes"])
-        rows.append([name, best[name], best[name] / first, passes, f"{found:.5f}", found <= WITHIN * converged])
+        passes = float(model.history_[-1]["passes"]) if name in settings else ""
+        row = [name, best[name], best[name] / first, passes, f"{found:.5f}", found <= WITHIN * converged]
+        rows.append(row if peer is None else [*row, best[peer[0]] / best[name]])
     header = ["", "seconds", f"of {iterations[0]} iterations", "passes", "test error", "within 0.2%"]
+    header += [] if peer is None else ["times faster"]
     table(f"{title} (converged: {converged:.5f})", header, rows)
 
 
 def synthetic(name: str, quick: bool, rounds: int) -> None:
     data, kernel, M, penalty = {"songs": songs, "susy": susy, "falkon": falkon}[name](quick)
 
-    def make(**parameters: Any) -> FalkonRegressor:
-        common = {"n_centers": M, "penalty": penalty, "scale": False, "random_state": 0, "memory_budget": 0}
-        return FalkonRegressor(kernel, **{**common, **parameters})
-
-    (n, d), more = data[0].shape, {}
+    (n, d), more, peer = data[0].shape, {}, None
+    centers: Any = "uniform"
     if name == "falkon":
-        more = {"default, K kept": {"memory_budget": "8GB"}}
+        more = {"default, auto": {"memory_budget": "auto"}, "default, K kept": {"memory_budget": "8GB"}}
+        peer = ("Nystroem + Ridge", lambda: nystroem(M, penalty * n, kernel))
+        drawn = np.random.RandomState(0).permutation(n)[:M]  # as Nystroem draws them
+        centers = Given(data[0][np.sort(drawn)], sampled="uniform")
     elif name == "songs":
         more = {"default, memory_budget=auto": {"memory_budget": "auto"}}
+
+    def make(**parameters: Any) -> FalkonRegressor:
+        common = {"n_centers": M, "centers": centers, "penalty": penalty, "scale": False, "random_state": 0}
+        return FalkonRegressor(kernel, **{**common, "memory_budget": 0, **parameters})
+
     touch_memory(6)
     iterations = (10, 20) if name == "falkon" else (8,)
-    compare(
-        f"{name}: n = {n:,}, d = {d}, M = {M:,}",
-        data,
-        make,
-        iterations,
-        12 if quick or n < 10**6 else 4,
-        rounds,
-        **more,
-    )
-    if name == "falkon":
-        nystroem(data, M, penalty, kernel, rounds)
+    longest = 12 if quick or n < 10**6 else 4
+    compare(f"{name}: n = {n:,}, d = {d}, M = {M:,}", data, make, iterations, longest, rounds, peer, **more)
 
 
-def nystroem(data: Data, M: int, penalty: float, kernel: Any, rounds: int) -> None:
+def nystroem(M: int, alpha: float, kernel: Any) -> Any:
     from sklearn.kernel_approximation import Nystroem
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
 
-    X, y, T, t = data
     features = Nystroem(gamma=0.5 / kernel.length_scale**2, n_components=M, random_state=0)
-    times = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        model = make_pipeline(features, Ridge(alpha=penalty * len(X), solver="cholesky")).fit(X, y)
-        times.append(time.perf_counter() - began)
-    rows = [[min(times), max(times), f"{error(model, T, t):.5f}"]]
-    table("scikit-learn Nystroem + Ridge, the same size", ["seconds, best", "worst", "test error"], rows)
+    return make_pipeline(features, Ridge(alpha=alpha, solver="cholesky"))
 
 
 def real(folder: Path, rounds: int) -> None:

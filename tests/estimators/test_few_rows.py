@@ -27,7 +27,6 @@ from gyrfalcon import (
     FalkonRegressor,
     NystromRegressor,
 )
-from gyrfalcon._utils import threads
 from gyrfalcon.operators import KernelOperator
 from gyrfalcon.operators.prepared import PreparedCenters
 from gyrfalcon.sources import as_rows
@@ -162,7 +161,7 @@ def test_centers_are_prepared_once_and_no_thread_is_started(monkeypatch):
     model = regressor(n_jobs=4)
     model.predict(X[:1])
     prepared = model._prepared._last
-    monkeypatch.setattr(threads, "ThreadPoolExecutor", None)
+    monkeypatch.setattr(threading.Thread, "start", None)
     for i in range(5):
         model.predict(X[i : i + 1])
     assert model._prepared._last is prepared

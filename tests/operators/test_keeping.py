@@ -14,8 +14,9 @@ from gyrfalcon.operators.keeping import is_worth_keeping
 LARGE = 10**10
 
 
-def test_a_small_matrix_is_kept_whatever_it_costs():
-    assert is_worth_keeping(0.0, 1000, 8, passes=1)
+def test_a_small_matrix_is_kept_whatever_it_costs_for_more_than_a_few_passes():
+    assert is_worth_keeping(0.0, 1000, 8, passes=keeping.FEW_PASSES + 1)
+    assert not is_worth_keeping(0.0, 1000, 8, passes=keeping.FEW_PASSES)
 
 
 @pytest.mark.parametrize("itemsize", [4, 8])

@@ -13,6 +13,7 @@ from gyrfalcon.fitting import falkon as _falkon
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.preconditioners import Preconditioner
 from gyrfalcon.solvers import RowSample, StateError, conjugate_gradient, two_level_cg
+from gyrfalcon.solvers.two_level import FIRST_STEPS, STEPS
 from gyrfalcon.sources import as_rows
 
 KERNEL = Gaussian(1.0)
@@ -81,7 +82,7 @@ def test_takes_fewer_passes_than_conjugate_gradient():
         return float(np.sqrt(np.mean((problem.values(iterate.coef()) - truth) ** 2)))
 
     two = problem.solve(max_iter=1)[-1]
-    assert two.passes == pytest.approx(2 + 0.1 * (1 + 8 + 5 + 5))  # the residual, a product; the sample's
+    assert two.passes == pytest.approx(2 + 0.1 * (1 + FIRST_STEPS + 2 * STEPS))  # the residual, a product; the sample's
     one = list(conjugate_gradient(problem.operator, problem.Y, P, problem.penalty, max_iter=5, tol=0))[-1]
     assert one.passes == 6
     assert off(two) < off(one) / 3
@@ -261,9 +262,9 @@ def test_few_passes_are_expected_of_samples_alone(parameters, few, solvers):
 
 
 def test_wide_rows_are_worth_sampling_before_narrow_ones():
-    for n, d, M, many in [(200_000, 18, 1_000, True), (60_000, 784, 2_000, True), (60_000, 18, 2_000, False)]:
+    for n, d, M, many in [(200_000, 18, 1_000, True), (20_000, 784, 800, True), (20_000, 18, 800, False)]:
         assert _falkon._are_many(as_rows(np.broadcast_to(np.float32(0), (n, d))), M) == many
-    assert not _falkon._are_many(as_rows(scipy.sparse.csr_array((60_000, 10**6), dtype=np.float32)), 2_000)
+    assert not _falkon._are_many(as_rows(scipy.sparse.csr_array((20_000, 10**6), dtype=np.float32)), 800)
 
 
 @pytest.mark.filterwarnings("ignore:predictions are still off")

@@ -315,10 +315,10 @@ void dense_sandwich(const std::string& set, Matrix<T> block, Matrix<T> v, nb::ob
   Columns<T>(engine, job).right(v).weight(weight).added(added).run_centers(out);
 }
 
-// Entries in half precision; their bits are all that is said of them here.
+// Entries in 16 bits, whose meaning fixed16.h alone knows.
 const Engine<float>& halving(const std::string& set) {
   const Engine<float>& engine = engine_of<float>(find_set(set));
-  require(engine.narrow != nullptr, "this instruction set cannot convert half precision");
+  require(engine.narrow != nullptr, "this instruction set cannot convert entries of 16 bits");
   return engine;
 }
 

@@ -1,6 +1,6 @@
-// Products of one column with a stored block of K, in float32, float64 or half precision.
+// Products of one column with a stored block of K, in float32, float64 or 16 bits.
 #pragma once
-#include "half.h"
+#include "fixed16.h"
 #include "profiles.h"
 
 namespace gyrfalcon {
@@ -13,6 +13,7 @@ void dense(Verb verb, const Stored* block, size_t n, size_t m, const T* v, const
            double* out_centers, T* sums) {
   constexpr size_t W = kWidth<T>;
   constexpr size_t G = 4;
+  constexpr double unit = kUnit<Stored>;
   const bool right = verb == kMatvec || verb == kSandwich, left = verb != kMatvec;
   const size_t whole = m / W * W;
   if (left) memset(sums, 0, m * sizeof(T));
@@ -36,6 +37,7 @@ void dense(Verb verb, const Stored* block, size_t n, size_t m, const T* v, const
       }
       for (size_t r = 0; r < G; ++r) {
         for (size_t j = whole; j < m; ++j) total[r] += double(v[j]) * double(entry_at<T>(row[r] + j));
+        total[r] *= unit;
         if (added && r < count) total[r] += double(added[i + r]);
         weight[r] = T(verb == kSandwich && u && r < count ? total[r] * double(u[i + r]) : total[r]);
       }
@@ -48,7 +50,7 @@ void dense(Verb verb, const Stored* block, size_t n, size_t m, const T* v, const
     }
     vec_t<T> w[G];
     for (size_t r = 0; r < G; ++r) {
-      if (r >= count) weight[r] = T(0);
+      weight[r] = r < count ? T(double(weight[r]) * unit) : T(0);
       w[r] = splat<T>(weight[r]);
     }
     for (size_t j = 0; j < whole; j += W) {
@@ -68,17 +70,17 @@ void dense(Verb verb, const Stored* block, size_t n, size_t m, const T* v, const
   }
 }
 
-#if defined(__F16C__)
+#if defined(__AVX2__)
 void narrow(const float* entries, size_t count, uint16_t* out) {
   constexpr size_t W = kWidth<float>;
   size_t i = 0;
-  for (; i + W <= count; i += W) store_half(out + i, load_loose<float>(entries + i));
-  for (; i < count; ++i) out[i] = _cvtss_sh(entries[i], _MM_FROUND_TO_NEAREST_INT);
+  for (; i + W <= count; i += W) store_steps(out + i, load_loose<float>(entries + i));
+  for (; i < count; ++i) out[i] = steps_of(entries[i]);
 }
 
 void half_sandwich(const uint16_t* block, size_t n, size_t m, const float* v, const float* u, double* out_centers,
                    float* sums) {
-  dense<float>(kSandwich, reinterpret_cast<const Float16*>(block), n, m, v, u, nullptr, nullptr, out_centers, sums);
+  dense<float>(kSandwich, reinterpret_cast<const Fixed16*>(block), n, m, v, u, nullptr, nullptr, out_centers, sums);
 }
 #else
 constexpr void (*narrow)(const float*, size_t, uint16_t*) = nullptr;

@@ -294,6 +294,7 @@ template <class T, class P, Form kForm> void run_made_columns(const Job<T>& job)
 // The same with a stored block of K, copied to where its entries would have been made.
 template <class T, class Stored> void run_kept_columns(const Job<T>& job, const Stored* block) {
   constexpr size_t W = kWidth<T>, NR = kPanel<T>;
+  const vec_t<T> unit = splat<T>(T(kUnit<Stored>));
   run_columns(job, [&](const Strip<T>&, size_t start, size_t count, size_t first, size_t last, T* tiles) {
     const size_t padded = rounded_up(count, MR), m = job.n_centers;
     for (size_t i = 0; i < padded; ++i)
@@ -303,10 +304,10 @@ template <class T, class Stored> void run_kept_columns(const Job<T>& job, const 
         if (known < NR) memset(entry, 0, NR * sizeof(T));
         if (known == NR) {
           const Stored* const from = block + (start + i) * m + p * NR;
-          store<T>(entry, entries_at<T>(from));
-          store<T>(entry + W, entries_at<T>(from + W));
+          store<T>(entry, entries_at<T>(from) * unit);
+          store<T>(entry + W, entries_at<T>(from + W) * unit);
         } else {
-          for (size_t j = 0; j < known; ++j) entry[j] = entry_at<T>(block + (start + i) * m + p * NR + j);
+          for (size_t j = 0; j < known; ++j) entry[j] = entry_at<T>(block + (start + i) * m + p * NR + j) * T(kUnit<Stored>);
         }
       }
   });
@@ -337,9 +338,9 @@ template <class T, class... P> struct Runs<T, Table<P...>> {
 };
 
 template <class T> void run(const Job<T>& job) {
-#if defined(__F16C__)
+#if defined(__AVX2__)
   if constexpr (sizeof(T) == sizeof(float)) {
-    if (job.half_block) return run_kept_columns(job, reinterpret_cast<const Float16*>(job.half_block));
+    if (job.half_block) return run_kept_columns(job, reinterpret_cast<const Fixed16*>(job.half_block));
   }
 #endif
   if (job.block) {

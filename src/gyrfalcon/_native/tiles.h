@@ -34,7 +34,7 @@ template <class T>
 struct Job {
   // a block of K, n_rows x n_centers, that is only multiplied with several columns; null if it has to be made
   const T* block;
-  const uint16_t* half_block;  // the same in half precision
+  const uint16_t* half_block;  // the same in 16 bits
   // rows as given by the user; x' = (x - shift) * scale is computed while packing
   const T* rows;
   size_t n_rows, n_features;
@@ -73,7 +73,7 @@ struct Engine {
   // products of one column with a stored block of K: n_rows x n_centers, contiguous
   void (*dense)(Verb verb, const T* block, size_t n_rows, size_t n_centers, const T* v, const T* u, const T* added,
                 T* out_rows, double* out_centers, T* sums);
-  // half precision, float only; null where the instruction set cannot convert it
+  // 16 bits, float only; null where the instruction set cannot convert them
   void (*narrow)(const T* entries, size_t count, uint16_t* out);
   void (*half_sandwich)(const uint16_t* block, size_t n_rows, size_t n_centers, const T* v, const T* u,
                         double* out_centers, T* sums);

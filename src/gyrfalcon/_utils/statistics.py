@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,31 @@ Array = NDArray[Any]
 
 # The 75% quantile of the normal distribution: its median absolute deviation divided by this is its standard deviation.
 _QUARTILE = 0.6744897501960817
+_PART = 1 << 16  # rows that are in float64 at a time
+
+
+def sums(y: Array, weight: Array | None, of: Callable[[Array], Array] = lambda part: part) -> Array:
+    """Add up the rows of y, or what `of` makes of them, times their weights: in float64, without a copy of all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon._utils.statistics import sums
+    >>> sums(np.array([[1.0], [4.0]]), np.array([2.0, 1.0]), of=np.square)
+    array([18.])
+    """
+    total = np.zeros(y.shape[1])
+    for start in range(0, len(y), _PART):
+        part = slice(start, start + _PART)
+        values = of(np.array(y[part], dtype=np.float64, order="C"))  # another order would have other last bits
+        total += values.sum(axis=0) if weight is None else weight[part].astype(np.float64) @ values
+    return total
+
+
+def average(y: Array, weight: Array | None, of: Callable[[Array], Array] = lambda part: part) -> Array:
+    """Average the rows of y, or what `of` makes of them; as `sums`."""
+    count = len(y) if weight is None else float(weight.sum(dtype=np.float64))
+    return sums(y, weight, of) / count
 
 
 def means(y: Array, weight: Array | None) -> Array:
@@ -25,11 +51,10 @@ def means(y: Array, weight: Array | None) -> Array:
     >>> means(np.array([[1.0], [4.0]]), np.array([2.0, 1.0]))
     array([2.])
     """
-    y = np.ascontiguousarray(y)  # the order in memory would decide the last bits of sums
     if weight is not None:
         y, weight = y[weight > 0], weight[weight > 0]
     unit = power_of_two(y, axis=0)
-    mean: Array = np.average(y / unit, axis=0, weights=weight) * unit
+    mean: Array = average(y, weight, lambda part: part / unit) * unit
     return np.clip(mean, y.min(axis=0), y.max(axis=0))
 
 

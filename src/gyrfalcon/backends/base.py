@@ -80,7 +80,7 @@ class Tiles(ABC):
     entry_cost : float
         Nanoseconds in which one core makes and uses an entry, by a fixed model; infinite where there is none.
     fits_half : bool
-        Whether entries lie where half precision holds them, none infinite, and `half_both` is fast.
+        Whether entries lie between 0 and 1, where 16 bits hold them, and `half_both` is fast.
     """
 
     worth_keeping = True
@@ -166,14 +166,14 @@ class Tiles(ABC):
         return total
 
     def narrow(self, K: Array, out: Array) -> None:
-        """Round a block of K to half precision, into `out`."""
-        out[...] = K
+        """Round a block of K, whose entries lie between 0 and 1, to steps of 1/65535, into `out`."""
+        out[...] = np.rint(K * 65535.0)
 
     def half_both(self, K: Array, V: Array, weight: Array | None) -> Array:
-        """Compute K' W K V with a block of K in half precision."""
+        """Compute K' W K V with a block of K in 16 bits, as `narrow` makes it."""
         total = np.zeros((self.n_centers, V.shape[1]))
         for part in self.parts(K):
-            total += self.both(K[part].astype(self.dtype), V, weight, part)
+            total += self.both((K[part] / 65535.0).astype(self.dtype), V, weight, part)
         return total
 
     def matmat(self, rows: Array, V: Array) -> Array:

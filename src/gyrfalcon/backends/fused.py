@@ -31,7 +31,7 @@ from .base import BlockWeight, Tiles
 Array = NDArray[Any]
 
 _FUSED_COLUMNS = 256  # at most; BLAS does wide products as well, from blocks that are in no cache anyway
-HALF_SETS = ("avx512", "avx2")  # instruction sets that convert half precision
+HALF_SETS = ("avx512", "avx2")  # instruction sets that convert entries of 16 bits
 _LOG2E = 1.0 / np.log(2.0)
 
 # Where AVX2 is faster than AVX-512, as measured on a Xeon (Sapphire Rapids): centers that fill one vector of it, in
@@ -193,13 +193,13 @@ class FusedTiles(Tiles):
     def narrow(self, K: Array, out: Array) -> None:
         if self.isa not in HALF_SETS:
             return super().narrow(K, out)
-        _core.narrow(self.isa, K, out.view(np.uint16))
+        _core.narrow(self.isa, K, out)
 
     def half_both(self, K: Array, V: Array, weight: Array | None) -> Array:
         if self.isa not in HALF_SETS or not 1 <= V.shape[1] <= _FUSED_COLUMNS:
             return super().half_both(K, V, weight)
         sums = np.empty((self.n_centers, V.shape[1]))
-        _core.half_sandwich(self.isa, K.view(np.uint16), np.ascontiguousarray(V), weight, sums)
+        _core.half_sandwich(self.isa, K, np.ascontiguousarray(V), weight, sums)
         return sums
 
     def signed_sums(self, K: Array, rows: Array, centers: Array, coef: Array) -> Array:

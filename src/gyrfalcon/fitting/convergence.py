@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from .._utils.statistics import average
 from .._utils.warnings import warn
 from ..solvers import Clustering, Iterate
 from ..solvers.newton import NewtonIterate
@@ -137,7 +138,7 @@ def warn_if_clusters_unsettled(found: Clustering, n_clusters: int, max_iter: int
 
 def deviation(targets: Array, weight: Array | None) -> Array:
     """Return the standard deviation of each column, or a hundredth of its mean where it is constant; never 0."""
-    mean = np.average(targets, axis=0, weights=weight)
-    squares = np.average(np.square(targets - mean, dtype=np.float64), axis=0, weights=weight)
+    mean = average(targets, weight)
+    squares = average(targets, weight, lambda part: np.square(part - mean))
     found, size = np.sqrt(squares), np.abs(mean)
     return np.maximum(np.where(found > 1e-6 * size, found, 1e-2 * size), np.finfo(np.float64).tiny)

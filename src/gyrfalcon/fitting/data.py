@@ -415,11 +415,11 @@ def _from_offset(data: FitData) -> FitData:
     offset = data.loss.offset(data.targets, data.weight)
     if not data.is_least_squares:
         return replace(data, offset=offset)
-    dtype = data.targets.dtype
-    with np.errstate(over="ignore"):
-        rest = data.targets - offset
-    check_range(rest, dtype, "y less its mean", too_small=False)
-    return replace(data, targets=rest.astype(dtype, copy=False), offset=offset)
+    rest = np.empty_like(data.targets)
+    with np.errstate(over="ignore"):  # in parts: all of it in float64 would be the most that a fit from files takes
+        np.subtract(data.targets, offset, out=rest, casting="same_kind")
+    check_range(rest, rest.dtype, "y less its mean", too_small=False)
+    return replace(data, targets=rest, offset=offset)
 
 
 def _split(

@@ -42,8 +42,8 @@ _TRIAL = 4
 _UNEVEN = 10.0
 
 # Rows of the sample that preconditions conjugate gradient on all of them. An iteration lowers the error by a factor of
-# about the root of centers over rows of the sample, and costs a pass and some parts of one: with n / M = 46, 100 and 500
-# twelve rows for each center took the least time, and more where they are few of all; six are too few to be worth it
+# about the root of centers over rows of the sample, and costs a pass and some parts of one: where n is 46, 100 and 500
+# times M, twelve rows for each center took the least time, and more where they are few of all rows
 _ROWS_A_CENTER, _FEWEST_A_CENTER = 12, 6
 _LEAST_SHARE, _LARGEST_SHARE = 32, 4
 # Operations of a pass from which it takes so long that fewer are worth another solver: those of 30 million entries with

@@ -17,6 +17,7 @@ from ..backends import check_centers
 from ..centers import Centers, Given, Selection, as_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..operators import Operator, make_operator
+from ..operators.keeping import FEW_PASSES
 from ..sources import Rows
 from ..sources.scaling import Standardize
 from ..storage.checkpoints import WARM, Beginning, CheckpointError, decode_selection, encode_selection
@@ -239,7 +240,8 @@ def choose_subspace(
         columns=columns,
         held=held,
         warm=warm,
-        passes=passes or (max_iter + 1) * (1 if data.is_least_squares else _NEWTON_PASSES),
+        # a fit that is resumed may have a larger max_iter, and must not keep what it did not keep before
+        passes=passes or (max(max_iter, FEW_PASSES) + 1) * (1 if data.is_least_squares else _NEWTON_PASSES),
         device=device,
         precision=precision,
     )
@@ -305,7 +307,7 @@ def _subspace(
     operator = _operator(model, kernel, rows, points, budget_of_K, begun, passes, device, precision)
     spare = plan.spare(M) - operator.kept_bytes
     scale = power_of_two(data.targets, axis=0)
-    targets = data.targets if (scale == 1).all() else data.targets / scale
+    targets = _divided(data.targets, scale, rows.dtype)
     start = None
     if warm is not None and same_points(operator.centers, _points_of(warm)) and warm.coef.size == M * k:
         start = warm.coef.reshape(M, k) / scale
@@ -318,10 +320,18 @@ def _subspace(
         spare=spare,
         spare_at_first=spare if begun is None else begun.spare,
         penalty=found,
-        targets=targets.astype(rows.dtype, copy=False),
+        targets=targets,
         scale=scale,
         start=start,
     )
+
+
+def _divided(targets: Array, scale: Array, dtype: np.dtype[Any]) -> Array:
+    """Divide the columns of y, rounding once, without a copy of all in float64."""
+    if (scale == 1).all():
+        return targets.astype(dtype, copy=False)
+    out = np.empty(targets.shape, dtype=dtype)
+    return np.divide(targets, scale, out=out, casting="same_kind")
 
 
 def _points_of(warm: WarmStart) -> Any:

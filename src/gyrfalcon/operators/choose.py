@@ -46,7 +46,7 @@ def make_operator(
     precision : {None, "tf32"}
         As for `DeviceOperator`; None without a device.
     halving : Halving or None
-        As for `KernelOperator`; other operators keep nothing in half precision.
+        As for `KernelOperator`; other operators keep nothing in 16 bits.
 
     Examples
     --------

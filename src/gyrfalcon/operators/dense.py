@@ -74,9 +74,9 @@ class KernelOperator(Operator):
         How many passes there will be at most, if that is known. A large K is then kept only where that many passes gain
         from it by `gyrfalcon.operators.keeping`.
     halving : Halving or None
-        Leave to keep a float32 K in half precision, where its entries are bounded and costly. Only `sandwich` reads it,
-        unless its weight is a function: entries are then off by 2^-11 of themselves, or by 2^-25 where that is more.
-        All other products, residuals among them, are made again and exact.
+        Leave to keep a float32 K in 16 bits, where its entries lie between 0 and 1 and are costly. Only `sandwich`
+        reads it, unless its weight is a function: entries are then off by up to 1/131,070. All other products,
+        residuals among them, are made again and exact.
     device : None, str, torch.device or list of these
         "cuda", "cuda:1", "mps", "cpu", or several. `rows`, `n_jobs` and `memory_budget` are then as for
         `DeviceOperator`, and `backend`, `passes` and `halving`, which are about this process, are left out.
@@ -167,7 +167,7 @@ class KernelOperator(Operator):
         )
         whole = worth and 0 < entries * itemsize <= parse_memory(memory_budget)
         if halving is not None and self._tiles.fits_half and halving.is_worth(self._tiles.entry_cost, entries):
-            self._kept = np.empty(self.shape, dtype=np.float16)
+            self._kept = np.empty(self.shape, dtype=np.uint16)
         elif whole:
             self._kept = np.empty(self.shape, dtype=self.dtype)
 
@@ -182,7 +182,7 @@ class KernelOperator(Operator):
 
     @property
     def arithmetic(self) -> str:
-        return "kept in half precision" if self._halved else super().arithmetic
+        return "kept in 16 bits" if self._halved else super().arithmetic
 
     @property
     def keeps(self) -> bool:
@@ -382,7 +382,7 @@ class KernelOperator(Operator):
         self._filled = self._kept is not None
 
     def _half_sandwich(self, columns: Array, weight: Array | None) -> Array:
-        """Compute K' W K V with the filled K in half precision."""
+        """Compute K' W K V with the filled K in 16 bits."""
         kept, total = self._kept, np.zeros((self.shape[1], columns.shape[1]))
         assert kept is not None
 

@@ -23,12 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.checks import array, integer
+from .._utils.statistics import sums
 from ..operators import Operator
 from ..preconditioners import Coordinates
 from .base import Iterate, System, Vectors, coefficients, make_system, recall, sizes
 
-# Chosen by the time of fits whose test errors are within 0.1% of the solution's. With 5 steps n = 200,000, M = 2,000 takes
-# as long, since there is one pass more, and ends 0.13% above it; n = 500,000, M = 1,000 takes 0.9 of the time
+# Chosen by the time of fits whose test errors are within 0.1% of the solution's. With 5 steps n = 200,000, M = 2,000
+# takes as long, for one pass more, and ends 0.13% above it; n = 500,000, M = 1,000 takes 0.9 of the time
 FIRST_STEPS = 10
 STEPS = 8
 # Share of the residual that steps on the sample may leave, and least step along what they found. Where they say much of
@@ -102,7 +103,7 @@ def two_level_cg(
     passes, sampled, done, share = operator.passes, sample.operator.passes, 0, sample.operator.shape[0] / n
     # the sum of K that is kept has its own order, whoever makes it
     sample.operator.fill()
-    squares = np.array([_square(column, weight) for column in system.Y.T])
+    squares = sums(system.Y, weight, np.square)  # y'Wy
 
     if resume is not None:
         counts = {**{name: Iterate.rules[name] for name in _COUNTS}, "sampled": integer(0)}
@@ -202,12 +203,6 @@ def _few_steps(system: System, r: Vectors, steps: int) -> tuple[Vectors, Vectors
 def _quotient(a: Vectors, b: Vectors) -> Vectors:
     """Return a / b, and 0 where b is not positive or not finite."""
     return np.divide(a, b, out=np.zeros_like(a), where=(b > 0) & np.isfinite(b))
-
-
-def _square(y: NDArray[Any], weight: NDArray[Any] | None) -> float:
-    """Return y'Wy."""
-    y = y.astype(np.float64)
-    return float(y @ (y if weight is None else weight * y))
 
 
 def _state(on_sample: int, *arrays: NDArray[Any]) -> dict[str, Any]:
