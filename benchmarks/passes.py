@@ -130,7 +130,8 @@ def synthetic(name: str, quick: bool, rounds: int) -> None:
 
     def make(**parameters: Any) -> FalkonRegressor:
         common = {"n_centers": M, "centers": centers, "penalty": penalty, "scale": False, "random_state": 0}
-        return FalkonRegressor(kernel, **{**common, "memory_budget": 0, **parameters})
+        # Ridge's intercept is another one, so that the peer's problem is the same without
+        return FalkonRegressor(kernel, **{**common, "fit_intercept": peer is None, "memory_budget": 0, **parameters})
 
     touch_memory(6)
     iterations = (10, 20) if name == "falkon" else (8,)
@@ -144,7 +145,7 @@ def nystroem(M: int, alpha: float, kernel: Any) -> Any:
     from sklearn.pipeline import make_pipeline
 
     features = Nystroem(gamma=0.5 / kernel.length_scale**2, n_components=M, random_state=0)
-    return make_pipeline(features, Ridge(alpha=alpha, solver="cholesky"))
+    return make_pipeline(features, Ridge(alpha=alpha, solver="cholesky", fit_intercept=False))
 
 
 def real(folder: Path, rounds: int) -> None:

@@ -45,7 +45,7 @@ _UNEVEN = 10.0
 # about the root of centers over rows of the sample, and costs a pass and some parts of one: where n is 46, 100 and 500
 # times M, twelve rows for each center took the least time, and more where they are few of all rows
 _ROWS_A_CENTER, _FEWEST_A_CENTER = 12, 6
-_LEAST_SHARE, _LARGEST_SHARE = 32, 4
+_LEAST_SHARE, _LARGEST_SHARE = 32, 8
 # Operations of a pass from which it takes so long that fewer are worth another solver: those of 30 million entries with
 # 18 features. An entry has one for each feature, and some more. With 1.3e9 (36,000 rows, 8 features, M = 1,500) a fit
 # takes 0.8 of its time with FALKON's preconditioner alone, with 3e8 (16,500 rows, M = 800) 1.5 of it
@@ -259,11 +259,11 @@ def _are_many(rows: Rows, M: int) -> bool:
     """Whether there are so many rows for each center, and so much to do in a pass, that a sample pays."""
     n, d = rows.shape
     cost = _SPARSE_COST if rows.is_sparse else d + _PROFILE_COST
-    return n * M * cost >= _WORTH_SAMPLING and n // _LARGEST_SHARE >= _FEWEST_A_CENTER * M
+    return n * M * cost >= _WORTH_SAMPLING and n >= 4 * _FEWEST_A_CENTER * M
 
 
 def _sample_rows(n: int, M: int) -> int:
-    wanted = min(max(n // _LEAST_SHARE, _ROWS_A_CENTER * M), n // _LARGEST_SHARE)
+    wanted = max(n // _LEAST_SHARE, min(_ROWS_A_CENTER * M, n // _LARGEST_SHARE))
     return min(n, max(wanted, _FEWEST_A_CENTER * M))
 
 
