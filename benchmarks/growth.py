@@ -21,8 +21,8 @@ from files_part import make_folder, work_folder
 
 CENTERS, ITERATIONS = 1_000, 5
 EXPONENT = 1.02
-# What a fit may hold of each row: y, y in units near 1, and a vector of the solver
-BYTES_A_ROW, ABOVE = 12, 50_000_000
+# What a fit may hold of each row: y, and y less its mean. And blocks that are read ahead, which small files do not fill
+BYTES_A_ROW, ABOVE = 8, 80_000_000
 
 FIT = """
 import json, sys, time

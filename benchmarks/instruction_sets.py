@@ -2,8 +2,8 @@
 
 Products K'(K v) of dense rows on one thread, for every native profile, both precisions, narrow and wide rows, and few
 and many centers: with the instruction set that the library chooses for the shape, and with each one forced. Contenders
-take turns; seconds are the best of several. It prints the shapes in which the choice is more than 5% slower than a
-forced one, and how many there are.
+take turns; seconds are the best of several, of more where the choice looks slow. It prints the shapes in which the
+choice is more than 5% slower than a forced one, and how many there are.
 """
 
 from __future__ import annotations
@@ -83,9 +83,12 @@ def main() -> None:
                 for d in options.features:
                     for M in options.centers:
                         n = int(np.clip(2e7 / (M * (10 + d)), 200, 100_000))  # some milliseconds
-                        chosen, seconds = measure(KERNELS[name](np.sqrt(d)), n, d, M, dtype, k, options.rounds)
-                        ratio = seconds["avx512"] / seconds["avx2"]
-                        lost = seconds["chosen"] / min(seconds.values())
+                        for rounds in (options.rounds, 8 * options.rounds):  # what looks slow is measured again
+                            chosen, seconds = measure(KERNELS[name](np.sqrt(d)), n, d, M, dtype, k, rounds)
+                            ratio = seconds["avx512"] / seconds["avx2"]
+                            lost = seconds["chosen"] / min(seconds.values())
+                            if lost <= SLOWER:
+                                break
                         count += 1
                         wrong += lost > SLOWER
                         if options.all or lost > SLOWER:

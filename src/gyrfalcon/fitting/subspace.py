@@ -42,6 +42,7 @@ _LARGEST_DEFAULT = 10_000
 # deviation 1 R2 of a polynomial was -4,000 at 100
 _BLURRED = 1000.0
 _EPS = float(np.finfo(np.float32).eps)
+_MODERATE = 2.0**20  # size of targets, or its inverse, with which nothing overflows
 
 
 class CenterParameters(Protocol):
@@ -307,6 +308,8 @@ def _subspace(
     operator = _operator(model, kernel, rows, points, budget_of_K, begun, passes, device, precision)
     spare = plan.spare(M) - operator.kept_bytes
     scale = power_of_two(data.targets, axis=0)
+    if (1 / _MODERATE <= scale).all() and (scale <= _MODERATE).all():
+        scale = np.ones_like(scale)  # a fit would have the same bits, and a copy of y more
     targets = _divided(data.targets, scale, rows.dtype)
     start = None
     if warm is not None and same_points(operator.centers, _points_of(warm)) and warm.coef.size == M * k:
