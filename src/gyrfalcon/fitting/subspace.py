@@ -308,7 +308,7 @@ def _subspace(
     operator = _operator(model, kernel, rows, points, budget_of_K, begun, passes, device, precision)
     spare = plan.spare(M) - operator.kept_bytes
     scale = power_of_two(data.targets, axis=0)
-    if (1 / _MODERATE <= scale).all() and (scale <= _MODERATE).all():
+    if (scale >= 1 / _MODERATE).all() and (scale <= _MODERATE).all():
         scale = np.ones_like(scale)  # a fit would have the same bits, and a copy of y more
     targets = _divided(data.targets, scale, rows.dtype)
     start = None

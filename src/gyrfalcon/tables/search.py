@@ -318,7 +318,8 @@ class Search:
             squares = mean_square_gradient(kernel, Z[some], Z[split.learnt], coef, full=full, n_jobs=self.n_jobs)
             squares = old @ squares @ old if old.ndim == 2 else squares
             known = np.isfinite(squares).all() and squares.any()
-            metrics.append(root_metric(squares, _FLOOR) if known else old)
+            same = np.diag(old) if full and old.ndim == 1 else old  # the same scales as a matrix, as other splits have
+            metrics.append(root_metric(squares, _FLOOR) if known else same)
         return metrics
 
     def _mixed(self, view: int, metrics: list[Array]) -> list[Array]:
