@@ -255,6 +255,19 @@ def test_max_iter_may_grow_but_not_below_what_is_done(tmp_path):
         clone(model).set_params(max_iter=10).fit(X, y)
 
 
+def test_a_larger_max_iter_keeps_no_more_of_k(tmp_path, monkeypatch):
+    """A few passes are not worth the memory of a large K, and more would be; the fit goes on as it began."""
+    monkeypatch.setattr("gyrfalcon.operators.keeping._SMALL", 0)
+    monkeypatch.setattr(
+        "gyrfalcon.operators.dense.is_worth_keeping", lambda cost, entries, itemsize, passes: passes > 12
+    )
+    model = clone(SQUARED).set_params(checkpoint=tmp_path)
+    clone(model).set_params(max_iter=10).fit(X, y)
+    again = clone(model).set_params(max_iter=15).fit(X, y)
+    assert again.n_iter_ > 10
+    assert_same(again, clone(SQUARED).set_params(max_iter=15, memory_budget=0).fit(X, y))
+
+
 def test_what_a_callback_stopped_goes_on(tmp_path):
     model = clone(SQUARED).set_params(checkpoint=tmp_path)
     part = clone(model).set_params(callbacks=TimeLimit(1e-9)).fit(X, y)

@@ -140,7 +140,7 @@ def test_where_k_is_not_rounded(kernel, rows, halving):
     assert operator.arithmetic == "made again"
 
 
-def test_half_precision_comes_before_float32():
+def test_16_bits_come_before_float32():
     operator = KernelOperator(GAUSSIAN, X, X[:M], memory_budget="1GB", halving=MUCH)
     assert operator.arithmetic == "kept in 16 bits"
     assert operator.kept_bytes == 2 * N * M
@@ -160,7 +160,7 @@ def test_nothing_without_the_instructions(monkeypatch):
 WIDE = 440
 PLANE = RNG.standard_normal((6000, 3))
 NOISE = 0.05 * RNG.standard_normal((6000, WIDE))
-# near a plane, so that a smooth kernel's matrix has eigenvalues far below what rounding to half precision adds
+# near a plane, so that a smooth kernel's matrix has eigenvalues far below what rounding to a float of 16 bits adds
 ROWS = (PLANE @ RNG.standard_normal((3, WIDE)) / np.sqrt(3) + NOISE).astype(F32)
 Y = np.sin(1.5 * PLANE[:, 0]) + PLANE[:, 1] + 0.01 * RNG.standard_normal(len(ROWS))
 TRAIN = 5000

@@ -260,7 +260,11 @@ def test_rows_without_weight_are_not_drawn(solvers):
 )
 def test_few_passes_are_expected_of_samples_alone(parameters, few, solvers):
     model = FalkonRegressor(KERNEL, **{"n_centers": 50, **parameters})
-    assert _falkon._expects_few_passes(model, as_rows(rows(20_000)[0] if "centers" in parameters else rows()[0])) == few
+    X = as_rows(rows(20_000)[0] if "centers" in parameters else rows()[0])
+    assert _falkon._expects_few_passes(model, X, None) == few
+    uneven = np.zeros(X.shape[0])
+    uneven[:50] = 1.0
+    assert not _falkon._expects_few_passes(model, X, uneven)  # for which there is KRILL's preconditioner
 
 
 def test_wide_rows_are_worth_sampling_before_narrow_ones():

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from sklearn.model_selection import TimeSeriesSplit
 
 from gyrfalcon.kernels import Laplacian, Matern
+from gyrfalcon.tables import search as _search
 from gyrfalcon.tables.blending import best_temperature, greedy_log_weights
 from gyrfalcon.tables.clock import Clock
 from gyrfalcon.tables.screening import Sample, screen
@@ -162,6 +163,26 @@ def test_a_direction_is_found_by_a_matrix(n, gain):
     assert search.best.error < gain * straight
     vectors = np.linalg.eigh(search.best.metric)[1]
     assert abs(vectors[:, -1] @ np.ones(8)) / np.sqrt(8) > 0.98
+
+
+def test_a_split_without_a_gradient_keeps_its_scales_beside_matrices(monkeypatch):
+    """Matrices of other splits are averaged with its own, which must be one."""
+    found, matrices = _search.mean_square_gradient, []
+
+    def vanishing(*arguments, full, **options):
+        squares = found(*arguments, full=full, **options)
+        matrices.extend([squares] if full else [])
+        return np.zeros_like(squares) if full and len(matrices) % 2 else squares
+
+    monkeypatch.setattr(_search, "mean_square_gradient", vanishing)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 4))
+    finder, _ = searched(X, np.sin(2 * X.sum(axis=1)))
+    assert len(matrices) > 1
+    mixed = [one for one in finder.candidates if one.mixing is not None]
+    assert mixed
+    for candidate in mixed:
+        assert {metric.shape for metric in candidate.metrics} == {(4, 4)}
 
 
 def test_columns_that_do_not_matter_shrink():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -72,6 +74,53 @@ def test_an_error_in_a_block_stops_the_others(n_threads, error):
     assert workers() == []
     assert len(done) < 50
     assert seen == list(range(len(seen)))[:3]
+
+
+def test_blocks_that_are_done_are_let_go():
+    """Results wait for those before them; the rows they were made of do not."""
+
+    class Block:
+        pass
+
+    alive, first = weakref.WeakSet(), threading.Event()
+
+    def items():
+        for number in range(4):
+            block = Block()
+            block.number = number
+            alive.add(block)
+            yield block
+            del block
+            if number == 2:
+                time.sleep(0.2)  # for the helper to do the others
+                gc.collect()
+                assert 1 not in {one.number for one in alive}  # the caller still holds the last one
+                first.set()
+
+    def wait(block):
+        if block.number == 0:
+            first.wait(10)
+
+    assert list(ordered_map(wait, items(), 3)) == [None] * 4
+    assert first.is_set()
+
+
+def test_a_thread_that_cannot_be_started_is_the_error_that_is_seen(monkeypatch):
+    closed = []
+
+    def items():
+        try:
+            yield from range(10)
+        finally:
+            closed.append(True)
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start"):
+        list(ordered_map(abs, items(), 3))
+    assert closed == [True]
 
 
 @threads

@@ -31,7 +31,9 @@ def sums(y: Array, weight: Array | None, of: Callable[[Array], Array] = lambda p
     for start in range(0, len(y), _PART):
         part = slice(start, start + _PART)
         values = of(np.array(y[part], dtype=np.float64, order="C"))  # another order would have other last bits
-        total += values.sum(axis=0) if weight is None else weight[part].astype(np.float64) @ values
+        if weight is not None:  # not by BLAS, whose threads would decide the last bits
+            values = values * weight[part, None].astype(np.float64)
+        total += values.sum(axis=0)
     return total
 
 

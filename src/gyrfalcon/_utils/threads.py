@@ -154,8 +154,10 @@ class _Task(Generic[Item, Result]):
         self.finished.acquire()
 
     def run(self, catching: type[BaseException]) -> None:
+        item = self.item
+        del self.item  # a block of rows, that need not wait for the results before its own
         try:
-            self.result = self.function(self.item)
+            self.result = self.function(item)
         except catching as error:
             self.error = error
         self.finished.release()
@@ -184,6 +186,7 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], n_thr
     def help_out() -> None:
         while (task := todo.get()) is not None:
             task.run(BaseException)
+            del task
 
     def result_of(first: _Task[Item, Result]) -> Result:
         """Work on whatever has not been started until the first task is done."""
@@ -206,18 +209,21 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], n_thr
             todo.put(task)
             if len(helpers) < min(n_threads, len(waiting)) - 1:
                 # a daemon, lest a generator that nobody closes keeps the interpreter from ending
-                helpers.append(threading.Thread(target=help_out, name="gyrfalcon", daemon=True))
-                helpers[-1].start()
+                helper = threading.Thread(target=help_out, name="gyrfalcon", daemon=True)
+                helper.start()
+                helpers.append(helper)
             if len(waiting) > 2 * n_threads:
                 yield result_of(waiting.popleft())
         while waiting:
             yield result_of(waiting.popleft())
     finally:
-        with suppress(Empty):
-            while True:
-                todo.get_nowait()
-        for _ in helpers:
-            todo.put(None)
-        for helper in helpers:
-            helper.join()
-        close()
+        try:
+            with suppress(Empty):
+                while True:
+                    todo.get_nowait()
+        finally:
+            for _ in helpers:
+                todo.put(None)
+            for helper in helpers:
+                helper.join()
+            close()

@@ -9,16 +9,14 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.random import sample_without_replacement
 
 from .._utils.checks import integer, one_of, optional
 from .._utils.registry import register
+from .._utils.sampling import draw
 from ..backends import check_centers
 from ..sources import Rows, as_rows
 from .base import AnyKernel, Selection
 from .leverage import Indices, RandomState
-
-_PERMUTED = 1 << 20
 
 
 @register
@@ -49,17 +47,9 @@ class Uniform(BaseEstimator):  # type: ignore[misc]
         n = rows.shape[0] if candidates is None else len(candidates)
         integer(1)("n_centers", n_centers)
         # files are read faster in order, and results are the same bits as with all rows if all are chosen
-        chosen = np.sort(_draw(n, min(int(n_centers), n), check_random_state(random_state)))
+        chosen = draw(n, min(int(n_centers), n), check_random_state(random_state))
         indices = chosen if candidates is None else candidates[chosen]
         return Selection(rows.take(indices), indices)
-
-
-def _draw(n: int, size: int, random_state: np.random.RandomState) -> Indices:
-    """Draw some of n numbers without replacement, of many without a permutation of all: that takes 8 bytes for each."""
-    if n <= _PERMUTED:
-        return random_state.choice(n, size=size, replace=False)
-    drawn: Indices = sample_without_replacement(n, size, random_state=random_state)
-    return drawn
 
 
 @register

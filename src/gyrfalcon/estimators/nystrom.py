@@ -23,7 +23,7 @@ from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty
 from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_centers, uncertainty_of_path
 from ..fitting.session import Session, fit_session
-from ..fitting.subspace import Subspace, choose_subspace
+from ..fitting.subspace import Subspace, choose_subspace, passes_of
 from ..kernels import Kernel, KernelFunction
 from ..preconditioners import Identity, Whitening
 from ..solvers import Iterate, nystrom_path
@@ -333,7 +333,7 @@ class NystromRegressor(PosteriorRegressor):
         by_blocks = self.solver == "bcd"
         # factors of blocks take less than two matrices of all coefficients in float64
         space = choose_subspace(
-            self, data, session, penalty=self.penalty, buffers=5 if by_blocks else 1, passes=self.max_iter + 1
+            self, data, session, penalty=self.penalty, buffers=5 if by_blocks else 1, passes=passes_of(self.max_iter)
         )
         operator, M = space.operator, space.operator.shape[1]
         tol = tolerance(self.tol, space.data.rows.dtype)

@@ -19,7 +19,7 @@ from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.session import Session, fit_session
 from ..fitting.steps import safe_step, stable_step
-from ..fitting.subspace import choose_subspace
+from ..fitting.subspace import choose_subspace, passes_of
 from ..kernels import Kernel, KernelFunction
 from ..preconditioners import Whitening
 from ..solvers import Iterate, largest_eigenvalue
@@ -231,7 +231,7 @@ class NytroRegressor(KernelRegressor):
         return self
 
     def _iterate(self, data: FitData, session: Session) -> None:
-        space = choose_subspace(self, data, session, passes=self.max_iter + 1)
+        space = choose_subspace(self, data, session, passes=passes_of(self.max_iter))
         data, operator, (n, M) = space.data, space.operator, space.operator.shape
         whitening = Whitening(operator.centers_gram(space.factors), n, tile_dtype=operator.dtype)
         step: Any = self.step

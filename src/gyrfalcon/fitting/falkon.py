@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .._utils.checks import boolean, integer, not_negative
 from .._utils.devices import resolve_devices
+from .._utils.sampling import draw
 from ..centers import Given, as_centers
 from ..operators import make_operator
 from ..operators.keeping import Halving
@@ -133,7 +134,7 @@ def _solve_least_squares(
         max_iter=model.max_iter,
         device=model.device,
         precision=model.precision,
-        passes=_SAMPLED_PASSES if _expects_few_passes(model, data.rows) else None,
+        passes=_SAMPLED_PASSES if _expects_few_passes(model, data.rows, data.weight) else None,
     )
     tol = tolerance(model.tol, space.data.rows.dtype)
     solution = session.run(
@@ -161,13 +162,13 @@ def _solve_least_squares(
     return space, solution
 
 
-def _expects_few_passes(model: FalkonParameters, rows: Rows) -> bool:
+def _expects_few_passes(model: FalkonParameters, rows: Rows, weight: Array | None) -> bool:
     """Whether a sample of the rows will precondition conjugate gradient, and predictions say when it ends."""
     if model.preconditioner not in ("auto", "sample") or model.tol is not None or rows.runs_elsewhere:
         return False
     selector = as_centers(model.centers)
     drawn = not isinstance(selector, Given) or selector.sampled is not None
-    return _are_many(rows, wanted_centers(model, rows.shape[0])) and drawn
+    return _are_many(rows, wanted_centers(model, rows.shape[0])) and drawn and not _are_uneven(weight)
 
 
 def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict[str, Any] | None) -> Iterator[Iterate]:
@@ -278,10 +279,11 @@ def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
     """Draw some rows into memory, that of a device if they are there."""
     operator, weight = space.operator, space.data.weight
     n, M = operator.shape
-    candidates = np.arange(n) if weight is None else np.flatnonzero(weight)
+    candidates = None if weight is None else np.flatnonzero(weight)
+    n_candidates = n if candidates is None else len(candidates)
     # one sample is as good as another, and given centers should give the same model each time
-    size = min(_sample_rows(n, M), len(candidates))
-    drawn = np.sort(np.random.default_rng(0).choice(candidates, size, replace=False))
+    drawn = draw(n_candidates, min(_sample_rows(n, M), n_candidates), np.random.RandomState(0))
+    drawn = drawn if candidates is None else candidates[drawn]
     rows = operator.rows
     rows = rows.subset(drawn) if isinstance(rows, TensorRows) else as_rows(rows.take(drawn))
     budget = max(0, space.budget - operator.kept_bytes - _sample_bytes(space))

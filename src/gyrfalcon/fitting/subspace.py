@@ -124,7 +124,7 @@ class Subspace:
     spare : bytes left beside all that, and beside a kernel matrix that is kept
     spare_at_first : the same when the fit was first started
     penalty : the penalty asked for, or the one that was chosen
-    targets, scale : targets divided by a scale that brings them near 1
+    targets, scale : targets, divided by a scale that brings them near 1 where they are very large or small
     start : the coefficients to start from for these targets, or None
     """
 
@@ -241,13 +241,20 @@ def choose_subspace(
         columns=columns,
         held=held,
         warm=warm,
-        # a fit that is resumed may have a larger max_iter, and must not keep what it did not keep before
-        passes=passes or (max(max_iter, FEW_PASSES) + 1) * (1 if data.is_least_squares else _NEWTON_PASSES),
+        passes=passes or passes_of(max_iter) * (1 if data.is_least_squares else _NEWTON_PASSES),
         device=device,
         precision=precision,
     )
     session.begin(space.beginning)
     return space
+
+
+def passes_of(max_iter: int) -> int:
+    """Return how many passes so many iterations make, by which it is decided whether K is kept.
+
+    Few iterations count as some: whether a small K is kept, which changes last bits, must not depend on `max_iter`.
+    """
+    return max(max_iter, FEW_PASSES) + 1 if max_iter else 1
 
 
 def _subspace(
@@ -408,18 +415,20 @@ def _operator(
     precision: str | None,
 ) -> Operator:
     """Make the operator; what it keeps decides the last bits of products, so a resumed fit keeps what it did before."""
+    counted = passes if model.memory_budget == "auto" else None  # what is given may be used
     if begun is not None:
-        if not rows.runs_elsewhere:
-            budget = min(begun.budget, int(budget))
-        elif begun.arithmetic == "made again":
+        counted = None  # max_iter may have grown, and with it what is worth keeping
+        if begun.arithmetic == "made again":
             budget = 0
+        elif not rows.runs_elsewhere:
+            budget = min(begun.budget, int(budget))
     operator = make_operator(
         kernel,
         rows,
         centers,
         n_jobs=model.n_jobs,
         memory_budget=budget,
-        passes=passes if model.memory_budget == "auto" else None,  # what is given may be used
+        passes=counted,
         device=device,
         precision=precision,
     )

@@ -34,7 +34,7 @@ __all__ = ["KernelOperator"]
 Array = NDArray[Any]
 BlockProduct = Callable[[slice, Array], Array]
 
-# Operations that one thread makes in the third of a millisecond that a pool of threads takes to start and to end
+# Operations that one thread makes in the time that others take to start and to end
 _FEW_OPERATIONS = 1 << 24
 _PROFILE_COST = 16  # operations of a kernel's profile, beside those for each feature
 

@@ -102,7 +102,7 @@ def two_level_cg(
     k = system.Y.shape[1]
     few = System(sample.operator, sample.y.reshape(len(sample.y), -1), sample.weight, B, penalty)
     passes, sampled, done, share = operator.passes, sample.operator.passes, 0, sample.operator.shape[0] / n
-    least = KNOWN * float(np.sqrt(M / sample.operator.shape[0]))
+    least = min(KNOWN * float(np.sqrt(M / sample.operator.shape[0])), POOR / 2)
     # the sum of K that is kept has its own order, whoever makes it
     sample.operator.fill()
     squares = sums(system.Y, weight, np.square)  # y'Wy
