@@ -415,7 +415,8 @@ def _operator(
     precision: str | None,
 ) -> Operator:
     """Make the operator; what it keeps decides the last bits of products, so a resumed fit keeps what it did before."""
-    counted = passes if model.memory_budget == "auto" else None  # what is given may be used
+    # bytes that are given may be used, but to fill K takes longer than few passes gain by it
+    counted = passes if model.memory_budget == "auto" or passes <= FEW_PASSES else None
     if begun is not None:
         counted = None  # max_iter may have grown, and with it what is worth keeping
         if begun.arithmetic == "made again":
