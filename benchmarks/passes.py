@@ -121,7 +121,7 @@ def synthetic(name: str, quick: bool, rounds: int) -> None:
     (n, d), more, peer = data[0].shape, {}, None
     centers: Any = "uniform"
     if name == "falkon":
-        more = {"default, auto": {"memory_budget": "auto"}, "default, K kept": {"memory_budget": "8GB"}}
+        more = {"default, auto": {"memory_budget": "auto"}, "default, 8GB": {"memory_budget": "8GB"}}
         peer = ("Nystroem + Ridge", lambda: nystroem(M, penalty * n, kernel))
         drawn = np.random.RandomState(0).permutation(n)[:M]  # as Nystroem draws them
         centers = Given(data[0][np.sort(drawn)], sampled="uniform")

@@ -31,9 +31,9 @@ from .lanczos import ritz_values
 
 FIRST_STEPS = 10
 # Later ones are for a residual. After the fewest they stop when the share of it that is left is so many times the root
-# of centers over rows of the sample, by which its problem differs from that of all rows. Chosen by the time of fits with
-# test errors within 0.2% of the solution's: with n = 463,715, M = 10,000 there is one pass more after 2 and 3 steps, and
-# with n = 200,000, M = 2,000 after 5 instead of 7
+# of centers over rows of the sample, by which its problem differs from that of all rows. Chosen by the time of fits
+# with test errors within 0.2% of the solution's: with n = 463,715, M = 10,000 there is one pass more after 2 and 3
+# steps, and with n = 200,000, M = 2,000 after 5 instead of 7
 FEWEST_STEPS, STEPS, KNOWN = 5, 8, 0.7
 # Share of the residual that steps on the sample may leave, and least step along what they found. Where they say much of
 # the problem they left 0.2 to 0.4, and steps were 0.4 to 1; with a smooth kernel and penalties of 1e-7 and 1e-9, for
