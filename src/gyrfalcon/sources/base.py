@@ -40,6 +40,12 @@ class Rows(ABC):
     slow_to_read : bool
         Whether reading takes much longer than reading the same numbers from a file would, as parsing text does. A fit
         then writes them to a temporary file as it first reads them.
+    in_memory : bool
+        Whether the rows are held in memory. All others are compared with the first reading whenever a fit reads them.
+    checked : bool
+        Whether the source itself raises RowsChangedError where a reading differs from the first one.
+    remedy : str
+        What to do if two readings differ: a sentence for error messages.
 
     Examples
     --------
@@ -62,6 +68,12 @@ class Rows(ABC):
     client: Any = None
     runs_elsewhere: bool = False
     slow_to_read: bool = False
+    in_memory: bool = False
+    checked: bool = False
+    remedy: str = (
+        "Write the source so that `blocks` and `take` give the same rows each time, which "
+        "gyrfalcon.testing.check_rows tests"
+    )
 
     @abstractmethod
     def blocks(self, size: int) -> Iterator[Block]:
@@ -83,6 +95,10 @@ class Rows(ABC):
     def buffer_bytes(self) -> int:
         """Memory that the source holds while it is read."""
         return 0
+
+    def origin(self, row: int | None = None) -> str:
+        """Name what the rows, or one of them, are read from, for error messages."""
+        return type(self).__name__
 
     def subset(self, indices: Indices) -> Rows:
         """Return the rows at increasing `indices` as a source."""
@@ -145,10 +161,14 @@ class DerivedRows(Rows):
         self.shape, self.dtype = rows.shape, rows.dtype
         self.feature_names = rows.feature_names
         self.slow_to_read = rows.slow_to_read
+        self.in_memory, self.checked, self.remedy = rows.in_memory, rows.checked, rows.remedy
 
     @property
     def buffer_bytes(self) -> int:
         return self.rows.buffer_bytes
+
+    def origin(self, row: int | None = None) -> str:
+        return self.rows.origin(row)
 
 
 class SubsetRows(DerivedRows):
@@ -180,6 +200,9 @@ class SubsetRows(DerivedRows):
 
     def take(self, indices: Indices) -> Block:
         return self.rows.take(self.indices[indices])
+
+    def origin(self, row: int | None = None) -> str:
+        return self.rows.origin(None if row is None else int(self.indices[row]))
 
     def fingerprint(self) -> str:
         chosen = hashlib.blake2b(np.ascontiguousarray(self.indices).data, digest_size=8).hexdigest()

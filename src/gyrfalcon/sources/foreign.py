@@ -75,6 +75,9 @@ class ForeignRows(Rows):
     def buffer_bytes(self) -> int:
         return int(self._optional("buffer_bytes") or 0)
 
+    def origin(self, row: int | None = None) -> str:
+        return type(self.source).__name__
+
     def subset(self, indices: Indices) -> Rows:
         own = self._optional("subset")
         return super().subset(indices) if own is None else wrap(own(indices))

@@ -1,23 +1,29 @@
 """Tables that another library reads or computes when it is asked to: polars' LazyFrame, pyarrow's Dataset.
 
-They come in batches and are never collected as a whole. A pass over the rows runs the query again, so that it must give
-the same rows in the same order each time.
+They come in batches and are never collected as a whole. A query need not give its rows in the same order each time, so
+that targets, weights and features must come from one run of it: see `Run`.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .base import hash_of_blocks
+from .base import Rows, hash_of_blocks
 from .blocks import Indices
-from .stored import READ_BYTES, StoredRows
-from .table_reader import TableReader, arrow, column_types
-from .tables import TableFiles
+from .rereading import CheckedRows, RowHashes
+from .scratch import ScratchReader, temporary_file, write_block
+from .stored import READ_BYTES, RawColumns, StoredRows
+from .table_reader import TableReader, arrow, column_types, numbers
+from .tables import TableFiles, WholeColumns
 
 __all__ = ["LazyTable"]
+
+Array = NDArray[Any]
 
 
 class LazyTable(TableFiles):
@@ -33,15 +39,33 @@ class LazyTable(TableFiles):
         of_polars = type(table).__module__.startswith("polars")
         self.format = "LazyFrame" if of_polars else "pyarrow Dataset"
         self.delimiter = None
-        self.readers = [LazyFrameReader(table) if of_polars else DatasetReader(table)]
+        self.reader = LazyFrameReader(table) if of_polars else DatasetReader(table)
+        self.readers = [self.reader]
+        self._run: Run | None = None
 
     def rows(self, features: Any, targets: Sequence[str], weights: Sequence[str], dtype: Any) -> StoredRows:
         rows = super().rows(features, targets, weights, dtype)
-        return LazyRows(rows.readers, rows.columns, rows.shape[1], rows.dtype, rows.feature_names)
+        others = [*targets, *weights]
+        self.reader.plan_memory([*rows.columns, *others])
+        plain = LazyRows(rows, self.reader.remedy)
+        if not others:
+            return plain
+        self._run = Run(self.reader, plain, others)
+        return RunRows(plain, self._run)
+
+    def values(self, names: Sequence[str]) -> list[Array]:
+        """Return whole columns, of the run of the query that gives the features as well."""
+        assert self._run is not None, "no column was named as target or weight"
+        values = self._run.values
+        return [values[name] for name in names]
 
 
 class LazyRows(StoredRows):
     """Rows of a table that has no files whose state could tell whether it has changed."""
+
+    def __init__(self, rows: StoredRows, remedy: str) -> None:
+        super().__init__(rows.readers, rows.columns, rows.shape[1], rows.dtype, rows.feature_names)
+        self.remedy = remedy
 
     def __repr__(self) -> str:
         n, d = self.shape
@@ -51,10 +75,112 @@ class LazyRows(StoredRows):
         return hash_of_blocks(self)
 
 
+class RunRows(LazyRows):
+    """Rows of the one run of a query that gives targets and weights as well."""
+
+    checked = True
+
+    def __init__(self, rows: LazyRows, run: Run) -> None:
+        super().__init__(rows, rows.remedy)
+        self.slow_to_read = False  # the run is kept
+        self._run = run
+
+    @property
+    def buffer_bytes(self) -> int:
+        return super().buffer_bytes + 4 * self.shape[0]  # of the hashes
+
+    def blocks(self, size: int) -> Iterator[Array]:
+        return self._run.rows.blocks(size)
+
+    def take(self, indices: Indices) -> Array:
+        return np.asarray(self._run.rows.take(indices))
+
+
+class Run:
+    """One run of a query, at the first need: targets and weights are kept in memory, and so are hashes of the features.
+
+    The features of a LazyFrame are written to a temporary file without a name, from which they are read as long as this
+    object exists. Those of a Dataset, and of a LazyFrame for which the disk has no room or that was sent to another
+    process, are read again for each pass and compared with the run by their hashes.
+
+    Parameters
+    ----------
+    reader : TableReader
+    source : LazyRows
+        The features.
+    names : list of str
+        Columns of targets and weights.
+    """
+
+    def __init__(self, reader: TableReader, source: LazyRows, names: Sequence[str]) -> None:
+        self._reader, self._source, self._names = reader, source, list(names)
+        self._done: tuple[Rows, dict[str, Array]] | None = None
+        self._running = threading.Lock()
+
+    @property
+    def rows(self) -> Rows:
+        """The features."""
+        return self._once()[0]
+
+    @property
+    def values(self) -> dict[str, Array]:
+        """The targets and weights by name."""
+        return self._once()[1]
+
+    def _once(self) -> tuple[Rows, dict[str, Array]]:
+        with self._running:
+            if self._done is None:
+                self._done = self._run()
+            return self._done
+
+    def _run(self) -> tuple[Rows, dict[str, Array]]:
+        reader, source = self._reader, self._source
+        n, d = source.shape
+        hashes, columns = RowHashes(n), WholeColumns(self._names, n)
+        file = temporary_file(n * d * source.dtype.itemsize) if reader.parses_text else None
+        batches = reader.batches([*source.columns, *self._names], None)
+        for start, batch in reader.checked(batches, n):
+            columns.add(reader, 0, start, batch)
+            features = [numbers(reader.column(batch, name, start, feature=True)) for name in source.columns]
+            block = np.empty((batch.num_rows, d), dtype=source.dtype)
+            with np.errstate(over="ignore"):  # values that overflow become infinite, and are refused as such
+                RawColumns(features).copy_to(block, slice(0, len(block)))
+            hashes.differences(slice(start, start + len(block)), block)
+            if file is not None and not write_block(file, block):
+                file.close()
+                file = None
+        if file is None:
+            return CheckedRows(source, hashes), columns.values
+        kept = ScratchReader(file, source.shape, source.dtype)
+        return KeptRows(kept, source, hashes), columns.values
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_running": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _running=threading.Lock())
+
+
+class KeptRows(StoredRows):
+    """Rows of a run in a temporary file; another process, which has no such file, runs the query and compares."""
+
+    def __init__(self, kept: ScratchReader, source: LazyRows, hashes: RowHashes) -> None:
+        super().__init__([kept], None, source.shape[1], source.dtype, source.feature_names)
+        self._source, self._hashes = source, hashes
+
+    def __reduce__(self) -> tuple[type[CheckedRows], tuple[LazyRows, RowHashes]]:
+        return CheckedRows, (self._source, self._hashes)
+
+
 class LazyFrameReader(TableReader):
     """Reader of a polars LazyFrame, whose query is run by polars' streaming engine."""
 
     parses_text = True  # a query may be anything: a fit keeps what it gave in a temporary file
+    remedy = (
+        "The query gives its rows in another order, or other rows, whenever it is run: end it with .sort(...) by columns "
+        "that tell rows apart, use maintain_order=True in group_by, unique and join, give samples a seed, or learn "
+        "from query.collect()"
+    )
 
     def __init__(self, frame: Any) -> None:
         import polars
@@ -85,6 +211,11 @@ class LazyFrameReader(TableReader):
 
 class DatasetReader(TableReader):
     """Reader of a pyarrow Dataset: many files, also remote ones and partitioned ones."""
+
+    remedy = (
+        "Leave the files of the Dataset alone until the fit has ended; now make it again and start again, or learn from "
+        "dataset.to_table()"
+    )
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset

@@ -33,6 +33,7 @@ class ArrayRows(Rows):
     """
 
     is_sparse = False
+    in_memory = True
 
     def __init__(self, X: ArrayLike, dtype: Any = None, index: Indices | None = None) -> None:
         self.X: NDArray[Any] = np.asarray(X)

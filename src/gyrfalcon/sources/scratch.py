@@ -1,6 +1,6 @@
 """Scratch files of a fit: rows that are slow to read, such as text, are parsed once and then read as numbers.
 
-The numbers of the first reading, whatever it is made for, are written on the way to a temporary file, from which later
+Rows that are read from their source again and again are compared with the first reading; see `rereading`. The numbers of the first reading, whatever it is made for, are written on the way to a temporary file, from which later
 readings are served. The file has no name, so that nothing is left behind however the process ends.
 """
 
@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from .arrays import ArrayReader
 from .base import DerivedRows, Rows
 from .blocks import Block, Indices
+from .rereading import CheckedRows
 from .stored import StoredRows
 
-__all__ = ["Scratch"]
+__all__ = ["Scratch", "ScratchReader", "temporary_file", "write_block"]
 
 Array = NDArray[Any]
 
@@ -55,27 +56,35 @@ class Scratch:
         self._files: list[IO[bytes]] = []
 
     def rows(self, rows: Rows) -> Rows:
-        """Return rows that are read from their source once, or the rows themselves if they are quick to read.
+        """Return rows that stay the same while a fit reads them.
 
-        So are those for which the disk has no room.
+        Those that are slow to read are read from their source once, if the disk has room for them. All others are
+        compared with the first reading, but for those in memory, which are returned as they are.
         """
+        source = rows if rows.in_memory or rows.runs_elsewhere or rows.checked else CheckedRows(rows)
         if not rows.slow_to_read or rows.is_sparse:
-            return rows
-        size = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
-        try:
-            folder = self._folder or _temporary_folder()
-            if size == 0 or size + _LEFT_FREE > shutil.disk_usage(folder).free:
-                return rows
-            file = tempfile.TemporaryFile(dir=folder, prefix="gyrfalcon-", buffering=0)  # noqa: SIM115 (see close)
-        except OSError:  # a folder that cannot be written into, or none
-            return rows
+            return source
+        file = temporary_file(rows.shape[0] * rows.shape[1] * rows.dtype.itemsize, self._folder)
+        if file is None:
+            return source
         self._files.append(file)
-        return ScratchRows(rows, file)
+        return ScratchRows(source, file)
 
     def close(self) -> None:
         """Remove the files."""
         while self._files:
             self._files.pop().close()
+
+
+def temporary_file(size: int, folder: str | None = None) -> IO[bytes] | None:
+    """Make an empty file without a name for `size` bytes, or return None if the disk has no room for them."""
+    try:
+        folder = folder or _temporary_folder()
+        if size == 0 or size + _LEFT_FREE > shutil.disk_usage(folder).free:
+            return None
+        return tempfile.TemporaryFile(dir=folder, prefix="gyrfalcon-", buffering=0)
+    except OSError:  # a folder that cannot be written into, or none
+        return None
 
 
 def _temporary_folder() -> str:
@@ -90,7 +99,7 @@ class ScratchRows(DerivedRows):
 
     def __init__(self, rows: Rows, file: IO[bytes]) -> None:
         super().__init__(rows)
-        self.slow_to_read = False
+        self.slow_to_read, self.checked = False, True
         self._file: IO[bytes] | None = file
         self._filling = threading.Lock()
         self._stored: StoredRows | None = None
@@ -115,7 +124,7 @@ class ScratchRows(DerivedRows):
             count = 0
             for block in self.rows.blocks(size):
                 count += block.shape[0]
-                if self._file is not None and not _written(file, block):
+                if self._file is not None and not write_block(file, block):
                     self._give_up()
                 yield block
             if self._file is not None and count == self.shape[0]:
@@ -148,7 +157,7 @@ def _itself(rows: Rows) -> Rows:
     return rows
 
 
-def _written(file: IO[bytes], block: Array) -> bool:
+def write_block(file: IO[bytes], block: Array) -> bool:
     """Write a block; return whether the disk had room for it."""
     left = np.ascontiguousarray(block).data.cast("B")
     try:

@@ -41,6 +41,7 @@ class SparseRows(Rows):
     """
 
     is_sparse = True
+    in_memory = True
 
     def __init__(self, X: Any, dtype: DTypeLike | None = None, index: Indices | None = None) -> None:
         if not sp.issparse(X):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import datetime
@@ -21,12 +22,14 @@ from numpy.typing import NDArray
 from ._prefetch import prefetch
 from .base import Rows
 from .blocks import Indices
+from .rereading import RowsChangedError
 
 Array = NDArray[Any]
 Result = TypeVar("Result")
 
 AHEAD = 32 << 20  # bytes of finished blocks that may wait for the consumer
 READ_BYTES = 8 << 20  # bytes of rows that are read at once where the format leaves the choice
+FILES_REMEDY = "Leave the files alone until the fit has ended; now open them again and start again"
 _STRIP = 4096  # rows whose columns are interleaved at once, so that the block's lines stay in cache
 
 
@@ -76,7 +79,10 @@ class RawMatrix(RawRows):
 
 
 class FileState(NamedTuple):
-    """Size, modification time and inode of a file; if one of them changes, so did the file."""
+    """Size, modification time and inode of a file; if one of them changes, so did the file.
+
+    For a folder of files: the sum of sizes, the latest time, and a checksum of all names, sizes, times and inodes.
+    """
 
     size: int
     modified: int
@@ -88,12 +94,17 @@ class FileState(NamedTuple):
         status = os.stat(path)
         if not os.path.isdir(path):
             return cls(status.st_size, status.st_mtime_ns, status.st_ino)
-        size, modified = 0, status.st_mtime_ns  # a zarr store is a folder of files
-        for folder, _, names in os.walk(path):
-            for name in names:
-                status = os.stat(os.path.join(folder, name))
+        size, modified, files = 0, status.st_mtime_ns, 0  # a zarr store is a folder of files
+        for folder, folders, names in os.walk(path):
+            folders.sort()
+            for name in sorted(names):
+                where = os.path.join(folder, name)
+                status = os.stat(where)
                 size, modified = size + status.st_size, max(modified, status.st_mtime_ns)
-        return cls(size, modified, 0)
+                # a file may be replaced by one that is as long and older
+                seen = (os.path.relpath(where, path), status.st_size, status.st_mtime_ns, status.st_ino)
+                files = zlib.crc32(repr(seen).encode(), files)
+        return cls(size, modified, files)
 
 
 class RowReader(ABC):
@@ -143,7 +154,7 @@ class RowReader(ABC):
             for start, batch in batches:
                 yield start, batch
                 count = start + len(batch)
-        except (ContentsError, ImportError):
+        except (ContentsError, RowsChangedError, ImportError):
             raise
         except Exception as error:
             self.check_unchanged()  # the better explanation
@@ -163,9 +174,9 @@ class RowReader(ABC):
         except OSError as error:
             raise_read_error(self.path, error)
         if now != self.state:
-            raise OSError(
-                f"{self.path} has changed since it was opened: rows must stay the same during a fit; "
-                "open it again and start again"
+            raise RowsChangedError(
+                f"{self.path} has changed since it was opened: rows must be the same whenever they are read. "
+                f"{FILES_REMEDY}"
             )
 
 
@@ -238,6 +249,7 @@ class StoredRows(Rows):
     """
 
     is_sparse = False
+    remedy = FILES_REMEDY
 
     def __init__(
         self,
@@ -267,6 +279,12 @@ class StoredRows(Rows):
     @property
     def _ahead(self) -> int:
         return min(AHEAD, self.shape[0] * self.shape[1] * self.dtype.itemsize)
+
+    def origin(self, row: int | None = None) -> str:
+        if row is not None:
+            return self.readers[int(np.searchsorted(self._starts, row, side="right")) - 1].path
+        count = len(self.readers)
+        return self.readers[0].path + f" and {count - 1} more" * (count > 1)
 
     def blocks(self, size: int) -> Iterator[Array]:
         """Iterate over blocks of `size` rows; a thread reads ahead until the generator is closed."""

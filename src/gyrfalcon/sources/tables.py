@@ -155,27 +155,13 @@ class TableFiles(DataFiles):
 
     def values(self, names: Sequence[str]) -> list[Array]:
         """Read whole columns of numbers or labels in one pass."""
-        n = sum(reader.n_rows for reader in self.readers)
-        whole: dict[str, Array] = {}
+        whole = WholeColumns(names, sum(reader.n_rows for reader in self.readers))
         offset = 0
         for reader in self.readers:
             for start, batch in reader.checked(reader.batches(names, None), reader.n_rows):
-                for name in names:
-                    column = reader.column(batch, name, start, feature=False)
-                    values = numbers(column) if kind_of(column.type) == "number" else labels(column)
-                    out = whole.get(name)
-                    if out is None:
-                        out = whole[name] = np.empty(0, dtype=values.dtype)
-                    elif out.dtype != values.dtype:  # booleans in one CSV file and numbers in another
-                        out = whole[name] = out.astype(np.result_type(out, values))
-                    end = offset + start + len(values)
-                    if end > offset + reader.n_rows:
-                        raise ContentsError(f"{reader.path} gave more rows than were found when it was opened")
-                    if end > len(out):  # grown with the rows read: a damaged file may declare any number
-                        out.resize(min(n, max(end, 2 * len(out))), refcheck=False)
-                    out[offset + start : end] = values
+                whole.add(reader, offset, start, batch)
             offset += reader.n_rows
-        return [self._whole(name, whole[name]) for name in names]
+        return [self._whole(name, whole.values[name]) for name in names]
 
     def _whole(self, name: str, column: Array) -> Array:
         """Convert numbers of CSV files to integers if all were written without a decimal point."""
@@ -188,6 +174,42 @@ class TableFiles(DataFiles):
             )
         integers = column.astype(np.int64)
         return integers if np.array_equal(integers, column) else column
+
+
+class WholeColumns:
+    """Columns of numbers or labels that are put together of batches.
+
+    Parameters
+    ----------
+    names : list of str
+    n : int
+        Number of rows in all files.
+
+    Attributes
+    ----------
+    values : dict from str to array
+    """
+
+    def __init__(self, names: Sequence[str], n: int) -> None:
+        self.names, self.n = names, n
+        self.values: dict[str, Array] = {}
+
+    def add(self, reader: TableReader, offset: int, start: int, batch: Any) -> None:
+        """Add a batch that begins at row `start` of a file that begins at row `offset`."""
+        for name in self.names:
+            column = reader.column(batch, name, start, feature=False)
+            values = numbers(column) if kind_of(column.type) == "number" else labels(column)
+            out = self.values.get(name)
+            if out is None:
+                out = self.values[name] = np.empty(0, dtype=values.dtype)
+            elif out.dtype != values.dtype:  # booleans in one CSV file and numbers in another
+                out = self.values[name] = out.astype(np.result_type(out, values))
+            end = offset + start + len(values)
+            if end > offset + reader.n_rows:
+                raise ContentsError(f"{reader.path} gave more rows than were found when it was opened")
+            if end > len(out):  # grown with the rows read: a damaged file may declare any number
+                out.resize(min(self.n, max(end, 2 * len(out))), refcheck=False)
+            out[offset + start : end] = values
 
 
 def _suggestions(name: str, names: Any) -> str:

@@ -85,6 +85,7 @@ class TensorRows(Rows):
     """
 
     is_sparse = False
+    in_memory = True
 
     def __init__(
         self, X: Tensor, index: Tensor | None = None, steps: tuple[Step, ...] = (), dtype: DTypeLike | None = None

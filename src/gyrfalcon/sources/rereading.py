@@ -1,0 +1,195 @@
+"""Rows that are read again: every reading of a fit must give the rows of the first one.
+
+A fit reads its rows many times, and centers are single rows that are taken between two passes. Where rows differ from
+one reading to the next, because a file was written to, a query gives its rows in no fixed order, or a user's source is
+random, the model would be learnt of rows and targets that do not belong together. `CheckedRows` keeps a hash of each
+row when it is first read, and compares it whenever the row is read again, in blocks of any size or by `take`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from .base import DerivedRows, Rows
+from .blocks import Block, Indices
+
+__all__ = ["CheckedRows", "RowHashes", "RowsChangedError"]
+
+Array = NDArray[Any]
+
+_STRIP_BYTES = 1 << 18  # of rows that are hashed at once, so that they stay in cache
+
+
+class RowsChangedError(OSError, ValueError):
+    """Rows that were read again differ from those that were read before.
+
+    It is an OSError, as errors of files are, and a ValueError, as errors of sources are.
+    """
+
+
+class RowHashes:
+    """A hash of 32 bits for each row of a source that was read: 4 bytes a row, however many features it has.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.sources.rereading import RowHashes
+    >>> hashes = RowHashes(3)
+    >>> X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> hashes.differences(slice(0, 3), X)  # the first reading
+    array([], dtype=int64)
+    >>> hashes.differences(np.array([2, 0]), X[[2, 1]])
+    array([1])
+    """
+
+    def __init__(self, n: int) -> None:
+        self._known = np.zeros(n, dtype=np.uint32)  # 0: not read yet
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._known.nbytes)
+
+    def differences(self, at: slice | Indices, block: Block) -> Indices:
+        """Keep the hashes of rows that are new; return which rows of the block differ from an earlier reading.
+
+        Readings on several threads need no lock: the worst that can happen is that two first readings of a row are
+        compared by the next one.
+        """
+        found = hash_rows(block)
+        known = self._known[at]
+        other = known != found
+        if not other.any():
+            return np.empty(0, dtype=np.intp)
+        changed: Indices = np.flatnonzero(other & (known != 0))
+        if not len(changed):
+            self._known[at] = found
+        return changed
+
+
+def hash_rows(block: Block) -> Array:
+    """Hash every row of a block, an array or CSR of float32 or float64, to 32 bits that are not all zero.
+
+    The row's words of 32 bits are multiplied with one random number of 64 bits for each place and added; the upper half
+    of the sum is the hash (multilinear hashing: Lemire and Kaser 2014, "Strongly universal string hashing is fast").
+    Two different rows have the same hash with a probability of 2^-32.
+    """
+    if scipy.sparse.issparse(block):
+        sums = _sparse_sums(block)
+    else:
+        words = np.ascontiguousarray(block).view(np.uint32)
+        multipliers = _multipliers(np.arange(words.shape[1], dtype=np.uint64))
+        sums = np.empty(len(words), dtype=np.uint64)
+        step = max(1, _STRIP_BYTES // (4 * words.shape[1]))
+        for start in range(0, len(words), step):
+            at = slice(start, start + step)
+            np.matmul(words[at].astype(np.uint64), multipliers, out=sums[at])
+    hashes: Array = (sums >> np.uint64(32)).astype(np.uint32)
+    return np.maximum(hashes, np.uint32(1), out=hashes)
+
+
+def _sparse_sums(block: Block) -> Array:
+    words = block.data.view(np.uint32).reshape(len(block.data), -1).astype(np.uint64)
+    each = words.shape[1]
+    products = np.zeros(len(words) + 1, dtype=np.uint64)
+    for place in range(each):
+        products[1:] += words[:, place] * _multipliers(block.indices.astype(np.uint64) * each + place)
+    totals = np.cumsum(products, dtype=np.uint64)  # wraps around, and so do the differences
+    return np.asarray(totals[block.indptr[1:]] - totals[block.indptr[:-1]])
+
+
+def _multipliers(places: Array) -> Array:
+    """Return a random number for each place: SplitMix64."""
+    z = (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+class CheckedRows(DerivedRows):
+    """Rows of a source; RowsChangedError is raised for a row that differs from an earlier reading.
+
+    Parameters
+    ----------
+    rows : Rows
+    hashes : RowHashes, optional
+        Those of an earlier reading; by default the first reading of each row counts.
+    numbers : array of int, optional
+        Where the rows are among those of `hashes`, if they are some of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.sources import ArrayRows
+    >>> from gyrfalcon.sources.rereading import CheckedRows
+    >>> X = np.arange(6.0).reshape(3, 2)
+    >>> rows = CheckedRows(ArrayRows(X))
+    >>> len(list(rows.blocks(2)))
+    2
+    >>> X[1] = 0.0
+    >>> rows.take(np.array([1]))
+    Traceback (most recent call last):
+    gyrfalcon.sources.rereading.RowsChangedError: row 1 of ArrayRows is not the one that was read before ...
+    """
+
+    checked = True
+
+    def __init__(self, rows: Rows, hashes: RowHashes | None = None, numbers: Indices | None = None) -> None:
+        super().__init__(rows)
+        self.checked = True
+        self._hashes = RowHashes(rows.shape[0]) if hashes is None else hashes
+        self._numbers = numbers
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.rows.is_sparse
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self.rows.buffer_bytes + self._hashes.nbytes
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        start, n = 0, self.shape[0]
+        for block in self.rows.blocks(size):
+            stop = start + block.shape[0]
+            if stop <= n and block.shape[1] == self.shape[1]:  # whoever reads the rows refuses other blocks
+                self._check(slice(start, stop), block)
+            yield block
+            start = stop
+        if start < n:
+            raise RowsChangedError(
+                f"{self.rows.origin()} gave {start} rows where its shape says {n}: did it change meanwhile? "
+                f"{self.rows.remedy}"
+            )
+
+    def take(self, indices: Indices) -> Block:
+        block = self.rows.take(indices)
+        self._check(indices, block)
+        return block
+
+    def _check(self, at: slice | Indices, block: Block) -> None:
+        changed = self._hashes.differences(at if self._numbers is None else self._numbers[at], block)
+        if len(changed):
+            numbers = np.arange(at.start, at.stop) if isinstance(at, slice) else np.asarray(at)
+            first = int(numbers[changed[0]])
+            others = f" (nor are {len(changed) - 1} more of {len(numbers)})" if len(changed) > 1 else ""
+            raise RowsChangedError(
+                f"row {first} of {self.rows.origin(first)} is not the one that was read before{others}: rows must be "
+                f"the same, in the same order, whenever they are read. {self.rows.remedy}"
+            )
+
+    def subset(self, indices: Indices) -> Rows:
+        numbers = indices if self._numbers is None else self._numbers[indices]
+        return CheckedRows(self.rows.subset(indices), self._hashes, numbers)
+
+    def fingerprint(self) -> str:
+        return self.rows.fingerprint()
