@@ -15,7 +15,7 @@ from .._utils.memory import format_bytes, require
 from ..fitting.conformal import COVERAGE, Conformity
 from ..fitting.lazy import in_kind, lazily
 from ..fitting.posterior import Uncertainty, in_float64, widening
-from ..fitting.rows import at_once
+from ..fitting.rows import at_once, read_again
 from ..operators import KernelOperator
 from ..solvers import Posterior
 from ._base import KernelRegressor
@@ -66,6 +66,7 @@ class PosteriorRegressor(KernelRegressor):
         if not return_std:
             return super().predict(X)
         self._require_posterior()
+        X = read_again(X)
         return super().predict(X), self._deviation(X)
 
     @lazily

@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 from .._utils.checks import array, number
 from .._utils.registry import register
 from ..sources import as_source
+from ..sources.rereading import checked_rows
 from .rows import computed
 
 Array = NDArray[Any]
@@ -144,6 +145,7 @@ def hold_out(
     """
     # sparse matrices are sliced by scikit-learn, so that any model takes them
     source = None if scipy.sparse.issparse(X) else as_source(X)
+    source = None if source is None else checked_rows(source)  # it is read to learn and to judge
     rows = indexable(X)[0] if source is None else source
     check_consistent_length(rows, y)
     weight = None

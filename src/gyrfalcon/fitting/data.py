@@ -18,7 +18,6 @@ from .._utils.memory import limit_of
 from .._utils.ranges import check_range, check_squares
 from ..losses import Loss, Squared
 from ..sources import ArrayRows, Rows
-from ..sources.base import SubsetRows
 from ..sources.scratch import Scratch
 from .rows import (
     Reader,
@@ -388,7 +387,7 @@ def _split_and_scaled(
 class _TakenOut(ArrayRows):
     """Rows of a file, read into memory; the fingerprint is the file's, so that a fit is resumed with either."""
 
-    def __init__(self, rows: SubsetRows) -> None:
+    def __init__(self, rows: Rows) -> None:
         super().__init__(rows.take(np.arange(rows.shape[0])))
         self.feature_names = rows.feature_names
         self._origin = rows
@@ -402,7 +401,7 @@ def _taken_out(held: Validation | None, memory_budget: int | float | str) -> Val
 
     They stay in the file if they would take more than an eighth of the memory.
     """
-    if held is None or not isinstance(held.rows, SubsetRows) or held.rows.runs_elsewhere:
+    if held is None or held.rows.in_memory or held.rows.runs_elsewhere:
         return held
     (n, d), size = held.rows.shape, held.rows.dtype.itemsize
     if held.rows.is_sparse or n * d * size > limit_of(memory_budget) // _SHARE_HELD:

@@ -16,6 +16,7 @@ from ..sources.blocks import stack
 from ..sources.columns import check_columns
 from ..sources.dask import compute
 from ..sources.files import Dataset, is_lazy_table
+from ..sources.rereading import checked_rows
 from ..sources.scaling import Standardize
 from ..sources.scratch import Scratch
 from ..sources.sparse import warn_of_conversion
@@ -195,7 +196,13 @@ def at_once(X: Any) -> Any:
     """Return rows for which predictions are made at once, and are arrays of NumPy."""
     if isinstance(X, TensorRows):
         return to_host(X.X)
-    return as_rows(X) if is_dask(X) else to_host(X)
+    return as_rows(X) if is_dask(X) else read_again(to_host(X))
+
+
+def read_again(X: Any) -> Any:
+    """Return rows that are read more than once: those of a stream raise an error where two readings differ."""
+    source = None if scipy.sparse.issparse(X) or is_dask(X) else as_source(X)
+    return X if source is None else checked_rows(source)
 
 
 def for_score(X: Any, y: Any, sample_weight: Any, device: Any = None) -> tuple[Any, Any, Any]:

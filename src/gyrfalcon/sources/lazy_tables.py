@@ -177,9 +177,9 @@ class LazyFrameReader(TableReader):
 
     parses_text = True  # a query may be anything: a fit keeps what it gave in a temporary file
     remedy = (
-        "The query gives its rows in another order, or other rows, whenever it is run: end it with .sort(...) by columns "
-        "that tell rows apart, use maintain_order=True in group_by, unique and join, give samples a seed, or learn "
-        "from query.collect()"
+        "The query gives its rows in another order, or other rows, whenever it is run: end it with .sort(...) by "
+        "columns that tell rows apart, use maintain_order=True in group_by, unique and join, give samples a seed, or "
+        "learn from query.collect()"
     )
 
     def __init__(self, frame: Any) -> None:
@@ -213,8 +213,8 @@ class DatasetReader(TableReader):
     """Reader of a pyarrow Dataset: many files, also remote ones and partitioned ones."""
 
     remedy = (
-        "Leave the files of the Dataset alone until the fit has ended; now make it again and start again, or learn from "
-        "dataset.to_table()"
+        "Leave the files of the Dataset alone until the fit has ended; now make it again and start again, or learn "
+        "from dataset.to_table()"
     )
 
     def __init__(self, dataset: Any) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .base import DerivedRows, Rows
 from .blocks import Block, Indices
 
-__all__ = ["CheckedRows", "RowHashes", "RowsChangedError"]
+__all__ = ["CheckedRows", "RowHashes", "RowsChangedError", "checked_rows"]
 
 Array = NDArray[Any]
 
@@ -141,8 +141,6 @@ class CheckedRows(DerivedRows):
     gyrfalcon.sources.rereading.RowsChangedError: row 1 of ArrayRows is not the one that was read before ...
     """
 
-    checked = True
-
     def __init__(self, rows: Rows, hashes: RowHashes | None = None, numbers: Indices | None = None) -> None:
         super().__init__(rows)
         self.checked = True
@@ -193,3 +191,11 @@ class CheckedRows(DerivedRows):
 
     def fingerprint(self) -> str:
         return self.rows.fingerprint()
+
+
+def checked_rows(rows: Rows) -> Rows:
+    """Return rows for which it is an error if a later reading differs from the first one.
+
+    Rows in memory, those on the workers of a cluster, and those that compare themselves are returned as they are.
+    """
+    return rows if rows.in_memory or rows.runs_elsewhere or rows.checked else CheckedRows(rows)

@@ -1,7 +1,8 @@
 """Scratch files of a fit: rows that are slow to read, such as text, are parsed once and then read as numbers.
 
-Rows that are read from their source again and again are compared with the first reading; see `rereading`. The numbers of the first reading, whatever it is made for, are written on the way to a temporary file, from which later
-readings are served. The file has no name, so that nothing is left behind however the process ends.
+The numbers of the first reading, whatever it is made for, are written on the way to a temporary file, from which later
+readings are served. The file has no name, so that nothing is left behind however the process ends. Rows that are read
+from their source again and again are compared with the first reading; see `rereading`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from .arrays import ArrayReader
 from .base import DerivedRows, Rows
 from .blocks import Block, Indices
-from .rereading import CheckedRows
+from .rereading import checked_rows
 from .stored import StoredRows
 
 __all__ = ["Scratch", "ScratchReader", "temporary_file", "write_block"]
@@ -61,7 +62,7 @@ class Scratch:
         Those that are slow to read are read from their source once, if the disk has room for them. All others are
         compared with the first reading, but for those in memory, which are returned as they are.
         """
-        source = rows if rows.in_memory or rows.runs_elsewhere or rows.checked else CheckedRows(rows)
+        source = checked_rows(rows)
         if not rows.slow_to_read or rows.is_sparse:
             return source
         file = temporary_file(rows.shape[0] * rows.shape[1] * rows.dtype.itemsize, self._folder)

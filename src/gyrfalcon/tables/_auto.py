@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import closing
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -19,6 +20,8 @@ from ..callbacks import CallbackLike, CallbackList, Record
 from ..estimators._sklearn import DOC_LINK, BaseEstimator
 from ..fitting.folds import check_cv
 from ..fitting.parameters import check_parameters
+from ..fitting.session import unchanged_on_failure
+from ..sources.scratch import Scratch
 from ..storage.checkpoints import identify
 from ..storage.models import save
 from .clock import Clock
@@ -80,10 +83,10 @@ class AutoEstimator(BaseEstimator):
         """Search, fit and blend, and set the attributes that all have."""
         check_parameters(self, time_budget=positive("a finite number of seconds greater than 0"), cv=check_cv)
         clock = Clock(float(self.time_budget))
-        inputs = as_inputs(X)
         total = len(problem.codes)
-        held = None if X_val is None else as_inputs(X_val)
-        with search_journal(self.checkpoint) as journal:
+        with search_journal(self.checkpoint) as journal, closing(Scratch()) as scratch:
+            inputs = as_inputs(X, scratch)
+            held = None if X_val is None else as_inputs(X_val, scratch)
             state = None
             if journal is not None:
                 parts = {
@@ -142,6 +145,10 @@ class AutoEstimator(BaseEstimator):
         self._set(learning, learnt, problem)
 
     def _set(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
+        with unchanged_on_failure(self):  # a second Ctrl-C leaves no half of a model
+            self._set_blend(learning, learnt, problem)
+
+    def _set_blend(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
         first = learnt.members[0].encoder
         self.n_features_in_ = first.n_features_in_
         if "feature_names_in_" in vars(self):  # of an earlier fit

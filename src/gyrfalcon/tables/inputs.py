@@ -14,7 +14,10 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from ..sources import Rows, as_source, to_host
+from ..sources.base import DerivedRows
 from ..sources.blocks import Block, Indices
+from ..sources.rereading import checked_rows
+from ..sources.scratch import Scratch
 from ..storage.describe import digest
 from .columns import from_numbers
 from .encoder import TableEncoder
@@ -87,11 +90,12 @@ class StreamedInputs(Inputs):
         return EncodedRows(self.rows, encoder)
 
 
-class EncodedRows(Rows):
+class EncodedRows(DerivedRows):
     """Rows that an encoder makes of others as they are read, and that may be mixed then."""
 
     def __init__(self, rows: Rows, encoder: TableEncoder, mixing: Mixing | None = None) -> None:
-        self.rows = rows
+        super().__init__(rows)
+        self.feature_names = None
         self.encoder = encoder
         self.mixing = mixing
         self.shape = (rows.shape[0], len(encoder.feature_origin_))
@@ -145,8 +149,17 @@ def named(block: Any, rows: Rows) -> Any:
     return Table(columns, list(rows.feature_names), block.shape[0])
 
 
-def as_inputs(X: Any) -> Inputs:
-    """Return a table, an array, a tensor, a source or a Dask collection as inputs."""
+def as_inputs(X: Any, scratch: Scratch | None = None) -> Inputs:
+    """Return a table, an array, a tensor, a source or a Dask collection as inputs.
+
+    Parameters
+    ----------
+    X : what `fit` or `predict` is given
+    scratch : Scratch, optional
+        Where rows that are slow to read are kept for later passes.
+    """
     X = to_host(X)
     source = None if scipy.sparse.issparse(X) else as_source(X)
-    return TableInputs(X) if source is None else StreamedInputs(source)
+    if source is None:
+        return TableInputs(X)
+    return StreamedInputs(checked_rows(source) if scratch is None else scratch.rows(source))
