@@ -408,6 +408,23 @@ template <class T> void bind(nb::module_& m, const char* name) {
         nb::arg("v").none(), nb::arg("u").none(), nb::arg("out"), nb::arg("added") = nb::none());
 }
 
+// out[i] = upper half of sum_j words[i][j] multipliers[j] mod 2^64, or 1 where that is 0: see sources/rereading.py.
+void hash_rows(const Matrix<uint32_t>& words, const Vector<uint64_t>& multipliers, const OutVector<uint32_t>& out) {
+  const size_t n = words.shape(0), width = words.shape(1);
+  require(multipliers.shape(0) == width, "there must be a multiplier for each word of a row");
+  require(out.shape(0) == n, "out must have one number for each row");
+  const uint32_t* row = words.data();
+  const uint64_t* const by = multipliers.data();
+  uint32_t* const to = out.data();
+  nb::gil_scoped_release release;
+  for (size_t i = 0; i < n; ++i, row += width) {
+    uint64_t sum = 0;
+    for (size_t j = 0; j < width; ++j) sum += row[j] * by[j];
+    const uint32_t hash = uint32_t(sum >> 32);
+    to[i] = hash != 0 ? hash : 1;
+  }
+}
+
 const char* geometry(Profile profile) {
   switch (entry_of(profile).geometry) {
     case kDistance: return "distance";
@@ -442,5 +459,7 @@ NB_MODULE(_core, m) {
   m.def("narrow", &narrow, nb::arg("instruction_set"), nb::arg("block").noconvert(), nb::arg("out").noconvert());
   m.def("half_sandwich", &half_sandwich, nb::arg("instruction_set"), nb::arg("block").noconvert(),
         nb::arg("v").noconvert(), nb::arg("weight").none(), nb::arg("out").noconvert());
+  m.def("hash_rows", &hash_rows, nb::arg("words").noconvert(), nb::arg("multipliers").noconvert(),
+        nb::arg("out").noconvert(), "Hash the rows of a matrix of words.");
   bind_sparse(m);
 }

@@ -84,15 +84,28 @@ def hash_rows(block: Block) -> Array:
     Two different rows have the same hash with a probability of 2^-32.
     """
     if scipy.sparse.issparse(block):
-        sums = _sparse_sums(block)
-    else:
-        words = np.ascontiguousarray(block).view(np.uint32)
-        multipliers = _multipliers(np.arange(words.shape[1], dtype=np.uint64))
-        sums = np.empty(len(words), dtype=np.uint64)
-        step = max(1, _STRIP_BYTES // (4 * words.shape[1]))
-        for start in range(0, len(words), step):
-            at = slice(start, start + step)
-            np.matmul(words[at].astype(np.uint64), multipliers, out=sums[at])
+        return _upper_half(_sparse_sums(block))
+    words = np.ascontiguousarray(block).view(np.uint32)
+    out = np.empty(len(words), dtype=np.uint32)
+    _hash_words(words, _multipliers(np.arange(words.shape[1], dtype=np.uint64)), out)
+    return out
+
+
+def hash_words(words: Array, multipliers: Array, out: Array) -> None:
+    """Hash the rows of a matrix of words into `out`: what the native core does in a third of the time."""
+    step = max(1, _STRIP_BYTES // (4 * words.shape[1]))
+    for start in range(0, len(words), step):
+        at = slice(start, start + step)
+        out[at] = _upper_half(words[at].astype(np.uint64) @ multipliers)
+
+
+try:
+    from .._core import hash_rows as _hash_words  # type: ignore[attr-defined]
+except ImportError:  # no native core
+    _hash_words = hash_words
+
+
+def _upper_half(sums: Array) -> Array:
     hashes: Array = (sums >> np.uint64(32)).astype(np.uint32)
     return np.maximum(hashes, np.uint32(1), out=hashes)
 
