@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
+
 import numpy as np
 import pytest
 
 import gyrfalcon
-from gyrfalcon import FalkonClassifier, FalkonRegressor
+from gyrfalcon import AutoRegressor, ConformalRegressor, FalkonClassifier, FalkonRegressor
 from gyrfalcon.sources import as_source, lazy_tables
 from gyrfalcon.sources.files import is_lazy_table
+from gyrfalcon.sources.rereading import RowsChangedError
 
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
@@ -104,6 +108,126 @@ def test_a_query_that_gives_other_rows_each_time():
     count[0] = 3
     with pytest.raises(ValueError, match="the LazyFrame gave 3 rows where 5 were found"):
         list(data.X.blocks(10))
+
+
+# ---- queries without an order ----------------------------------------------------------------------------------------
+
+
+def shuffled(runs=None):
+    """A query whose rows come in another order in each run; `runs` counts those that give all rows."""
+    seeds = itertools.count()
+
+    def shuffle(rows):
+        if runs is not None and len(rows):
+            runs.append(rows.columns)
+        return rows.sample(fraction=1.0, shuffle=True, seed=next(seeds))
+
+    return TABLE.lazy().map_batches(shuffle)
+
+
+UNORDERED = {
+    "group_by": lambda: TABLE.lazy().group_by("a").agg(pl.col("b", "y", "w", "kind").first()),
+    "unique": lambda: TABLE.lazy().unique(),
+    "shuffled": shuffled,
+}
+MODEL = FalkonRegressor(n_centers=100, penalty=1e-6, random_state=0)
+ORDERED = TABLE.select("a", "b").to_numpy().astype(np.float64)
+
+
+@pytest.mark.parametrize("query", UNORDERED.values(), ids=list(UNORDERED))
+def test_rows_and_targets_are_of_the_same_run(query):
+    data = gyrfalcon.open(query(), target="y", features=["a", "b"], weight="w")
+    rows = np.vstack(list(data.X.blocks(64)))
+    weights = dict(zip(TABLE["a"], TABLE["w"], strict=True))
+    np.testing.assert_array_equal(data.y, [np.sin(a) for a in rows[:, 0]])
+    np.testing.assert_array_equal(data.weight, [weights[a] for a in rows[:, 0]])
+    np.testing.assert_array_equal(data.X.take(np.array([7, 999, 7])), rows[[7, 999, 7]])
+    np.testing.assert_array_equal(np.vstack(list(data.X.blocks(1_000))), rows)
+    for given in ((data,), (data.X, data.y, data.weight)):
+        assert MODEL.fit(*given).score(ORDERED, TABLE["y"].to_numpy()) > 0.999
+    assert MODEL.score(data) > 0.999
+
+
+@pytest.mark.parametrize("first", ["X", "y"])
+def test_a_query_is_run_once(first):
+    runs = []
+    data = gyrfalcon.open(shuffled(runs), target="y", features=["a", "b"], weight="w")
+    runs.clear()  # of its rows' number
+    list(data.X.blocks(10)) if first == "X" else data.y
+    MODEL.fit(data)
+    MODEL.predict(data)
+    assert len(runs) == 1
+
+
+def test_automatic_and_conformal_models_of_a_query_without_an_order():
+    data = gyrfalcon.open(shuffled(), target="y", features=["a", "b"])
+    y = TABLE["y"].to_numpy()
+    automatic = AutoRegressor(time_budget=20, random_state=0, callbacks=lambda record: record["iteration"] == 2)
+    assert automatic.fit(data).score(ORDERED, y) > 0.9
+    low, high = ConformalRegressor(MODEL).fit(data).predict_interval(data).T
+    assert np.mean((low <= data.y) & (data.y <= high)) > 0.8
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    monkeypatch.setattr("gyrfalcon.sources.lazy_tables.temporary_file", lambda size: None)
+    monkeypatch.setattr("gyrfalcon.sources.scratch.temporary_file", lambda size, folder: None)
+
+
+REMEDY = r"of the LazyFrame is not the one that was read before.*\.sort\(.*maintain_order=True.*collect\(\)"
+
+
+@pytest.mark.parametrize("model", [MODEL, AutoRegressor(time_budget=20)], ids=["Falkon", "Auto"])
+def test_where_the_disk_has_no_room_other_rows_are_refused(full_disk, model):
+    with pytest.raises(RowsChangedError, match=REMEDY):
+        model.fit(gyrfalcon.open(shuffled(), target="y", features=["a", "b"]))
+    model = FalkonRegressor(n_centers=30, random_state=0)
+    values = ORDERED, TABLE["y"].to_numpy()
+    data = gyrfalcon.open(TABLE.lazy(), target="y", features=["a", "b"])
+    np.testing.assert_array_equal(model.fit(data).dual_coef_, model.fit(*values).dual_coef_)
+
+
+def test_a_disk_that_fills_up_during_the_run(monkeypatch):
+    monkeypatch.setattr("gyrfalcon.sources.lazy_tables.write_block", lambda file, block: False)
+    data = gyrfalcon.open(shuffled(), target="y", features=["a", "b"])
+    assert len(data.y) == 1_000
+    with pytest.raises(RowsChangedError, match=REMEDY):
+        list(data.X.blocks(100))
+
+
+def test_rows_alone_of_a_query_without_an_order(full_disk):
+    with pytest.raises(RowsChangedError, match=REMEDY):
+        MODEL.fit(shuffled().select("a", "b"), TABLE["y"].to_numpy())
+
+
+def test_another_process_compares_the_rows():
+    data = gyrfalcon.open(TABLE.lazy().select("a", "b", "y"), target="y")
+    rows = np.vstack(list(data.X.blocks(100)))
+    sent = pickle.loads(pickle.dumps(data.X))
+    np.testing.assert_array_equal(np.vstack(list(sent.blocks(64))), rows)
+    (reader,) = sent.readers
+    sent._run.rows.rows.readers[0].frame = reader.frame.reverse()
+    with pytest.raises(RowsChangedError, match=REMEDY):
+        sent.take(np.array([0]))
+
+
+def test_a_run_that_fails_is_started_again():
+    data = gyrfalcon.open(TABLE.lazy(), target="y", features=["a", "b"])
+    frame, data.X.readers[0].frame = data.X.readers[0].frame, None
+    with pytest.raises(ValueError, match="the LazyFrame cannot be read"):
+        data.y  # noqa: B018
+    data.X.readers[0].frame = frame
+    assert len(data.y) == 1_000
+
+
+def test_files_of_a_dataset_that_change_after_the_target_was_read(tmp_path):
+    path = tmp_path / "rows.arrow"
+    TABLE.write_ipc(path)
+    data = gyrfalcon.open(ds.dataset(path, format="ipc"), target="y", features=["a", "b"])
+    assert len(data.y) == 1_000
+    TABLE.reverse().write_ipc(path)
+    with pytest.raises(RowsChangedError, match=r"row 0 of the Dataset is not the one .* files of the Dataset alone"):
+        MODEL.fit(data)
 
 
 def test_what_is_none():
