@@ -136,9 +136,7 @@ class AutoEstimator(BaseEstimator):
                         learning.fit_all(keep)
                         keep(done=True)
                 except KeyboardInterrupt:
-                    if learning.finder is not None and learning.finder.candidates:
-                        if not learning.members:
-                            learning.fit_sample()
+                    if learning.has_best_so_far():
                         self._set(learning, learning.result(), problem)
                     raise
                 learnt = learning.result()

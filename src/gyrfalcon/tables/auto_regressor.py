@@ -100,7 +100,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
     Notes
     -----
-    After Ctrl-C in `fit`, the estimator holds the best that was found until then, and can predict.
+    After Ctrl-C in `fit`, the estimator holds the best that was found until then, and can predict. If nothing was found
+    yet, it is as it was before: one that was fitted keeps its earlier model, and another one is not fitted.
 
     References
     ----------

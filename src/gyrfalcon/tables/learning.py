@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -407,6 +408,15 @@ class Learning:
         encoder, seconds = self.encodings[candidate.view].encoder, time.perf_counter() - began
         self.members.append(Member(encoder, model, candidate, False, self.indices, values, seconds))
         self._tell("sample alone", candidate, float(model.penalty_), self._error(values, self.indices), seconds)
+
+    def has_best_so_far(self) -> bool:
+        """Make do with what an interrupted run has found, of which nobody is told; return whether there is anything."""
+        self.settings = replace(self.settings, told=lambda record: False)
+        if self.finder is None or not self.finder.candidates:
+            return False
+        if not self.members:
+            self.fit_sample()
+        return True
 
     def _of_sample(self, candidate: Candidate) -> tuple[Any, Array]:
         """Fit the sample; return the model, and its predictions out of fold."""
