@@ -131,7 +131,7 @@ def open(
         pattern such as ``"data/2024-*.parquet"``, or a list of files. Parquet (``.parquet``, ``.pq``), CSV (``.csv``,
         ``.csv.gz``), Arrow or Feather (``.arrow``, ``.feather``, ``.ipc``), HDF5 (``.h5``, ``.hdf5``), zarr
         (``.zarr``) and ``.npy``. Rows are in the order of the files' sorted names (for a list, in its order). A
-        LazyFrame or a pyarrow Dataset is read in batches, and must give the same rows in the same order each time.
+        LazyFrame or a pyarrow Dataset is read in batches; target, weight and features come from one run of a query.
     target : str or list of str, optional
         The column to learn, or several. HDF5 and zarr: another array's name. ``.npy``: a column's number, or the name
         of another ``.npy`` file.
@@ -153,7 +153,8 @@ def open(
     Raises
     ------
     OSError
-        If a file is missing, cannot be read, or changes after it was opened.
+        If a file is missing, cannot be read, or changes after it was opened; also later, if rows that are read again
+        differ from those that were read before.
     ValueError
         If a file is damaged, files do not fit together, or a column is missing, is no number or has nulls.
 

@@ -100,8 +100,10 @@ def hash_words(words: Array, multipliers: Array, out: Array) -> None:
 
 
 try:
-    from .._core import hash_rows as _hash_words  # type: ignore[attr-defined]
-except ImportError:  # no native core
+    from .. import _core  # type: ignore[attr-defined]
+
+    _hash_words = _core.hash_rows
+except (ImportError, AttributeError):  # no native core, or one of an earlier build
     _hash_words = hash_words
 
 
