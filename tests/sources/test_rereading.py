@@ -106,6 +106,19 @@ def test_changes_that_weak_sums_do_not_see(dtype):
     assert len(np.unique(hash_rows(counts))) >= len(counts) - 2
 
 
+def test_blocks_of_other_types_are_hashed_as_they_are_converted():
+    whole = np.arange(12).reshape(4, 3)
+    expected = hash_rows(whole.astype(np.float64))
+    for block in (
+        whole,
+        whole.astype(np.int8),
+        np.asfortranarray(whole, dtype=np.float64),
+        scipy.sparse.csc_array(whole),
+    ):
+        assert_array_equal(hash_rows(block), expected)
+    assert hash_rows(np.empty((0, 3))).shape == (0,)
+
+
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 

@@ -83,9 +83,12 @@ def hash_rows(block: Block) -> Array:
     of the sum is the hash (multilinear hashing: Lemire and Kaser 2014, "Strongly universal string hashing is fast").
     Two different rows have the same hash with a probability of 2^-32.
     """
+    dtype = (
+        np.float32 if block.dtype == np.float32 else np.float64
+    )  # others are converted, or refused by who reads them
     if scipy.sparse.issparse(block):
-        return _upper_half(_sparse_sums(block))
-    words = np.ascontiguousarray(block).view(np.uint32)
+        return _upper_half(_sparse_sums(block.tocsr().astype(dtype, copy=False)))
+    words = np.ascontiguousarray(block, dtype=dtype).view(np.uint32)
     out = np.empty(len(words), dtype=np.uint32)
     _hash_words(words, _multipliers(np.arange(words.shape[1], dtype=np.uint64)), out)
     return out
@@ -153,7 +156,7 @@ class CheckedRows(DerivedRows):
     >>> X[1] = 0.0
     >>> rows.take(np.array([1]))
     Traceback (most recent call last):
-    gyrfalcon.sources.rereading.RowsChangedError: row 1 of ArrayRows is not the one that was read before ...
+    gyrfalcon.sources.rereading.RowsChangedError: row 1 of ArrayRows is not the one that was read before: ...
     """
 
     def __init__(self, rows: Rows, hashes: RowHashes | None = None, numbers: Indices | None = None) -> None:
