@@ -109,12 +109,8 @@ def test_changes_that_weak_sums_do_not_see(dtype):
 def test_blocks_of_other_types_are_hashed_as_they_are_converted():
     whole = np.arange(12).reshape(4, 3)
     expected = hash_rows(whole.astype(np.float64))
-    for block in (
-        whole,
-        whole.astype(np.int8),
-        np.asfortranarray(whole, dtype=np.float64),
-        scipy.sparse.csc_array(whole),
-    ):
+    others = whole, whole.astype(np.int8), np.asfortranarray(whole, dtype=np.float64), scipy.sparse.csc_array(whole)
+    for block in others:
         assert_array_equal(hash_rows(block), expected)
     assert hash_rows(np.empty((0, 3))).shape == (0,)
 
@@ -149,6 +145,33 @@ def test_a_row_that_changes_is_named():
         rows.take(np.array([3, 60, 4]))
     with pytest.raises(RowsChangedError, match="row 1 of Stream"):
         rows.subset(np.array([3, 60])).take(np.array([1]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_that_are_computed_may_be_rounded_differently(dtype):
+    class Rounded(Stream):
+        """Rows times a number that differs from 1 by rounding, not the same one in each reading."""
+
+        readings = 0
+
+        def blocks(self, size):
+            self.readings += 1
+            factor = 1 + 8 * (self.readings % 3) * np.finfo(dtype).eps
+            for block in super().blocks(size):
+                yield (block * factor).astype(dtype)
+
+        def take(self, indices):
+            return super().take(indices).astype(dtype)
+
+    source = Rounded()
+    source.dtype = np.dtype(dtype)
+    model = FalkonRegressor(n_centers=100, penalty=1e-5, memory_budget=0, scale=True, random_state=0).fit(source, Y)
+    assert source.readings > 2
+    assert model.score(X, Y) > 0.99
+    wild = X.copy()
+    wild[::2] = np.inf
+    rows = checked_rows(as_rows(Stream(wild)))  # rows that are not finite are refused by others
+    assert len(list(rows.blocks(100))) == len(list(rows.blocks(100)))
 
 
 def test_rows_that_are_taken_first_count():

@@ -42,6 +42,9 @@ class Rows(ABC):
         then writes them to a temporary file as it first reads them.
     in_memory : bool
         Whether the rows are held in memory. All others are compared with the first reading whenever a fit reads them.
+    exact : bool
+        Whether all readings of a row have the same bits, as those of files do. Rows that are computed as they are read
+        may be rounded differently in blocks of another size.
     checked : bool
         Whether the source itself raises RowsChangedError where a reading differs from the first one.
     remedy : str
@@ -69,6 +72,7 @@ class Rows(ABC):
     runs_elsewhere: bool = False
     slow_to_read: bool = False
     in_memory: bool = False
+    exact: bool = False
     checked: bool = False
     remedy: str = (
         "Write the source so that `blocks` and `take` give the same rows each time, which "
@@ -161,7 +165,7 @@ class DerivedRows(Rows):
         self.shape, self.dtype = rows.shape, rows.dtype
         self.feature_names = rows.feature_names
         self.slow_to_read = rows.slow_to_read
-        self.in_memory, self.checked, self.remedy = rows.in_memory, rows.checked, rows.remedy
+        self.in_memory, self.exact, self.checked, self.remedy = rows.in_memory, rows.exact, rows.checked, rows.remedy
 
     @property
     def buffer_bytes(self) -> int:

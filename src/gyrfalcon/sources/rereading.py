@@ -2,8 +2,9 @@
 
 A fit reads its rows many times, and centers are single rows that are taken between two passes. Where rows differ from
 one reading to the next, because a file was written to, a query gives its rows in no fixed order, or a user's source is
-random, the model would be learnt of rows and targets that do not belong together. `CheckedRows` keeps a hash of each
-row when it is first read, and compares it whenever the row is read again, in blocks of any size or by `take`.
+random, the model would be learnt of rows and targets that do not belong together. `CheckedRows` keeps 32 bits of each
+row when it is first read, and compares them whenever the row is read again, in blocks of any size or by `take`: a hash
+where rows have the same bits each time, and a sum that may differ by rounding where a user's source computes them.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from numpy.typing import NDArray
 from .base import DerivedRows, Rows
 from .blocks import Block, Indices
 
-__all__ = ["CheckedRows", "RowHashes", "RowsChangedError", "checked_rows"]
+__all__ = ["CheckedRows", "RowHashes", "RowSums", "RowsChangedError", "checked_rows"]
 
 Array = NDArray[Any]
 
+_ROUNDING = 1e-5  # of the sum of a row's absolute values, by which sums of the same row may differ
 _STRIP_BYTES = 1 << 18  # of rows that are hashed at once, so that they stay in cache
 
 
@@ -76,6 +78,38 @@ class RowHashes:
         return changed
 
 
+class RowSums:
+    """A weighted sum for each row of a source that was read, with the same methods as `RowHashes`.
+
+    Sums that differ by rounding are the same, so that a source may compute its rows, for instance by a product whose
+    rounding depends on the number of rows. Rows whose sum is not finite are not compared.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._known = np.full(n, np.nan, dtype=np.float32)  # NaN: not read yet
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._known.nbytes)
+
+    def differences(self, at: slice | Indices, block: Block) -> Indices:
+        """Keep the sums of rows that are new; return which rows of the block differ from an earlier reading."""
+        weights = 1.0 + _multipliers(np.arange(block.shape[1], dtype=np.uint64)) / 2.0**64
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = (block @ weights).astype(np.float32)
+            known = self._known[at]
+            changed: Indices = np.flatnonzero(np.abs(found - known) > _ROUNDING * (abs(block) @ weights))
+        if not len(changed):
+            new = np.isnan(known)
+            self._known[at] = np.where(new, found, known)
+        return changed
+
+
 def hash_rows(block: Block) -> Array:
     """Hash every row of a block, an array or CSR of float32 or float64, to 32 bits that are not all zero.
 
@@ -83,9 +117,7 @@ def hash_rows(block: Block) -> Array:
     of the sum is the hash (multilinear hashing: Lemire and Kaser 2014, "Strongly universal string hashing is fast").
     Two different rows have the same hash with a probability of 2^-32.
     """
-    dtype = (
-        np.float32 if block.dtype == np.float32 else np.float64
-    )  # others are converted, or refused by who reads them
+    dtype = np.float32 if block.dtype == np.float32 else np.float64
     if scipy.sparse.issparse(block):
         return _upper_half(_sparse_sums(block.tocsr().astype(dtype, copy=False)))
     words = np.ascontiguousarray(block, dtype=dtype).view(np.uint32)
@@ -139,7 +171,7 @@ class CheckedRows(DerivedRows):
     Parameters
     ----------
     rows : Rows
-    hashes : RowHashes, optional
+    hashes : RowHashes or RowSums, optional
         Those of an earlier reading; by default the first reading of each row counts.
     numbers : array of int, optional
         Where the rows are among those of `hashes`, if they are some of them.
@@ -159,10 +191,10 @@ class CheckedRows(DerivedRows):
     gyrfalcon.sources.rereading.RowsChangedError: row 1 of ArrayRows is not the one that was read before: ...
     """
 
-    def __init__(self, rows: Rows, hashes: RowHashes | None = None, numbers: Indices | None = None) -> None:
+    def __init__(self, rows: Rows, hashes: RowHashes | RowSums | None = None, numbers: Indices | None = None) -> None:
         super().__init__(rows)
         self.checked = True
-        self._hashes = RowHashes(rows.shape[0]) if hashes is None else hashes
+        self._hashes = (RowHashes if rows.exact else RowSums)(rows.shape[0]) if hashes is None else hashes
         self._numbers = numbers
 
     @property

@@ -249,6 +249,7 @@ class StoredRows(Rows):
     """
 
     is_sparse = False
+    exact = True
     remedy = FILES_REMEDY
 
     def __init__(
