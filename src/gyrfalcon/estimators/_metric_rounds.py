@@ -27,8 +27,8 @@ class Sample(NamedTuple):
 
 
 def drawn(rows: Rows, targets: Array, weight: Array | None, most: int, random_state: np.random.RandomState) -> Sample:
-    """Draw at most so many rows, none of weight 0."""
-    at = np.arange(rows.shape[0]) if weight is None else np.flatnonzero(weight)
+    """Draw at most `most` rows."""
+    at = np.arange(rows.shape[0])
     if len(at) > most:
         at = np.sort(random_state.choice(at, most, replace=False))
     return Sample(rows.take(at), targets[at], None if weight is None else weight[at])

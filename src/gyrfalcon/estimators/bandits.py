@@ -183,7 +183,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
         """
         check_parameters(self, **_RULES)
         with unchanged_on_failure(self):
-            rows = unlabelled_rows(self, X)
+            rows, _ = unlabelled_rows(self, X)
             arms = np.array(rows.take(np.arange(rows.shape[0])), dtype=np.float64, order="C")
             if not np.isfinite(arms).all():  # of a source: what is in memory was checked
                 at = int(np.flatnonzero(~np.isfinite(arms).all(axis=1))[0])

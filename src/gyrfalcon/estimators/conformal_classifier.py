@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, check_is_fitted
 
 from .._utils.registry import register
 from ..fitting.conformal import COVERAGE, Conformity, Part
+from ..fitting.data import mixed_labels
 from ..fitting.lazy import in_kind
 from ..fitting.rows import at_once, computed, for_score, labelled
 from ..sources import as_source
@@ -130,10 +130,9 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
                 f"estimator={name}(...) has no predict_proba, and sets of classes are made of probabilities: use one "
                 f'that has it, such as FalkonClassifier(loss="logistic"), or CalibratedClassifierCV({name}(...))'
             )
-        y = _check_y(computed(y, as_source(X)), estimator=self)
-        check_classification_targets(y)
+        y = _check_y(mixed_labels(computed(y, as_source(X))), estimator=self)
         if y_val is not None:
-            y_val = _check_y(computed(y_val, as_source(X_val)), estimator=self)
+            y_val = _check_y(mixed_labels(computed(y_val, as_source(X_val))), estimator=self)
         self._learn(X, y, sample_weight, X_val, y_val)
         return self
 

@@ -166,7 +166,7 @@ class DivideAndConquerRegressor(KernelRegressor):
         with fit_session(self) as session:
             data = regression_data(
                 self, X, y, sample_weight, X_val, y_val, random_state=session.random_state, scratch=session.scratch
-            ).of_positive_weight()
+            )
             n = data.rows.shape[0]
             m = -(-n // _LARGEST_PART) if self.n_partitions is None else int(self.n_partitions)
             if m > n:

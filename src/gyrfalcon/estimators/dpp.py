@@ -165,7 +165,7 @@ class DPP(BaseEstimator):  # type: ignore[misc]
             )
         with unchanged_on_failure(self):
             scratch = Scratch()
-            rows = unlabelled_rows(self, X, scratch)
+            rows, _ = unlabelled_rows(self, X, scratch)
             weakref.finalize(rows, scratch.close)  # samples look at them as long as there is the process
             scoring = Scoring(rows, self.kernel, self.random_state, self.n_jobs)
             self._sampler, self.alpha_ = prepare_dpp(scoring, self.size, self.expected_size, self.n_centers)

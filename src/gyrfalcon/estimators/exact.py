@@ -283,7 +283,7 @@ class ExactRegressor(PosteriorRegressor):
         validates = self.early_stopping if descends else self.method != "least_squares" and self._chooses_by_validation
         patience = NoImprovement(self.n_iter_no_change, self.min_decrease) if self.early_stopping else None
         with fit_session(self, patience=None if iterates else patience) as session:
-            given = regression_data(
+            data = regression_data(
                 self,
                 X,
                 y,
@@ -294,7 +294,6 @@ class ExactRegressor(PosteriorRegressor):
                 scratch=session.scratch,
                 hold_out=self.validation_fraction if validates else None,
             )
-            data = given.of_positive_weight()
             points = data.rows.take(np.arange(data.rows.shape[0]))
             kernel = resolved_kernel(self.kernel, points, data.weight, points.dtype)
             operator = KernelOperator(
@@ -310,10 +309,10 @@ class ExactRegressor(PosteriorRegressor):
             uncertainty = None
             if iterates:
                 penalties = self._penalties(data, session)
-                found = pcg.solve(self, data, given, points, kernel, y, scale, penalties, session)
+                found = pcg.solve(self, data, points, kernel, y, scale, penalties, session)
                 coef, penalty = found.coef, found.penalty
                 if found.cv_predictions is not None:
-                    self.cv_predictions_ = found.cv_predictions[:, 0] if data.flat else found.cv_predictions
+                    self.cv_predictions_ = data.of_all(found.cv_predictions)
             elif descends:
                 coef, penalty = self._descend(data, operator, y, scale, session), None
             elif self.method == "ridge" and self.penalties is None and not self.uncertainty:

@@ -223,7 +223,7 @@ class ExactClassifier(KernelClassifier):
         """
         check_parameters(self, choose_by=one_of(None, "validation", "cv"), cv=check_cv, max_iter=optional(integer(1)))
         with fit_session(self) as session:
-            given, classes = classification_data(
+            data, classes = classification_data(
                 self,
                 X,
                 y,
@@ -235,23 +235,21 @@ class ExactClassifier(KernelClassifier):
                 class_weight=self.class_weight,
                 hold_out=self.validation_fraction if self.choose_by == "validation" else None,
             )
-            data = given.of_positive_weight()
             points = data.rows.take(np.arange(data.rows.shape[0]))
             kernel = resolved_kernel(self.kernel, points, data.weight, points.dtype)
             scale = power_of_two(data.targets, axis=0)
-            labels = class_codes(given.targets)
+            labels = class_codes(data.targets)
             penalties = self.penalties
             if penalties is None:
                 penalties = as_penalty(self.penalty, self, data, session.random_state)
             y = data.targets / scale
-            found = pcg.solve(self, data, given, points, kernel, y, scale, penalties, session, labels)
+            found = pcg.solve(self, data, points, kernel, y, scale, penalties, session, labels)
             vars(self).pop("cv_predictions_", None)  # of an earlier fit
             if found.cv_predictions is None:
                 self.calibration_ = self._calibrated_by_validation(data, found, len(classes))
             else:
-                held_out = found.cv_predictions[pcg.counted(given)]
-                self.calibration_ = fit_calibration(held_out, class_codes(data.targets), len(classes), data.weight)
-                self.cv_predictions_ = found.cv_predictions[:, 0] if data.flat else found.cv_predictions
+                self.calibration_ = fit_calibration(found.cv_predictions, labels, len(classes), data.weight)
+                self.cv_predictions_ = data.of_all(found.cv_predictions)
             self._set_solution(data, session)
             self._set_expansion(found.operator, found.coef, data)
             self.classes_, self.penalty_ = classes, found.penalty

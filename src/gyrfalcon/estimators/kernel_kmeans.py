@@ -15,12 +15,14 @@ from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..centers import Centers, KMeansPlusPlus
 from ..fitting.convergence import warn_if_clusters_unsettled
+from ..fitting.data import FitData
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
-from ..fitting.rows import at_once, computed, more_rows, sample_weights, scaled
+from ..fitting.rows import at_once, computed, more_rows, scaled
 from ..fitting.session import Session, fit_session
 from ..fitting.subspace import Subspace, choose_subspace
 from ..fitting.unlabelled import unlabelled_data
+from ..fitting.weights import count
 from ..kernels import Kernel, KernelFunction
 from ..operators import Operator, make_operator
 from ..operators.diagonal import kernel_diagonal
@@ -97,10 +99,10 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
     Attributes
     ----------
     labels_ : array of shape (n,)
-        The cluster of each row.
+        The cluster of each row; of rows with weight 0, which have no part in the fit, the nearest.
     inertia_ : float
         Sum of the squared distances of rows to their centroids in feature space; sample weights count as weights of
-        mean 1.
+        mean 1 over the rows whose weight is positive.
     n_iter_ : int
         Number of iterations of the best start.
     history_ : list of dict
@@ -206,9 +208,8 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         with fit_session(self) as session:
             data = unlabelled_data(self, X, sample_weight, scratch=session.scratch)
             n, k = data.rows.shape[0], int(self.n_clusters)
-            rows_that_count = n if data.weight is None else int(np.count_nonzero(data.weight))
-            if k > rows_that_count:
-                raise ValueError(f"n_clusters={k} must be at most the number of rows that count, {rows_that_count}")
+            if k > n:
+                raise ValueError(f"n_clusters={k} must be at most the number of rows that count, {n}")
             starts = int(self.n_init) if isinstance(self.init, str) else 1
             # labels of two iterations and the nearest values, two vectors of distances and weights, and the sample
             width = 0 if data.rows.is_sparse else data.rows.shape[1]
@@ -229,9 +230,17 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             self.dual_coef_ = found.coef
             self.offset_ = -found.squares / 2
             self.mean_, self.scale_ = data.mean, data.scale
-            self.labels_, self.inertia_, self.n_iter_ = found.labels.copy(), found.inertia, found.iteration
+            self.labels_ = self._labels(X, found.labels.copy(), data)
+            self.inertia_, self.n_iter_ = found.inertia, found.iteration
             self.history_ = session.history
         return self
+
+    def _labels(self, X: Any, labels: Array, data: FitData) -> Array:
+        """Return a label for each row of X, also for those of weight 0, which are not among `labels`."""
+        counted = data.counted
+        if counted is None or counted.positions is None:
+            return labels
+        return counted.spread(labels, self.predict(more_rows(self, X).subset(counted.left_out)))
 
     def _starts(
         self,
@@ -243,13 +252,13 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
     ) -> Array:
         """Return the centroids to start from, of shape (rank, starts * k), or those of the best start on a sample."""
         operator, weight, k = space.operator, space.data.weight, int(self.n_clusters)
+        n = operator.shape[0]
         if not isinstance(self.init, str):
             return features_of(operator, whitening, self._given(space))
-        candidates = np.arange(operator.shape[0]) if weight is None else np.flatnonzero(weight)
         size = _sample_size(k)
-        if len(candidates) <= 2 * size:
-            return self._drawn(operator, whitening, candidates, starts, random_state)
-        chosen = np.sort(random_state.choice(candidates, size, replace=False))
+        if n <= 2 * size:
+            return self._drawn(operator, whitening, starts, random_state)
+        chosen = np.sort(random_state.choice(n, size, replace=False))
         sample = make_operator(
             operator.kernel,
             as_rows(operator.rows.take(chosen)),
@@ -257,7 +266,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             n_jobs=self.n_jobs,
             memory_budget=max(0, space.budget - operator.kept_bytes),
         )
-        first = self._drawn(sample, whitening, np.arange(size), starts, random_state)
+        first = self._drawn(sample, whitening, starts, random_state)
         some = None if weight is None else weight[chosen]
         lloyd = Lloyd(sample, whitening, first, k, diagonal[chosen], some, tol=float(self.tol))
         found = _run(lloyd, self.max_iter).centroids
@@ -269,7 +278,6 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         self,
         operator: Operator,
         whitening: Whitening,
-        candidates: NDArray[np.intp],
         starts: int,
         random_state: np.random.RandomState,
     ) -> Array:
@@ -277,7 +285,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         k, parts = int(self.n_clusters), []
         for _ in range(starts):
             if self.init == "random":
-                points = operator.rows.take(np.sort(random_state.choice(candidates, k, replace=False)))
+                points = operator.rows.take(np.sort(random_state.choice(operator.shape[0], k, replace=False)))
             else:
                 points = (
                     KMeansPlusPlus()
@@ -286,7 +294,6 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
                         k,
                         kernel=operator.kernel,
                         penalty=0.0,
-                        candidates=candidates,
                         random_state=random_state,
                         n_jobs=self.n_jobs,
                     )
@@ -351,7 +358,8 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         """
         operator = self._operator(at_once(X))
         nearest = self._squared_distances(operator).min(axis=1).astype(np.float64)
-        weight = sample_weights(computed(sample_weight, operator.rows), operator.rows)
+        counted = count(computed(sample_weight, operator.rows), len(nearest))
+        nearest, weight = counted.among(nearest), counted.weight
         return -float(nearest.sum() if weight is None else nearest @ (weight / weight.mean()))
 
     def _squared_distances(self, operator: Operator) -> Array:

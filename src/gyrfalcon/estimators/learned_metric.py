@@ -16,11 +16,12 @@ from .._utils.checks import integer, number, one_of
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..centers import Centers
-from ..fitting.data import classification_data, regression_data
+from ..fitting.data import classification_data, mixed_labels, regression_data
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
 from ..fitting.rows import computed, labelled, more_rows, scaled
 from ..fitting.session import Session, fit_session
+from ..fitting.weights import count
 from ..sources.dask import first_not_finite
 from ..storage.models import save
 from ._base import KernelRegressor
@@ -323,7 +324,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         """Check what `fit` is given, hold out rows, standardise them, and draw those that are used."""
         random_state = session.random_state
         X, y, sample_weight = labelled(X, y, sample_weight)
-        base = self._base(y, random_state.randint(np.iinfo(np.int32).max))
+        base = self._base(y, sample_weight, random_state.randint(np.iinfo(np.int32).max))
         given = X, y, sample_weight, X_val, y_val
         how: dict[str, Any] = {"random_state": random_state, "scratch": session.scratch}
         if isinstance(base, KernelRegressor):
@@ -342,10 +343,10 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
             self.n_jobs,
         )
 
-    def _base(self, y: Any, seed: int) -> Any:
+    def _base(self, y: Any, sample_weight: Any, seed: int) -> Any:
         """Return the estimator that is fitted in each round, by the same centers."""
         if self.estimator is None:
-            kind = FalkonClassifier if _are_labels(y) else FalkonRegressor
+            kind = FalkonClassifier if _are_labels(y, sample_weight) else FalkonRegressor
             return kind(scale=False, n_jobs=self.n_jobs, random_state=seed)
         if not isinstance(self.estimator, _WITH_CENTERS):
             names = ", ".join(kind.__name__ for kind in _WITH_CENTERS)
@@ -359,9 +360,11 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         return base if base.random_state is not None else base.set_params(random_state=seed)
 
 
-def _are_labels(y: Any) -> bool:
-    """Whether y is no column of numbers, and so for a classifier."""
-    values = np.asarray(computed(y))
+def _are_labels(y: Any, sample_weight: Any) -> bool:
+    """Whether y is no column of numbers in the rows that count, and so for a classifier."""
+    values = np.asarray(mixed_labels(computed(y)))
+    if values.ndim and sample_weight is not None:
+        values = count(computed(sample_weight), len(values)).among(values)
     if values.dtype == object:
         return values.ndim > 0 and not all(isinstance(value, Number) for value in values.flat)
     return values.dtype.kind not in "fiu"

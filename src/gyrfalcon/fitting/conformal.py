@@ -10,13 +10,16 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import _safe_indexing, indexable
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length
 
 from .._utils.checks import array, number
 from .._utils.registry import register
 from ..sources import as_source
 from ..sources.rereading import checked_rows
+from .data import sortable_labels
 from .rows import computed
+from .weights import count
 
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
@@ -127,7 +130,7 @@ def hold_out(
 ) -> tuple[Part, Part]:
     """Return the rows to learn from, and those that judge: the validation rows, or a random share of X.
 
-    Rows of weight 0 do not judge.
+    Rows of weight 0 are in neither part.
 
     Parameters
     ----------
@@ -148,33 +151,32 @@ def hold_out(
     source = None if source is None else checked_rows(source)  # it is read to learn and to judge
     rows = indexable(X)[0] if source is None else source
     check_consistent_length(rows, y)
-    weight = None
-    if sample_weight is not None:
-        given = computed(sample_weight, source)
-        of_each = np.broadcast_to(0.0, (len(y), 1))
-        weight = _check_sample_weight(given, of_each, dtype=np.float64, ensure_non_negative=True)
+    given = computed(sample_weight, source)
+    positions = count(given, len(y)).positions
+    # as they are: what other models make of weights depends on their size
+    weight = None if given is None else np.broadcast_to(np.asarray(given, dtype=np.float64), len(y))
+
+    def part(indices: Array, biased: Array | None = None) -> Part:
+        some = _safe_indexing(rows, indices) if source is None else source.subset(indices)
+        return Part(some, y[indices], None if weight is None else weight[indices], biased)
+
+    candidates = np.arange(len(y)) if positions is None else positions
+    if every_class:
+        check_classification_targets(sortable_labels(y[candidates], "y"))
     if X_val is not None:
         assert y_val is not None
         check_consistent_length(X_val, y_val)
-        return Part(X, y, weight), Part(X_val, y_val, None)
-    candidates = np.arange(len(y)) if weight is None else np.flatnonzero(weight)
-    count = max(1, round(share * len(candidates)))
-    if count >= len(candidates):
+        return Part(X, y, weight) if positions is None else part(positions), Part(X_val, y_val, None)
+    count_held = max(1, round(share * len(candidates)))
+    if count_held >= len(candidates):
         raise ValueError(
             f"there are no rows to hold out, with n_samples={len(candidates)}: give X_val and y_val, or more rows"
         )
-    held = np.zeros(len(y), dtype=bool)
-    held[random_state.choice(candidates, count, replace=False)] = True
-    both = np.zeros(len(y), dtype=bool)
+    held = np.zeros(len(candidates), dtype=bool)
+    held[random_state.choice(len(candidates), count_held, replace=False)] = True
+    both = np.zeros(len(candidates), dtype=bool)
     if every_class:
         _, codes = np.unique(y[candidates], return_inverse=True)
-        for code in np.flatnonzero(np.bincount(codes, weights=~held[candidates]) == 0):
-            both[random_state.choice(candidates[codes == code])] = True
-
-    def part(chosen: Array, biased: Array | None = None) -> Part:
-        indices = np.flatnonzero(chosen)
-        some = _safe_indexing(rows, indices) if source is None else source.subset(indices)
-        of_some = None if biased is None else biased[indices]
-        return Part(some, y[indices], None if weight is None else weight[indices], of_some)
-
-    return part(~held | both), part(held, both)
+        for code in np.flatnonzero(np.bincount(codes, weights=~held) == 0):
+            both[random_state.choice(np.flatnonzero(codes == code))] = True
+    return part(candidates[~held | both]), part(candidates[held], both[held])

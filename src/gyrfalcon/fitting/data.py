@@ -24,12 +24,12 @@ from .rows import (
     computed,
     is_scaled,
     labelled,
-    sample_weights,
     scaled,
     tile_dtype,
     training_rows,
     validation_rows,
 )
+from .weights import Counted, count
 
 Array = NDArray[Any]
 Error = Callable[[Array, Array | None, Array], float]
@@ -74,14 +74,16 @@ class FitData:
 
     Attributes
     ----------
-    rows : the training rows as the kernel sees them: standardised if asked for, in the kernel's precision
+    rows : the training rows as the kernel sees them: standardised if asked for, in the kernel's precision; those of
+        weight 0 have been left out
     targets : array of shape (n, k); what the kernel's part of f is fitted to, for the squared loss y less the offset
-    weight : sample weights with mean 1, or None
+    weight : positive sample weights with mean 1, or None
     validation : rows for the validation error, or None
     loss : what is minimised, with what depends on the targets worked out
     offset : array of shape (k,) that predictions are measured from, or None for 0
     mean, scale : what features were standardised with; `mean` is None for sparse rows, both if they were not
     flat : whether coefficients and predictions of one column have no second axis
+    counted : which of the rows that `fit` was given these are, before some were held out; None if that is not known
     """
 
     rows: Rows
@@ -93,6 +95,7 @@ class FitData:
     mean: Array | None = None
     scale: Array | None = None
     flat: bool = False
+    counted: Counted | None = None
 
     @property
     def is_least_squares(self) -> bool:
@@ -103,22 +106,17 @@ class FitData:
         """Return coefficients of shape (M, k) in the shape that an estimator shows: (M,) if y has no second axis."""
         return coef[:, 0] if self.flat else coef
 
+    def of_all(self, predictions: Array) -> Array:
+        """Return predictions of the rows in the shape of y, with NaN for rows of weight 0."""
+        shaped = self.shaped(predictions)
+        return shaped if self.counted is None else self.counted.spread(shaped, np.nan)
+
     def in_precision(self, dtype: Any) -> FitData:
         """Return the same data with rows of another precision."""
         validation = self.validation
         if validation is not None:
             validation = replace(validation, rows=validation.rows.astype(dtype))
         return replace(self, rows=self.rows.astype(dtype), validation=validation)
-
-    def of_positive_weight(self) -> FitData:
-        """Return the data without rows of weight 0, for methods in which every row is a center."""
-        if self.weight is None or self.weight.all():
-            return self
-        kept = np.flatnonzero(self.weight)
-        weight = self.weight[kept]
-        return replace(
-            self, rows=self.rows.subset(kept), targets=self.targets[kept], weight=np.asarray(weight / weight.mean())
-        )
 
     def validation_error(self, f: Array) -> float:
         """Return the validation error of the function values `f` of the validation rows, without the offset."""
@@ -166,10 +164,11 @@ def regression_data(
     """
     X, y, sample_weight = labelled(X, y, sample_weight)
     X_val, y_val, _ = labelled(X_val, y_val)
-    rows, y = training_rows(
-        estimator, X, y, random_access=random_access, scratch=scratch, multi_output=True, y_numeric=True
+    checks = {"multi_output": True, "y_numeric": True}
+    rows, y, counted = training_rows(
+        estimator, X, y, sample_weight, random_access=random_access, scratch=scratch, **checks
     )
-    weight = sample_weights(sample_weight, rows)
+    weight = counted.weight
     targets = _copied(_as_columns(y, "y"), copies, "y")
     error: Error = root_mean_square
     loss = Squared() if loss is None else loss
@@ -191,7 +190,7 @@ def regression_data(
         held = Validation(given, held_targets, None, error)
     data = _split_and_scaled(
         estimator,
-        FitData(rows, targets, weight, held, flat=y.ndim == 1 and copies is None),
+        FitData(rows, targets, weight, held, flat=y.ndim == 1 and copies is None, counted=counted),
         error,
         hold_out,
         None,
@@ -272,31 +271,31 @@ def classification_data(
     """
     X, y, sample_weight = labelled(X, y, sample_weight)
     X_val, y_val, _ = labelled(X_val, y_val)
-    rows, y = training_rows(estimator, X, y, random_access=random_access, scratch=scratch)
-    y = _labels(y, "y")
+    rows, y, counted = training_rows(
+        estimator, X, mixed_labels(y), sample_weight, random_access=random_access, scratch=scratch
+    )
+    y = sortable_labels(y, "y")
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
-    weight = sample_weights(sample_weight, rows)
-    present = np.unique(codes if weight is None else codes[weight > 0])
-    if len(present) < 2:
-        raise ValueError(
-            f"y has one class, {classes[present[0]]!r}, among the rows that count: at least two are needed"
-        )
-    weight = with_class_weight(class_weight, weight, classes, codes)
+    require_classes(classes)
+    weight = with_class_weight(class_weight, counted.weight, classes, codes)
+    if weight is not None:  # rows of a class of weight 0 are left out, and it remains a class
+        more = count(weight, len(codes))
+        rows, codes, counted = more.rows(rows), more.among(codes), counted.then(more)
     loss = Squared() if make_loss is None else make_loss(len(classes))
     as_columns = indicators if loss.coupled else signs
     error: Error = share_wrong if type(loss) is Squared else partial(mean_loss, loss)
     given = validation_rows(estimator, X_val, y_val, scratch)
     held = None
     if given is not None:
-        y_val = _labels(column_or_1d(computed(y_val, given), warn=True), "y_val")
+        y_val = sortable_labels(column_or_1d(mixed_labels(computed(y_val, given)), warn=True), "y_val")
         _check_lengths(given, y_val)
         unseen = sorted(set(y_val.tolist()) - set(classes.tolist()), key=str)
         if unseen:
             raise ValueError(f"y_val has classes that y has not: {unseen}")
         held = Validation(given, as_columns(np.searchsorted(classes, y_val), len(classes)), None, error)
     targets = as_columns(codes, len(classes)).astype(tile_dtype(estimator.dtype, rows))
-    data = FitData(rows, targets, weight, held, loss, flat=len(classes) == 2)
+    data = FitData(rows, targets, counted.weight, held, loss, flat=len(classes) == 2, counted=counted)
     data = _split_and_scaled(estimator, data, error, hold_out, codes, random_state)
     return (_from_offset(data) if estimator.fit_intercept else data), classes
 
@@ -324,7 +323,19 @@ def share_wrong(targets: Array, weight: Array | None, values: Array) -> float:
     return float(np.average(class_codes(values) != class_codes(targets), weights=weight))
 
 
-def _labels(y: Array, name: str) -> Array:
+def mixed_labels(y: Any) -> Any:
+    """Return a list of strings and other labels as an array of objects: NumPy would make all of them strings."""
+    if not isinstance(y, list | tuple):
+        return y
+    strings = [isinstance(label, str) for label in y]
+    if all(strings) or not any(strings):
+        return y
+    labels = np.empty(len(y), dtype=object)
+    labels[:] = y
+    return labels
+
+
+def sortable_labels(y: Array, name: str) -> Array:
     """Return labels that can be sorted: those that are Python objects must be all strings or all numbers."""
     if y.dtype != object or all(isinstance(label, str) for label in y):
         return y
@@ -332,6 +343,12 @@ def _labels(y: Array, name: str) -> Array:
         return np.asarray(y.tolist())
     kinds = sorted({type(label).__name__ for label in y})
     raise ValueError(f"{name} has labels of types {', '.join(kinds)}: they must be all strings or all numbers")
+
+
+def require_classes(classes: Array) -> None:
+    """Raise ValueError unless there are at least two classes."""
+    if len(classes) < 2:
+        raise ValueError(f"y has one class, {classes[0]!r}, among the rows that count: at least two are needed")
 
 
 def with_class_weight(class_weight: Any, weight: Array | None, classes: Array, codes: Array) -> Array | None:
@@ -427,9 +444,7 @@ def _split(
     """Hold out a random share of the rows, with the same proportions of the classes if there are enough of each."""
     from sklearn.model_selection import train_test_split
 
-    weight = data.weight
-    candidates = np.arange(data.rows.shape[0]) if weight is None else np.flatnonzero(weight)
-    n = len(candidates)
+    weight, n = data.weight, data.rows.shape[0]
     count = max(1, round(share * n))
     if count >= n:
         raise ValueError(
@@ -437,11 +452,10 @@ def _split(
             "validation (such as early_stopping=False)"
         )
     if stratify is not None:
-        stratify = stratify[candidates]
         counts = np.unique(stratify, return_counts=True)[1]
         if counts.min() < 2 or len(counts) > min(count, n - count):
             stratify = None  # too few of a class to share out
-    train, held = train_test_split(candidates, test_size=count, random_state=random_state, stratify=stratify)
+    train, held = train_test_split(np.arange(n), test_size=count, random_state=random_state, stratify=stratify)
     train, held = np.sort(train), np.sort(held)
     validation = Validation(data.rows.subset(held), data.targets[held], None if weight is None else weight[held], error)
     return replace(

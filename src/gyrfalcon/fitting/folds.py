@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .weights import Counted
 
 Array = NDArray[Any]
 
@@ -57,11 +60,37 @@ def fold_numbers(
     if given is None:
         return _of_splits(cv, y)
     if given.shape != (n,):
-        raise ValueError(f"cv has shape {given.shape}, but numbers of folds are one for each row, {n}")
+        raise _wrong_length(given, n)
     names, numbers = np.unique(given, return_inverse=True)
     if len(names) < 2:
-        raise ValueError("cv has one fold only, which leaves no rows to learn from: at least two are needed")
+        raise ValueError(
+            "cv has one fold only among the rows that count, which leaves no rows to learn from: at least two are needed"
+        )
     return numbers.astype(np.intp)
+
+
+def folds_among(cv: Any, counted: Counted) -> Any:
+    """Return `cv`, which is about the rows that were given, for those of them that have a weight.
+
+    Numbers of folds and splits that are listed name rows; a number of folds and a splitter divide what they are given.
+    """
+    if counted.positions is None or isinstance(cv, Integral):
+        return cv
+    given = given_numbers(cv)
+    if given is not None:
+        if given.shape != (counted.n_given,):
+            raise _wrong_length(given, counted.n_given)
+        return counted.among(given)
+    if not isinstance(cv, Iterable):
+        return cv
+    place = np.full(counted.n_given, -1)
+    place[counted.positions] = np.arange(len(counted.positions))
+    among = [[place[part][place[part] >= 0] for part in split] for split in cv]
+    return [(train, test) for train, test in among if len(test)]
+
+
+def _wrong_length(given: Array, n: int) -> ValueError:
+    return ValueError(f"cv has shape {given.shape}, but numbers of folds are one for each row, {n}")
 
 
 def given_numbers(cv: Any) -> Array | None:

@@ -18,7 +18,7 @@ from ..preconditioners.nystrom import GATHERED
 from ..solvers.kernel_cg import KernelIterate, KernelSystems, kernel_cg
 from .convergence import deviation, warn_if_unsettled
 from .data import FitData, root_mean_square
-from .folds import fold_numbers
+from .folds import fold_numbers, folds_among
 from .kernel import validation_watch
 from .penalties import validation_errors
 from .ridge import least_penalty
@@ -96,7 +96,6 @@ def criterion_of(model: PcgParameters, has_validation: bool, *, calibrates: bool
 def solve(
     model: PcgParameters,
     data: FitData,
-    given: FitData,
     points: Array,
     kernel: Kernel,
     y: Array,
@@ -111,9 +110,6 @@ def solve(
     ----------
     model : estimator
     data : FitData
-        Without rows of weight 0.
-    given : FitData
-        With them: folds and their predictions are for these rows.
     points : array of shape (n, d)
         The rows.
     kernel : Kernel
@@ -123,14 +119,14 @@ def solve(
     scale : array of shape (k,)
     penalties : float, or array of shape (P,)
     session : Session
-    labels : array of shape (n_given,), optional
-        Of a classifier, the number of each given row's class: folds are stratified by it.
+    labels : array of shape (n,), optional
+        Of a classifier, the number of each row's class: folds are stratified by it.
     """
     y = y.astype(np.float64)
     n, k = y.shape
     criterion = criterion_of(model, data.validation is not None, calibrates=labels is not None)
     penalties = np.array(penalties, dtype=np.float64, ndmin=1)
-    fold, P = _folds(model.cv, given, labels, session) if criterion == "cv" else None, len(penalties)
+    fold, P = _folds(model.cv, data, labels, session) if criterion == "cv" else None, len(penalties)
     n_folds = 0 if fold is None else int(fold.max()) + 1
     M = min(n, _n_centers(n) if model.n_centers is None else int(model.n_centers))
     budget = _check_memory(model, points, M, n_folds, P, k)
@@ -177,25 +173,16 @@ def solve(
         )
     predictions = None
     if fold is not None:
-        predictions = np.full(given.targets.shape, np.nan, dtype=operator.dtype)
         found = _held_out(last.values, systems)[:, best] * scale
-        predictions[counted(given)] = found if data.offset is None else found + data.offset
+        predictions = (found if data.offset is None else found + data.offset).astype(operator.dtype)
     return PcgSolution(np.ascontiguousarray(alpha[:, best]), float(penalties[best]), operator, predictions)
 
 
-def counted(given: FitData) -> Array:
-    """Return which rows have a weight."""
-    return np.arange(len(given.targets)) if given.weight is None else np.flatnonzero(given.weight)
-
-
-def _folds(cv: Any, given: FitData, labels: Array | None, session: Session) -> NDArray[np.intp]:
-    """Return the fold of each row that has a weight; folds are of all rows that were given."""
-    y = given.targets[:, 0] if given.flat else given.targets
-    numbers = fold_numbers(cv, y if labels is None else labels, session.random_state, stratified=labels is not None)
-    names, fold = np.unique(numbers[counted(given)], return_inverse=True)
-    if len(names) < 2:
-        raise ValueError(f"cv={cv!r} leaves one fold of the {len(fold)} rows that count: at least two are needed")
-    return fold.astype(np.intp)
+def _folds(cv: Any, data: FitData, labels: Array | None, session: Session) -> NDArray[np.intp]:
+    """Return the fold of each row."""
+    y = data.targets[:, 0] if data.flat else data.targets
+    among = cv if data.counted is None else folds_among(cv, data.counted)
+    return fold_numbers(among, y if labels is None else labels, session.random_state, stratified=labels is not None)
 
 
 def _systems(y: Array, weight: Array | None, fold: NDArray[np.intp] | None, penalties: Array) -> KernelSystems:

@@ -182,11 +182,10 @@ def _judges(data: FitData, center_rows: Array | None) -> Array:
     A row that is a center has functions of its own even if it is left out. Where nearly all rows are centers, the rest
     are too few to judge by, and new rows are hardly different.
     """
-    counts = np.ones(len(data.targets), dtype=bool) if data.weight is None else data.weight > 0
-    others = counts.copy()
+    others = np.ones(len(data.targets), dtype=bool)
     if center_rows is not None:
         others[center_rows] = False
-    rows = np.flatnonzero(others if others.sum() >= _FEWEST_OTHERS else counts)
+    rows = np.flatnonzero(others) if others.sum() >= _FEWEST_OTHERS else np.arange(len(others))
     if len(rows) <= MOST_SCORES:
         return rows
     # one sample is as good as another, and a fit that is resumed must find the same

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import _check_sample_weight, _check_y, validate_data
+from numpy.typing import NDArray
+from sklearn.utils.validation import _check_y, validate_data
 
 from .._utils.memory import format_bytes, require
 from .._utils.ranges import check_range
@@ -20,6 +20,7 @@ from ..sources.rereading import checked_rows
 from ..sources.scaling import Standardize
 from ..sources.scratch import Scratch
 from ..sources.sparse import warn_of_conversion
+from .weights import Counted, count
 
 Array = NDArray[Any]
 
@@ -55,16 +56,24 @@ class Reader(Protocol):
 
 
 def training_rows(
-    estimator: Reader, X: Any, y: Any, *, random_access: bool, scratch: Scratch | None = None, **checks: bool
-) -> tuple[Rows, Array]:
-    """Return the rows and y of `fit`, and set the attributes of the estimator that describe features.
+    estimator: Reader,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    random_access: bool,
+    scratch: Scratch | None = None,
+    **checks: bool,
+) -> tuple[Rows, Array, Counted]:
+    """Return the rows and y of `fit` that have a weight, and set the attributes that describe features.
 
-    Input in memory is checked by scikit-learn, and a source by the same rules block by block.
+    Input in memory is checked by scikit-learn, and a source by the same rules block by block. Rows of weight 0 are
+    checked too, if they are in memory, and then left out.
 
     Parameters
     ----------
     estimator : estimator
-    X, y : as given to `fit`
+    X, y, sample_weight : as given to `fit`
     random_access : bool
         Whether rows are taken in any order again and again, so that a stream must be read into memory.
     scratch : Scratch, optional
@@ -76,16 +85,18 @@ def training_rows(
     if source is None:
         check_columns(X)
         X, y = _checked(estimator, X, y, **checks)
-        return _rows_in_memory(estimator, X, "X", training=True), y
+        counted = count(computed(sample_weight), len(y))
+        return _rows_in_memory(estimator, X, "X", training=True, counted=counted), counted.among(y), counted
     _check_features(estimator, source, reset=True)
-    _check_range(estimator, source, "X", training=True)
-    rows = _readable(estimator, source, random_access)
+    counted = count(computed(sample_weight, source), source.shape[0])
+    _check_range(estimator, counted.rows(source), "X", training=True)
+    rows = counted.rows(_readable(estimator, source, random_access))
     if y is None:
         raise ValueError(f"{type(estimator).__name__} needs y, what is to be learnt, such as open(path, target=...).y")
     y = _check_y(computed(y, source), estimator=estimator, **checks)
     if len(y) != source.shape[0]:
         raise ValueError(f"X has {source.shape[0]} rows and y has {len(y)}: they must be of the same length")
-    return (rows if scratch is None else scratch.rows(rows)), y
+    return (rows if scratch is None else scratch.rows(rows)), counted.among(y), counted
 
 
 def labelled(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
@@ -103,17 +114,21 @@ def labelled(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
     return X.X, y, X.weight if sample_weight is None else sample_weight
 
 
-def unlabelled_rows(estimator: Reader, X: Any, scratch: Scratch | None = None) -> Rows:
+def unlabelled_rows(
+    estimator: Reader, X: Any, scratch: Scratch | None = None, sample_weight: Any = None
+) -> tuple[Rows, Counted]:
     """Return the rows of a `fit` without y, and set the attributes that describe features; see `training_rows`."""
     X = to_host(X)
     source = _as_source(X)
     if source is None:
         check_columns(X)
         X = _checked(estimator, X)
-        return _rows_in_memory(estimator, X, "X", training=True)
+        counted = count(computed(sample_weight), X.shape[0])
+        return _rows_in_memory(estimator, X, "X", training=True, counted=counted), counted
     _check_features(estimator, source, reset=True)
-    rows = _readable(estimator, source, random_access=False)
-    return rows if scratch is None else scratch.rows(rows)
+    counted = count(computed(sample_weight, source), source.shape[0])
+    rows = counted.rows(_readable(estimator, source, random_access=False))
+    return (rows if scratch is None else scratch.rows(rows)), counted
 
 
 def plain_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
@@ -150,19 +165,6 @@ def validation_rows(estimator: Reader, X_val: Any, y_val: Any, scratch: Scratch 
         return None
     rows = more_rows(estimator, X_val, "X_val")
     return rows if scratch is None else scratch.rows(rows)
-
-
-def sample_weights(sample_weight: ArrayLike | None, rows: Rows) -> Array | None:
-    """Return the sample weights as numbers of at most 1, or None."""
-    if sample_weight is None:
-        return None
-    of_each = np.broadcast_to(0.0, (rows.shape[0], 1))
-    given = computed(sample_weight, rows)
-    weight: Array = _check_sample_weight(given, of_each, dtype=np.float64, ensure_non_negative=True)
-    if not weight.max() > 0:
-        raise ValueError("sample_weight is zero for every row: at least one row must count")
-    weight = weight / weight.max()  # so that no sum of them overflows
-    return weight
 
 
 def tile_dtype(dtype: Any, rows: Rows) -> np.dtype[Any]:
@@ -259,13 +261,13 @@ def _needs_no_checks(estimator: Reader, X: Any) -> bool:
     )
 
 
-def _rows_in_memory(estimator: Reader, X: Array, name: str, *, training: bool) -> Rows:
-    """Return checked arrays and CSR matrices as rows."""
+def _rows_in_memory(estimator: Reader, X: Array, name: str, *, training: bool, counted: Counted | None = None) -> Rows:
+    """Return checked arrays and CSR matrices as rows, without those of weight 0."""
     rows = as_rows(X)
     if _may_leave_range(estimator, rows):
-        stored: Any = X.data if scipy.sparse.issparse(X) else X
-        check_range(stored, np.float32, name, too_small=training)
-    return rows
+        some: Any = X if counted is None else counted.among(X)
+        check_range(some.data if scipy.sparse.issparse(X) else some, np.float32, name, too_small=training)
+    return rows if counted is None else counted.rows(rows)
 
 
 def _check_range(estimator: Reader, source: Rows, name: str, *, training: bool) -> None:

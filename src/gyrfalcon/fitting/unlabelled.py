@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from ..sources.scratch import Scratch
 from .data import FitData
-from .rows import Reader, is_scaled, sample_weights, scaled, tile_dtype, unlabelled_rows
+from .rows import Reader, is_scaled, scaled, tile_dtype, unlabelled_rows
 
 
 def unlabelled_data(
@@ -25,8 +25,8 @@ def unlabelled_data(
     scratch : Scratch, optional
         Where rows that are slow to read are kept for later passes.
     """
-    rows = unlabelled_rows(estimator, X, scratch)
-    weight = sample_weights(sample_weight, rows)
+    rows, counted = unlabelled_rows(estimator, X, scratch, sample_weight)
+    weight = counted.weight
     mean, scale = None, None
     if is_scaled(estimator.scale, rows.is_sparse):
         mean, scale = rows.moments(weight).mean_and_scale(rows.feature_names)
@@ -36,4 +36,5 @@ def unlabelled_data(
         weight=None if weight is None else np.asarray(weight / weight.mean()),
         mean=mean,
         scale=scale,
+        counted=counted,
     )

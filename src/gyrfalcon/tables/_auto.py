@@ -18,9 +18,10 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.checks import positive
 from ..callbacks import CallbackLike, CallbackList, Record
 from ..estimators._sklearn import DOC_LINK, BaseEstimator
-from ..fitting.folds import check_cv
+from ..fitting.folds import check_cv, folds_among
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
+from ..fitting.weights import Counted
 from ..sources.scratch import Scratch
 from ..storage.checkpoints import identify
 from ..storage.models import save
@@ -33,7 +34,7 @@ from .parts import Learnt, Settings
 from .problems import Problem
 from .progress import progress_line
 from .resuming import generator, restore, search_journal, state_of
-from .validation import make_plan
+from .validation import groups_among, make_plan
 
 Array = NDArray[Any]
 
@@ -79,20 +80,24 @@ class AutoEstimator(BaseEstimator):
 
     # ---- learning ----------------------------------------------------------------------------------------------------
 
-    def _learn(self, X: Any, problem: Problem, weight: Array | None, groups: Any, X_val: Any) -> None:
-        """Search, fit and blend, and set the attributes that all have."""
+    def _learn(self, X: Any, problem: Problem, weight: Array | None, groups: Any, X_val: Any, counted: Counted) -> None:
+        """Search, fit and blend, and set the attributes that all have.
+
+        `problem` and `weight` are those of the rows that count; X and `groups` are given for all rows.
+        """
         check_parameters(self, time_budget=positive("a finite number of seconds greater than 0"), cv=check_cv)
         clock = Clock(float(self.time_budget))
+        cv, groups = folds_among(self.cv, counted), groups_among(groups, counted)
         total = len(problem.codes)
         with search_journal(self.checkpoint) as journal, closing(Scratch()) as scratch:
-            inputs = as_inputs(X, scratch)
+            inputs = as_inputs(X, scratch, counted)
             held = None if X_val is None else as_inputs(X_val, scratch)
             state = None
             if journal is not None:
                 parts = {
                     "y": problem.y,
                     "sample_weight": weight,
-                    "groups": None if groups is None else np.asarray(groups).tolist(),
+                    "groups": None if groups is None else groups.tolist(),
                 }
                 rows = {"X": inputs.fingerprint(), "X_val": None if held is None else held.fingerprint()}
                 journal.check(identify(self, rows | parts), max_iter=0)
@@ -100,7 +105,7 @@ class AutoEstimator(BaseEstimator):
             random_state = check_random_state(self.random_state) if state is None else generator(state)
             beginning = dict(random_state.get_state(legacy=False))
             plan = make_plan(
-                self.cv,
+                cv,
                 inputs.n_rows,
                 total - inputs.n_rows,
                 problem.codes,

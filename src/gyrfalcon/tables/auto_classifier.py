@@ -168,11 +168,12 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         """
         X, y, sample_weight = labelled(X, y, sample_weight)
         X_val, y_val, _ = labelled(X_val, y_val)
-        names, classes, numbers = given.labels(self, X, y, X_val, y_val)
-        problem = Classification.of(names, numbers, len(classes))
-        weight = given.weights(sample_weight, X, len(names))
+        counted = given.counted_rows(X, sample_weight)
+        names, classes, numbers = given.labels(self, X, y, X_val, y_val, counted)
+        weight = given.weights(counted, len(names))
         weight = with_class_weight(self.class_weight, weight, classes, numbers)
-        self._learn(X, problem, weight, groups, X_val)
+        problem = Classification.of(names, numbers, len(classes), weight)
+        self._learn(X, problem, weight, groups, X_val, counted)
         return self
 
     def _set_outcome(self, learnt: Learnt, problem: Problem, weight: Array | None) -> None:

@@ -182,8 +182,9 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         """
         X, y, sample_weight = labelled(X, y, sample_weight)
         X_val, y_val, _ = labelled(X_val, y_val)
-        problem = Regression.of(given.numbers(self, X, y, X_val, y_val))
-        self._learn(X, problem, given.weights(sample_weight, X, len(problem.codes)), groups, X_val)
+        counted = given.counted_rows(X, sample_weight)
+        problem = Regression.of(given.numbers(self, X, y, X_val, y_val, counted))
+        self._learn(X, problem, given.weights(counted, len(problem.codes)), groups, X_val, counted)
         return self
 
     def _set_outcome(self, learnt: Learnt, problem: Problem, weight: Array | None) -> None:

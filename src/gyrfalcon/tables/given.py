@@ -1,4 +1,4 @@
-"""The targets that `fit` is given: numbers without gaps, or labels."""
+"""The targets that `fit` is given, of the rows that have a weight: numbers without gaps, or labels."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import _check_sample_weight, _check_y, _num_samples, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_y, _num_samples, column_or_1d
 
+from ..fitting.data import mixed_labels, require_classes, sortable_labels
 from ..fitting.rows import computed
+from ..fitting.weights import Counted, count
 
 Array = NDArray[Any]
 
 
-def numbers(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> Array:
-    """Return y, followed by y_val if it is given, as numbers of shape (n,) or (n, k)."""
+def counted_rows(X: Any, sample_weight: Any) -> Counted:
+    """Return which rows of a table or a source have a weight."""
+    return count(computed(sample_weight), int(_num_samples(X)))
+
+
+def numbers(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any, counted: Counted) -> Array:
+    """Return y of the rows that count, followed by y_val if it is given, as numbers of shape (n,) or (n, k)."""
     parts = []
     for name, rows, given in _pairs(estimator, X, y, X_val, y_val):
         _refuse_gaps(given, name)
@@ -23,29 +31,27 @@ def numbers(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> Array:
             raise ValueError(f"{name} of type {part.dtype} is not numbers: AutoClassifier learns labels")
         part = part[:, 0] if part.ndim == 2 and part.shape[1] == 1 and name == "y_val" else part
         _check_length(rows, part, name)
-        parts.append(part.astype(np.float64))
+        parts.append((counted.among(part) if name == "y" else part).astype(np.float64))
     if len(parts) == 2 and parts[0].shape[1:] != parts[1].shape[1:]:
         raise ValueError(f"y_val has shape {parts[1].shape} and y has shape {parts[0].shape}: outputs must agree")
     return np.concatenate(parts)
 
 
-def labels(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> tuple[Array, Array, Array]:
-    """Return labels, those of y_val last, the classes, and for each label the number of its class."""
-    from sklearn.utils.multiclass import check_classification_targets
-
+def labels(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any, counted: Counted) -> tuple[Array, Array, Array]:
+    """Return labels of the rows that count, those of y_val last, the classes, and the number of each label's class."""
     parts = []
     for name, rows, given in _pairs(estimator, X, y, X_val, y_val):
+        given = mixed_labels(given)
         _refuse_gaps(given, name)
         # as an array, since scikit-learn makes float64 of the booleans and integers of pandas that could be missing
         part = column_or_1d(np.asarray(given), warn=True)
-        if part.dtype == object:
-            part = part.astype(str) if all(isinstance(label, str) for label in part) else np.asarray(part.tolist())
-        check_classification_targets(part)
         _check_length(rows, part, name)
+        part = sortable_labels(counted.among(part) if name == "y" else part, name)
+        part = part.astype(str) if part.dtype == object else part
+        check_classification_targets(part)
         parts.append(part)
     classes = np.unique(parts[0])
-    if len(classes) < 2:
-        raise ValueError(f"y has one class, {classes[0]!r}: at least two are needed")
+    require_classes(classes)
     unseen = sorted(set(parts[-1].tolist()) - set(classes.tolist()), key=str)
     if unseen:
         raise ValueError(f"y_val has classes that y has not: {unseen}")
@@ -53,17 +59,12 @@ def labels(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> tuple[Arra
     return together, classes, np.searchsorted(classes, together)
 
 
-def weights(sample_weight: Any, X: Any, total: int) -> Array | None:
-    """Return a weight for each row, with mean 1 where it is not zero; `total` counts validation rows, which have 1."""
-    if sample_weight is None:
+def weights(counted: Counted, total: int) -> Array | None:
+    """Return a weight of mean 1 for each row that counts; `total` counts validation rows as well, which have 1."""
+    if counted.weight is None:
         return None
-    n = int(_num_samples(X))
-    each = np.broadcast_to(0.0, (n, 1))
-    weight = _check_sample_weight(computed(sample_weight), each, dtype=np.float64, ensure_non_negative=True)
-    if not weight.max() > 0:
-        raise ValueError("sample_weight is zero for every row: at least one row must count")
-    weight = weight / weight[weight > 0].mean()
-    return np.concatenate([weight, np.ones(total - n)])
+    weight = counted.weight / counted.weight.mean()
+    return np.concatenate([weight, np.ones(total - len(weight))])
 
 
 def _pairs(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any) -> list[tuple[str, Any, Any]]:

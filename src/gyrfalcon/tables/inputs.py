@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
+from ..fitting.weights import Counted
 from ..sources import Rows, as_source, to_host
 from ..sources.base import DerivedRows
 from ..sources.blocks import Block, Indices
@@ -39,6 +40,10 @@ class Inputs(ABC):
         """Return the rows at `indices` as a table in memory."""
 
     @abstractmethod
+    def subset(self, indices: Indices) -> Inputs:
+        """Return the rows at increasing `indices`."""
+
+    @abstractmethod
     def fingerprint(self) -> str:
         """Describe the contents, by which a checkpoint tells them from others."""
 
@@ -58,6 +63,9 @@ class TableInputs(Inputs):
         if len(indices) == self.n_rows and np.array_equal(indices, np.arange(self.n_rows)):
             return self.X
         return _safe_indexing(self.X, np.asarray(indices))
+
+    def subset(self, indices: Indices) -> Inputs:
+        return TableInputs(self.take(indices))
 
     def fingerprint(self) -> str:
         return table_digest(self.X)
@@ -82,6 +90,9 @@ class StreamedInputs(Inputs):
 
     def take(self, indices: Indices) -> Any:
         return named(self.rows.take(indices), self.rows)
+
+    def subset(self, indices: Indices) -> Inputs:
+        return StreamedInputs(self.rows.subset(indices))
 
     def fingerprint(self) -> str:
         return f"{self.rows.shape} {self.rows.fingerprint()}"
@@ -149,7 +160,7 @@ def named(block: Any, rows: Rows) -> Any:
     return Table(columns, list(rows.feature_names), block.shape[0])
 
 
-def as_inputs(X: Any, scratch: Scratch | None = None) -> Inputs:
+def as_inputs(X: Any, scratch: Scratch | None = None, counted: Counted | None = None) -> Inputs:
     """Return a table, an array, a tensor, a source or a Dask collection as inputs.
 
     Parameters
@@ -157,9 +168,13 @@ def as_inputs(X: Any, scratch: Scratch | None = None) -> Inputs:
     X : what `fit` or `predict` is given
     scratch : Scratch, optional
         Where rows that are slow to read are kept for later passes.
+    counted : Counted, optional
+        The rows that have a weight; the others are left out.
     """
     X = to_host(X)
     source = None if scipy.sparse.issparse(X) else as_source(X)
     if source is None:
-        return TableInputs(X)
-    return StreamedInputs(checked_rows(source) if scratch is None else scratch.rows(source))
+        inputs: Inputs = TableInputs(X)
+    else:
+        inputs = StreamedInputs(checked_rows(source) if scratch is None else scratch.rows(source))
+    return inputs if counted is None or counted.positions is None else inputs.subset(counted.positions)

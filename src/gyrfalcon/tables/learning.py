@@ -267,7 +267,9 @@ class Learning:
             model, values = self._fit_exact(
                 candidate, X, learnt, fold, _SPREAD if n_penalties > 1 and fold is not None else np.ones(1), share
             )
-            judged = learnt if values is not None else judged
+            if values is not None:  # there are none of the rows of a class of weight 0
+                counts = np.isfinite(values).all(axis=1)
+                judged, values = learnt[counts], values[counts]
         if values is None and judged is not None and len(judged):
             values = self.problem.values(model, candidate.target, encoding.take(judged))
         if values is None:
@@ -347,7 +349,10 @@ class Learning:
     def _fit(self, model: Any, X: Any, rows: Array, target: Target) -> None:
         with warnings.catch_warnings():  # how good a member is, rows that were held out say
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(X, self.problem.learnt(target)[rows], sample_weight=self._weight(rows))
+            weight = self._weight(rows)
+            if weight is not None:  # a class of weight 0 has it by the estimator's class_weight, and remains a class
+                weight = np.where(weight > 0, weight, 1.0)
+            model.fit(X, self.problem.learnt(target)[rows], sample_weight=weight)
 
     def _fit_falkon(self, candidate: Candidate, X: Any, rows: Array, share: float) -> Any:
         n, target = len(rows), candidate.target

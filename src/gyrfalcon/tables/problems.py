@@ -190,18 +190,22 @@ class Classification(Problem):
     labels : array of shape (n,)
         Numbers of the classes.
     n_classes : int
-    class_weight : as `FalkonClassifier` has it
+    class_weight : dict, or None
+        Classes of weight 0, which an estimator is to know without learning from their rows.
     """
 
     y: Array
     labels: Array
     n_classes: int
     target_type: str
+    class_weight: dict[Any, float] | None = None
 
     @classmethod
-    def of(cls, y: Array, labels: Array, n_classes: int) -> Classification:
-        """Return the problem of learning labels."""
-        problem = cls(y, labels, n_classes, "binary" if n_classes == 2 else "multiclass")
+    def of(cls, y: Array, labels: Array, n_classes: int, weight: Array | None = None) -> Classification:
+        """Return the problem of learning labels; weights of 0 are those of whole classes."""
+        ignored = [] if weight is None else np.unique(y[weight == 0]).tolist()
+        class_weight = dict.fromkeys(ignored, 0.0) or None
+        problem = cls(y, labels, n_classes, "binary" if n_classes == 2 else "multiclass", class_weight)
         problem.codes = signs(labels, n_classes)
         problem.transforms = [Target()]
         problem.stratify = labels
@@ -217,10 +221,17 @@ class Classification(Problem):
         return columns / (size or 1.0)
 
     def exact(self, kernel: Kernel, **parameters: Any) -> ExactClassifier:
-        return ExactClassifier(kernel, scale=False, **parameters)
+        return ExactClassifier(kernel, scale=False, class_weight=self.class_weight, **parameters)
 
     def falkon(self, kernel: Kernel, penalty: float, **parameters: Any) -> FalkonClassifier:
-        return FalkonClassifier(kernel, loss="logistic", scale=False, penalty=_LOGISTIC * penalty, **parameters)
+        return FalkonClassifier(
+            kernel,
+            loss="logistic",
+            scale=False,
+            class_weight=self.class_weight,
+            penalty=_LOGISTIC * penalty,
+            **parameters,
+        )
 
     def learnt(self, target: Target) -> Array:
         return self.y

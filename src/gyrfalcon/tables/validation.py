@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..fitting.folds import fold_numbers, given_numbers
+from ..fitting.weights import Counted
 
 Array = NDArray[Any]
 
@@ -142,6 +143,18 @@ def _draw(splits: list[tuple[Array, Array]], size: int, random_state: np.random.
     )
 
 
+def groups_among(groups: Any, counted: Counted) -> Array | None:
+    """Return the groups of the rows that have a weight, if there are groups."""
+    if groups is None:
+        return None
+    groups = np.asarray(groups)
+    if len(groups) != counted.n_given:
+        raise ValueError(
+            f"groups has {len(groups)} entries and X has {counted.n_given} rows: one for each row is needed"
+        )
+    return counted.among(groups)
+
+
 def make_plan(
     cv: Any,
     n: int,
@@ -171,14 +184,14 @@ def make_plan(
     random_state : RandomState
     """
     rows = np.arange(n)
-    groups = None if groups is None else np.asarray(groups)
-    if groups is not None and len(groups) != n:
-        raise ValueError(f"groups has {len(groups)} entries and X has {n} rows: one for each row is needed")
     if n_validation:
         fold = np.concatenate([np.full(n, ALWAYS), np.zeros(n_validation)]).astype(np.intp)
         return Plan(fold, 1, rows, n + np.arange(n_validation))
     if n < 2:
-        raise ValueError(f"there are no rows to hold out for validation, with n_samples={n}: at least two are needed")
+        raise ValueError(
+            f"there are too few rows that have a weight to hold out some for validation, with n_samples={n}: at least "
+            "two are needed"
+        )
     seed = int(random_state.randint(2**31 - 1))
     splits = _splits(cv, n, y, groups, stratify, seed)
     fold, times = np.full(n, ALWAYS, dtype=np.intp), np.zeros(n, dtype=np.intp)

@@ -1,0 +1,99 @@
+"""Sample weights: which rows count, and how much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import _check_sample_weight
+
+from ..sources import Rows
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The rows that have a weight; a fit leaves out the others before it looks at any of them.
+
+    Attributes
+    ----------
+    n_given : int
+        Number of rows, with those of weight 0.
+    positions : array of int, or None
+        Rows whose weight is positive, in order; None if every row has one.
+    weight : array of shape (len(positions),), or None
+        Their weights, at most 1; None if they are equal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.fitting.weights import count
+    >>> counted = count([2.0, 0.0, 1.0], 3)
+    >>> counted.weight
+    array([1. , 0.5])
+    >>> counted.among(np.array([7, -999, 8]))
+    array([7, 8])
+    """
+
+    n_given: int
+    positions: NDArray[np.intp] | None = None
+    weight: Array | None = None
+
+    def among(self, values: Array) -> Array:
+        """Return the entries of these rows, of an array with an entry for each row that was given."""
+        return values if self.positions is None else values[self.positions]
+
+    def rows(self, rows: Rows) -> Rows:
+        """Return these rows of a source."""
+        return rows if self.positions is None else rows.subset(self.positions)
+
+    def spread(self, values: Array, others: Any) -> Array:
+        """Return an array with an entry for each row that was given; rows of weight 0 have those of `others`."""
+        if self.positions is None:
+            return values
+        whole = np.empty((self.n_given, *values.shape[1:]), dtype=values.dtype)
+        whole[self.left_out] = others
+        whole[self.positions] = values
+        return whole
+
+    @property
+    def left_out(self) -> NDArray[np.intp]:
+        """Rows of weight 0."""
+        if self.positions is None:
+            return np.empty(0, dtype=np.intp)
+        out = np.ones(self.n_given, dtype=bool)
+        out[self.positions] = False
+        return np.flatnonzero(out)
+
+    def then(self, more: Counted) -> Counted:
+        """Return the rows that count when only some of these rows do."""
+        if self.positions is None or more.positions is None:
+            positions = self.positions if more.positions is None else more.positions
+        else:
+            positions = self.positions[more.positions]
+        return Counted(self.n_given, positions, more.weight)
+
+
+def count(sample_weight: Any, n: int) -> Counted:
+    """Return which of n rows count, and how much.
+
+    Parameters
+    ----------
+    sample_weight : array of shape (n,), number, or None
+        In the memory of the host; not negative, and not zero for every row.
+    n : int
+    """
+    if sample_weight is None:
+        return Counted(n)
+    of_each = np.broadcast_to(0.0, (n, 1))
+    weight = _check_sample_weight(sample_weight, of_each, dtype=np.float64, ensure_non_negative=True)
+    if not weight.max() > 0:
+        raise ValueError("sample_weight is zero for every row: at least one row must count")
+    weight = weight / weight.max()  # so that no sum of them overflows
+    kept = np.flatnonzero(weight)
+    positions = None if len(kept) == n else kept
+    weight = weight if positions is None else weight[positions]
+    return Counted(n, positions, None if weight.min() == 1 else weight)
