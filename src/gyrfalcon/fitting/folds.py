@@ -64,7 +64,7 @@ def fold_numbers(
     names, numbers = np.unique(given, return_inverse=True)
     if len(names) < 2:
         raise ValueError(
-            "cv has one fold only among the rows that count, which leaves no rows to learn from: at least two are needed"
+            "cv has one fold only of the rows that count, which leaves none to learn from: give two"
         )
     return numbers.astype(np.intp)
 
