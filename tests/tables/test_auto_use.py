@@ -15,7 +15,7 @@ from sklearn.base import clone
 from test_auto_input import BOTH, classifier, output, regressor, table, target_of
 
 import gyrfalcon
-from gyrfalcon import AutoRegressor
+from gyrfalcon import AutoClassifier, AutoRegressor
 from gyrfalcon.tables import learning
 
 
@@ -252,3 +252,19 @@ def test_groups_are_not_known_from_their_categories():
     low, high = model.predict_interval(table[new], coverage=0.9).T
     # 60 groups tell their deviation to a tenth: off by twice that, normal intervals of 90% hold 81%
     assert np.mean((low <= y[new]) & (y[new] <= high)) > 0.8
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [AutoRegressor, AutoClassifier])
+def test_small_memory_budgets(make):
+    X = np.random.default_rng(0).standard_normal((1000, 3))
+    y = X[:, 0] if make is AutoRegressor else X[:, 0] > 0
+    for budget in ("30MB", "1MB"):
+        assert make(memory_budget=budget, callbacks=Brief(2), random_state=0).fit(X, y).score(X, y) > 0.9
+    least = (
+        rf"{make.__name__} takes at least .* for 1000 rows, and memory_budget='5kB' allows 5 kB: raise memory_budget"
+    )
+    with pytest.raises(MemoryError, match=least):
+        make(memory_budget="5kB", callbacks=Brief(2), random_state=0).fit(X, y)

@@ -106,6 +106,22 @@ def limit_of(budget: int | float | str) -> int:
     return asked or available_memory()
 
 
+class BudgetError(MemoryError):
+    """Mandatory memory does not fit the budget.
+
+    Attributes
+    ----------
+    size : int
+        Bytes that are needed.
+    room : str
+        What there is, in words.
+    """
+
+    def __init__(self, what: str, size: int, room: str, remedy: str) -> None:
+        super().__init__(f"{what}, and {room}: {remedy}")
+        self.size, self.room = size, room
+
+
 def require(
     budget: int | float | str,
     size: int,
@@ -114,7 +130,7 @@ def require(
     *,
     limit: int | None = None,
 ) -> None:
-    """Raise MemoryError if mandatory memory does not fit the budget.
+    """Raise BudgetError, which is a MemoryError, if mandatory memory does not fit the budget.
 
     Parameters
     ----------
@@ -134,7 +150,7 @@ def require(
     >>> from gyrfalcon._utils.memory import require
     >>> require("1GB", 2 * 10**9, "the matrix takes 2 GB", "take fewer rows")
     Traceback (most recent call last):
-    MemoryError: the matrix takes 2 GB, and memory_budget='1GB' allows 1 GB: take fewer rows
+    gyrfalcon._utils.memory.BudgetError: the matrix takes 2 GB, and memory_budget='1GB' allows 1 GB: take fewer rows
     """
     limit = limit_of(budget) if limit is None else limit
     if size > limit:
@@ -142,7 +158,7 @@ def require(
             room = f"{format_bytes(limit)} are available"
         else:
             room = f"memory_budget={budget!r} allows {format_bytes(limit)}"
-        raise MemoryError(f"{what}, and {room}: {remedy if isinstance(remedy, str) else remedy(limit)}")
+        raise BudgetError(what, size, room, remedy if isinstance(remedy, str) else remedy(limit))
 
 
 def format_bytes(count: int) -> str:

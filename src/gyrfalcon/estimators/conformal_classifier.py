@@ -113,7 +113,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         y : array of shape (n,)
             Labels. By default those of X, if it was opened with a target.
         sample_weight : array of shape (n,), optional
-            Not negative. The weights of rows that are held out count there.
+            Not negative. Rows with weight 0 are ignored. The weights of rows that are held out count there.
         X_val, y_val : optional
             Rows that judge, in the place of a part of X. They are not learnt from.
 

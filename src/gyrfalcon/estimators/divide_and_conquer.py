@@ -154,7 +154,7 @@ class DivideAndConquerRegressor(KernelRegressor):
         y : array of shape (n,) or (n, n_outputs)
             Targets. By default those of X, if it was opened with a target.
         sample_weight : array of shape (n,), optional
-            Not negative. Only ratios matter: the penalty goes with weights of mean 1.
+            Not negative. Rows with weight 0 are ignored. Only ratios matter: the penalty goes with weights of mean 1.
         X_val, y_val : optional
             Rows on which the validation error (root mean squared) of the average so far is recorded.
 

@@ -288,7 +288,7 @@ class FalkonRegressor(PosteriorRegressor):
         y : array of shape (n,) or (n, n_outputs)
             Targets. By default those of X, if it was opened with a target.
         sample_weight : array of shape (n,), optional
-            Not negative. Only ratios matter: the penalty goes with weights of mean 1.
+            Not negative. Rows with weight 0 are ignored. Only ratios matter: the penalty goes with weights of mean 1.
         X_val, y_val : optional
             Rows on which the validation error (root mean squared, or the mean of another loss) is recorded, and which
             decide what is decided by validation, such as when `early_stopping` stops.

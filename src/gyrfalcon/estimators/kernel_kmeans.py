@@ -198,7 +198,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
         y : ignored
         sample_weight : array of shape (n,), optional
-            Not negative. Only ratios matter.
+            Not negative. Rows with weight 0 are ignored. Only ratios matter.
 
         Returns
         -------

@@ -208,7 +208,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         y : array of shape (n,) or (n, n_outputs)
             Targets, or labels for a classifier. By default those of X, if it was opened with a target.
         sample_weight : array of shape (n,), optional
-            Not negative. Only ratios matter.
+            Not negative. Rows with weight 0 are ignored. Only ratios matter.
         X_val, y_val : optional
             Rows on which the validation error is measured, in the place of some that are held out.
 

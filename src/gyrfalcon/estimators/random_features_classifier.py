@@ -197,7 +197,7 @@ class RandomFeaturesClassifier(KernelClassifier):
         y : array of shape (n,)
             Labels of any kind. By default those of X, if it was opened with a target.
         sample_weight : array of shape (n,), optional
-            Not negative. Only ratios matter: the penalty goes with weights of mean 1.
+            Not negative. Rows with weight 0 are ignored. Only ratios matter: the penalty goes with weights of mean 1.
         X_val, y_val : optional
             Rows on which the validation error is recorded (the share of wrong classes), and
             which decide what is decided by validation, such as when `early_stopping` stops.

@@ -63,9 +63,7 @@ def fold_numbers(
         raise _wrong_length(given, n)
     names, numbers = np.unique(given, return_inverse=True)
     if len(names) < 2:
-        raise ValueError(
-            "cv has one fold only of the rows that count, which leaves none to learn from: give two"
-        )
+        raise ValueError("cv has one fold only of the rows that count, which leaves none to learn from: give two")
     return numbers.astype(np.intp)
 
 

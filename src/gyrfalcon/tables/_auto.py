@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import positive
+from .._utils.memory import BudgetError, format_bytes
 from ..callbacks import CallbackLike, CallbackList, Record
 from ..estimators._sklearn import DOC_LINK, BaseEstimator
 from ..fitting.folds import check_cv, folds_among
@@ -37,6 +38,18 @@ from .resuming import generator, restore, search_journal, state_of
 from .validation import groups_among, make_plan
 
 Array = NDArray[Any]
+
+
+@contextmanager
+def advice_on_memory(estimator: AutoEstimator, n: int) -> Iterator[None]:
+    """Say what an estimator takes at least, where its models advise to change parameters of their own."""
+    try:
+        yield
+    except BudgetError as error:
+        name = type(estimator).__name__
+        raise MemoryError(
+            f"{name} takes at least {format_bytes(error.size)} for {n} rows, and {error.room}: raise memory_budget"
+        ) from error
 
 
 class AutoEstimator(BaseEstimator):
@@ -120,7 +133,11 @@ class AutoEstimator(BaseEstimator):
                     journal.write(state_of(learning, beginning, done))
 
             callbacks = CallbackList(self.callbacks)
-            with progress_line(self, clock) as show, callbacks.fitting(self, {"time_budget": clock.budget}):
+            with (
+                progress_line(self, clock) as show,
+                callbacks.fitting(self, {"time_budget": clock.budget}),
+                advice_on_memory(self, inputs.n_rows),
+            ):
 
                 def told(record: Record) -> bool:
                     show(record)

@@ -155,7 +155,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         y : array of shape (n,)
             Labels: numbers or strings; those of a `Dataset` by default.
         sample_weight : array of shape (n,), optional
-            Not negative.
+            Not negative. Rows with weight 0 are ignored; a class that is in no other row is not a class.
         groups : array of shape (n,), optional
             Rows of a group are held out together.
         X_val, y_val : optional

@@ -169,7 +169,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         y : array of shape (n,) or (n, n_outputs)
             Targets; those of a `Dataset` by default.
         sample_weight : array of shape (n,), optional
-            Not negative.
+            Not negative. Rows with weight 0 are ignored: placeholders for unknown y, say, change nothing.
         groups : array of shape (n,), optional
             Rows of a group are held out together.
         X_val, y_val : optional

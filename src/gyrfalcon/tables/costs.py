@@ -22,6 +22,10 @@ _KEPT_SHARE = 0.9  # of the memory budget, for a kernel matrix that is kept
 _KEPT_PASS, _TOUCH = 0.5, 7e-10  # time of a pass over it, relative to making it, and seconds for each new byte
 _BEFORE = (1.0, 1e-4, 3e-5)  # seconds before the first pass: at most, for each row, and for each row beside that
 _CENTERS = (20_000, 14_000, 10_000, 7_000, 5_000, 3_500, 2_500, 1_500, 1_000, 500)
+_FEWER_CENTERS = (250, 100, 50, 20)  # where memory allows no more
+# Bytes that a search takes for the square of the rows it learns from, and for each of them (measured: 300 MB for 8,000
+# rows, 13 MB for 800); and the fewest rows
+_SEARCH_BYTES, _LEAST_SEARCHED = (5, 10_000), 100
 _CUBE = 1e-11  # seconds of a factorisation, for each M^3
 _SQUARES = 24  # bytes for each M^2
 
@@ -69,6 +73,18 @@ def affordable_centers(
         if passes * each * M + factorisations * _CUBE * M**3 < share and 0.5 * limit > _SQUARES * M * M:
             return min(n, M)
     return min(n, _CENTERS[-1])
+
+
+def fewer_centers(M: int) -> list[int]:
+    """Return numbers of centers to try one after the other until memory allows one, the first of which is M."""
+    return [M, *(fewer for fewer in (*_CENTERS, *_FEWER_CENTERS) if fewer < M)]
+
+
+def searched_rows(memory_budget: int | float | str) -> int:
+    """Return how many rows a search has memory to learn from."""
+    square, each = _SEARCH_BYTES
+    room = (np.sqrt(each**2 + 4.0 * square * limit_of(memory_budget)) - each) / (2 * square)
+    return max(_LEAST_SEARCHED, int(room))
 
 
 def _product_seconds(kernel: Kernel, X: Any, centers: Array, n_jobs: int | None) -> Callable[[int], float]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -13,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from .._utils.memory import BudgetError
 from ..callbacks import Record
 from ..estimators._metric_rounds import under
 from ..kernels import Kernel
 from ..operators import mean_square_gradient
 from .blending import greedy_weights
 from .clock import Clock
-from .costs import affordable_centers, exact_seconds
+from .costs import affordable_centers, exact_seconds, fewer_centers, searched_rows
 from .encoder import TableEncoder
 from .inputs import Inputs
 from .parts import Encoding, Enough, Learnt, Member, Settings
@@ -58,6 +60,7 @@ _TOLERANCE = 3e-3
 # Smaller ones are lost in the rounding of float32, or take conjugate gradient more iterations than there is time for:
 # with 20,000 rows 60 for a ridge of 0.01 and 25 for 0.1
 _LEAST_RIDGE, _LEAST_PENALTY = 0.004, 2.5e-6
+_PRECONDITIONERS = (500, 250, 100)  # centers of an exact fit's preconditioner, where memory allows no more
 _SPREAD = np.array([1 / 3, 1.0, 3.0])  # penalties of a last fit, relative to that of the search
 
 
@@ -99,8 +102,9 @@ class Learning:
         """Encode the table and compare candidates on samples; `found` sets what an earlier search came to."""
         clock, random_state = self.settings.clock, self.settings.random_state
         counted = np.ones(len(self.problem.codes), dtype=bool) if self.weight is None else self.weight > 0
-        size = int(np.clip(_ROWS_A_SECOND * clock.budget, 300, _SAMPLE_ROWS))
-        larger = int(_LARGER * size)
+        most = searched_rows(self.settings.memory_budget)
+        size = min(most, int(np.clip(_ROWS_A_SECOND * clock.budget, 300, _SAMPLE_ROWS)))
+        larger = min(most, int(_LARGER * size))
         first, second = self.plan.draw((size, larger), counted, random_state)
         self.indices = first.indices
         self._encode(int(random_state.randint(2**31 - 1)))
@@ -229,11 +233,17 @@ class Learning:
                 continue
             if self.members and (self.stopped or self._left() < _LEAST_SHARE * self.settings.clock.budget):
                 break
-            self._fit_one(candidate, few, last=place == len(fits) - 1)
+            try:
+                self._fit_one(candidate, few, last=place == len(fits) - 1)
+            except BudgetError:
+                if not self.members:
+                    raise
+                continue
             fitted()
         if self._in_turn and self._is_cut_short():
-            self.fit_sample()
-            fitted()
+            with suppress(BudgetError):
+                self.fit_sample()
+                fitted()
 
     def _is_cut_short(self) -> bool:
         """Whether time has ended the last fits so early that the sample alone tells more."""
@@ -255,29 +265,32 @@ class Learning:
         # one exact fit is better than several with few centers, so the first may take all the time that is left
         shares = (share,) if self.members else (share, left)
         exact = None if few or n > EXACT_ROWS else self._columns(candidate.kernel, X, shares)
-        judged, values = self.plan.judged, None
-        if exact is None:
+        judged: Any = self.plan.judged
+        values: Any = None
+        model: Any = None
+        if exact is not None:
+            n_penalties, folds, time_for_it = exact
+            fold = self._merged_folds(folds) if in_turn else None
+            ridges = _SPREAD if n_penalties > 1 and fold is not None else np.ones(1)
+            with suppress(BudgetError):  # few centers take less memory
+                model, values = self._fit_exact(candidate, X, learnt, fold, ridges, time_for_it)
+            if values is not None:  # there are none of the rows of a class of weight 0
+                counts = np.isfinite(values).all(axis=1)
+                judged, values = learnt[counts], values[counts]
+        has_few = model is None
+        if has_few:
             if in_turn:
                 judged, values = self._out_of_fold(candidate, encoding, share / 2)
                 share = share / 2
             model = self._fit_falkon(candidate, X, learnt, share)
-        else:
-            n_penalties, folds, share = exact
-            fold = self._merged_folds(folds) if in_turn else None
-            model, values = self._fit_exact(
-                candidate, X, learnt, fold, _SPREAD if n_penalties > 1 and fold is not None else np.ones(1), share
-            )
-            if values is not None:  # there are none of the rows of a class of weight 0
-                counts = np.isfinite(values).all(axis=1)
-                judged, values = learnt[counts], values[counts]
         if values is None and judged is not None and len(judged):
             values = self.problem.values(model, candidate.target, encoding.take(judged))
         if values is None:
             judged = None
         seconds = time.perf_counter() - began
-        self.members.append(Member(encoding.encoder, model, candidate, exact is None, judged, values, seconds))
+        self.members.append(Member(encoding.encoder, model, candidate, has_few, judged, values, seconds))
         error = float("nan") if judged is None else self._error(values, judged)
-        stage = "all rows, few centers" if exact is None else "all rows"
+        stage = "all rows, few centers" if has_few else "all rows"
         self._tell(stage, candidate, float(model.penalty_), error, seconds)
 
     @property
@@ -339,32 +352,35 @@ class Learning:
             **choice,
             **self._common(n, share),
         )
-        self._fit(model, X, rows, target)
+        self._fit(model, X, rows, target, [None, *_PRECONDITIONERS])
         values = None
         if fold is not None:
             values = self.problem.held_out(model, target)
             del model.cv_predictions_
         return plain(model), values
 
-    def _fit(self, model: Any, X: Any, rows: Array, target: Target) -> None:
+    def _fit(self, model: Any, X: Any, rows: Array, target: Target, n_centers: Sequence[int | None]) -> None:
+        """Fit with the first of these numbers of centers for which there is memory."""
+        weight = self._weight(rows)
+        if weight is not None:  # a class of weight 0 has it by the estimator's class_weight, and remains a class
+            weight = np.where(weight > 0, weight, 1.0)
         with warnings.catch_warnings():  # how good a member is, rows that were held out say
             warnings.simplefilter("ignore", ConvergenceWarning)
-            weight = self._weight(rows)
-            if weight is not None:  # a class of weight 0 has it by the estimator's class_weight, and remains a class
-                weight = np.where(weight > 0, weight, 1.0)
-            model.fit(X, self.problem.learnt(target)[rows], sample_weight=weight)
+            for M in n_centers:
+                try:
+                    model.set_params(n_centers=M).fit(X, self.problem.learnt(target)[rows], sample_weight=weight)
+                    return
+                except BudgetError as error:
+                    refused = error
+        raise refused
 
     def _fit_falkon(self, candidate: Candidate, X: Any, rows: Array, share: float) -> Any:
         n, target = len(rows), candidate.target
-        model = self.problem.falkon(
-            candidate.kernel,
-            candidate.mu / n,
-            n_centers=affordable_centers(
-                candidate.kernel, X, self.problem.codes.shape[1], self.problem.falkon_cost, share, self.settings
-            ),
-            **self._common(n, share),
+        M = affordable_centers(
+            candidate.kernel, X, self.problem.codes.shape[1], self.problem.falkon_cost, share, self.settings
         )
-        self._fit(model, X, rows, target)
+        model = self.problem.falkon(candidate.kernel, candidate.mu / n, **self._common(n, share))
+        self._fit(model, X, rows, target, fewer_centers(M))
         return plain(model)
 
     def _common(self, n: int, share: float) -> dict[str, Any]:
