@@ -70,7 +70,7 @@ def warn_if_newton_unsettled(last: NewtonIterate, *, tol: float | None, reached:
             f"asked for: raise max_iter={max_iter}",
             ConvergenceWarning,
         )
-    elif not last.converged and (tol or last.residual > NEWTON_TOLERANCE):
+    elif not last.converged and last.residual > (tol or NEWTON_TOLERANCE):
         warn(
             f"a Newton step still promises a decrease of {last.residual:.1e} after {last.iteration} steps, above "
             f"tol={reached:g}: raise max_iter={max_iter}, the penalty or tol",

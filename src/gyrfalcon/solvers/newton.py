@@ -33,7 +33,11 @@ Counted are passes to an objective within the number in brackets of the least:
   from too few points, and a constant weight is better: MNIST 66 passes (2e-3) instead of 86 (4e-3). Where weights are
   even it is worse: a9a 57 (2e-6) instead of 37 (1e-6). So A's weights are the centers' own as far as these are even,
   and their mean for the rest. A from rows drawn by their weights did not help MNIST, and costs several times as much.
-- *stages*: a loss that is nearly not smooth (`Quantile`) is minimised through smoother ones: half the passes.
+- *stages*: a loss that is nearly not smooth (`Quantile`) is minimised through smoother ones: half the passes. The
+  last of them has curvature in few rows, which A does not know, and a step that predicts little may hide a long way to
+  go: CG that was cut off after 20 steps says nothing, nor does a single step. So CG goes on, and two steps in a row
+  must predict little. On 10 problems of 200 to 2,000 rows with weights that differ by factors of up to 1e12 what was
+  left were 4% of the objective on average, with 174 passes, and are 0.15%, with twice as many.
 """
 
 from __future__ import annotations
@@ -61,10 +65,11 @@ _FALL = 10.0  # of the penalty from one level of the path to the next
 _NEAR = 0.5  # predicted decrease, relative to the objective, from which on the next level can be begun
 _NEAR_STAGE = 0.05  # ... and the next stage of a loss
 _CG_RESIDUAL = 0.5
-_MOST_CG_STEPS = 20
+_MOST_CG_STEPS, _MORE_CG_STEPS = 20, 100  # the second for the last stage of a loss with stages
 _ARMIJO = 1e-4
 _LONGEST = 4.0
 _SHORTEST = 1e-10
+_CONFIRMED = 2  # steps in a row that predict little, for a loss with stages
 _PATIENCE = 2  # steps in a row that change the objective by no more than rounding
 
 
@@ -152,7 +157,8 @@ def newton(
         Largest number of Newton steps.
     tol : float
         Done when a step at the last penalty predicts, for every column, a decrease of at most ``tol`` times the
-        objective; the step is still taken, so what remains is smaller. Also done when steps no longer lower the
+        objective, and for a loss with stages when two steps in a row do; the step is still taken, so what remains is
+        smaller. Also done when steps no longer lower the
         objective at the precision of the tiles.
     weight : ndarray of shape (n,), optional
         Sample weights, with mean 1.
@@ -189,16 +195,18 @@ def newton(
     given = None if path is None else [max(mu, last) for mu in path]
     if start is not None and given is None:
         given = []
-    mu, near, waiting = last, True, 0
+    mu, near, waiting, settled = last, True, 0, 0
     stages = [loss] if start is not None else list(loss.stages())
+    has_stages = len(loss.stages()) > 1
     if resume is not None:
         rules = {
             "u": array(model.u.shape),
             "near": boolean,
             "waiting": integer(0),
+            "settled": integer(0),
             "n_stages": number(lambda x: x in range(1, len(stages) + 1), f"an integer from 1 to {len(stages)}"),
         }
-        model.u, near, waiting, n_stages = recall(resume, rules)
+        model.u, near, waiting, settled, n_stages = recall(resume, rules)
         del stages[: len(stages) - n_stages]
         iterate = NewtonIterate.again(
             resume, _coef=partial(coordinates.whitening.apply, model.u), _state=partial(dict, resume)
@@ -219,21 +227,23 @@ def newton(
         elif near:
             mu = max(last, _first_penalty(coordinates, operator, h) if iteration == 1 else mu / _FALL)
         coordinates.update(mu, _center_weight(h, center_rows, coordinates.M))
+        at_last = mu == last and len(stages) == 1
         wanted = None if cg_steps is None else _number(cg_steps, iteration)
-        direction = model.direction(mu, wanted)
+        direction = model.direction(mu, wanted, _MORE_CG_STEPS if has_stages and at_last else _MOST_CG_STEPS)
         t, before, after = model.line_search(direction, mu, rounding)
         predicted = np.maximum(-0.5 * direction.slope, 0) / np.maximum(before, np.finfo(np.float64).tiny)
         model.u = model.u + t * direction.d
-        largest, at_last = float(predicted.max(initial=0.0)), mu == last and len(stages) == 1
+        largest = float(predicted.max(initial=0.0))
         near = largest < (_NEAR if mu > last else _NEAR_STAGE)
         waiting = waiting + 1 if ((before - after) <= rounding * before).all() else 0
+        settled = settled + 1 if at_last and largest <= tol else 0
         iterate = NewtonIterate(
             iteration=iteration,
             residual=largest,
             residuals=predicted,
             seconds=time.perf_counter() - began,
             passes=operator.passes - passes,
-            converged=at_last and largest <= tol,
+            converged=settled >= (_CONFIRMED if has_stages else 1),
             step=t,
             ratio=direction.left,
             penalty=mu,
@@ -242,7 +252,7 @@ def newton(
             cg_steps=direction.steps,
             at_penalty=at_last,
             _coef=partial(coordinates.whitening.apply, model.u),
-            _state=partial(dict, u=model.u, near=near, waiting=waiting, n_stages=len(stages)),
+            _state=partial(dict, u=model.u, near=near, waiting=waiting, settled=settled, n_stages=len(stages)),
         )
         yield iterate
         if _is_over(iterate, waiting, rounding):
@@ -325,8 +335,8 @@ class _Model:
         """Return inner products of functions, times n; the jitter is taken out as in `Whitening.backward`."""
         return self.total(a[0] * b[0] - self.whitening.correction * (a[1] * b[1]))
 
-    def direction(self, mu: float, steps: int | None) -> _Direction:
-        """Solve H d = -g by CG, preconditioned with A, for `steps` steps or to its accuracy."""
+    def direction(self, mu: float, steps: int | None, most: int) -> _Direction:
+        """Solve H d = -g by CG, preconditioned with A, for `steps` steps, or to its accuracy in at most `most`."""
         whitening, A, f = self.whitening, self.A, self.f
         at_f = self.loss.curvature_at(self.y, f)
         curvature_at_f = self._rowwise(at_f.function, *at_f.arrays, portable=at_f.portable)
@@ -337,7 +347,7 @@ class _Model:
         rz = first = self.total(r * z)
         active = first > 0
         step = 0
-        while active.any() and step < (steps or _MOST_CG_STEPS):
+        while active.any() and step < (steps or most):
             step += 1
             v, halfway = whitening.forward(p)
             Hp = whitening.backward(self.operator.sandwich(v, curvature_at_f, KV=Kp), halfway, mu)
