@@ -27,6 +27,7 @@ from ..sources.scratch import Scratch
 from ..storage.checkpoints import identify
 from ..storage.models import save
 from .clock import Clock
+from .costs import searched_rows
 from .encoder import TableEncoder
 from .inputs import as_inputs, mixed
 from .learning import EXACT_ROWS, Learning
@@ -111,6 +112,7 @@ class AutoEstimator(BaseEstimator):
                     "y": problem.y,
                     "sample_weight": weight,
                     "groups": None if groups is None else groups.tolist(),
+                    "searched_rows": searched_rows(self.memory_budget),
                 }
                 rows = {"X": inputs.fingerprint(), "X_val": None if held is None else held.fingerprint()}
                 journal.check(identify(self, rows | parts), max_iter=0)

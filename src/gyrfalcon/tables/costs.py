@@ -24,8 +24,8 @@ _BEFORE = (1.0, 1e-4, 3e-5)  # seconds before the first pass: at most, for each 
 _CENTERS = (20_000, 14_000, 10_000, 7_000, 5_000, 3_500, 2_500, 1_500, 1_000, 500)
 _FEWER_CENTERS = (250, 100, 50, 20)  # where memory allows no more
 # Bytes that a search takes for the square of the rows it learns from, and for each of them (measured: 300 MB for 8,000
-# rows, 13 MB for 800); and the fewest rows
-_SEARCH_BYTES, _LEAST_SEARCHED = (5, 10_000), 100
+# rows, 13 MB for 800); and the fewest and the most rows
+_SEARCH_BYTES, _LEAST_SEARCHED, MOST_SEARCHED = (5, 10_000), 100, 8_000
 _CUBE = 1e-11  # seconds of a factorisation, for each M^3
 _SQUARES = 24  # bytes for each M^2
 
@@ -81,10 +81,12 @@ def fewer_centers(M: int) -> list[int]:
 
 
 def searched_rows(memory_budget: int | float | str) -> int:
-    """Return how many rows a search has memory to learn from."""
+    """Return how many rows at most a search learns from: what is free decides nothing, so that it can be repeated."""
+    if memory_budget == "auto" or parse_memory(memory_budget) == 0:
+        return MOST_SEARCHED
     square, each = _SEARCH_BYTES
-    room = (np.sqrt(each**2 + 4.0 * square * limit_of(memory_budget)) - each) / (2 * square)
-    return max(_LEAST_SEARCHED, int(room))
+    room = (np.sqrt(each**2 + 4.0 * square * parse_memory(memory_budget)) - each) / (2 * square)
+    return int(np.clip(room, _LEAST_SEARCHED, MOST_SEARCHED))
 
 
 def _product_seconds(kernel: Kernel, X: Any, centers: Array, n_jobs: int | None) -> Callable[[int], float]:

@@ -21,7 +21,7 @@ from ..kernels import Kernel
 from ..operators import mean_square_gradient
 from .blending import greedy_weights
 from .clock import Clock
-from .costs import affordable_centers, exact_seconds, fewer_centers, searched_rows
+from .costs import MOST_SEARCHED, affordable_centers, exact_seconds, fewer_centers, searched_rows
 from .encoder import TableEncoder
 from .inputs import Inputs
 from .parts import Encoding, Enough, Learnt, Member, Settings
@@ -40,9 +40,9 @@ _ENCODINGS = (
     {"numbers": "robust", "integers": "both"},
 )
 _ENCODED_ROWS = 100_000  # from which an encoder learns
-_SAMPLE_ROWS = 3_000
 _ROWS_A_SECOND = 150  # of the sample, for each second of the budget
 _LARGER = 8 / 3  # times as many are looked at again
+_SAMPLE_ROWS = 3 * MOST_SEARCHED // 8
 _LISTED = 6  # candidates, or some more
 _SEARCH_SHARE, _REFINE_SHARE = 0.3, 0.45  # of the budget, when they end
 _GRADIENT = 3e8  # rows x centers x columns of the gradient that importances are from
