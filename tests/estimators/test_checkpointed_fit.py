@@ -330,7 +330,7 @@ def test_other_data_are_refused(tmp_path):
         ((other, y), r"X was float64 \(1200, 2\) \w+ and is float64 \(1200, 2\) \w+\. "),
         ((X[:-1], y[:-1]), r"X was float64 \(1200, 2\) \w+ and is float64 \(1199, 2\) \w+; y was"),
         ((X, y + 1), r"fit: y was float64 \(1200, 1\) \w+ and is float64 \(1200, 1\) \w+\. "),
-        ((X, y, np.arange(1200.0)), r"fit: sample_weight was None and is float64 \(1200,\)"),
+        ((X, y, 1 + np.arange(1200.0)), r"fit: sample_weight was None and is float64 \(1200,\)"),
     ]:
         with pytest.raises(CheckpointError, match=message):
             clone(model).fit(*data)

@@ -151,7 +151,7 @@ def test_rows_of_weight_zero_take_no_part(noisy, splits):
     weight = (np.arange(600) % 5 == 0).astype(float)
     regressor(early_stopping=True, validation_fraction=0.3).fit(X, y, weight)
     train, held = splits[0]
-    assert_array_equal(np.sort(np.hstack([train, held])), np.flatnonzero(weight))
+    assert_array_equal(np.sort(np.hstack([train, held])), np.arange(120))  # positions among the rows that count
     assert len(held) == 36
     regressor(early_stopping=True).fit(X, y, (np.arange(600) < 2).astype(float))
     assert [len(part) for part in splits[1]] == [1, 1]
