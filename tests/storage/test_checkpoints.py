@@ -105,7 +105,7 @@ def test_checkpoint_values():
 
 def test_a_folder_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(FileExistsError, match="it is a file and not a folder: choose another") as caught:
+    with pytest.raises(FileExistsError, match="it exists and is not a folder: choose another") as caught:
         model(tmp_path / "file").fit(X, y)
     assert caught.value.filename == str(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"

@@ -8,12 +8,19 @@ import platform
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _ENDING = ".partial"
 _LOCK = "lock"
+_KINDS = {
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+}
 _TOO_OLD = 7 * 86_400  # seconds without a write, after which a folder of another machine is taken for a leftover
 
 
@@ -29,7 +36,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     ----------
     path : str or path-like
         A link stays a link: the file it points to is the one that is replaced. The new file has the permissions of the
-        one it replaces, or those of any new file.
+        one it replaces, or those of any new file. What exists and is not a regular file is refused, see
+        `check_replaceable`.
 
     Examples
     --------
@@ -42,9 +50,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     ...     os.listdir(folder)
     ['numbers']
     """
+    check_replaceable(path)
     target = os.path.realpath(os.fspath(path))
-    if os.path.isdir(target):
-        raise IsADirectoryError(f"cannot write to {os.fspath(path)!r}: it is a folder")
     remove_leftovers(target)
     try:
         with _folder_beside(target) as folder:
@@ -58,6 +65,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
             yield partial
             _sync(partial, os.O_RDWR)
             os.chmod(partial, mode & 0o777)
+            check_replaceable(path)  # once more: the block may have taken hours
             os.replace(partial, target)
     except OSError as error:
         if isinstance(error.filename, str) and error.filename.startswith(os.path.join(*_named(target))):
@@ -66,6 +74,30 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     # The move itself survives a power cut only once the folder is on disk; not all systems can sync folders.
     with contextlib.suppress(OSError):
         _sync(os.path.dirname(target), os.O_RDONLY)
+
+
+def check_replaceable(path: str | os.PathLike[str]) -> None:
+    """Raise OSError if `path` exists and is no regular file, or is a link that leads nowhere.
+
+    A device, a named pipe or a socket would be gone, and a file in its place.
+    """
+    name = os.fspath(path)
+    try:
+        mode = os.stat(name).st_mode
+    except OSError as error:
+        if os.path.islink(name):
+            raise FileNotFoundError(
+                f"cannot write to {name!r}: it is a link to {os.readlink(name)!r}, which does not exist: remove the "
+                "link, or name the file itself"
+            ) from error
+        return  # nothing is there, or the error comes again when it is written
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"cannot write to {name!r}: it is a folder")
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
+        raise FileExistsError(
+            f"cannot write to {name!r}: it is {kind}, which a file would replace: name a file, and copy it from there"
+        )
 
 
 # ---- what killed processes leave -------------------------------------------------------------------------------------

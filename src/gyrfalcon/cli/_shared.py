@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from .._utils.atomic import check_replaceable
 from ..callbacks.progress import bar_class
 from ..sources import Rows
 from ..sources.base import DerivedRows
@@ -187,6 +188,7 @@ def check_output(path: str, *inputs: str) -> None:
     folder = os.path.dirname(os.path.realpath(path))
     if os.path.isdir(path):
         raise IsADirectoryError(f"--output {path} is a folder: name a file in it")
+    check_replaceable(path)
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"--output {path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):

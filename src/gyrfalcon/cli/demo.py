@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from .._utils.atomic import replacing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,10 +151,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     from .._utils.memory import parse_memory
     from .._utils.threads import effective_n_jobs
+    from ._shared import check_output
 
     budget = int(arguments.memory_budget) if arguments.memory_budget.isdigit() else arguments.memory_budget
     parse_memory(budget)  # a wrong one is reported before the data is made
-    _check_writable(arguments.output)
+    check_output(str(arguments.output))
     n_threads = effective_n_jobs(arguments.n_jobs)
     rows, centers = arguments.rows, min(arguments.n_centers, arguments.rows)
 
@@ -343,16 +345,6 @@ def _report(
     }
 
 
-def _check_writable(path: Path) -> None:
-    folder = path.parent
-    if path.is_dir():
-        raise IsADirectoryError(f"--output {path} is a folder: name a file in it")
-    if not folder.is_dir():
-        raise FileNotFoundError(f"--output {path}: there is no folder {folder}")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise PermissionError(f"--output {path} cannot be written")
-
-
 def _draw(outcomes: list[Outcome], ours: Outcome, path: Path) -> Path | None:
     """Draw times and errors, or one model's convergence; print how to install matplotlib if it is missing."""
     try:
@@ -386,5 +378,6 @@ def _draw(outcomes: list[Outcome], ours: Outcome, path: Path) -> Path | None:
             ax.tick_params(axis="y", length=0)
             ax.spines[["top", "right"]].set_visible(False)
     figure.suptitle(f"{ours.rows:,} rows")
-    figure.savefig(path)
+    with replacing(path) as partial:
+        figure.savefig(partial, format=path.suffix[1:] or "png")
     return path

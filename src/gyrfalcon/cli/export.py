@@ -7,7 +7,7 @@ import os
 
 from .._utils.memory import format_bytes
 from ..estimators.onnx_export import to_onnx
-from ._shared import load_model, print_table
+from ._shared import check_output, load_model, print_table
 from .main import UsageError
 
 __all__ = ["add_arguments", "run"]
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the graph and return the exit code."""
+    check_output(arguments.output, arguments.model)
     try:
         to_onnx(load_model(arguments.model), arguments.output, dtype=arguments.dtype)
     except TypeError as error:  # a model that has no graph

@@ -13,7 +13,7 @@ from typing import IO, Any, Self
 
 import numpy as np
 
-from ..._utils.atomic import remove_leftovers, try_lock
+from ..._utils.atomic import check_replaceable, remove_leftovers, try_lock
 from ..models import Format, read_file, write_file
 from ..values import Decoder, Encoder, ModelFileError
 from .identity import explain_difference
@@ -169,15 +169,17 @@ class Journal:
     def _open_folder(self) -> None:
         """Create and lock the folder; raise an error if it cannot be written to or another fit uses it."""
         try:
-            if os.path.isfile(self.folder):
-                raise FileExistsError(errno.EEXIST, "it is a file and not a folder: choose another name")
+            if os.path.lexists(self.folder) and not os.path.isdir(self.folder):
+                raise FileExistsError(errno.EEXIST, "it exists and is not a folder: choose another name")
             os.makedirs(self.folder, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
-            lock = open(os.path.join(self.folder, "lock"), "a+", encoding="ascii")  # noqa: SIM115 (open for the fit)
+            lock_path = os.path.join(self.folder, "lock")
+            check_replaceable(lock_path)
+            lock = open(lock_path, "a+", encoding="ascii")  # noqa: SIM115 (open for the fit)
         except OSError as error:
+            error.strerror = f"checkpoints cannot be written to this folder: {error.strerror or error}"
             error.filename = self.folder
-            error.strerror = f"checkpoints cannot be written to this folder: {error.strerror}"
             raise
         self._lock = lock
         if try_lock(lock.fileno()) is False:
