@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import IO, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from .limits import decodes_to_more, raise_chunk_error
 from .stored import ContentsError
 
 _TO_READ = (
@@ -48,8 +54,62 @@ def open_array(path: str, name: str) -> Iterator[Any]:
         yield array
 
 
-def check_heaps(path: str) -> None:
-    """Raise ContentsError if a heap of strings has free space of no length, on which the HDF5 library loops forever."""
+_CODECS = {1: "zlib", 32_000: "lzf", 32_001: "blosc", 32_015: "zstd"}  # by the number of the filter
+_SHUFFLE, _FLETCHER, _SIZED = 2, 3, (5, 6)  # filters that change no size; that declare the number and size of values
+
+
+def check_chunks(path: str, array: Any, corners: Iterable[tuple[int, ...]] | None = None) -> None:
+    """Raise ContentsError if a chunk decodes to more than it should hold.
+
+    Parameters
+    ----------
+    path : str
+    array : h5py.Dataset
+    corners : iterable of tuple of int, optional
+        The first place of each chunk to check; by default those of all chunks.
+    """
+    if array.chunks is None:
+        return
+    if corners is None:
+        corners = product(*(range(0, size, step) for size, step in zip(array.shape, array.chunks, strict=True)))
+    plist = array.id.get_create_plist()
+    filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
+    packers = [number for number, *_ in filters if number not in (_SHUFFLE, _FLETCHER)]
+    if not packers:
+        return
+    limit = math.prod(array.chunks) * array.dtype.itemsize
+    if len(packers) > 1:
+        raise ContentsError(f"{path} has chunks that are compressed more than once: write them with one compression")
+    if any(number in _SIZED and values[2] * values[4] > limit for number, _, values, _ in filters):
+        raise ContentsError(f"{path} is damaged: its filter decodes more values than a chunk holds")
+    codec = _CODECS.get(packers[0], "")
+    for corner in corners:
+        if array.id.get_chunk_info_by_coord(corner).size and decodes_to_more(
+            codec, array.id.read_direct_chunk(corner)[1], limit
+        ):
+            raise_chunk_error(path, corner, limit)
+
+
+def read_text(path: str, array: Any) -> NDArray[Any]:
+    """Read an array of strings of any length; equal ones are one object, as they may be one in the file."""
+    step = max(1, _BLOCK // max(1, check_heaps(path)))  # rows, each of which may have the longest text
+    texts = array.asstr()
+    known: dict[str, str] = {}
+    out = np.empty(array.shape, dtype=object)
+    for start in range(0, array.shape[0], step):
+        part = texts[start : start + step]
+        out[start : start + step] = np.array(
+            [known.setdefault(text, text) for text in part.ravel().tolist()], dtype=object
+        ).reshape(part.shape)
+    return out
+
+
+def check_heaps(path: str) -> int:
+    """Return the length of the longest text, and check heaps of strings.
+
+    Raises ContentsError if one has free space of no length, on which the HDF5 library loops forever.
+    """
+    longest = 0
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         for start in range(0, size, _BLOCK):
@@ -57,22 +117,26 @@ def check_heaps(path: str) -> None:
             block = file.read(_BLOCK + len(_HEAP) - 1)
             at = block.find(_HEAP)
             while at >= 0:
-                _check_heap(path, file, start + at)
+                longest = max(longest, _check_heap(path, file, start + at))
                 at = block.find(_HEAP, at + 1)
+    return longest
 
 
-def _check_heap(path: str, file: IO[bytes], at: int) -> None:
-    """Check the objects of a heap: each has a number, 0 for free space, and a length."""
+def _check_heap(path: str, file: IO[bytes], at: int) -> int:
+    """Check the objects of a heap: each has a number, 0 for free space, and a length. Return the greatest length."""
     file.seek(at + len(_HEAP))
     (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
     file.seek(at)
     heap = file.read(min(length, 1 << 26))
-    position = 16
+    position, longest = 16, 0
     while position + 16 <= len(heap):
         number, size = struct.unpack_from("<H6xQ", heap, position)
         if number == 0 and size == 0:
             raise ContentsError(f"{path} is damaged: its text has free space without end, at byte {at + position}")
+        if number:
+            longest = max(longest, size)
         position += size if number == 0 else 16 + -(-size // 8) * 8
+    return longest
 
 
 def _h5py() -> Any:

@@ -1,28 +1,37 @@
 """Arrays of zarr stores: their names and codecs, read as JSON and checked before zarr reads them.
 
 The metadata of a store choose the code that decodes its chunks. One of zarr's codecs is pickle, which runs arbitrary
-code, and zarr 2 decodes some fill values as soon as an array is opened. So arrays are opened one by one, after their
-metadata are known to describe numbers or text of fixed length.
+code. So arrays are opened one by one, after their metadata are known to describe numbers or text of fixed length, and
+chunks are measured before they are decoded.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterator
-from typing import Any
+import struct
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .limits import decodes_to_more, raise_chunk_error
 from .stored import ContentsError
 
 _FILES = ("zarr.json", ".zarray")  # of formats 3 and 2; if both exist, both are checked
+_CHECKSUM = 4  # bytes at the end of a shard, after the places of its chunks
+_NOTHING = 2**64 - 1  # the place of a chunk that a shard does not have
 _LONGEST = 1 << 25  # bytes of JSON: a group may hold a copy of all metadata below it
 
 # These convert between bytes and numbers. Others make Python objects, or are unknown here.
+_PACKERS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}  # whose output can be measured before it is made
+_RESIZERS = {"astype", "base64", "fixedscaleoffset", "packbits", "quantize"}  # which take up to 8 times as much
 _CODECS = {
-    *("blosc", "bz2", "gzip", "lz4", "lzma", "pcodec", "zfpy", "zlib", "zstd"),
-    *("astype", "base64", "bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle"),
+    *_PACKERS,
+    *_RESIZERS,
+    *("bitround", "delta", "shuffle"),
     *("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"),
     *("bytes", "sharding_indexed", "transpose"),
 }
@@ -38,14 +47,78 @@ def shapes(path: str) -> dict[str, tuple[int, ...]]:
     return {name: _shape(documents[0]) for name, _, documents in _arrays(path)}
 
 
-def open_array(path: str, name: str) -> Any:
+class OpenedArray(NamedTuple):
+    """An open array, and what its metadata say about its chunks.
+
+    Attributes
+    ----------
+    array : zarr.Array
+    what : str
+        The store and the name, for errors.
+    folder : str
+    codecs : list of str
+    """
+
+    array: Any
+    what: str
+    folder: str
+    codecs: list[str]
+
+    def check_chunks(self, corners: Iterable[tuple[int, ...]] | None = None) -> None:
+        """Raise ContentsError if a chunk decodes to more than it should hold.
+
+        Parameters
+        ----------
+        corners : iterable of tuple of int, optional
+            The first place of each chunk to check; by default those of all chunks.
+        """
+        packers = [codec for codec in self.codecs if codec in _PACKERS]
+        if not packers:
+            return
+        if len(packers) > 1:
+            raise ContentsError(f"{self.what} is compressed more than once: write it with one compression")
+        chunks, shards = self.array.chunks, self.array.shards
+        if corners is None:
+            steps = (range(0, size, step) for size, step in zip(self.array.shape, chunks, strict=True))
+            corners = product(*steps)
+        limit = math.prod(chunks) * self.array.dtype.itemsize * (1 if _RESIZERS.isdisjoint(self.codecs) else 8)
+        seen = set()
+        for corner in corners:
+            place = tuple(at // size for at, size in zip(corner, shards or chunks, strict=True))
+            if place in seen:
+                continue
+            seen.add(place)
+            for data in self._pieces(place):
+                if decodes_to_more(packers[0], data, limit):
+                    raise_chunk_error(self.what, corner, limit)
+
+    def _pieces(self, place: tuple[int, ...]) -> Iterator[bytes]:
+        """Iterate over what is compressed on its own in a chunk's file: all of it, or each part of a shard."""
+        try:
+            with open(os.path.join(self.folder, self.array.metadata.encode_chunk_key(place)), "rb") as file:
+                data = file.read()
+        except FileNotFoundError:  # a chunk of fill values
+            return
+        if self.array.shards is None:
+            yield data
+            return
+        count = math.prod(-(-a // b) for a, b in zip(self.array.shards, self.array.chunks, strict=True))
+        end = len(data) - _CHECKSUM
+        for offset, length in struct.iter_unpack("<QQ", data[max(0, end - 16 * count) : end]):
+            if offset != _NOTHING:
+                yield data[offset : offset + length]
+
+
+def open_array(path: str, name: str) -> OpenedArray:
     """Open an array of a store if its metadata describe numbers or text of fixed length."""
     for found, folder, documents in _arrays(path):
         if found == name:
+            what = f"{path}, {name!r}"
             for document in documents:
-                _check(f"{path}, {name!r}", document)
+                _check(what, document)
             _check_links(folder)
-            return _zarr().open_array(_store(folder), mode="r")
+            codecs = [codec for document in documents[:1] for codec in _codecs(document)]
+            return OpenedArray(_zarr().open_array(_store(folder), mode="r"), what, folder, codecs)
     raise ContentsError(f"{path} has no array {name!r}")
 
 
@@ -91,6 +164,10 @@ def _check(what: str, document: dict[str, Any]) -> None:
                 f"{what} is coded with {codec!r}, and only codecs of numbers are run ({', '.join(sorted(_CODECS))}): "
                 "others can make any object of what is in a file. Write it with one of these"
             )
+    for shard in _shards(document):
+        index = [codec.get("name") if isinstance(codec, dict) else codec for codec in shard.get("index_codecs", [])]
+        if shard.get("index_location", "end") != "end" or index != ["bytes", "crc32c"] or [*_shards(shard)]:
+            raise ContentsError(f"{what} has shards of another form than zarr's own, which are not read")
 
 
 def _check_links(folder: str) -> None:
@@ -130,14 +207,17 @@ def _codecs(node: Any) -> Iterator[str]:
                 yield from _codecs(codec.get("configuration"))
 
 
+def _shards(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Iterate over the settings of shards."""
+    for codec in node.get("codecs") or []:
+        if isinstance(codec, dict) and codec.get("name") == "sharding_indexed":
+            yield codec.get("configuration") or {}
+
+
 def _store(folder: str) -> Any:
     """Make a store of a folder explicitly, because zarr takes some names of folders for archives or addresses."""
-    try:
-        from zarr.storage import LocalStore
-    except ImportError:  # zarr 2
-        from zarr.storage import DirectoryStore  # type: ignore[attr-defined]
+    from zarr.storage import LocalStore
 
-        return DirectoryStore(folder)
     return LocalStore(folder, read_only=True)
 
 

@@ -23,6 +23,7 @@ from .._utils.memory import format_bytes, require
 from . import _hdf5, _zarr
 from .base import hash_of_blocks
 from .blocks import Indices
+from .limits import require_in_proportion
 from .stored import (
     READ_BYTES,
     ContentsError,
@@ -39,6 +40,11 @@ Array = NDArray[Any]
 
 _GROUP_BYTES = 1 << 16  # bytes of rows that are read to take a single row
 _MOST_GROUPS = 1 << 20  # bounds the memory of `starts`, whatever shape a file declares
+_MOST_CHUNKS = 1024  # that are read at once: zarr and HDF5 take some ten kilobytes for each
+_FREE_PASS, _PASS_RATIO = 4 << 30, 4000  # bytes that any file may declare in rows, and more for each byte it has
+_MOST_TINY, _TINY = 1 << 20, 1 << 12  # number of chunks that may be smaller than this, in bytes
+
+ReadBlock = Callable[[int, int, int, int], Array]  # the rows from the first to the second, and columns in the same way
 
 
 class ArrayReader(RowReader):
@@ -50,41 +56,80 @@ class ArrayReader(RowReader):
     shape : tuple of int
     dtype : dtype
         The type as stored.
-    chunk : int or None
-        Rows of a chunk; None if the array is not chunked.
+    chunks : tuple of int or None
+        Rows and columns of a chunk; None if the array is not chunked.
     state : FileState or None
     """
 
     def __init__(
-        self, path: str, shape: tuple[int, ...], dtype: Any, chunk: int | None, state: FileState | None
+        self, path: str, shape: tuple[int, ...], dtype: Any, chunks: Sequence[int] | None, state: FileState | None
     ) -> None:
         n, d = map(int, shape)
         self.shape = (n, d)
         self.stored = np.dtype(dtype)
         row = max(1, d * self.stored.itemsize)
-        group = max(1, _GROUP_BYTES // row) if chunk is None else int(chunk)
+        self.chunks = (max(1, _GROUP_BYTES // row), d) if chunks is None else (int(chunks[0]), int(chunks[1]))
+        group = self.chunks[0]
+        across = -(-d // self.chunks[1])  # chunks beside each other
+        together = max(1, min(READ_BYTES // (row * group), _MOST_CHUNKS // across))
+        self.step = together * group  # rows that are read at once
+        self.width = min(across, _MOST_CHUNKS) * self.chunks[1]  # columns that are
         group *= -(-n // (group * _MOST_GROUPS)) or 1
-        self.step = max(1, READ_BYTES // (row * group)) * group  # rows that are read at once
         size = min(self.step, n) * row
         what = f"{path}: its {d} columns are read {min(self.step, n)} rows at a time, which takes {format_bytes(size)}"
         require("auto", size, what, "write them in smaller chunks")
+        if state is not None and chunks is not None:
+            largest = max(size, math.prod(self.chunks) * self.stored.itemsize)
+            require_in_proportion(
+                path, state.size, largest, f"reading a chunk of {self.chunks} values takes", "write smaller chunks"
+            )
         starts = np.append(np.arange(0, n, group, dtype=np.intp), n) if n else np.zeros(1, dtype=np.intp)
         super().__init__(path, starts, state, 2 * size)
+        self._checked = 0  # rows from the first whose chunks were checked
 
     @abstractmethod
-    def opened(self) -> AbstractContextManager[Callable[[int, int], Array]]:
-        """Open the array; return a context with a function that reads the rows from `start` to `stop`."""
+    def opened(self) -> AbstractContextManager[ReadBlock]:
+        """Open the array; return a context with a function that reads rows and columns."""
 
     def read(self, columns: Any, groups: Indices | None) -> Iterator[tuple[int, RawRows]]:
-        n = self.n_rows
         if groups is None:
-            bounds = [(start, min(start + self.step, n)) for start in range(0, n, self.step)]
+            self._check_pass()
+            ranges: Iterator[tuple[int, int]] = iter([(0, self.n_rows)])
         else:
-            bounds = list(zip(self.starts[groups].tolist(), self.starts[groups + 1].tolist(), strict=True))
-        with self.opened() as rows:
-            for start, stop in bounds:
-                block = rows(start, stop)
-                yield start, RawMatrix(block if columns is None else block[:, columns])
+            ranges = zip(self.starts[groups].tolist(), self.starts[groups + 1].tolist(), strict=True)
+        with self.opened() as block:
+            for first, last in ranges:
+                for start in range(first, last, self.step):
+                    rows = self._rows(block, start, min(start + self.step, last))
+                    yield start, RawMatrix(rows if columns is None else rows[:, columns])
+
+    def _check_pass(self) -> None:
+        """Raise ContentsError if a pass over all rows would not end: they are not in the file, or in tiny chunks."""
+        if self.state is None:
+            return
+        n, d = self.shape
+        declared = n * d * self.stored.itemsize
+        if declared > _FREE_PASS + _PASS_RATIO * self.state.size:
+            raise ContentsError(
+                f"{self.path} declares {n} rows of {d} columns, {format_bytes(declared)}, and has "
+                f"{format_bytes(self.state.size)}: such rows are not read, as almost none can be there"
+            )
+        check_number_of_chunks(self.path, self.shape, self.chunks, self.stored.itemsize)
+
+    def _rows(self, block: ReadBlock, start: int, stop: int) -> Array:
+        """Read some rows, in groups of columns where a row is in many chunks."""
+        d = self.shape[1]
+        parts = [block(start, stop, first, min(first + self.width, d)) for first in range(0, d, self.width)]
+        if start <= self._checked < stop:
+            self._checked = stop
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def _corners(self, start: int, stop: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Iterate over the first row and column of each chunk that has some of these rows and columns."""
+        rows, columns = self.chunks
+        for i in range(start - start % rows, stop, rows):
+            for j in range(first - first % columns, last, columns):
+                yield i, j
 
 
 class NpyReader(ArrayReader):
@@ -97,7 +142,7 @@ class NpyReader(ArrayReader):
         super().__init__(path, shape, dtype, None, state)
 
     @contextmanager
-    def opened(self) -> Iterator[Callable[[int, int], Array]]:
+    def opened(self) -> Iterator[ReadBlock]:
         n, d = self.shape
         size = self.stored.itemsize
         with open(self.path, "rb", buffering=0) as file:
@@ -109,12 +154,12 @@ class NpyReader(ArrayReader):
                     raise EOFError("the file ends before its last row")
                 return out
 
-            def rows(start: int, stop: int) -> Array:
+            def block(start: int, stop: int, first: int, last: int) -> Array:
                 if self.fortran:
-                    return np.stack([numbers(j * n + start, stop - start) for j in range(d)], axis=1)
-                return numbers(start * d, (stop - start) * d).reshape(-1, d)
+                    return np.stack([numbers(j * n + start, stop - start) for j in range(first, last)], axis=1)
+                return numbers(start * d, (stop - start) * d).reshape(-1, d)[:, first:last]
 
-            yield rows
+            yield block
 
 
 def _npy_header(path: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
@@ -140,12 +185,18 @@ class Hdf5Reader(ArrayReader):
         state = FileState.of(path)
         with _hdf5.open_array(path, name) as array:
             check_array(f"{path}, {name!r}", array.shape, array.dtype)
-            super().__init__(path, array.shape, array.dtype, array.chunks and array.chunks[0], state)
+            super().__init__(path, array.shape, array.dtype, array.chunks, state)
 
     @contextmanager
-    def opened(self) -> Iterator[Callable[[int, int], Array]]:
+    def opened(self) -> Iterator[ReadBlock]:
         with _hdf5.open_array(self.path, self.name) as array:
-            yield lambda start, stop: array[start:stop]
+
+            def block(start: int, stop: int, first: int, last: int) -> Array:
+                if stop > self._checked:
+                    _hdf5.check_chunks(self.path, array, self._corners(start, stop, first, last))
+                return array[start:stop, first:last]
+
+            yield block
 
 
 class ZarrReader(ArrayReader):
@@ -154,14 +205,20 @@ class ZarrReader(ArrayReader):
     def __init__(self, path: str, name: str) -> None:
         self.name = name
         state = FileState.of(path)
-        array = _zarr.open_array(path, name)
-        check_array(f"{path}, {name!r}", array.shape, array.dtype)
-        super().__init__(path, array.shape, array.dtype, array.chunks[0], state)
+        opened = _zarr.open_array(path, name)
+        check_array(f"{path}, {name!r}", opened.array.shape, opened.array.dtype)
+        super().__init__(path, opened.array.shape, opened.array.dtype, opened.array.chunks, state)
 
     @contextmanager
-    def opened(self) -> Iterator[Callable[[int, int], Array]]:
-        array = _zarr.open_array(self.path, self.name)
-        yield lambda start, stop: np.asarray(array[start:stop])
+    def opened(self) -> Iterator[ReadBlock]:
+        opened = _zarr.open_array(self.path, self.name)
+
+        def block(start: int, stop: int, first: int, last: int) -> Array:
+            if stop > self._checked:
+                opened.check_chunks(self._corners(start, stop, first, last))
+            return np.asarray(opened.array[start:stop, first:last])
+
+        yield block
 
 
 @runtime_checkable
@@ -184,11 +241,11 @@ class OpenArrayReader(ArrayReader):
         self.array = array
         check_array(repr(array), array.shape, array.dtype)
         chunks = getattr(array, "chunks", None)  # h5py's views of another type have none
-        super().__init__(repr(array), array.shape, array.dtype, chunks and chunks[0], None)
+        super().__init__(repr(array), array.shape, array.dtype, chunks, None)
 
     @contextmanager
-    def opened(self) -> Iterator[Callable[[int, int], Array]]:
-        yield lambda start, stop: np.asarray(self.array[start:stop])
+    def opened(self) -> Iterator[ReadBlock]:
+        yield lambda start, stop, first, last: np.asarray(self.array[start:stop, first:last])
 
 
 class OpenArrayRows(StoredRows):
@@ -216,6 +273,16 @@ def check_array(what: str, shape: Sequence[int], dtype: Any) -> None:
         raise ContentsError(f"{what}: the array has no columns")
     if np.dtype(dtype).kind not in "fiub":
         raise ContentsError(f"{what}: rows of type {dtype} are not numbers: store them as float32 or float64")
+
+
+def check_number_of_chunks(what: str, shape: Sequence[int], chunks: Sequence[int], itemsize: int) -> None:
+    """Raise ContentsError for an array in very many chunks of a few bytes."""
+    count = math.prod(-(-a // b) for a, b in zip(shape, chunks, strict=True))
+    if count > _MOST_TINY and math.prod(chunks) * itemsize < _TINY:
+        raise ContentsError(
+            f"{what} has {count} chunks of {' x '.join(map(str, chunks))} values, which take longer to find than to "
+            f"read: write it in chunks of {_TINY} bytes or more"
+        )
 
 
 def tile_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
@@ -301,7 +368,7 @@ class NpyFiles(ArrayFiles):
         def whole() -> Array:
             shape, _, _, _ = _npy_header(path, os.path.getsize(path))
             _check_length(path, shape, self.readers)
-            return _as_text(np.load(path, allow_pickle=False))
+            return _as_text(np.load(path, allow_pickle=False), path, os.path.getsize(path))
 
         return open_checked(path, "npy", whole)
 
@@ -358,30 +425,44 @@ class NamedArrays(ArrayFiles):
         found = []
         for reader in self.readers:
             reader.check_unchanged()
-
-            def whole(reader: ArrayReader = reader) -> Array:
-                with _OPENED[self.format](reader.path, name) as array:
-                    what = f"{reader.path}, {name!r}"
-                    _check_length(what, array.shape, [reader])
-                    size = math.prod(map(int, array.shape)) * array.dtype.itemsize
-                    require("auto", size, f"{what} takes {format_bytes(size)} of memory", "choose another array")
-                    if self.format == "HDF5" and array.dtype.kind == "O":
-                        _hdf5.check_heaps(reader.path)
-                        array = array.asstr()
-                    return _as_text(np.asarray(array[()]))
-
+            whole = partial(self._values_of_file, reader, name)
             found.append(open_checked(reader.path, self.format, whole))
             reader.check_unchanged()
         return np.concatenate(found)
 
+    def _values_of_file(self, reader: ArrayReader, name: str) -> Array:
+        what = f"{reader.path}, {name!r}"
+        with _OPENED[self.format](reader.path, name) as (array, check_chunks):
+            _check_length(what, array.shape, [reader])
+            chunks = array.chunks or array.shape
+            size = max(math.prod(map(int, chunks)), math.prod(map(int, array.shape))) * array.dtype.itemsize
+            require("auto", size, f"{what} takes {format_bytes(size)} of memory", "choose another array")
+            assert reader.state is not None
+            require_in_proportion(what, reader.state.size, size, "it takes", "choose another array")
+            check_number_of_chunks(what, array.shape, chunks, array.dtype.itemsize)
+            check_chunks()
+            if array.dtype.kind == "O":
+                return _as_text(_hdf5.read_text(reader.path, array), what, reader.state.size)
+            across = math.prod(-(-a // b) for a, b in zip(array.shape[1:], chunks[1:], strict=True))
+            step = max(1, _MOST_CHUNKS // across) * int(chunks[0])
+            parts = [np.asarray(array[start : start + step]) for start in range(0, array.shape[0], step)]
+            return _as_text(np.concatenate(parts) if parts else np.asarray(array[()]), what, reader.state.size)
+
 
 @contextmanager
-def _zarr_array(path: str, name: str) -> Iterator[Any]:
-    yield _zarr.open_array(path, name)
+def _zarr_array(path: str, name: str) -> Iterator[tuple[Any, Callable[[], None]]]:
+    opened = _zarr.open_array(path, name)
+    yield opened.array, opened.check_chunks
+
+
+@contextmanager
+def _hdf5_array(path: str, name: str) -> Iterator[tuple[Any, Callable[[], None]]]:
+    with _hdf5.open_array(path, name) as array:
+        yield array, lambda: _hdf5.check_chunks(path, array)
 
 
 _SHAPES: dict[str, Callable[[str], dict[str, tuple[int, ...]]]] = {"HDF5": _hdf5.shapes, "zarr": _zarr.shapes}
-_OPENED: dict[str, Callable[[str, str], Any]] = {"HDF5": _hdf5.open_array, "zarr": _zarr_array}
+_OPENED: dict[str, Callable[[str, str], Any]] = {"HDF5": _hdf5_array, "zarr": _zarr_array}
 
 
 def _check_length(what: str, shape: Sequence[int] | None, readers: Sequence[ArrayReader]) -> None:
@@ -390,5 +471,10 @@ def _check_length(what: str, shape: Sequence[int] | None, readers: Sequence[Arra
         raise ContentsError(f"{what} has shape {shape}, where one number for each of the {n} rows is needed")
 
 
-def _as_text(values: Array) -> Array:
-    return values.astype(str) if values.dtype.kind in "SO" else values
+def _as_text(values: Array, path: str, file_bytes: int) -> Array:
+    if values.dtype.kind not in "SO":
+        return values
+    longest = max(map(len, values.ravel().tolist()), default=0)
+    size = 4 * longest * values.size
+    require_in_proportion(path, file_bytes, size, f"labels of up to {longest} characters take", "use shorter labels")
+    return values.astype(str)
