@@ -75,7 +75,7 @@ def test_predictions_on_standard_output(capsys, new):
     code, out, err = run(capsys, "predict", "model.gyr", "new.parquet")
     assert (code, err) == (0, "")
     # columns are found by name: they are in another order here, between others
-    printed = pd.read_csv(io.StringIO(out))
+    printed = pd.read_csv(io.StringIO(out), float_precision="round_trip")
     assert list(printed.columns) == ["prediction"]
     np.testing.assert_array_equal(printed["prediction"], model.predict(new[["a", "b"]]))
 
@@ -89,7 +89,7 @@ def test_predictions_in_a_file(capsys, new, name):
     if name.endswith(".npy"):
         values = np.load(name)
     elif name.endswith(".csv"):
-        values = pd.read_csv(name)["prediction"].to_numpy()
+        values = pd.read_csv(name, float_precision="round_trip")["prediction"].to_numpy()
     else:
         values = pd.read_parquet(name)["prediction"].to_numpy()
     np.testing.assert_array_equal(values, model.predict(new[["a", "b"]]))
@@ -101,7 +101,7 @@ def test_labels_probabilities_and_decisions(capsys, new):
     _, out, _ = run(capsys, "predict", "model.gyr", "new.parquet")
     assert out.splitlines()[1:] == model.predict(X).tolist()
     _, out, _ = run(capsys, "predict", "model.gyr", "new.parquet", "--proba")
-    printed = pd.read_csv(io.StringIO(out))
+    printed = pd.read_csv(io.StringIO(out), float_precision="round_trip")
     assert list(printed.columns) == ["probability_x", "probability_y", "probability_z"]
     np.testing.assert_array_equal(printed.to_numpy(), model.predict_proba(X))
     assert run(capsys, "predict", "model.gyr", "new.parquet", "--decision", "-o", "out.npy")[0] == 0

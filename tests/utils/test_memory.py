@@ -180,3 +180,31 @@ def test_require_takes_a_limit_that_is_known_and_a_remedy_of_the_limit():
         require("auto", 101, "this takes 101 bytes", lambda limit: f"{limit // 10} rows would fit", limit=100)
     with pytest.raises(MemoryError, match="memory_budget='1kB' allows 1 kB: 1000 would fit"):
         require("1kB", 2000, "this", lambda limit: f"{limit} would fit")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="limits of a process are enforced on Linux")
+@pytest.mark.parametrize("room", [20, 60])
+def test_a_fit_without_room_for_blas_raises_and_does_not_hang(room):
+    """OpenBLAS ends the process or waits forever if its workspace is refused, so a fit looks before."""
+    script = textwrap.dedent(
+        f"""
+        import resource
+        from pathlib import Path
+        import numpy as np
+        from gyrfalcon import FalkonRegressor
+
+        X = np.random.default_rng(0).standard_normal((5_000, 5))
+        model = FalkonRegressor(n_centers=500, random_state=0, memory_budget="1GB")
+        used = next(int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines()
+                    if line.startswith("VmSize:"))
+        resource.setrlimit(resource.RLIMIT_AS, (used + {room} * 2**20, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        try:
+            model.fit(X, X[:, 0])
+        except MemoryError as error:
+            print(error)
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "of workspace for" in done.stdout
+    assert "raise the limits, or set OMP_NUM_THREADS" in done.stdout

@@ -9,8 +9,13 @@ from collections.abc import Callable, Iterator
 from numbers import Real
 from pathlib import Path
 
+from .threads import effective_n_jobs
+
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 _FALLBACK = 4 * 2**30
+# Bytes of address space for each thread, which a copy of OpenBLAS takes at its first call: 32 MiB and half a stack.
+# Where a limit refuses them it does not return an error: it ends the process, or waits forever.
+_BLAS_WORKSPACE = 36 << 20
 
 
 def _number_in(path: Path) -> int | None:
@@ -58,6 +63,18 @@ def _left_by_limits() -> Iterator[int]:
             yield max(0, limit - (_kilobytes_in("/proc/self/status", counts) or 0))
 
 
+def require_workspace() -> None:
+    """Raise MemoryError if the process' limits leave no room for the workspace of BLAS."""
+    needed = 2 * effective_n_jobs(None) * _BLAS_WORKSPACE  # NumPy's copy and SciPy's
+    room = min(_left_by_limits(), default=needed)
+    if room < needed:
+        raise MemoryError(
+            f"the limits of this process (ulimit -v, ulimit -d) leave {format_bytes(room)}, and BLAS may take "
+            f"{format_bytes(needed)} of workspace for {effective_n_jobs(None)} threads: raise the limits, or set "
+            "OMP_NUM_THREADS and OPENBLAS_NUM_THREADS to fewer"
+        )
+
+
 def _physical_memory() -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -101,9 +118,13 @@ def parse_memory(budget: int | float | str) -> int:
 
 
 def limit_of(budget: int | float | str) -> int:
-    """Return the limit for mandatory memory in bytes: the budget, or all that is available if it is "auto" or 0."""
+    """Return the limit for mandatory memory in bytes: the budget, or all that is available if it is "auto" or 0.
+
+    No budget is beyond what the process' own limits leave beside the workspace of SciPy's BLAS, which makes factors.
+    """
     asked = 0 if budget == "auto" else parse_memory(budget)
-    return asked or available_memory()
+    workspace = effective_n_jobs(None) * _BLAS_WORKSPACE
+    return min([asked or available_memory(), *(max(0, room - workspace) for room in _left_by_limits())])
 
 
 class BudgetError(MemoryError):
@@ -154,7 +175,7 @@ def require(
     """
     limit = limit_of(budget) if limit is None else limit
     if size > limit:
-        if budget == "auto" or parse_memory(budget) == 0:
+        if budget == "auto" or parse_memory(budget) == 0 or limit < parse_memory(budget):
             room = f"{format_bytes(limit)} are available"
         else:
             room = f"memory_budget={budget!r} allows {format_bytes(limit)}"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import IO, Any, cast
 
 from .._utils.checks import integer
+from .._utils.terminal import printable
 from .base import Callback, Record
 
 __all__ = ["ProgressBar", "progress_callback"]
@@ -114,7 +115,7 @@ class ProgressBar(Callback):
             logger.info(line)
             self._bar.refresh()
         else:
-            self._bar.write(line, file=self._bar.fp)
+            self._bar.write(printable(line), file=self._bar.fp)
 
     def _close(self) -> None:
         bar, self._bar = self._bar, None

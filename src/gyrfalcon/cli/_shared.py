@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from .._utils.atomic import check_replaceable
+from .._utils.terminal import printable
 from ..callbacks.progress import bar_class
 from ..sources import Rows
 from ..sources.base import DerivedRows
@@ -209,13 +210,13 @@ def looks_like_data(path: str) -> bool:
 def say(message: str, arguments: argparse.Namespace) -> None:
     """Print a message to standard error, unless --quiet is given."""
     if not arguments.quiet:
-        print(message, file=sys.stderr, flush=True)
+        print(printable(message), file=sys.stderr, flush=True)
 
 
 def say_above(message: str, arguments: argparse.Namespace) -> None:
     """Print a message as `say` does, above a progress bar if there is one."""
     if not arguments.quiet and sys.stderr is not None:
-        bar_class(notebook=False).write(message, file=sys.stderr)
+        bar_class(notebook=False).write(printable(message), file=sys.stderr)
 
 
 def shows_progress(arguments: argparse.Namespace) -> bool:
@@ -277,8 +278,9 @@ def plain(value: Any) -> Any:
 
 def print_table(lines: Sequence[tuple[str, str]]) -> None:
     """Print names and texts in two columns to standard output."""
-    width = max(len(name) for name, _ in lines)
-    for name, text in lines:
+    shown = [(printable(name), printable(text)) for name, text in lines]
+    width = max(len(name) for name, _ in shown)
+    for name, text in shown:
         print(f"{name.ljust(width)}  {text}")
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.memory import available_memory, format_bytes
-from ..sources.csv_files import check_separator, place_of
+from ..sources.arrow_files import check_texts
+from ..sources.csv_files import check_separator, check_width, place_of
 from ..sources.files import Dataset, find
 from ..sources.stored import ContentsError
 from ..sources.table_reader import arrow, column_types, is_time, kind_of, labels, numbers, plain, shortened
@@ -270,6 +271,7 @@ class ParquetTable(Reader):
         from pyarrow import parquet
 
         _select(parquet.read_schema(path).empty_table(), path, columns)
+        check_texts(path, columns)
         return parquet.read_table(path, columns=list(columns), partitioning=None).select(list(columns))
 
 
@@ -315,6 +317,7 @@ class CsvTable(Reader):
 
         if self.delimiter is None:
             check_separator(path)
+        check_width(path, self.delimiter or ",")
         with csv.open_csv(path, **self._options(_FIRST_BLOCK)) as reader:
             return list(column_types(path, reader.schema))
 

@@ -21,6 +21,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
+from .._utils.terminal import printable
+
 __all__ = ["COMMANDS", "Command", "UsageError", "main"]
 
 # Errors that a user can cause, reported in one line. Any other is a bug, and shown with its traceback.
@@ -124,7 +126,7 @@ class _Parser(argparse.ArgumentParser):
             ]
             if wrong:
                 message = f"unrecognized arguments: {' '.join(wrong)}{_did_you_mean(wrong, self.options())}; {message}"
-        super().error(message)
+        super().error(printable(message, keep="\n"))
 
 
 class _Version(argparse.Action):
@@ -227,7 +229,7 @@ def _in_a_line(error: Warning | Exception | str) -> str:
     message = message.replace(r"delimiter='\t'", "--delimiter tab")
     message = re.sub("delimiter='(.)'", r'--delimiter "\1"', message)
     named = r"features=\['([^\]]*)'\]"
-    return re.sub(named, lambda found: "--features " + found[1].replace("', '", ","), message)
+    return printable(re.sub(named, lambda found: "--features " + found[1].replace("', '", ","), message))
 
 
 @contextmanager

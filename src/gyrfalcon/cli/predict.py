@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
+from .._utils.terminal import printable
 from ..storage.predictions import WRITERS, Predictions, write, write_csv
 from ..tables import AutoRegressor
 from ._shared import (
@@ -89,6 +91,13 @@ def _coverage(text: str) -> float:
     return value
 
 
+class _Terminal(io.StringIO):
+    """Standard output where a person reads it: labels cannot control the terminal. Programs get them as they are."""
+
+    def write(self, text: str) -> int:
+        return sys.stdout.write(printable(text, keep="\n"))
+
+
 class _WithInterval:
     """Predictions with the ends of their intervals, as one array.
 
@@ -134,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
             no_choice_of_features(),
             Predictions(model, data.X, arguments.method, block_rows=_BLOCK_ROWS, names=names) as predictions,
         ):
-            write_csv(sys.stdout, predictions)
+            write_csv(_Terminal() if sys.stdout.isatty() else sys.stdout, predictions)
         return 0
     check_output(arguments.output, arguments.model, *data.files)
     for path in arguments.data:
@@ -153,7 +162,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"output": arguments.output, "method": arguments.method, "rows": written, "seconds": took})
     else:
-        print(f"{written:,} predictions written to {arguments.output} in {seconds(took)}")
+        print(printable(f"{written:,} predictions written to {arguments.output} in {seconds(took)}"))
     return 0
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
 from .._utils.atomic import replacing
+from .._utils.terminal import printable
 from ..losses import Quantile
 from ._advice import of_labels, of_model, of_numbers
 from ._metrics import NAMES, codes_of, in_words, measure
@@ -97,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"output": arguments.output, "rows": n, "metrics": metrics, "advice": words})
     else:
         summary = ", ".join(f"{name} {value}" for name, value in in_words(metrics))
-        print(f"{arguments.output} written: {summary} on {n:,} rows")
+        print(printable(f"{arguments.output} written: {summary} on {n:,} rows"))
     return 0
 
 

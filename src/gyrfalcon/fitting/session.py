@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from .._utils.memory import require_workspace
 from ..callbacks import CallbackList, NoImprovement
 from ..callbacks.progress import progress_callback
 from ..callbacks.scikit_learn import scikit_learn_callbacks
@@ -242,6 +243,7 @@ def fit_session(
     checkpoint : str, path-like, Checkpoint or None
         Where the state of the fit is kept.
     """
+    require_workspace()
     with unchanged_on_failure(estimator), journal(checkpoint) as opened, ExitStack() as end:
         yield Session(estimator, patience, opened, end)
 

@@ -7,17 +7,21 @@ depends on the number of columns and not on the size of row groups.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from .._utils.memory import format_bytes
 from .blocks import Indices
+from .limits import FREE_BYTES, require_in_proportion
 from .stored import READ_BYTES, ContentsError, FileState
-from .table_reader import TableReader, arrow, column_types, kind_of, shortened
+from .table_reader import TableReader, arrow, column_types, kind_of, plain, shortened
 
 _READ_BUFFER = 1 << 16  # bytes of each column of a Parquet file that are read at once
+_FOOTER = 60  # bytes of memory for each byte that describes the columns of a Parquet file
 _PAGES = 3 << 20  # bytes of each column that a Parquet decoder holds: a page, the same decompressed, a dictionary
 
 
@@ -26,7 +30,9 @@ class ParquetReader(TableReader):
 
     def __init__(self, path: str) -> None:
         state = FileState.of(path)
+        check_footer(path, state.size)
         with self._open(path) as file:
+            check_pages(path, state.size, file.metadata)
             groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
             self.types = column_types(path, file.schema_arrow)
             counts = [group.num_rows for group in groups]
@@ -35,10 +41,11 @@ class ParquetReader(TableReader):
         self._group_bytes = max((group.total_byte_size for group in groups), default=0)
         super().__init__(path, np.cumsum([0, *counts], dtype=np.intp), state, 0)
 
-    def _open(self, path: str) -> Any:
+    def _open(self, path: str, texts: Sequence[str] = ()) -> Any:
         from pyarrow import parquet
 
-        return parquet.ParquetFile(path, buffer_size=_READ_BUFFER, pre_buffer=False)
+        # a dictionary of texts is not decoded: one that occurs in every row would fill memory
+        return parquet.ParquetFile(path, buffer_size=_READ_BUFFER, pre_buffer=False, read_dictionary=list(texts))
 
     def plan_memory(self, columns: Sequence[str]) -> None:
         held = min(2 * self._group_bytes, _PAGES * len(columns))
@@ -46,13 +53,59 @@ class ParquetReader(TableReader):
 
     def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
         size = _batch_rows(columns)
-        with self._open(self.path) as file:
+        texts = [name for name in columns if kind_of(self.types[name]) == "label"]
+        with self._open(self.path, texts) as file:
             for group in range(len(self.starts) - 1) if groups is None else groups.tolist():
                 start = int(self.starts[group])
                 for batch in file.iter_batches(size, row_groups=[group], columns=list(columns), use_threads=False):
                     batch.validate(full=True)  # refuses invalid UTF-8 and indices beyond a dictionary
                     yield start, batch
                     start += batch.num_rows
+
+
+def check_footer(path: str, file_bytes: int) -> None:
+    """Raise ContentsError if the description of columns at the end of a Parquet file takes too much memory."""
+    with open(path, "rb") as file:
+        file.seek(-min(8, file_bytes), os.SEEK_END)
+        length = int.from_bytes(file.read(4), "little")
+    if length <= file_bytes:  # else pyarrow says what is wrong
+        what = f"its description of {format_bytes(length)} takes"
+        require_in_proportion(path, file_bytes, _FOOTER * length, what, "write fewer columns and row groups")
+
+
+def check_pages(path: str, file_bytes: int, metadata: Any) -> None:
+    """Raise ContentsError if what a column of a row group decompresses to is out of proportion to the file."""
+    largest = max(
+        (
+            metadata.row_group(i).column(j).total_uncompressed_size
+            for i in range(metadata.num_row_groups)
+            if metadata.row_group(i).total_byte_size > FREE_BYTES
+            for j in range(metadata.num_columns)
+        ),
+        default=0,
+    )
+    what = "a column of a group of rows decompresses to"
+    require_in_proportion(path, file_bytes, largest, what, "write smaller groups of rows, or with a dictionary")
+
+
+def check_texts(path: str, columns: Sequence[str]) -> None:
+    """Raise ContentsError if the texts of a Parquet file take memory out of proportion to it, once they are decoded."""
+    from pyarrow import compute
+
+    reader = ParquetReader(path)
+    assert reader.state is not None
+    reader.check_whole(columns)
+    size = 0
+    for name in columns:
+        if kind_of(reader.types[name]) != "label":
+            continue
+        for _, batch in reader.batches([name], None):
+            column = batch.column(name)
+            if arrow().types.is_dictionary(column.type):
+                lengths = compute.binary_length(plain(column.dictionary)).take(column.indices)
+                size += compute.sum(lengths).as_py() or 0
+            what = f"the texts of column {name!r} take"
+            require_in_proportion(path, reader.state.size, size, what, "are such texts meant?")
 
 
 def _batch_rows(columns: Sequence[str]) -> int:

@@ -14,9 +14,10 @@ import numpy as np
 
 from .blocks import Indices
 from .stored import ContentsError, FileState
-from .table_reader import TableReader, arrow, column_types, kind_of
+from .table_reader import TableReader, arrow, check_columns, column_types, kind_of
 
 _BLOCK_BYTES = 1 << 22  # of text that pyarrow parses at once
+_COLUMN_BYTES = 10_000  # of memory that pyarrow takes for each column
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # other than a comma
 _MOST_LINES = 10_000_000  # that are counted to locate an error, which takes some seconds
 
@@ -33,6 +34,7 @@ class CsvReader(TableReader):
         self.delimiter = "," if delimiter is None else delimiter
         if delimiter is None:
             check_separator(path)
+        check_width(path, self.delimiter)
         options = {"parse_options": self._parse_options()}
         # types are inferred from the first lines
         with csv.open_csv(path, read_options=self._read_options(), **options) as reader:
@@ -42,7 +44,7 @@ class CsvReader(TableReader):
         count = 0
         first = next(iter(self.types))
         options["convert_options"] = csv.ConvertOptions(include_columns=[first], column_types={first: arrow().string()})
-        with csv.open_csv(path, read_options=self._read_options(threads=True), **options) as reader:
+        with csv.open_csv(path, read_options=self._read_options(threads=not path.lower().endswith(".gz")), **options) as reader:
             for batch in reader:
                 count += batch.num_rows
         super().__init__(path, np.array([0, count], dtype=np.intp), state, 8 * min(_BLOCK_BYTES, state.size))
@@ -108,6 +110,13 @@ def _open_text(path: str) -> IO[str]:
     opener: Any = gzip.open if path.lower().endswith(".gz") else open
     file: IO[str] = opener(path, "rt", encoding="utf-8", errors="replace", newline="")
     return file
+
+
+def check_width(path: str, delimiter: str) -> None:
+    """Raise ContentsError if the first line has more columns than the size of the file explains."""
+    with _open_text(path) as file:
+        count = file.readline(_BLOCK_BYTES).count(delimiter) + 1
+    check_columns(path, FileState.of(path).size, count, _COLUMN_BYTES)
 
 
 def check_separator(path: str) -> None:

@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import ArrayReader
+from .arrays import ArrayReader, ReadBlock
 from .base import DerivedRows, Rows
 from .blocks import Block, Indices
 from .rereading import checked_rows
@@ -178,10 +178,10 @@ class ScratchReader(ArrayReader):
         self._reading = threading.Lock()  # the file has one position
 
     @contextmanager
-    def opened(self) -> Iterator[Callable[[int, int], Array]]:
+    def opened(self) -> Iterator[ReadBlock]:
         d = self.shape[1]
 
-        def rows(start: int, stop: int) -> Array:
+        def block(start: int, stop: int, first: int, last: int) -> Array:
             out = np.empty((stop - start, d), dtype=self.stored)
             left = out.data.cast("B")
             with self._reading:
@@ -191,6 +191,6 @@ class ScratchReader(ArrayReader):
                     if not count:
                         raise EOFError("the scratch file ends before its last row")
                     left = left[count:]
-            return out
+            return out[:, first:last]
 
-        yield rows
+        yield block

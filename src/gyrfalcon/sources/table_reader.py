@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .blocks import Indices
+from .limits import require_in_proportion
 from .stored import ContentsError, RawColumns, RawRows, RowReader
 
 Array = NDArray[Any]
@@ -53,9 +54,19 @@ def is_narrow(type_: Any) -> bool:
 
 
 def plain(column: Any) -> Any:
-    """Decode a dictionary column, and convert views of strings to strings."""
+    """Decode a dictionary of numbers, and convert views of strings to strings.
+
+    A dictionary of labels stays one: a long label that occurs in every row would fill memory.
+    """
     if arrow().types.is_dictionary(column.type):
-        return plain(column.dictionary).take(column.indices)
+        values, indices = plain(column.dictionary), column.indices
+        if values.null_count:  # a missing value may be one of the dictionary
+            known = np.append(values.is_valid().to_numpy(zero_copy_only=False), False)
+            positions = indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+            indices = arrow().array(positions, type=indices.type, mask=~known[positions])
+        if kind_of(values.type) == "label":
+            return arrow().DictionaryArray.from_arrays(indices, values)
+        return values.take(indices)
     return column.cast(arrow().string()) if _is_view(column.type) else column
 
 
@@ -70,7 +81,7 @@ def numbers(column: Any) -> Array:
 
 def labels(column: Any) -> Array:
     """Convert a column of strings to an array of Python strings, each made once however often it occurs."""
-    encoded = column.dictionary_encode()
+    encoded = column if arrow().types.is_dictionary(column.type) else column.dictionary_encode()
     array: Array = encoded.dictionary.to_numpy(zero_copy_only=False)[encoded.indices.to_numpy()]
     return array
 
@@ -129,6 +140,13 @@ class TableReader(RowReader):
             )
         return column
 
+    def check_whole(self, columns: Sequence[str]) -> None:
+        """Raise ContentsError if whole columns take memory out of proportion to the file."""
+        if self.state is not None:
+            size = 8 * self.n_rows * len(columns)
+            what = f"{self.n_rows} rows of {shortened(columns)} take"
+            require_in_proportion(self.path, self.state.size, size, what, "are so many rows meant?")
+
     def place(self, row: int) -> str:
         """Describe where in the file a row is, for formats with lines."""
         return ""
@@ -144,6 +162,12 @@ def column_types(path: str, schema: Any) -> dict[str, Any]:
     if not types:
         raise ContentsError(f"{path} has no columns")
     return types
+
+
+def check_columns(path: str, file_bytes: int, count: int, column_bytes: int) -> None:
+    """Raise ContentsError if a table has more columns than its size explains: each takes memory to read."""
+    what = f"its {count} columns take"
+    require_in_proportion(path, file_bytes, count * column_bytes, what, "write rows as one array, in HDF5 or .npy")
 
 
 def lacks_names(names: Sequence[str]) -> bool:

@@ -158,6 +158,7 @@ class TableFiles(DataFiles):
         whole = WholeColumns(names, sum(reader.n_rows for reader in self.readers))
         offset = 0
         for reader in self.readers:
+            reader.check_whole(names)
             for start, batch in reader.checked(reader.batches(names, None), reader.n_rows):
                 whole.add(reader, offset, start, batch)
             offset += reader.n_rows

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from .._utils.terminal import printable
 from ..callbacks import Record
 from ..callbacks.progress import bar_class
 from .clock import Clock
@@ -55,7 +56,8 @@ def progress_line(estimator: Verbose, clock: Clock) -> Iterator[Callable[[Record
         bar.update(1)
         if estimator.verbose >= 2:
             details = f"{record['encoding']}, {record['kernel']}, round {record['round']}"
-            bar.write(f"{record['stage']}: {details}: error {record['error']:.4g} ({record['seconds']:.1f} s)", bar.fp)
+            line = f"{record['stage']}: {details}: error {record['error']:.4g} ({record['seconds']:.1f} s)"
+            bar.write(printable(line), bar.fp)
 
     try:
         yield show
