@@ -21,6 +21,7 @@ _TO_READ = (
 )
 _HEAP = b"GCOL\x01\0\0\0"  # signature of a heap of strings, in version 1, the only one
 _BLOCK = 1 << 23
+_REFERENCE = 16  # bytes that a chunk has for a text, which is in a heap
 
 
 def shapes(path: str) -> dict[str, tuple[int, ...]]:
@@ -77,7 +78,7 @@ def check_chunks(path: str, array: Any, corners: Iterable[tuple[int, ...]] | Non
     packers = [number for number, *_ in filters if number not in (_SHUFFLE, _FLETCHER)]
     if not packers:
         return
-    limit = math.prod(array.chunks) * array.dtype.itemsize
+    limit = math.prod(array.chunks) * (_REFERENCE if array.dtype.kind == "O" else array.dtype.itemsize)
     if len(packers) > 1:
         raise ContentsError(f"{path} has chunks that are compressed more than once: write them with one compression")
     if any(number in _SIZED and values[2] * values[4] > limit for number, _, values, _ in filters):

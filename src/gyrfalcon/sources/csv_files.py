@@ -44,7 +44,8 @@ class CsvReader(TableReader):
         count = 0
         first = next(iter(self.types))
         options["convert_options"] = csv.ConvertOptions(include_columns=[first], column_types={first: arrow().string()})
-        with csv.open_csv(path, read_options=self._read_options(threads=not path.lower().endswith(".gz")), **options) as reader:
+        threads = not path.lower().endswith(".gz")  # which would decompress far ahead
+        with csv.open_csv(path, read_options=self._read_options(threads), **options) as reader:
             for batch in reader:
                 count += batch.num_rows
         super().__init__(path, np.array([0, count], dtype=np.intp), state, 8 * min(_BLOCK_BYTES, state.size))
