@@ -71,6 +71,7 @@ def test_replacing_is_all_or_nothing(tmp_path):
 
 
 def test_replacing_what_a_link_points_to(tmp_path):
+    (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to("target")
     with replacing(tmp_path / "link") as partial:
         Path(partial).write_text("new")
