@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import array, integer, number, optional, positive
+from .._utils.generators import restored
 from .._utils.ranges import check_kernel_scale
 from .._utils.registry import register
 from .._utils.sampling import sample_rows
@@ -248,8 +249,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
             if not np.isfinite(sums).all():
                 raise ValueError("the sum of an arm's rewards is not finite: rescale y to numbers of the order of 1")
             seen = self._posterior_of(self.dictionary_, counts, sums, float(self.noise))
-            random = np.random.RandomState()
-            random.set_state(self.random_state_)
+            random = restored(self.random_state_)
             chances = float(self.oversampling) * counts[seen.played] * seen.played_variances
             kept = random.random_sample(len(chances)) < chances
             self.counts_, self.sums_ = counts, sums
@@ -325,7 +325,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
             raise ValueError("dictionary_ has arms that were not played")
         if not isinstance(self.kernel_, Kernel):
             raise ValueError("kernel_ is not a kernel")
-        np.random.RandomState().set_state(self.random_state_)
+        restored(self.random_state_)
 
 
 @register

@@ -35,14 +35,20 @@ from .values import (
     Decoder,
     Encoder,
     ModelFileError,
+    check_shape,
 )
 
 __all__ = ["ModelFileError", "load", "save"]
 
 FORMAT = "gyrfalcon-model"
 FORMAT_VERSION = 1
-# safetensors allows headers of 100 MB, but the Python objects of small JSON values take twenty times their size.
-_MAX_JSON = 32 * 2**20
+# Limits of the JSON, which are kept before any of it is parsed. safetensors allows headers of 100 MB, but the Python
+# objects of small JSON values take twenty times their size. With these limits a file takes less than 200 MB beside
+# its arrays, whatever it holds.
+_MAX_JSON = 16 * 2**20  # characters
+_MAX_HEADER = 3 * _MAX_JSON  # bytes: the JSON is a string in there, with escapes, beside the names of the arrays
+_MAX_VALUES = 1_000_000
+_MAX_CONTAINERS = 250_000  # lists and objects
 
 
 @dataclass(frozen=True)
@@ -109,11 +115,9 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     check_is_fitted(estimator)
     encoder = Encoder(cls.__name__)
     model = json.dumps(encoder.estimator(estimator, ""), allow_nan=False, separators=(",", ":"))
-    if len(model) > _MAX_JSON:
-        raise ValueError(
-            f"{cls.__name__} holds {len(model)} bytes of strings and numbers outside arrays, more than the "
-            f"{_MAX_JSON} a model file may hold; pickle can save it"
-        )
+    excess = _excess(model)
+    if excess:
+        raise ValueError(f"{cls.__name__} holds {excess} a model file may hold outside arrays; pickle can save it")
     write_file(os.fspath(path), _MODEL, model, encoder.tensors)
 
 
@@ -210,6 +214,7 @@ def read_file(path: str, kind: Format) -> tuple[Any, dict[str, Array]]:
     if not os.path.isfile(path):
         raise ModelFileError("it is not a regular file")
     try:
+        _check_header(path)
         with safe_open(path, framework="numpy") as file:
             text, sha256 = _header(file.metadata(), kind)
             tensors = {name: _tensor(file, name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
@@ -241,11 +246,44 @@ def _header(metadata: Any, kind: Format) -> tuple[str, str]:
     text, sha256 = metadata.get(kind.key), metadata.get("sha256")
     if text is None or sha256 is None:
         raise ModelFileError(f"its header lacks the {kind.key} or the checksum")
-    if len(text) > _MAX_JSON:
-        raise ModelFileError(
-            f"its {kind.key} description has {len(text)} characters, more than the {_MAX_JSON} allowed"
-        )
+    excess = _excess(text)
+    if excess:
+        raise ModelFileError(f"its {kind.key} description has {excess} allowed")
     return text, sha256
+
+
+def _check_header(path: str) -> None:
+    """Raise an error for a header that would take much memory, before safetensors reads it."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > _MAX_HEADER:
+            why = f"a header of {length} bytes, more than the {_MAX_HEADER} allowed"
+            raise ModelFileError(f"it is not a safetensors file, or is damaged ({why})")
+        counts = _counts(file.read(length).decode("latin-1"))
+    excess = _excess_of(*counts)
+    if excess:
+        raise ModelFileError(f"its header has {excess} allowed")
+
+
+def _excess(text: str) -> str:
+    """Return in which way a JSON text exceeds the limits, or an empty string."""
+    if len(text) > _MAX_JSON:
+        return f"{len(text)} characters, more than the {_MAX_JSON}"
+    return _excess_of(*_counts(text))
+
+
+def _excess_of(values: int, containers: int) -> str:
+    if values > _MAX_VALUES:
+        return f"{values} values, more than the {_MAX_VALUES}"
+    if containers > _MAX_CONTAINERS:
+        return f"{containers} lists and objects, more than the {_MAX_CONTAINERS}"
+    return ""
+
+
+def _counts(text: str) -> tuple[int, int]:
+    """Return upper bounds of the number of values, keys included, and of lists and objects; strings count as well."""
+    containers = text.count("[") + text.count("{")
+    return containers + text.count(",") + text.count(":"), containers
 
 
 def _tensor(file: Any, name: str) -> Array:
@@ -254,6 +292,7 @@ def _tensor(file: Any, name: str) -> Array:
     if expected is None:
         raise ModelFileError(f"the array {reprlib.repr(name)} has dtype {view.get_dtype()}, which no model has")
     try:
+        check_shape(view.get_shape())
         array: Array = file.get_tensor(name)
     except (TypeError, ValueError) as error:
         raise ModelFileError(f"the array {reprlib.repr(name)} cannot be read: {error}") from error

@@ -8,10 +8,12 @@ and so on.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import reprlib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -47,8 +49,17 @@ _TYPES: dict[str, type] = {**_SCALAR_TYPES, "float": float}
 _MAX_DEPTH = 50
 # Most terms of a sum or a product of kernels, a binary tree: far more than Python can recurse over.
 _MAX_PARTS = 1000
-# Fixed-width strings take length x longest: a short list with one long entry could take any amount of memory.
-_MAX_STRINGS = 256 * 2**20
+# Bytes of all arrays of strings of a file. They have a fixed width, length x longest: a short list with one long entry
+# could take any amount of memory.
+_MAX_STRINGS = 64 * 2**20
+# Longest axis of an array without elements, whose shape is not bound by the size of the file.
+_MAX_EMPTY = 100_000
+# Parameters that are neither saved nor read: who watches a fit, where it writes, and which hardware it uses.
+_LEFT_OUT = ("callbacks", "checkpoint", "device", "precision")
+# Most keys of a dict with the same hash, each of which is compared with each: 64-bit integers have up to 16.
+_MAX_ALIKE = 16
+# Types of the items of an array of objects.
+_ITEM_TYPES = (str, bool, int, float, np.generic, type(None))
 
 _CSR_ARRAYS = ("data", "indices", "indptr")
 
@@ -74,6 +85,17 @@ def _is_descriptor(member: Any) -> bool:
     return callable(member) or inspect.ismethoddescriptor(member) or inspect.isdatadescriptor(member)
 
 
+@functools.cache
+def _parameters(cls: type) -> frozenset[str]:
+    return frozenset(inspect.signature(cls).parameters)
+
+
+def check_shape(shape: Sequence[int]) -> None:
+    """Raise a ValueError for an array without elements whose shape claims a great many rows or columns."""
+    if 0 in shape and max(shape) > _MAX_EMPTY:
+        raise ValueError(f"an array of shape {tuple(shape)} is empty, and its axes are longer than {_MAX_EMPTY}")
+
+
 def _is_fitted_name(name: str) -> bool:
     return name.isidentifier() and name.endswith("_") and not name.startswith("_")
 
@@ -84,12 +106,13 @@ class Encoder:
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self.tensors: dict[str, Array] = {}
+        self.strings = 0  # bytes of arrays of strings
 
     def estimator(self, estimator: Any, where: str, depth: int = 0) -> dict[str, Any]:
         params = {
             name: None if isinstance(value, np.random.RandomState | np.random.Generator) else value
             for name, value in estimator.get_params(deep=False).items()
-            if name not in ("callbacks", "checkpoint", "device", "precision")
+            if name not in _LEFT_OUT
         }
         attributes = {name: value for name, value in vars(estimator).items() if _is_fitted_name(name)}
         return {
@@ -157,13 +180,14 @@ class Encoder:
 
     def array(self, array: Array, where: str, depth: int) -> dict[str, Any]:
         if array.dtype.kind == "U":
-            if _bytes_as_strings(array.size, array.dtype.itemsize // 4) > _MAX_STRINGS:
+            self.strings += array.nbytes
+            if self.strings > _MAX_STRINGS:
                 self.refuse(array, where, f"it is an array of strings of {array.nbytes} bytes, too large for a header")
             return {"__array__": "str", "shape": list(array.shape), "values": array.ravel().tolist()}
         if array.dtype.kind == "O":
             flat = array.ravel().tolist()
             for item in flat:
-                if not (item is None or isinstance(item, str | bool | int | float | np.generic)):
+                if not isinstance(item, _ITEM_TYPES):
                     self.refuse(array, where, f"it is an object array with {reprlib.repr(item)} in it")
             return {"__array__": "object", "shape": list(array.shape), "values": self.items(flat, where, depth)}
         if array.dtype.name not in _SCALAR_TYPES:
@@ -199,10 +223,14 @@ class Decoder:
 
     def __init__(self, tensors: Mapping[str, Array]) -> None:
         self.unused = dict(tensors)
+        self.strings = 0  # bytes of arrays of strings
 
     def estimator(self, node: Any, depth: int = 0) -> Any:
         node = self.keys(node, "class", "params", "attributes")
         cls = self.registered(node["class"], estimator=True)
+        forbidden = sorted(set(_LEFT_OUT).intersection(node["params"] if isinstance(node["params"], dict) else ()))
+        if forbidden:
+            raise ModelFileError(f"it sets {forbidden[0]!r} of {cls.__name__}, which no model file may hold")
         estimator = self.build(cls, node["params"], depth)
         if not isinstance(node["attributes"], dict):
             raise ModelFileError(f"the attributes of {cls.__name__} are not a JSON object")
@@ -224,7 +252,7 @@ class Decoder:
     def build(self, cls: type, params: Any, depth: int, **known: Any) -> Any:
         if not isinstance(params, dict):
             raise ModelFileError(f"the parameters of {cls.__name__} are not a JSON object")
-        unknown = sorted(params.keys() - (inspect.signature(cls).parameters.keys() - known.keys()))
+        unknown = sorted(params.keys() - (_parameters(cls) - known.keys()))
         if unknown:
             raise ModelFileError(f"{cls.__name__} has no parameter {unknown[0]!r} in gyrfalcon {package_version()}")
         values = {name: self.value(value, depth + 1) for name, value in params.items()}
@@ -276,7 +304,11 @@ class Decoder:
         return tuple(self.items(self.keys(node, "__tuple__")["__tuple__"], depth))
 
     def dict_(self, node: Any, depth: int) -> dict[Any, Any]:
-        return dict(self.items(self.keys(node, "__dict__")["__dict__"], depth))
+        pairs = self.items(self.keys(node, "__dict__")["__dict__"], depth)
+        alike = Counter(hash(key) for key, _ in pairs)
+        if max(alike.values(), default=0) > _MAX_ALIKE:
+            raise ModelFileError(f"it holds a dict of which {max(alike.values())} keys have the same hash")
+        return dict(pairs)
 
     def float_(self, node: Any, depth: int) -> float:
         name = self.keys(node, "__float__")["__float__"]
@@ -321,14 +353,16 @@ class Decoder:
         shape, values = node["shape"], self.items(node["values"], depth)
         if not (isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)):
             raise ModelFileError(f"it holds {reprlib.repr(shape)} where the shape of an array should be")
+        check_shape(shape)
         if math.prod(shape) != len(values):
             raise ModelFileError(f"it holds {len(values)} values for an array of shape {reprlib.repr(shape)}")
         if node["__array__"] == "str" and all(type(value) is str for value in values):
             longest = max(map(len, values), default=1)
-            if _bytes_as_strings(len(values), longest) > _MAX_STRINGS:
+            self.strings += 4 * len(values) * longest
+            if self.strings > _MAX_STRINGS:
                 raise ModelFileError(f"it holds {len(values)} strings of up to {longest} characters, too many")
             return np.array(values, dtype=np.str_).reshape(shape)
-        if node["__array__"] == "object" and not any(isinstance(value, list | tuple | dict) for value in values):
+        if node["__array__"] == "object" and all(isinstance(value, _ITEM_TYPES) for value in values):
             array = np.empty(len(values), dtype=object)
             array[:] = values
             return array.reshape(shape)
@@ -376,7 +410,3 @@ class Decoder:
         "__tensor__": tensor,
         "__csr__": csr,
     }
-
-
-def _bytes_as_strings(count: int, longest: int) -> int:
-    return 4 * count * longest

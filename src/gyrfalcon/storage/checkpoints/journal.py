@@ -14,6 +14,7 @@ from typing import IO, Any, Self
 import numpy as np
 
 from ..._utils.atomic import check_replaceable, remove_leftovers, try_lock
+from ..._utils.generators import restored
 from ..models import Format, read_file, write_file
 from ..values import Decoder, Encoder, ModelFileError
 from .identity import explain_difference
@@ -117,15 +118,17 @@ class Journal:
     def generator(self, given: np.random.RandomState) -> np.random.RandomState:
         """Return the generator to draw with: `given`, or one in the state in which the resumed fit began."""
         if self.beginning is not None:
-            again = np.random.RandomState()
-            try:
-                again.set_state(self.beginning.random_state)
-            except (LookupError, TypeError, ValueError, ArithmeticError) as error:
-                raise CheckpointError(self.unfit("its random state is invalid")) from error
-            return again
+            return self.restored(self.beginning.random_state)
         if self.random_state is None:
             self.random_state = dict(given.get_state(legacy=False))
         return given
+
+    def restored(self, random_state: Any) -> np.random.RandomState:
+        """Return a generator in a state that the file holds; raise an error if that is no state."""
+        try:
+            return restored(random_state)
+        except ValueError as error:
+            raise CheckpointError(self.unfit(str(error))) from error
 
     def check(self, identity: dict[str, str], max_iter: int) -> None:
         """Raise an error if the file belongs to another fit; `max_iter` may be any that is not yet exceeded."""
