@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.checks import positive
+from .._utils.checks import one_of, positive
 from .._utils.memory import BudgetError, format_bytes
 from ..callbacks import CallbackLike, CallbackList, Record
 from ..estimators._sklearn import DOC_LINK, BaseEstimator
@@ -35,7 +35,9 @@ from .mixing import Mixing
 from .parts import Learnt, Settings
 from .problems import Problem
 from .progress import progress_line
-from .resuming import generator, restore, search_journal, state_of
+from .resuming import restore, search_journal, state_of
+from .stored import check_floats, check_list, check_records
+from .transforms import LogTarget, Target
 from .validation import groups_among, make_plan
 
 Array = NDArray[Any]
@@ -117,7 +119,10 @@ class AutoEstimator(BaseEstimator):
                 rows = {"X": inputs.fingerprint(), "X_val": None if held is None else held.fingerprint()}
                 journal.check(identify(self, rows | parts), max_iter=0)
                 state = journal.state
-            random_state = check_random_state(self.random_state) if state is None else generator(state)
+            if journal is None or state is None:
+                random_state = check_random_state(self.random_state)
+            else:
+                random_state = journal.restored(state["beginning"])
             beginning = dict(random_state.get_state(legacy=False))
             plan = make_plan(
                 cv,
@@ -190,6 +195,34 @@ class AutoEstimator(BaseEstimator):
         """Set what a kind of problem has beside that."""
         raise NotImplementedError
 
+    def _check_loaded(self) -> None:
+        """Raise ValueError if attributes that come from a model file do not fit together."""
+        check_list("models_", self.models_)
+        m, d = len(self.models_), self.n_features_in_
+        for name in ("encoders_", "mixings_", "targets_"):
+            check_list(name, vars(self)[name], m)
+        if not m or not all(isinstance(encoder, TableEncoder) for encoder in self.encoders_):
+            raise ValueError("it has no models, or encoders_ of another class than TableEncoder")
+        check_floats("weights_", self.weights_, (m,))
+        check_floats("feature_importances_", self.feature_importances_, (d,))
+        check_records(self.candidates_)
+        widths: dict[str, int] = {}
+        for encoder, mixing, model, target in zip(
+            self.encoders_, self.mixings_, self.models_, self.targets_, strict=True
+        ):
+            check_is_fitted(encoder)
+            width = len(encoder.feature_origin_)
+            if encoder.n_features_in_ != d or widths.setdefault(_name_of(encoder), width) != width:
+                raise ValueError("encoders_ do not fit each other, or n_features_in_")
+            if mixing is not None:
+                width = _mixed_width(mixing, width)
+            one_of(Target.name, LogTarget.name)("a target", target)
+            self._check_model(model, width)
+
+    def _check_model(self, model: Any, n_features: int) -> None:
+        """Raise ValueError if a model from a file is not one of such an estimator."""
+        raise NotImplementedError
+
     # ---- predictions -------------------------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -200,7 +233,7 @@ class AutoEstimator(BaseEstimator):
         check_is_fitted(self)
         inputs = as_inputs(X)
         # encoders of a fit with the same parameters are the same, also if a model file held each of them
-        names = [f"{encoder.numbers}, {encoder.integers}" for encoder in self.encoders_]
+        names = [_name_of(encoder) for encoder in self.encoders_]
         distinct = dict(zip(names, self.encoders_, strict=True))
         made = {name: inputs.encoded(encoder) for name, encoder in distinct.items()}
         return [mixed(made[name], mixing) for name, mixing in zip(names, self.mixings_, strict=True)]
@@ -229,3 +262,16 @@ class AutoEstimator(BaseEstimator):
         tags.input_tags.sparse = True
         tags.non_deterministic = True  # where the time budget ends the search
         return tags
+
+
+def _name_of(encoder: TableEncoder) -> str:
+    """Return what tells the encoders of one fit from each other."""
+    return f"{encoder.numbers}, {encoder.integers}"
+
+
+def _mixed_width(mixing: Any, width: int) -> int:
+    """Return the number of columns of rows that are multiplied with a matrix from a file."""
+    if not isinstance(mixing, Mixing) or np.ndim(mixing.matrix) != 2:
+        raise ValueError("mixings_ holds something else than a Mixing with a matrix")
+    check_floats("the matrix of a Mixing", mixing.matrix, (width, np.shape(mixing.matrix)[1]))
+    return int(mixing.matrix.shape[1])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 
+from .._utils.checks import positive
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..estimators._sklearn import ClassifierMixin
@@ -22,7 +23,8 @@ from . import given
 from ._auto import AutoEstimator
 from .blending import best_temperature
 from .parts import Learnt
-from .problems import Classification, Problem, class_values
+from .problems import CLASSIFIERS, Classification, Problem, class_values
+from .stored import check_list, check_model
 
 Array = NDArray[Any]
 
@@ -185,6 +187,20 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         self.temperature_ = best_temperature(
             *with_absent_classes(learnt.values, problem.labels[judged], problem.n_classes, weight)
         )
+
+    def _check_model(self, model: Any, n_features: int) -> None:
+        n_classes = len(self.classes_)
+        check_model(model, CLASSIFIERS, n_features, 1 if n_classes == 2 else n_classes)
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        if not isinstance(self.classes_, np.ndarray) or self.classes_.ndim != 1 or len(self.classes_) < 2:
+            raise ValueError("classes_ is not an array of at least two classes")
+        positive()("temperature_", self.temperature_)
+        check_list("calibrations_", self.calibrations_, len(self.models_))
+        for one in self.calibrations_:
+            if not isinstance(one, Calibration) or len(one.bias) != len(self.classes_):
+                raise ValueError(f"calibrations_ holds one that is not of {len(self.classes_)} classes")
 
     @lazily
     def decision_function(self, X: Any) -> Array:

@@ -12,7 +12,7 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.checks import number
+from .._utils.checks import boolean, number
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..estimators._sklearn import MultiOutputMixin, RegressorMixin
@@ -22,7 +22,8 @@ from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator
 from .parts import Learnt
-from .problems import Problem, Regression
+from .problems import REGRESSORS, Problem, Regression
+from .stored import check_floats, check_model
 from .transforms import LogTarget
 
 Array = NDArray[Any]
@@ -197,6 +198,19 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         residuals = np.sort(np.abs(columns[learnt.judged] - predictions), axis=0)
         step = max(1, len(residuals) // _KEPT_RESIDUALS)
         self.residuals_ = residuals[step // 2 :: step]
+
+    def _check_model(self, model: Any, n_features: int) -> None:
+        check_model(model, REGRESSORS, n_features, len(self.shift_))
+
+    def _check_loaded(self) -> None:
+        k = len(self.shift_)
+        for name, shape in {"shift_": (k,), "unit_": (k,), "range_": (2, k)}.items():
+            check_floats(name, vars(self)[name], shape)
+        check_floats("residuals_", self.residuals_, (max(1, len(self.residuals_)), k))
+        boolean("one_column_", self.one_column_)
+        if k != 1 and (k == 0 or self.one_column_):
+            raise ValueError(f"one_column_={self.one_column_} does not fit {k} outputs")
+        super()._check_loaded()
 
     @lazily
     def predict(self, X: Any) -> Array:

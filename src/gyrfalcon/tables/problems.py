@@ -14,9 +14,13 @@ from ..fitting.calibration import Calibration, fit_calibration, with_absent_clas
 from ..fitting.data import indicators, signs
 from ..kernels import Kernel
 from .blending import greedy_log_weights, greedy_weights
+from .stored import check_model
 from .transforms import LogTarget, Target, moments, targets_of
 
 Array = NDArray[Any]
+
+REGRESSORS = (ExactRegressor, FalkonRegressor)
+CLASSIFIERS = (ExactClassifier, FalkonClassifier)
 
 # The penalty of the logistic loss relative to that of the squared error of codes 1 and 0, whose second derivative is
 # some ten times larger; 0.1 was too little for one table
@@ -108,6 +112,10 @@ class Problem(ABC):
         """
 
     @abstractmethod
+    def check_model(self, model: Any, n_features: int) -> None:
+        """Raise ValueError if a model from a file is not one of this problem, for rows with a number of features."""
+
+    @abstractmethod
     def held_out(self, model: Any, target: Target) -> Array:
         """Return the predictions of cross-validation of a fitted model, as columns like `codes`."""
 
@@ -163,6 +171,9 @@ class Regression(Problem):
 
     def values(self, model: Any, target: Target, X: Any) -> Array:
         return self._restored(model.predict(X), target)
+
+    def check_model(self, model: Any, n_features: int) -> None:
+        check_model(model, REGRESSORS, n_features, self.codes.shape[1])
 
     def held_out(self, model: Any, target: Target) -> Array:
         return self._restored(model.cv_predictions_, target)
@@ -241,6 +252,11 @@ class Classification(Problem):
 
     def values(self, model: Any, target: Target, X: Any) -> Array:
         return class_values(model, X)
+
+    def check_model(self, model: Any, n_features: int) -> None:
+        check_model(model, CLASSIFIERS, n_features, self.codes.shape[1])
+        if not np.array_equal(model.classes_, np.unique(self.y)):
+            raise ValueError(f"a model knows the classes {model.classes_!r} and not those of y")
 
     def held_out(self, model: Any, target: Target) -> Array:
         values = np.asarray(model.cv_predictions_, dtype=np.float64)

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import reduce
+from types import UnionType
 from typing import Any
 
 import numpy as np
 
+from .._utils.checks import boolean, integer, not_negative
 from ..storage.checkpoints import CheckpointError, Journal, as_checkpoint
 from ..storage.models import Format, read_file, write_file
 from ..storage.values import Decoder, Encoder, ModelFileError
 from .families import GAUSSIAN, LAPLACIAN, LAPLACIAN_1, MATERN
 from .learning import Learning
 from .parts import Member
-from .search import Candidate
+from .search import Candidate, Search
+from .stored import check_candidate, check_judged, check_records
 
 _FORMAT = Format("gyrfalcon-search", 1, "search")
+# what `state_of` returns, and of which types
+_STATE = {
+    "beginning": dict,
+    "random_state": dict,
+    "used": int | float,
+    "done": bool,
+    "stopped": bool,
+    "refined": bool,
+    "records": list,
+    "finalists": list,
+    "members": list,
+}
 _FAMILIES = {family.name: family for family in (LAPLACIAN_1, MATERN, LAPLACIAN, GAUSSIAN)}
 
 
@@ -40,11 +57,19 @@ class SearchJournal(Journal):
             return
         try:
             node, tensors = read_file(self.path, _FORMAT)
-            contents = Decoder(tensors).value(node, 0)
-            self.identity = {str(name): str(value) for name, value in contents["identity"].items()}
-            self.state = dict(contents["state"])
-        except (ModelFileError, LookupError, AttributeError, TypeError, ValueError) as error:
+            decoder = Decoder(tensors)
+            contents = decoder.value(node, 0)
+            if decoder.unused:
+                raise ModelFileError("it holds an array that belongs to nothing")
+            identity, state = (_of_type(dict, contents, name) for name in ("identity", "state"))
+            for name, kind in _STATE.items():
+                _of_type(kind, state, name)
+            not_negative()("used", state["used"])
+            check_records(state["records"])
+        except ValueError as error:
             raise CheckpointError(self.unfit(str(error))) from error
+        self.identity = {str(name): str(value) for name, value in identity.items()}
+        self.state = state
 
     def write(self, state: dict[str, Any]) -> None:
         """Replace the file."""
@@ -99,30 +124,52 @@ def state_of(learning: Learning, beginning: dict[str, Any], done: bool) -> dict[
 def restore(learning: Learning, state: dict[str, Any], journal: SearchJournal) -> None:
     """Set what was found before, once the table is encoded."""
     search = learning.refiner if state["refined"] else learning.finder
-    targets = {target.name: target for target in learning.problem.transforms}
     try:
-        finalists = [
-            Candidate(**{**one, "family": _FAMILIES[one["family"]], "target": targets[one["target"]["name"]]})
-            for one in state["finalists"]
-        ]
         if search is None:
             raise ValueError("it has a second search, and there is none")
-        search.candidates.extend(finalists)
-        learning.records.extend(state["records"])
-        learning.stopped = bool(state["stopped"])
-        for one in state["members"]:
-            candidate = finalists[one["candidate"]]
-            encoder = learning.encodings[candidate.view].encoder
-            own = (one[name] for name in ("few", "judged", "values", "seconds"))
-            learning.members.append(Member(encoder, one["model"], candidate, *own))
-        learning.settings.random_state.set_state(state["random_state"])
-        learning.settings.clock.began = time.perf_counter() - state["used"]
+        finalists = [_candidate(one, learning, search) for one in state["finalists"]]
+        members = [_member(one, learning, finalists) for one in state["members"]]
+        if not finalists or (state["done"] and not members):
+            raise ValueError("it has no candidates, or no models of a fit that is done")
+        judged = [member.judged for member in members if member.judged is not None]
+        if judged and not len(reduce(np.intersect1d, judged)):
+            raise ValueError("there is no row by which all its models can be judged")
     except (LookupError, TypeError, ValueError) as error:
         raise CheckpointError(journal.unfit(f"its contents do not fit each other ({error})")) from error
+    search.candidates.extend(finalists)
+    learning.members.extend(members)
+    learning.records.extend(state["records"])
+    learning.stopped = state["stopped"]
+    learning.settings.random_state.set_state(journal.restored(state["random_state"]).get_state())
+    learning.settings.clock.began = time.perf_counter() - state["used"]
 
 
-def generator(state: dict[str, Any]) -> np.random.RandomState:
-    """Return a generator in the state in which the fit began."""
-    again = np.random.RandomState()
-    again.set_state(state["beginning"])
-    return again
+def _candidate(values: dict[str, Any], learning: Learning, search: Search) -> Candidate:
+    """Return a candidate whose values are checked against the search that is to have found it."""
+    targets = {target.name: target for target in learning.problem.transforms}
+    known = {"family": _FAMILIES[values["family"]], "target": targets[values["target"]["name"]]}
+    candidate = Candidate(**{**values, **known})
+    check_candidate(candidate, search)
+    return candidate
+
+
+def _member(values: dict[str, Any], learning: Learning, finalists: list[Candidate]) -> Member:
+    """Return a member whose model and predictions are checked against the table."""
+    integer(0, len(finalists) - 1)("candidate", values["candidate"])
+    boolean("few", values["few"])
+    not_negative()("seconds", values["seconds"])
+    candidate = finalists[values["candidate"]]
+    problem, encoding = learning.problem, learning.encodings[candidate.view]
+    problem.check_model(values["model"], encoding.X.shape[1])
+    if type(values["model"].kernel_) is not type(candidate.kernel):
+        raise ValueError(f"a model of {candidate.family.name} has the kernel {values['model'].kernel_!r}")
+    check_judged(values["judged"], values["values"], problem.codes.shape)
+    own = (values[name] for name in ("few", "judged", "values", "seconds"))
+    return Member(encoding.encoder, values["model"], candidate, *own)
+
+
+def _of_type(kind: type | UnionType, values: Any, name: str) -> Any:
+    value = values.get(name) if isinstance(values, dict) else None
+    if not isinstance(value, kind):
+        raise ModelFileError(f"its {name} is {reprlib.repr(value)}")
+    return value
