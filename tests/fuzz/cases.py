@@ -6,10 +6,8 @@ may end with, or it is a finding. `Finding` is raised by a case itself for resul
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -23,14 +21,9 @@ from numpy.random import Generator
 
 import gyrfalcon
 from gyrfalcon import kernels
-from gyrfalcon.storage.checkpoints import Checkpoint
-from gyrfalcon.storage.checkpoints.journal import FORMAT as CHECKPOINT
-from gyrfalcon.storage.models import _MODEL as MODEL
-from gyrfalcon.storage.models import write_file
 
-
-class Finding(Exception):  # noqa: N818 (it is what is looked for)
-    """A result that must not be."""
+from . import forged
+from .damage import INTERNAL, Finding, altered, damaged, one, said, say
 
 
 @dataclass(frozen=True)
@@ -39,18 +32,6 @@ class Kind:
 
     run: Callable[[Generator, Path], None]
     errors: tuple[type[Exception], ...]
-
-
-# Messages of Python and NumPy about code, which tell a user nothing of what he gave.
-INTERNAL = re.compile(
-    r"NoneType|unsupported operand|not subscriptable|has no len|object is not (callable|iterable)|operands could not|"
-    r"broadcast input|setting an array element|unexpected keyword|positional argument|truth value|not aligned|"
-    r"index \d+ is out of bounds|zero-size array|cannot unpack|values to unpack|illegal value|only (0-dim|length-1)"
-)
-
-
-def one(rng: Generator, choices: Any) -> Any:
-    return choices[int(rng.integers(len(choices)))]
 
 
 # ---- fits ------------------------------------------------------------------------------------------------------------
@@ -298,190 +279,6 @@ def play(rng: Generator, folder: Path) -> None:
         raise Finding("a bandit from a file asks for other arms")
 
 
-# ---- damage ----------------------------------------------------------------------------------------------------------
-
-NUMBERS = [0, 1, -1, 2, 127, 255, 2**15, 2**31 - 1, -(2**31), 2**32, 2**40, 2**62, -(2**63), 10**7]
-
-
-def damaged(rng: Generator, contents: bytes) -> bytes:
-    """The same bytes with something wrong: some of them others, away, twice, or a number that is another."""
-    out = bytearray(contents)
-    for _ in range(one(rng, [1, 1, 1, 2, 5, 30])):
-        if not out:
-            break
-        at, length = int(rng.integers(len(out))), one(rng, [1, 4, 16, 200])
-        how = one(rng, ["bit"] * 4 + ["number"] * 4 + ["cut", "away", "twice", "zeros", "noise"])
-        if how == "bit":
-            out[at] ^= 1 << int(rng.integers(8))
-        elif how == "number":
-            size = one(rng, [1, 2, 4, 8])
-            number = one(rng, NUMBERS) % 2 ** (8 * size)
-            out[at : at + size] = number.to_bytes(size, "little")[: len(out) - at]
-        elif how == "cut":
-            del out[at:]
-        elif how == "away":
-            del out[at : at + length]
-        elif how == "twice":
-            out[at:at] = out[at : at + length]
-        elif how == "zeros":
-            out[at : at + length] = bytes(len(out[at : at + length]))
-        else:
-            out[at : at + length] = rng.bytes(len(out[at : at + length]))
-    return bytes(out)
-
-
-VALUES = [None, True, 0, 1, -1, 2**31, 2**63, 2**70, 1e308, 0.5, "", "x", [], {}, [1, 2], {"a": 1}]
-VALUES += [{"__float__": "nan"}, {"__float__": "inf"}, {"__tuple__": []}]
-
-
-def altered(rng: Generator, node: Any) -> Any:
-    """JSON with one value that is another, away, or moved: what a checksum would not notice if it were right."""
-    places = list(_places(node))
-    for _ in range(one(rng, [1, 1, 2, 4])):
-        parent, key = one(rng, places)
-        with contextlib.suppress(KeyError, IndexError):
-            how = one(rng, ["value"] * 4 + ["away", "other", "number"])
-            if how == "value":
-                parent[key] = one(rng, VALUES)
-            elif how == "away":
-                del parent[key]
-            elif how == "other":
-                other, name = one(rng, places)
-                parent[key] = json.loads(json.dumps(other[name]))
-            elif isinstance(parent[key], int | float):
-                parent[key] = one(rng, NUMBERS)
-    return node
-
-
-def _places(node: Any) -> Any:
-    for key in list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else []:
-        yield node, key
-        yield from _places(node[key])
-
-
-def altered_arrays(rng: Generator, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Arrays of which one has another shape, type or contents."""
-    arrays = dict(arrays)
-    if not arrays:
-        return arrays
-    name = one(rng, sorted(arrays))
-    array = arrays[name]
-    how = one(rng, ["shape", "type", "value", "empty", "longer", "away", "extra"])
-    if how == "shape":
-        arrays[name] = array.reshape(-1, 1) if array.ndim == 1 else array.ravel()
-    elif how == "type":
-        with np.errstate(all="ignore"):
-            arrays[name] = array.astype(one(rng, ["f8", "f4", "i8", "i4", "u1", "?"]))
-    elif how == "value" and array.size:
-        arrays[name] = array.copy()
-        with np.errstate(all="ignore"):
-            value = np.array(one(rng, [np.nan, np.inf, -1.0, 1e300, 2.0**31])).astype(array.dtype)
-        arrays[name].flat[int(rng.integers(array.size))] = value
-    elif how == "empty":
-        arrays[name] = array[:0]
-    elif how == "longer" and array.ndim:
-        arrays[name] = np.concatenate([array, array])
-    elif how == "away":
-        del arrays[name]
-    else:
-        arrays["extra"] = np.zeros(3)
-    return arrays
-
-
-def resealed(rng: Generator, path: Path, kind: Any) -> None:
-    """Alter a model or a checkpoint, and give it the checksum that belongs to that."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="numpy") as file:
-        node = json.loads(file.metadata()[kind.key])
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
-    if rng.random() < 0.7:
-        node = altered(rng, node)
-    else:
-        arrays = altered_arrays(rng, arrays)
-    write_file(str(path), kind, json.dumps(node), arrays)
-
-
-# ---- models and checkpoints ------------------------------------------------------------------------------------------
-
-X = np.random.default_rng(0).standard_normal((60, 3))
-Y = np.sin(X[:, 0])
-MODELS: list[Callable[[], Any]] = [
-    lambda: gyrfalcon.FalkonRegressor(n_centers=10, random_state=0, scale=True).fit(X, Y),
-    lambda: gyrfalcon.FalkonRegressor(n_centers=10, random_state=0, loss="quantile", max_iter=3).fit(X, Y),
-    lambda: gyrfalcon.FalkonClassifier(n_centers=10, random_state=0).fit(X, np.where(Y > 0, "yes", "no")),
-    lambda: gyrfalcon.FalkonClassifier(n_centers=10, random_state=0, loss="logistic", max_iter=3).fit(X, Y > 0),
-    lambda: gyrfalcon.ExactClassifier(random_state=0).fit(X, Y > 0),
-    lambda: gyrfalcon.FalkonRegressor(kernels.Linear(), n_centers=9, random_state=0).fit(scipy.sparse.csr_array(X), Y),
-    lambda: gyrfalcon.NystromRegressor(kernels.Matern(nu=0.5) + kernels.Linear(), n_centers=9, random_state=0).fit(
-        X, Y
-    ),
-    lambda: gyrfalcon.DivideAndConquerRegressor(random_state=0, n_partitions=2).fit(X, Y),
-    lambda: gyrfalcon.RandomFeaturesRegressor(n_components=20, random_state=0).fit(X, Y),
-    lambda: gyrfalcon.EigenProRegressor(random_state=0, max_iter=2).fit(X, Y),
-    lambda: gyrfalcon.KernelPCA(n_components=2, n_centers=9, random_state=0, fit_inverse_transform=True).fit(X),
-    lambda: gyrfalcon.KernelKMeans(3, n_centers=9, random_state=0).fit(X),
-    lambda: gyrfalcon.NoveltyDetector(n_centers=9, random_state=0).fit(X),
-]
-
-
-def model(rng: Generator, folder: Path) -> None:
-    """Load an altered model file, and predict with what it gives."""
-    path = folder / "model"
-    number = int(rng.integers(len(MODELS)))
-    forged = rng.random() < 0.7
-    say(f"model {number}, {'altered and sealed again' if forged else 'damaged'}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        MODELS[number]().save(path)
-    if forged:
-        resealed(rng, path, MODEL)
-    else:
-        path.write_bytes(damaged(rng, path.read_bytes()))
-    try:
-        loaded = gyrfalcon.load(path)
-    except gyrfalcon.ModelFileError:
-        return
-    except Exception as error:
-        raise Finding(f"load raises {type(error).__name__} and not ModelFileError: {error}") from error
-    repr(loaded)
-    if len(answers(loaded, X)) != len(X):
-        raise Finding("predictions of another length")
-
-
-def checkpoint(rng: Generator, folder: Path) -> None:
-    """Go on from an altered checkpoint."""
-    loss = one(rng, ["squared", "squared", "huber"])
-    more = {"kernel": kernels.Gaussian(1.0), "early_stopping": bool(rng.random() < 0.5), "loss": loss, "tol": 0.0}
-    if rng.random() < 0.3:
-        more |= {"centers": X[:8], "early_stopping": False}
-    data = scipy.sparse.csr_array(X) if rng.random() < 0.3 and "centers" not in more else X
-    at, forged = int(rng.integers(1, 5)), rng.random() < 0.8
-    say(
-        f"checkpoint of {loss}, {sorted(more)} at iteration {at}, {'altered and sealed again' if forged else 'damaged'}"
-    )
-
-    class Stop(Exception):  # noqa: N818
-        pass
-
-    def stop(record: Any) -> None:
-        if record["iteration"] == at:
-            raise Stop
-
-    made = gyrfalcon.FalkonRegressor(n_centers=10, random_state=0, max_iter=6, **more)
-    made.set_params(checkpoint=Checkpoint(folder, 0))
-    with warnings.catch_warnings(), contextlib.suppress(Stop):
-        warnings.simplefilter("ignore")
-        made.set_params(callbacks=None if rng.random() < 0.2 else stop).fit(data, Y)
-    path = folder / "checkpoint.safetensors"
-    if forged:
-        resealed(rng, path, CHECKPOINT)
-    else:
-        path.write_bytes(damaged(rng, path.read_bytes()))
-    made.set_params(callbacks=None).fit(data, Y)
-    made.predict(data)
-
-
 # ---- data files ------------------------------------------------------------------------------------------------------
 
 ROWS = np.random.default_rng(1).standard_normal((300, 3))
@@ -590,27 +387,21 @@ def file(rng: Generator, folder: Path) -> None:
 
 KINDS = {
     "fit": Kind(fit, (ValueError, TypeError, MemoryError, FloatingPointError)),
-    "model": Kind(model, (ValueError, TypeError, MemoryError, FloatingPointError)),
-    "checkpoint": Kind(checkpoint, (ValueError, MemoryError, FloatingPointError)),
+    "model": Kind(forged.model, ()),
+    "checkpoint": Kind(forged.checkpoint, ()),
+    "search": Kind(forged.search, ()),
     "file": Kind(file, ()),
     # proposals that are never accepted end with a RuntimeError that says so
     "sample": Kind(sample, (ValueError, TypeError, MemoryError, FloatingPointError, RuntimeError)),
     "play": Kind(play, (ValueError, TypeError, MemoryError, FloatingPointError)),
 }
 
-_said: list[str] = []
-
-
-def say(words: str) -> None:
-    """Keep what a case is, for the report of a finding."""
-    _said[:] = [words]
-
 
 def run(kind: str, seed: int, number: int, folder: Path, most_warnings: int = 5) -> str | None:
     """Run a case in an empty folder; what is wrong, if something is."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    _said.clear()
+    said.clear()
     rng = np.random.default_rng([seed, sorted(KINDS).index(kind), number])
     found = None
     with warnings.catch_warnings(record=True) as caught:
@@ -626,7 +417,7 @@ def run(kind: str, seed: int, number: int, folder: Path, most_warnings: int = 5)
             found = _described(error)
     if found is None and len(caught) > most_warnings:
         found = f"{len(caught)} warnings, such as {caught[0].category.__name__}: {caught[0].message}"
-    return None if found is None else f"{' '.join(_said)}: {found}"
+    return None if found is None else f"{' '.join(said)}: {found}"
 
 
 def _described(error: BaseException) -> str:

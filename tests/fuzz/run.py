@@ -23,7 +23,7 @@ from queue import Empty, Queue
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-KINDS = ("checkpoint", "file", "fit", "model", "play", "sample")
+KINDS = ("checkpoint", "file", "fit", "model", "play", "sample", "search")
 SECONDS = 30  # that a case may take: some hundred times what it does take
 START = 120  # that a child may take to begin
 MEMORY = 4 << 30  # that a child may ask for
@@ -149,6 +149,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=KINDS, help="which cases; all kinds in turn by default")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="the same seed gives the same cases")
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--count", type=int, default=10**9, help="most cases of each kind")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--case", type=int, help="this case alone, in this process")
     for hidden in ("--child", "--folder", "--numbers"):
@@ -172,7 +173,7 @@ def main() -> int:
     failed = False
     for kind in kinds:
         until = time.monotonic() + 60 * options.minutes / len(kinds)
-        count, findings = search(kind, options.seed, 10**9, options.jobs, until)
+        count, findings = search(kind, options.seed, options.count, options.jobs, until)
         print(f"{kind}: {count} cases of seed {options.seed}, {len(findings)} findings", flush=True)
         for finding in findings:
             print(f"- {finding}", flush=True)

@@ -7,12 +7,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from .._utils.checks import integer, number
+from .._utils.checks import integer, number, optional
 from .base import Callback, Record
 
 __all__ = ["NoImprovement", "TimeLimit"]
 
 _check_seconds = number(lambda x: x > 0, "a number greater than 0")
+_check_error = number(lambda x: x == x, "a number")
 _check_tol = number(lambda x: 0 <= x < 1, "a number, at least 0 and less than 1")
 
 
@@ -140,6 +141,10 @@ class NoImprovement:
         }
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state` returned."""
+        """Continue from what `state` returned; raise ValueError if it cannot have."""
+        for name in ("best", "reference"):
+            _check_error(name, state[name])
+        integer(0)("waiting", state["waiting"])
+        optional(integer(0))("best_iteration", state["best_iteration"])
         self.best, self.best_iteration = float(state["best"]), state["best_iteration"]
         self._reference, self._waiting = float(state["reference"]), int(state["waiting"])

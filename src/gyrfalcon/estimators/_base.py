@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.portable import beside, in_float64
 from ..centers import Selection
+from ..fitting.attributes import check_attributes
 from ..fitting.data import FitData, class_codes
 from ..fitting.lazy import lazily
 from ..fitting.rows import for_score, more_rows, scaled
@@ -156,25 +157,34 @@ class KernelEstimator(BaseEstimator):
 
     def _check_loaded(self) -> None:
         """Raise ValueError if attributes that come from a model file do not fit together."""
-        if not isinstance(self.dtype, str | type | np.dtype):
-            raise ValueError(f"dtype={self.dtype!r} is no type of numbers")
+        self._check_scaling()
         if not isinstance(self.kernel_, Kernel):
             raise ValueError("kernel_ is not a kernel")
-        if self.centers_.ndim != 2 or self.centers_.dtype not in (np.float32, np.float64):
+        if not (isinstance(self.centers_, np.ndarray) or scipy.sparse.issparse(self.centers_)):
+            raise ValueError(f"centers_ is a {type(self.centers_).__name__}")
+        if self.centers_.ndim != 2 or self.centers_.dtype not in (np.float32, np.float64) or 0 in self.centers_.shape:
             raise ValueError("centers_ is not a matrix of floats")
         M = self.centers_.shape[0]
         if self.dual_coef_.ndim not in (1, 2) or len(self.dual_coef_) != M or self.dual_coef_.dtype.kind != "f":
             raise ValueError(f"dual_coef_ has shape {self.dual_coef_.shape}, and centers_ {self.centers_.shape}")
         if self.n_features_in_ != self.centers_.shape[1]:
             raise ValueError(f"n_features_in_={self.n_features_in_}, but centers_ has shape {self.centers_.shape}")
-        for name, value in (("mean_", self.mean_), ("scale_", self.scale_)):
-            if value is not None and np.shape(value) != (self.n_features_in_,):
-                raise ValueError(f"{name} has shape {np.shape(value)}, and there are {self.n_features_in_} features")
         numbers = self.centers_.data if scipy.sparse.issparse(self.centers_) else self.centers_
         if not (np.isfinite(numbers).all() and np.isfinite(self.dual_coef_).all()):
             raise ValueError("centers_ or dual_coef_ holds NaN or infinity")
         self._check_offset(self.dual_coef_)
         self.kernel_.resolve(self.centers_)
+
+    def _check_scaling(self) -> None:
+        """Raise ValueError if what all estimators have comes from a model file and does not fit together."""
+        check_attributes(self)
+        if not isinstance(self.dtype, str | type | np.dtype):
+            raise ValueError(f"dtype={self.dtype!r} is no type of numbers")
+        for name, value in (("mean_", self.mean_), ("scale_", self.scale_)):
+            if value is not None and np.shape(value) != (self.n_features_in_,):
+                raise ValueError(f"{name} has shape {np.shape(value)}, and there are {self.n_features_in_} features")
+            if value is not None and not (np.asarray(value).dtype.kind == "f" and np.isfinite(value).all()):
+                raise ValueError(f"{name} does not hold finite numbers")
 
     def _check_offset(self, coef: Array) -> None:
         columns = 1 if coef.ndim == 1 else coef.shape[1]

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import one_of, optional
+from ..fitting.attributes import check_attributes
 from ..fitting.conformal import Conformity, Part, hold_out
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
@@ -91,9 +92,11 @@ class ConformalEstimator(BaseEstimator):
 
     def _check_loaded(self) -> None:
         """Raise ValueError if attributes that come from a model file do not fit together."""
+        check_attributes(self)
         one_of(*self._methods)("method_", self.method_)
         if not isinstance(self.conformity_, Conformity):
             raise ValueError("conformity_ is something else")
+        _model("estimator_", self.estimator_)
         check_is_fitted(self.estimator_)
 
     def __sklearn_tags__(self) -> Any:

@@ -19,6 +19,7 @@ from .._utils.generators import restored
 from .._utils.ranges import check_kernel_scale
 from .._utils.registry import register
 from .._utils.sampling import sample_rows
+from ..fitting.attributes import check_attributes
 from ..fitting.parameters import check_parameters
 from ..fitting.rows import unlabelled_rows
 from ..fitting.session import unchanged_on_failure
@@ -315,6 +316,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
         return state
 
     def _check_loaded(self) -> None:
+        check_attributes(self)
         check_parameters(self, **_RULES)
         array((None, self.n_features_in_))("candidates_", self.candidates_)
         N = len(self.candidates_)

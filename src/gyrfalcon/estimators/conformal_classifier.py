@@ -124,12 +124,8 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         X, y, sample_weight = labelled(X, y, sample_weight)
         X_val, y_val, _ = labelled(X_val, y_val)
         self._check(y)
-        if self.estimator is not None and not hasattr(self.estimator, "predict_proba"):  # by its class or parameters
-            name = type(self.estimator).__name__
-            raise ValueError(
-                f"estimator={name}(...) has no predict_proba, and sets of classes are made of probabilities: use one "
-                f'that has it, such as FalkonClassifier(loss="logistic"), or CalibratedClassifierCV({name}(...))'
-            )
+        if self.estimator is not None:
+            _require_probabilities("estimator", self.estimator)
         y = _check_y(mixed_labels(computed(y, as_source(X))), estimator=self)
         if y_val is not None:
             y_val = _check_y(mixed_labels(computed(y_val, as_source(X_val))), estimator=self)
@@ -220,6 +216,14 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         scores = self._scores(self.estimator_.predict_proba(at_once(X)))
         return np.asarray(scores <= threshold)
 
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        _require_probabilities("estimator_", self.estimator_)
+        if not np.array_equal(self.classes_, self.estimator_.classes_):
+            raise ValueError("classes_ are not those of estimator_")
+        if self.conformity_.scores.shape[1] != 1:
+            raise ValueError(f"conformity_ has {self.conformity_.scores.shape[1]} columns and not one")
+
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows whose class is predicted.
 
@@ -234,3 +238,13 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         float
         """
         return float(super().score(*for_score(X, y, sample_weight)))
+
+
+def _require_probabilities(name: str, model: Any) -> None:
+    """Require a model with probabilities, by its class or parameters."""
+    if not hasattr(model, "predict_proba"):
+        kind = type(model).__name__
+        raise ValueError(
+            f"{name}={kind}(...) has no predict_proba, and sets of classes are made of probabilities: use one "
+            f'that has it, such as FalkonClassifier(loss="logistic"), or CalibratedClassifierCV({kind}(...))'
+        )

@@ -12,6 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import _check_y, check_is_fitted
 
+from .._utils.checks import boolean
 from .._utils.registry import register
 from ..fitting.conformal import COVERAGE, Conformity, Part
 from ..fitting.lazy import in_kind
@@ -215,11 +216,17 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         check_is_fitted(self)
         times = self.conformity_.quantile(coverage)
         low, high, unit = self._band(at_once(X))
+        if low.shape[1:] != times.shape:
+            raise ValueError(f"estimator_ predicts {low.shape[1]} outputs, and conformity_ knows {len(times)}")
         low, high = low - times * unit, high + times * unit
         # quantiles that are too far apart are moved towards each other, and not past each other
         middle = (low + high) / 2
         ends = np.stack([np.minimum(low, middle), np.maximum(high, middle)], axis=1)
         return ends[:, :, 0] if self.one_column_ else ends
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        boolean("one_column_", self.one_column_)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is that of the mean of y.

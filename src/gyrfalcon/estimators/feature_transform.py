@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.checks import integer
 from .._utils.registry import register
 from .._utils.sampling import sample_rows
+from ..fitting.attributes import check_attributes
 from ..fitting.lazy import in_kind
 from ..fitting.parameters import check_parameters
 from ..fitting.random_features import check_loaded_map
@@ -200,4 +201,5 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return tags
 
     def _check_loaded(self) -> None:
+        check_attributes(self)
         check_loaded_map(self.kernel_, self.feature_map_, self.n_features_in_)

@@ -16,6 +16,7 @@ from .._utils.checks import integer, number, one_of
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..centers import Centers
+from ..fitting.attributes import check_attributes
 from ..fitting.data import classification_data, mixed_labels, regression_data
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
@@ -309,6 +310,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         return tags
 
     def _check_loaded(self) -> None:
+        check_attributes(self)
         d = self.n_features_in_
         shapes = {"feature_importances_": (d,), "mean_": (d,), "scale_": (d,), "scales_": (d,), "matrix_": (d, d)}
         for name, shape in shapes.items():

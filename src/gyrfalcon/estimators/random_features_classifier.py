@@ -237,6 +237,7 @@ class RandomFeaturesClassifier(KernelClassifier):
         )
 
     def _check_loaded(self) -> None:
+        self._check_scaling()
         self._check_classes(self.feature_coef_)
         check_loaded_features(self.kernel_, self.feature_map_, self.feature_coef_, self.n_features_in_)
         self._check_offset(self.feature_coef_)

@@ -238,5 +238,6 @@ class RandomFeaturesRegressor(KernelRegressor):
         )
 
     def _check_loaded(self) -> None:
+        self._check_scaling()
         check_loaded_features(self.kernel_, self.feature_map_, self.feature_coef_, self.n_features_in_)
         self._check_offset(self.feature_coef_)

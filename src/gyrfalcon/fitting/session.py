@@ -162,6 +162,7 @@ class Session:
         max_iter: int,
         watch: Callable[[Array], float] | None = None,
         scale: Array | float = 1.0,
+        n_centers: int | None = None,
         **info: Any,
     ) -> Solution[Step]:
         """Run a solver to its end, or until a callback or the validation error stops it.
@@ -174,20 +175,22 @@ class Session:
         max_iter : most iterations, of this fit and of the one that it resumes together
         watch : the validation error of coefficients, or None
         scale : what coefficients are to be multiplied with
+        n_centers : rows of the coefficients, which those of a checkpoint must have; callbacks are told too
         **info : what callbacks are told at the start
         """
         patience, resumed = self._patience, None if self._journal is None else self._journal.progress
         best: Array | None = None
         if resumed is not None:
+            self._check_resumed(resumed, data, n_centers)
             best, self.history = resumed.best, resumed.history
-            if patience is not None:
-                patience.resume(resumed.patience or {})
             iterates = self._resuming(iter(iterates))
-        self.start(data, max_iter=max_iter, **info)
+        self.start(data, max_iter=max_iter, **({} if n_centers is None else {"n_centers": n_centers}), **info)
         if resumed is not None and resumed.is_over(max_iter):
             assert resumed.coef is not None
             coef = finite(resumed.coef, data.rows.dtype)
-            return Solution(coef, kind.again(resumed.last), patience is not None and patience.exhausted)
+            with self._blaming_checkpoint():
+                last = kind.again(resumed.last)
+            return Solution(coef, last, patience is not None and patience.exhausted)
         stop = False
         for iterate in iterates:
             if resumed is not None:  # the one that is resumed, which is on record
@@ -220,11 +223,29 @@ class Session:
         waiting = None if self._patience is None else self._patience.state()
         return Progress(iterate.state(), iterate.numbers(), self.history, best, waiting, **end)
 
+    def _check_resumed(self, resumed: Progress, data: FitData, n_centers: int | None) -> None:
+        """Set the patience of the fit that is resumed; refuse coefficients that do not belong to these data."""
+        assert self._journal is not None
+        shape = (n_centers, data.targets.shape[1])
+        for name, coef in (("best", resumed.best), ("coef", resumed.coef)):
+            if coef is not None and (coef.shape != shape or coef.dtype.kind != "f"):
+                raise CheckpointError(self._journal.unfit(f"its {name} has shape {coef.shape} and not {shape}"))
+        if self._patience is not None:
+            try:
+                self._patience.resume(resumed.patience or {})
+            except (KeyError, ValueError) as error:
+                raise CheckpointError(self._journal.unfit(f"its patience is none: {error}")) from error
+
     def _resuming(self, iterates: Iterator[Step]) -> Iterator[Step]:
         """Yield the iterates of a solver that resumes; a state that it refuses is the fault of the checkpoint."""
+        with self._blaming_checkpoint():
+            yield from iterates
+
+    @contextmanager
+    def _blaming_checkpoint(self) -> Iterator[None]:
         assert self._journal is not None
         try:
-            yield from iterates
+            yield
         except StateError as error:
             raise CheckpointError(self._journal.unfit(str(error))) from error
 

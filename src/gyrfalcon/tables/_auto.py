@@ -19,6 +19,7 @@ from .._utils.checks import one_of, positive
 from .._utils.memory import BudgetError, format_bytes
 from ..callbacks import CallbackLike, CallbackList, Record
 from ..estimators._sklearn import DOC_LINK, BaseEstimator
+from ..fitting.attributes import check_attributes
 from ..fitting.folds import check_cv, folds_among
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
@@ -197,6 +198,7 @@ class AutoEstimator(BaseEstimator):
 
     def _check_loaded(self) -> None:
         """Raise ValueError if attributes that come from a model file do not fit together."""
+        check_attributes(self)
         check_list("models_", self.models_)
         m, d = len(self.models_), self.n_features_in_
         for name in ("encoders_", "mixings_", "targets_"):

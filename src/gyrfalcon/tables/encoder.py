@@ -12,10 +12,11 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, _num_samples, check_is_fitted
 
-from .._utils.checks import float_dtype, integer, one_of
+from .._utils.checks import array, float_dtype, integer, one_of
 from .._utils.registry import register
 from .._utils.warnings import warn
 from ..estimators._sklearn import DOC_LINK
+from ..fitting.attributes import check_attributes
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
 from ..storage.models import save
@@ -391,7 +392,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _check_loaded(self) -> None:
+        check_attributes(self)
         d = self.n_features_in_
+        for name in ("feature_origin_", "places_"):
+            array((None,), np.int64)(name, vars(self)[name])
         columns = [*self.number_columns_, *self.date_columns_, *self.category_columns_]
         outputs = [*self.numbers_.varies_, *self.numbers_.indicates_, *self.dates_.parts_.repeat(2)]
         n_outputs = sum(outputs) + sum(len(category.names_) for category in self.categories_)

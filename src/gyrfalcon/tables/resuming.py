@@ -8,14 +8,14 @@ import reprlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import reduce
 from types import UnionType
 from typing import Any
 
 import numpy as np
 
-from .._utils.checks import boolean, integer, not_negative
+from .._utils.checks import boolean, integer, not_negative, one_of
 from ..storage.checkpoints import CheckpointError, Journal, as_checkpoint
 from ..storage.models import Format, read_file, write_file
 from ..storage.values import Decoder, Encoder, ModelFileError
@@ -134,7 +134,7 @@ def restore(learning: Learning, state: dict[str, Any], journal: SearchJournal) -
         judged = [member.judged for member in members if member.judged is not None]
         if judged and not len(reduce(np.intersect1d, judged)):
             raise ValueError("there is no row by which all its models can be judged")
-    except (LookupError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise CheckpointError(journal.unfit(f"its contents do not fit each other ({error})")) from error
     search.candidates.extend(finalists)
     learning.members.extend(members)
@@ -146,15 +146,20 @@ def restore(learning: Learning, state: dict[str, Any], journal: SearchJournal) -
 
 def _candidate(values: dict[str, Any], learning: Learning, search: Search) -> Candidate:
     """Return a candidate whose values are checked against the search that is to have found it."""
+    _has_names(values, {field.name for field in fields(Candidate)})
+    _has_names(values["target"], {"name"})
     targets = {target.name: target for target in learning.problem.transforms}
+    one_of(*_FAMILIES)("family", values["family"])
+    one_of(*targets)("target", values["target"]["name"])
     known = {"family": _FAMILIES[values["family"]], "target": targets[values["target"]["name"]]}
-    candidate = Candidate(**{**values, **known})
+    candidate = Candidate(**{field.name: (values | known)[field.name] for field in fields(Candidate)})
     check_candidate(candidate, search)
     return candidate
 
 
 def _member(values: dict[str, Any], learning: Learning, finalists: list[Candidate]) -> Member:
     """Return a member whose model and predictions are checked against the table."""
+    _has_names(values, {"model", "candidate", "few", "judged", "values", "seconds"})
     integer(0, len(finalists) - 1)("candidate", values["candidate"])
     boolean("few", values["few"])
     not_negative()("seconds", values["seconds"])
@@ -166,6 +171,11 @@ def _member(values: dict[str, Any], learning: Learning, finalists: list[Candidat
     check_judged(values["judged"], values["values"], problem.codes.shape)
     own = (values[name] for name in ("few", "judged", "values", "seconds"))
     return Member(encoding.encoder, values["model"], candidate, *own)
+
+
+def _has_names(values: Any, names: set[str]) -> None:
+    if not isinstance(values, dict) or not values.keys() >= names:
+        raise ValueError(f"{reprlib.repr(values)} is no object with {', '.join(sorted(names))}")
 
 
 def _of_type(kind: type | UnionType, values: Any, name: str) -> Any:

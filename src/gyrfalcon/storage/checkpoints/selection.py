@@ -44,8 +44,10 @@ def decode_selection(values: Mapping[str, Any], rows: Rows) -> tuple[Selection, 
     names = ("indices", "D", "n_draws", "sampled", "weight")
     indices, D, n_draws, sampled, weight = (values.get(name) for name in names)
     points = _points(values.get("points"), indices, rows)
-    arrays = all(array is None or (is_floats(array) and array.shape == points.shape[:1]) for array in (D, weight))
-    if not (arrays and isinstance(sampled, bool) and isinstance(n_draws, int | None)):
+    if not all(array is None or (is_floats(array) and array.shape == points.shape[:1]) for array in (D, weight)):
+        raise CheckpointError(_DAMAGED)
+    finite = all(array is None or np.isfinite(array).all() for array in (D, weight))
+    if not (finite and isinstance(sampled, bool) and isinstance(n_draws, int | None)):
         raise CheckpointError(_DAMAGED)
     return Selection(points, indices, D, n_draws, sampled), weight
 
@@ -61,5 +63,7 @@ def _points(points: Any, indices: Any, rows: Rows) -> Any:
     if not (scipy.sparse.issparse(points) or is_floats(points)):
         raise CheckpointError(_DAMAGED)
     if points.ndim != 2 or points.shape[0] == 0 or points.shape[1] != d or points.dtype.kind != "f":
+        raise CheckpointError(_DAMAGED)
+    if not np.isfinite(points.data if scipy.sparse.issparse(points) else points).all():
         raise CheckpointError(_DAMAGED)
     return points
