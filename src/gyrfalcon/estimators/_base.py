@@ -16,7 +16,7 @@ from ..fitting.attributes import check_attributes
 from ..fitting.data import FitData, class_codes
 from ..fitting.lazy import lazily
 from ..fitting.rows import for_score, more_rows, scaled
-from ..fitting.session import Session
+from ..fitting.session import Session, finite
 from ..fitting.subspace import ChosenCenters, WarmStart
 from ..kernels import Kernel
 from ..kernels.names import with_kernel_object
@@ -172,6 +172,7 @@ class KernelEstimator(BaseEstimator):
         numbers = self.centers_.data if scipy.sparse.issparse(self.centers_) else self.centers_
         if not (np.isfinite(numbers).all() and np.isfinite(self.dual_coef_).all()):
             raise ValueError("centers_ or dual_coef_ holds NaN or infinity")
+        finite(self.dual_coef_, self.centers_.dtype)
         self._check_offset(self.dual_coef_)
         self.kernel_.resolve(self.centers_)
 

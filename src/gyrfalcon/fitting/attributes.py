@@ -11,7 +11,7 @@ import numpy as np
 from .._utils.checks import Rule, boolean, integer, not_negative
 
 # numbers of a record that others than its own callbacks read
-_NUMBERS = ("iteration", "residual", "passes", "seconds", "validation_error", "error")
+_NUMBERS = ("iteration", "passes", "seconds", "validation_error", "error")
 
 
 def _history(name: str, value: Any) -> None:
@@ -19,8 +19,12 @@ def _history(name: str, value: Any) -> None:
     if not isinstance(value, list) or not all(isinstance(record, dict) for record in value):
         raise ValueError(f"{name} must be a list of dicts")
     for record in value:
-        wrong = [key for key in _NUMBERS if not isinstance(record.get(key, 0.0), Real | None)]
-        if wrong or not all(isinstance(key, str) for key in record):
+        wrong = [key for key in _NUMBERS if not isinstance(record.get(key, 0.0), Real)]
+        if (
+            wrong
+            or not isinstance(record.get("residual"), Real | None)
+            or not all(isinstance(key, str) for key in record)
+        ):
             raise ValueError(f"{name} has a record whose names or numbers are something else")
 
 

@@ -15,6 +15,7 @@ under the ROC curve.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,8 @@ class Calibration:
 
     def __post_init__(self) -> None:
         slopes = (self.slope, self.log_slope, self.bend)
+        if not isinstance(self.bias, tuple) or not all(isinstance(x, Real) for x in (*slopes, *self.bias, self.eps)):
+            raise ValueError("slopes, eps and the numbers of the tuple bias must be numbers")
         if not (np.isfinite([*slopes, *self.bias]).all() and min(slopes) >= 0 and 0 < self.eps < 1):
             raise ValueError(f"{self!r} is no calibration: slopes are finite and not negative, eps between 0 and 1")
         if len(self.bias) < 2:

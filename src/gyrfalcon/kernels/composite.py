@@ -92,12 +92,19 @@ class Pair(Kernel):
         return text if len(text) <= N_CHAR_MAX else f"{text[:half]}...{text[-half:]}"
 
     def resolve(self, X: Array) -> Kernel:
+        self._check_parts()
         return type(self)(self.k1.resolve(X), self.k2.resolve(X))
 
     def check_precision(self, dtype: DTypeLike) -> None:
+        self._check_parts()
         super().check_precision(dtype)
         self.k1.check_precision(dtype)
         self.k2.check_precision(dtype)
+
+    def _check_parts(self) -> None:
+        for name, part in (("k1", self.k1), ("k2", self.k2)):
+            if not isinstance(part, Kernel):
+                raise ValueError(f"{name}={part!r} of a {type(self).__name__} must be a kernel")
 
     def diag(self, X: Array) -> Array:
         return type(self).combine(self.k1.diag(X), self.k2.diag(X))

@@ -51,7 +51,7 @@ _MAX_DEPTH = 50
 _MAX_PARTS = 1000
 # Bytes of all arrays of strings of a file. They have a fixed width, length x longest: a short list with one long entry
 # could take any amount of memory.
-_MAX_STRINGS = 64 * 2**20
+_MAX_STRINGS = 32 * 2**20
 # Longest axis of an array without elements, whose shape is not bound by the size of the file.
 _MAX_EMPTY = 100_000
 # Parameters that are neither saved nor read: who watches a fit, where it writes, and which hardware it uses.
@@ -86,8 +86,12 @@ def _is_descriptor(member: Any) -> bool:
 
 
 @functools.cache
-def _parameters(cls: type) -> frozenset[str]:
-    return frozenset(inspect.signature(cls).parameters)
+def _parameters(cls: type) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of all parameters of a constructor, and of those without a default."""
+    known = inspect.signature(cls).parameters
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    needed = (name for name, one in known.items() if one.default is inspect.Parameter.empty and one.kind in plain)
+    return frozenset(known), frozenset(needed)
 
 
 def check_shape(shape: Sequence[int]) -> None:
@@ -252,7 +256,10 @@ class Decoder:
     def build(self, cls: type, params: Any, depth: int, **known: Any) -> Any:
         if not isinstance(params, dict):
             raise ModelFileError(f"the parameters of {cls.__name__} are not a JSON object")
-        unknown = sorted(params.keys() - (_parameters(cls) - known.keys()))
+        allowed, needed = (names - known.keys() for names in _parameters(cls))
+        unknown, missing = sorted(params.keys() - allowed), sorted(needed - params.keys())
+        if missing:
+            raise ModelFileError(f"it lacks the parameter {missing[0]!r} of {cls.__name__}")
         if unknown:
             raise ModelFileError(f"{cls.__name__} has no parameter {unknown[0]!r} in gyrfalcon {package_version()}")
         values = {name: self.value(value, depth + 1) for name, value in params.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from .._utils.checks import Rule, integer, not_negative, number, one_of, positiv
 from .search import Candidate, Search
 
 _any_number = number(lambda x: True, "a number")
+_LARGEST_METRIC = 1e3  # metrics are relative to their largest number
 _POSITIVE, _NOT_NEGATIVE = positive(), not_negative()
 
 
@@ -53,7 +55,7 @@ def check_records(records: Any) -> None:
     check_list("records", records)
     for record in records:
         if not isinstance(record, dict):
-            raise ValueError(f"a record is a {type(record).__name__} and not a dict")
+            raise ValueError(f"{reprlib.repr(record)} is no record of a search, which is a dict")
         for name, rule in _RECORD.items():
             rule(f"the {name} of a record", record.get(name))
 
@@ -86,10 +88,11 @@ def check_candidate(candidate: Candidate, search: Search) -> None:
         check_list(name, getattr(candidate, name), len(sample.splits))
     for metric in (candidate.metric, *candidate.metrics):
         check_floats("metric", metric, shape)
-        if len(shape) == 1 and not (metric > 0).all():
-            raise ValueError("metric holds scales that are not positive")
+        if np.abs(metric).max() > _LARGEST_METRIC or (len(shape) == 1 and not (metric > 0).all()):
+            raise ValueError(f"metric holds scales that are not positive, or numbers beyond {_LARGEST_METRIC:g}")
     for length in candidate.lengths:
         _POSITIVE("length", length)
+    candidate.kernel.check_precision(np.float32)  # that of the last fits
     check_floats("predictions", candidate.predictions, sample.targets.shape)
     for coef, split in zip(candidate.coefs, sample.splits, strict=True):
         check_floats("coef", coef, (len(split.learnt), sample.targets.shape[1]))

@@ -97,8 +97,8 @@ def read_beginning(values: Mapping[str, Any]) -> Beginning:
     beginning = Beginning(
         random_state=_of_type(dict, values, "random_state"),
         selection=_of_type(dict, values, "selection"),
-        budget=_of_type(int, values, "budget"),
-        spare=_of_type(int, values, "spare"),
+        budget=_bytes(values, "budget"),
+        spare=_bytes(values, "spare"),
         arithmetic=_of_type(str, values, "arithmetic"),
         factors=_of_type(str, values, "factors"),
         penalty=_of_type(float, values, "penalty"),
@@ -137,6 +137,13 @@ def is_floats(value: Any) -> bool:
 def _of_type(kind: type, values: Mapping[str, Any], name: str) -> Any:
     value = values.get(name)
     if not isinstance(value, kind):
+        raise ModelFileError(f"its {name} is {reprlib.repr(value)}")
+    return value
+
+
+def _bytes(values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name)
+    if type(value) is not int or not 0 <= value < 2**63:
         raise ModelFileError(f"its {name} is {reprlib.repr(value)}")
     return value
 
