@@ -371,3 +371,9 @@ def test_items_of_object_arrays(tmp_path):
     bomb(tmp_path / "model", '{"__array__":"object","shape":[1],"values":[{"__tensor__":"a"}]}', {"a": np.zeros(3)})
     with pytest.raises(gyrfalcon.ModelFileError, match="it holds an array of 'object'"):
         gyrfalcon.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("cv", [[[1, 2]], [[[0], [99]]], [5], {"a": 1}, [[[0.5], [1.5]]]])
+def test_splits_that_are_no_row_numbers(cv):
+    with pytest.raises(ValueError, match="two arrays of row numbers from 0 to 59"):
+        gyrfalcon.ExactClassifier(cv=cv).fit(X, LABELS)

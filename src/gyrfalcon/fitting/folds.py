@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
@@ -102,12 +103,27 @@ def given_numbers(cv: Any) -> Array | None:
     return given if given.dtype.kind in "iu" and given.ndim == 1 else None
 
 
+def _row_numbers(split: Any, n: int) -> list[NDArray[np.intp]]:
+    """Return the two parts of a split, if they are numbers of n rows."""
+    try:
+        parts = [np.asarray(part) for part in split]
+    except (TypeError, ValueError):
+        parts = []
+    whole = [part for part in parts if part.ndim == 1 and (part.dtype.kind in "iu" or not part.size)]
+    if len(parts) != 2 or len(whole) != 2 or any(part.size and not 0 <= part.min() <= part.max() < n for part in whole):
+        raise ValueError(
+            f"cv has the split {reprlib.repr(split)}: it must be two arrays of row numbers from 0 to {n - 1}"
+        )
+    return [part.astype(np.intp) for part in whole]
+
+
 def _of_splits(cv: Any, y: Array) -> NDArray[np.intp]:
     from sklearn.model_selection import check_cv as as_splitter
 
     n = len(y)
     fold, times = np.zeros(n, dtype=np.intp), np.zeros(n, dtype=np.intp)
-    for number, (train, test) in enumerate(as_splitter(cv).split(np.zeros((n, 1)), y)):
+    for number, split in enumerate(as_splitter(cv).split(np.zeros((n, 1)), y)):
+        train, test = _row_numbers(split, n)
         fold[test] = number
         np.add.at(times, test, 1)
         if len(train) + len(test) != n or len(np.union1d(train, test)) != n:
