@@ -156,7 +156,7 @@ def test_parameters_that_are_missing(fitted, tmp_path):
     def change(node, arrays):
         del node["attributes"]["calibrations_"][0]["params"]["bend"]
 
-    refused(fitted["AutoClassifier"], change, "lacks the parameter 'bend' of Calibration", tmp_path / "model")
+    refused(fitted["AutoClassifier"], change, "Calibration refuses .* missing 1 required, bend", tmp_path / "model")
 
 
 # ---- attributes ------------------------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def test_items_of_object_arrays(tmp_path):
         gyrfalcon.load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("cv", [[[1, 2]], [[[0], [99]]], [5], {"a": 1}, [[[0.5], [1.5]]]])
+@pytest.mark.parametrize("cv", [[[1, 2]], [[[0], [99]]], {"a": 1}, [[[0.5], [1.5]]]])
 def test_splits_that_are_no_row_numbers(cv):
     with pytest.raises(ValueError, match="two arrays of row numbers from 0 to 59"):
         gyrfalcon.ExactClassifier(cv=cv).fit(X, LABELS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from numbers import Integral
 from typing import Any
 
@@ -103,27 +103,30 @@ def given_numbers(cv: Any) -> Array | None:
     return given if given.dtype.kind in "iu" and given.ndim == 1 else None
 
 
-def _row_numbers(split: Any, n: int) -> list[NDArray[np.intp]]:
-    """Return the two parts of a split, if they are numbers of n rows."""
+def _splits(cv: Any, y: Array) -> Iterator[list[NDArray[np.intp]]]:
+    """Yield the row numbers that each split learns from and holds out."""
+    from sklearn.model_selection import check_cv as as_splitter
+
+    n, splitter = len(y), as_splitter(cv)
+    wrong = f"each split of cv={reprlib.repr(cv)} must be two arrays of row numbers from 0 to {n - 1}"
     try:
-        parts = [np.asarray(part) for part in split]
-    except (TypeError, ValueError):
-        parts = []
-    whole = [part for part in parts if part.ndim == 1 and (part.dtype.kind in "iu" or not part.size)]
-    if len(parts) != 2 or len(whole) != 2 or any(part.size and not 0 <= part.min() <= part.max() < n for part in whole):
-        raise ValueError(
-            f"cv has the split {reprlib.repr(split)}: it must be two arrays of row numbers from 0 to {n - 1}"
-        )
-    return [part.astype(np.intp) for part in whole]
+        splits = [[np.asarray(part) for part in split] for split in splitter.split(np.zeros((n, 1)), y)]
+    except (TypeError, ValueError) as error:
+        if splitter is cv:  # it says what it needs
+            raise
+        raise ValueError(wrong) from error
+    for split in splits:
+        for part in split:
+            whole = part.ndim == 1 and (part.dtype.kind in "iu" or not part.size)
+            if not whole or (part.size and not 0 <= part.min() <= part.max() < n):
+                raise ValueError(wrong)
+        yield [part.astype(np.intp) for part in split]
 
 
 def _of_splits(cv: Any, y: Array) -> NDArray[np.intp]:
-    from sklearn.model_selection import check_cv as as_splitter
-
     n = len(y)
     fold, times = np.zeros(n, dtype=np.intp), np.zeros(n, dtype=np.intp)
-    for number, split in enumerate(as_splitter(cv).split(np.zeros((n, 1)), y)):
-        train, test = _row_numbers(split, n)
+    for number, (train, test) in enumerate(_splits(cv, y)):
         fold[test] = number
         np.add.at(times, test, 1)
         if len(train) + len(test) != n or len(np.union1d(train, test)) != n:

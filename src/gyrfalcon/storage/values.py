@@ -259,7 +259,8 @@ class Decoder:
         allowed, needed = (names - known.keys() for names in _parameters(cls))
         unknown, missing = sorted(params.keys() - allowed), sorted(needed - params.keys())
         if missing:
-            raise ModelFileError(f"it lacks the parameter {missing[0]!r} of {cls.__name__}")
+            names = f"missing {len(missing)} required, {', '.join(missing)}"
+            raise ModelFileError(f"{cls.__name__} refuses the parameters in it: {names}")
         if unknown:
             raise ModelFileError(f"{cls.__name__} has no parameter {unknown[0]!r} in gyrfalcon {package_version()}")
         values = {name: self.value(value, depth + 1) for name, value in params.items()}
