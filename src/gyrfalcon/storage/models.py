@@ -254,11 +254,12 @@ def _header(metadata: Any, kind: Format) -> tuple[str, str]:
 
 def _check_header(path: str) -> None:
     """Raise an error for a header that would take much memory, before safetensors reads it."""
+    from safetensors import SafetensorError
+
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > _MAX_HEADER:
-            why = f"a header of {length} bytes, more than the {_MAX_HEADER} allowed"
-            raise ModelFileError(f"it is not a safetensors file, or is damaged ({why})")
+            raise SafetensorError(f"a header of {length} bytes, more than the {_MAX_HEADER} allowed")
         counts = _counts(file.read(length).decode("latin-1"))
     excess = _excess_of(*counts)
     if excess:
