@@ -205,6 +205,12 @@ def test_models_of_another_class(name, fitted, tmp_path):
     refused(fitted[name], change, "a model is a Mixing", tmp_path / "model")
 
 
+@pytest.mark.parametrize("noise", [1e308, 1e-308])
+def test_noise_whose_square_is_no_number(noise):
+    with pytest.raises(ValueError, match="noise=.*its square"):
+        gyrfalcon.BKB(noise=noise).fit(X)
+
+
 def test_a_sum_of_something_else_than_kernels():
     kernel = gyrfalcon.kernels.Sum(gyrfalcon.kernels.Linear(), 3.0)
     with pytest.raises(ValueError, match=r"k2=3\.0 of a Sum must be a kernel"):

@@ -34,7 +34,7 @@ Array = NDArray[Any]
 _LONGEST = 1000  # arms of a batch whose length is not given: a model for each thousand plays costs next to nothing
 
 _RULES = {
-    "noise": positive(),
+    "noise": number(lambda x: x > 0 and 0 < x * x < math.inf, "a finite number greater than 0, like its square"),
     "norm": positive(),
     "delta": number(lambda x: 0 < x <= 1, "a number greater than 0, at most 1"),
     "exploration": positive(),
