@@ -207,7 +207,7 @@ def test_models_of_another_class(name, fitted, tmp_path):
 
 @pytest.mark.parametrize("noise", [1e308, 1e-308])
 def test_noise_whose_square_is_no_number(noise):
-    with pytest.raises(ValueError, match="noise=.*its square"):
+    with pytest.raises(ValueError, match=r"noise=.*its square"):
         gyrfalcon.BKB(noise=noise).fit(X)
 
 
