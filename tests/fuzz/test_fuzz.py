@@ -9,7 +9,7 @@ import pytest
 from . import run
 
 # CONTRIBUTING.md says how to look further.
-COUNTS = {"checkpoint": 300, "file": 300, "fit": 300, "model": 600, "play": 60, "sample": 60, "search": 200}
+COUNTS = {"checkpoint": 200, "file": 300, "fit": 300, "model": 500, "play": 60, "sample": 60, "search": 150}
 
 
 @pytest.mark.slow
