@@ -43,6 +43,7 @@ def fitted():
     return {
         "BKB": bandit.tell(bandit.ask(2), [0.1, 0.2]),
         "FalkonRegressor": gyrfalcon.FalkonRegressor(n_centers=5, random_state=0).fit(X, Y),
+        "FalkonClassifier": gyrfalcon.FalkonClassifier(n_centers=5, random_state=0).fit(X, LABELS),
         "ConformalRegressor": gyrfalcon.ConformalRegressor(gyrfalcon.NystromRegressor(n_centers=5)).fit(X, Y),
         "ConformalClassifier": gyrfalcon.ConformalClassifier(gyrfalcon.ExactClassifier()).fit(X, LABELS),
         "TableEncoder": gyrfalcon.TableEncoder().fit(X, Y),
@@ -176,6 +177,11 @@ def attribute(name, value):
         ("FalkonRegressor", attribute("penalty_", "x"), "penalty_"),
         ("FalkonRegressor", attribute("feature_names_in_", ["a"]), "1 feature_names_in_"),
         ("FalkonRegressor", attribute("mean_", ["a", "b", "c"]), "mean_"),
+        (
+            "FalkonClassifier",
+            attribute("classes_", {"__array__": "str", "shape": [1], "values": ["yes"]}),
+            "do not fit classes_",
+        ),
         ("ConformalRegressor", lambda node, _: node["attributes"].pop("one_column_"), "one_column_"),
         ("ConformalClassifier", attribute("classes_", {"__tuple__": []}), "classes_"),
         ("TableEncoder", lambda _, arrays: arrays.update({"attributes.places_": np.zeros(3)}), "places_"),

@@ -46,6 +46,8 @@ def restored(state: Any) -> np.random.RandomState:
     name, keys, position, has_gauss, gauss = _parts(state)
     if name != "MT19937":
         raise ValueError(f"a random state is one of {reprlib.repr(name)} and not of MT19937")
+    if not isinstance(keys, np.ndarray):
+        raise ValueError("the keys of a random state must be an array")
     _is_key("the keys of a random state", keys)
     _is_position("the position of a random state", position)
     _is_flag("the flag has_gauss of a random state", has_gauss)

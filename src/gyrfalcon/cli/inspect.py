@@ -52,7 +52,7 @@ def _values(model: Any, path: str) -> dict[str, Any]:
         "class": type(model).__name__,
         "target": plain(learnt.get("target_names_")),
         "classes": plain(learnt.get("classes_")),
-        "n_features": model.n_features_in_,
+        "n_features": learnt.get("n_features_in_"),
         "features": plain(learnt.get("feature_names_in_")),
         "kernel": described(learnt.get("kernel_")),
         "n_centers": None if centers is None else centers.shape[0],
@@ -100,7 +100,8 @@ def _in_words(model: Any, values: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("labels", listed(values["classes"])))
     names = "" if values["features"] is None else f": {listed(values['features'])}"
     scaled = ", scaled to mean 0 and deviation 1" if values["scaled"] else ""
-    lines.append(("features", f"{values['n_features']:,}{names}{scaled}"))
+    if values["n_features"] is not None:
+        lines.append(("features", f"{values['n_features']:,}{names}{scaled}"))
     if values["kernel"] is not None:
         lines.append(("kernel", written(model.kernel_)))
     if values["n_centers"] is not None:

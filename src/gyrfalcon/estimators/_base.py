@@ -299,7 +299,11 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
 
     def _check_classes(self, coef: Array) -> None:
         columns = 1 if coef.ndim == 1 else coef.shape[1]
-        if self.classes_.ndim != 1 or columns != (1 if len(self.classes_) == 2 else len(self.classes_)):
+        if (
+            self.classes_.ndim != 1
+            or len(self.classes_) < 2
+            or columns != (1 if len(self.classes_) == 2 else len(self.classes_))
+        ):
             raise ValueError(f"coefficients of shape {coef.shape} do not fit classes_ of shape {self.classes_.shape}")
 
 
