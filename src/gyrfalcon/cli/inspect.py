@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from numbers import Real
 from typing import Any
 
 from .._utils.memory import format_bytes
@@ -109,7 +110,8 @@ def _in_words(model: Any, values: dict[str, Any]) -> list[tuple[str, str]]:
     if values["loss"] is not None:
         lines.append(("loss", written(model.loss_)))
     if values["penalty"] is not None:
-        lines.append(("penalty", f"{values['penalty']:g}"))
+        known = isinstance(values["penalty"], Real)  # of a model without penalty_ it is the parameter, such as "auto"
+        lines.append(("penalty", f"{values['penalty']:g}" if known else described(values["penalty"])))
     if values["n_iter"] is not None:
         residual = "" if values["residual"] is None else f", residual {values['residual']:.1e}"
         error = "" if values["validation_error"] is None else f", validation error {values['validation_error']:.5g}"
