@@ -264,3 +264,106 @@ def test_advice_about_unknown_labels_and_a_leak(folder):
     assert any("60 rows only" in words for words in told["advice"])
     _, err = command(folder, "report", "dear.gyr", "odd.csv", "-o", "odd.csv", code=2)
     assert "must end in .html" in err
+
+
+# ---- how CSV files are written ---------------------------------------------------------------------------------------
+
+
+def cities(n: int = 120) -> pd.DataFrame:
+    random = np.random.default_rng(3)
+    city = random.choice(["Málaga", "Köln", "Genova"], n)
+    frame = pd.DataFrame({"città": city, "size": random.uniform(1, 5000, n).round(2)})
+    return frame.assign(code=[f"{at % 12 * 37:05d}" for at in range(n)], price=frame["size"] + 2000 * (city == "Köln"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_encodings_in_every_command(tmp_path, encoding):
+    cities().to_csv(tmp_path / "rows.csv", index=False, encoding=encoding)
+    options = ["--encoding", "latin-1"] if encoding == "latin-1" else []
+    command(tmp_path, "fit", "rows.csv", "--target", "price", *BUDGET, "-q", "-o", "m.gyr", *options)
+    model = gyrfalcon.load(tmp_path / "m.gyr")
+    assert model.encoders_[0].categories_[0].levels_ == ["Genova", "Köln", "Málaga"]
+    assert model.encoders_[0].kinds_.tolist() == ["category", "number", "category"]  # codes keep their zeros
+    out, _ = command(tmp_path, "evaluate", "m.gyr", "rows.csv", "--json", *options)
+    assert json.loads(out)["r2"] > 0.9
+    command(tmp_path, "predict", "m.gyr", "rows.csv", "-q", *options)
+    command(tmp_path, "report", "m.gyr", "rows.csv", "-q", *options)
+    if options:
+        for words in (
+            ("fit", "rows.csv", "--target", "price", "-o", "n.gyr"),
+            ("fit", "rows.csv", "--target", "price", "--features", "size", "--method", "falkon", "-o", "n.gyr"),
+            ("predict", "m.gyr", "rows.csv"),
+            ("evaluate", "m.gyr", "rows.csv"),
+            ("report", "m.gyr", "rows.csv"),
+        ):
+            _, err = command(tmp_path, *words, code=1)
+            assert "rows.csv is not text in UTF-8: see line 1." in err
+            assert "--encoding latin-1" in err
+
+
+@pytest.mark.parametrize("method", ["auto", "falkon"])
+def test_the_european_export(tmp_path, method):
+    frame = cities() if method == "auto" else cities()[["size", "price"]]
+    text = frame.assign(
+        **{
+            name: [f"{value:,.2f}".translate(str.maketrans(",.", ".,")) for value in frame[name]]
+            for name in ("size", "price")
+        }
+    )
+    text.to_csv(tmp_path / "rows.csv", index=False, sep=";", encoding="utf-8-sig", lineterminator="\r\n")
+    options = [] if method == "auto" else ["--thousands", "."]
+    found = BUDGET if method == "auto" else ["--method", "falkon", "--penalty", "1e-6"]
+    command(tmp_path, "fit", "rows.csv", "--target", "price", *found, "-q", "-o", "m.gyr", *options)
+    errors = []
+    frame.to_csv(tmp_path / "plain.csv", index=False)
+    for name, given in (("rows.csv", options), ("plain.csv", [])):
+        out, _ = command(tmp_path, "evaluate", "m.gyr", name, "--json", *given)
+        errors.append(json.loads(out)["rmse"])
+    assert errors[0] == pytest.approx(errors[1], rel=1e-9)
+    command(tmp_path, "report", "m.gyr", "rows.csv", "-q", *options)
+
+
+def test_a_target_of_text_is_numbers_if_it_looks_so(tmp_path):
+    frame = cities()
+    frame["price"] = [f"$ {value:,.2f}" for value in frame["price"]]
+    frame.to_parquet(tmp_path / "rows.parquet")
+    _, err = command(tmp_path, "fit", "rows.parquet", "--target", "price", *BUDGET, "-o", "m.gyr")
+    assert "The target 'price' is text, and read as numbers like '1,234.5 $'." in err
+    out, _ = command(tmp_path, "evaluate", "m.gyr", "rows.parquet", "--json")
+    assert json.loads(out)["r2"] > 0.9
+    frame["price"] = [f"{at % 3}" for at in range(len(frame))]  # few different values are labels
+    frame.to_parquet(tmp_path / "rows.parquet")
+    _, err = command(tmp_path, "fit", "rows.parquet", "--target", "price", *BUDGET, "-o", "m.gyr")
+    assert "Classification: the target 'price' is text." in err
+
+
+def test_time_zones_of_files(tmp_path):
+    moments = pd.date_range("2021-01-01", periods=300, freq="5h", tz="Europe/Rome")
+    hours = np.cos(2 * np.pi * moments.hour / 24)
+    frame = pd.DataFrame({"when": moments, "y": hours})
+    frame.to_parquet(tmp_path / "rome.parquet")
+    frame.assign(when=moments.tz_convert("Asia/Tokyo")).to_parquet(tmp_path / "tokyo.parquet")
+    frame.assign(when=moments.tz_convert("UTC")).to_csv(tmp_path / "utc.csv", index=False)
+    frame.assign(when=moments.tz_localize(None)).to_parquet(tmp_path / "naive.parquet")
+    command(tmp_path, "fit", "rome.parquet", "--target", "y", *BUDGET, "-q", "-o", "m.gyr")
+    found = [
+        json.loads(command(tmp_path, "evaluate", "m.gyr", name, "--json")[0])["r2"]
+        for name in ("rome.parquet", "tokyo.parquet", "utc.csv")
+    ]
+    assert found[0] > 0.9
+    assert found == pytest.approx([found[0]] * 3, abs=1e-6)
+    _, err = command(tmp_path, "evaluate", "m.gyr", "naive.parquet", code=1)
+    assert "column 'when' holds dates without a time zone" in err
+
+
+def test_options_of_csv_files_are_checked(tmp_path):
+    cities().to_parquet(tmp_path / "rows.parquet")
+    cities().to_csv(tmp_path / "rows.csv", index=False)
+    for words, said in (
+        (["rows.parquet", "--encoding", "latin-1"], "--encoding latin-1 is for CSV files"),
+        (["rows.csv", "--encoding", "klingon"], "--encoding klingon is not known"),
+        (["rows.csv", "--decimal", "x"], "--decimal x must be"),
+        (["rows.csv", "--thousands", "x"], "--thousands x must be one of"),
+    ):
+        _, err = command(tmp_path, "fit", *words, "--target", "price", "-o", "m.gyr", code=2)
+        assert said in err

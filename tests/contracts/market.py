@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.special
 
-from gyrfalcon import _core
+from gyrfalcon import TableEncoder, _core
 from gyrfalcon.kernels import (
     ArcCosine,
     CallableKernel,
@@ -27,8 +28,9 @@ from gyrfalcon.kernels import (
     Sigmoid,
 )
 from gyrfalcon.sources import ArrayRows
+from gyrfalcon.tables.inputs import EncodedRows
 
-from .stored import STORED
+from .stored import STORED, csv
 
 Oracle = Callable[[Any, Any], Any]
 
@@ -222,6 +224,13 @@ def _scrambled():
     return ArrayRows(SOURCE_VALUES[np.argsort(order)].astype(float), index=order)
 
 
+def _encoded(folder):
+    """Rows of a CSV file as an encoder makes them, one that neither shifts nor scales."""
+    encoder = TableEncoder("standard").fit(pd.DataFrame(SOURCE_VALUES, columns=[f"x{j}" for j in range(4)]))
+    encoder.numbers_.center_[:], encoder.numbers_.scale_[:] = 0, 1
+    return EncodedRows(csv(folder, SOURCE_VALUES), encoder)
+
+
 # each is a function of a folder it may write to, and gives SOURCE_VALUES as rows
 SOURCES: dict[str, Callable[[Any], Any]] = {
     "float64": lambda folder: ArrayRows(SOURCE_VALUES.astype(np.float64)),
@@ -247,6 +256,8 @@ SOURCES: dict[str, Callable[[Any], Any]] = {
         .subset(np.arange(0, 206, 2))
     ),
     "generated": lambda folder: Generated(),
+    "encoded": _encoded,
+    "encoded, subset": lambda folder: _encoded(folder).subset(np.arange(103)),
 }
 SOURCES.update({make.__name__: partial(make, values=SOURCE_VALUES) for make in STORED})
 

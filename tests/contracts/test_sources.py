@@ -8,6 +8,7 @@ import pytest
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.sources import Rows, RowsLike, as_rows
+from gyrfalcon.sources.base import DerivedRows
 from gyrfalcon.testing import check_rows
 
 from .market import BACKENDS, SOURCE_VALUES, SOURCES
@@ -24,6 +25,15 @@ def test_says_what_it_is(name, tmp_path):
     assert as_rows(rows) is rows
     assert source.shape == (103, 4)
     assert source.dtype in (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def test_derived_rows_are_as_slow_and_as_large_as_their_source(name, tmp_path):
+    source = as_rows(SOURCES[name](tmp_path))
+    if not isinstance(source, DerivedRows):
+        pytest.skip("not made of other rows")
+    assert source.slow_to_read == source.rows.slow_to_read
+    assert source.buffer_bytes == source.rows.buffer_bytes
+    assert (source.buffer_bytes > 0) == name.startswith("encoded")
 
 
 def test_keeps_the_contract(name, tmp_path):

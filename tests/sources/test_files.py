@@ -692,22 +692,64 @@ def test_the_line_of_a_null(tmp_path):
 def test_separators_of_a_text(tmp_path):
     name = tmp_path / "rows.csv"
     name.write_text("a;b;label\n1;2;x,y\n3;4;z\n")
-    refuse(ValueError, r"rows\.csv has no comma .* separated by semicolons: say so with delimiter=';'", name)
-    data = gyrfalcon.open(name, target="label", delimiter=";")
-    np.testing.assert_array_equal(all_of(data.X), [[1, 2], [3, 4]])
-    np.testing.assert_array_equal(data.X.take(np.array([1])), [[3, 4]])
-    assert data.y.tolist() == ["x,y", "z"]
-    name.write_text("a;b\n1,5;2,5\n")
-    refuse(
-        ValueError, r"'b' \(string\). Convert them \(numbers have a decimal point, not a comma\)$", name, delimiter=";"
-    )
+    for options in ({}, {"delimiter": ";"}):
+        data = gyrfalcon.open(name, target="label", **options)
+        np.testing.assert_array_equal(all_of(data.X), [[1, 2], [3, 4]])
+        np.testing.assert_array_equal(data.X.take(np.array([1])), [[3, 4]])
+        assert data.y.tolist() == ["x,y", "z"]
     name.write_text("a|b\n1\n2\n")
-    refuse(ValueError, "separated by bars", name)
     np.testing.assert_array_equal(all_of(gyrfalcon.open(name, delimiter=",").X), [[1], [2]])  # if it is meant
     for wrong in ("", ";;", "\n", "é", 3):
         refuse(ValueError, "must be one character", name, delimiter=wrong)
     write(tmp_path, table())
     refuse(ValueError, "is for CSV files", tmp_path / "part0.parquet", delimiter=";")
+
+
+def test_decimal_commas_and_thousands(tmp_path):
+    name = tmp_path / "rows.csv"
+    name.write_text("a;b\n1,5;2\n-2,25;3\n")
+    np.testing.assert_array_equal(all_of(gyrfalcon.open(name).X), [[1.5, 2], [-2.25, 3]])
+    refuse(ValueError, r"'a' \(string\). Convert them \(decimal=',' and thousands", name, decimal=".")
+    name.write_text("a;b\n1.234,5;2\n-2,25;3.000.000\n")
+    refuse(ValueError, "thousands='.' say how numbers are written.*TableEncoder", name)
+    data = gyrfalcon.open(name, thousands=".", target="b")
+    np.testing.assert_array_equal(all_of(data.X), [[1234.5], [-2.25]])
+    np.testing.assert_array_equal(data.y, [2, 3e6])
+    name.write_text('a,b\n"1,234.5",x\n7,y\n')
+    np.testing.assert_array_equal(all_of(gyrfalcon.open(name, thousands=",", target="b").X), [[1234.5], [7]])
+    lines = "".join(f'"{at % 900 + 1},000.5"\n' for at in range(1, 400_000))
+    name.write_text(f"a\n{lines}oops\n")  # beyond the lines that types are inferred from
+    with pytest.raises(ValueError, match=r"column 'a' after row .* no number with thousands=','"):
+        all_of(gyrfalcon.open(name, thousands=",").X)
+    refuse(ValueError, "decimal=';' must be", name, decimal=";")
+    refuse(ValueError, "thousands='x' must be one of", name, thousands="x")
+    refuse(ValueError, "is the decimal point as well", name, thousands=",", decimal=",")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be with mark", "latin-1", "cp1252"])
+def test_encodings_of_a_text(tmp_path, encoding):
+    name = tmp_path / "rows.csv"
+    text = "città,label\n1,Málaga\n2,Köln\n"
+    data = b"\xfe\xff" + text.encode("utf-16-be") if "mark" in encoding else text.encode(encoding)
+    name.write_bytes(data)
+    options = {"encoding": encoding} if encoding in ("latin-1", "cp1252") else {}
+    data = gyrfalcon.open(name, target="label", **options)
+    assert data.feature_names == ["città"]
+    assert data.y.tolist() == ["Málaga", "Köln"]
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path):
+    name = tmp_path / "rows.csv"
+    remedy = "rows.csv is not text in UTF-8: see line {}. .* encoding='latin-1'"
+    name.write_bytes("città,y\n1,2\n".encode("latin-1"))
+    refuse(ValueError, remedy.format(1), name)
+    name.write_bytes("a,y\n1,Roma\n2,Málaga\n".encode("latin-1"))
+    refuse(ValueError, remedy.format(3), name, target="y")
+    with gzip.open(tmp_path / "rows.csv.gz", "wb") as file:
+        file.write(b"a,y\n" + b"1,Roma\n" * 700_000 + "2,Málaga\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"is not text in UTF-8: see line 700002. .* encoding='latin-1'"):
+        _ = gyrfalcon.open(tmp_path / "rows.csv.gz", target="y").y
+    refuse(ValueError, "encoding='klingon' is not known", name, encoding="klingon")
 
 
 def test_a_text_without_names(tmp_path):

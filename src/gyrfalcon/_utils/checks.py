@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from .words import shown
+
 Rule = Callable[[str, Any], None]
 
 
@@ -22,7 +24,7 @@ def integer(least: int, most: int | None = None, words: str = "") -> Rule:
     def check(name: str, value: Any) -> None:
         is_integer = isinstance(value, Integral) and not isinstance(value, bool)
         if not is_integer or value < least or (most is not None and value > most):
-            raise ValueError(f"{name}={value!r} must be {words}")
+            raise ValueError(f"{name}={shown(value)} must be {words}")
 
     return check
 
@@ -32,7 +34,7 @@ def number(holds: Callable[[float], bool], words: str) -> Rule:
 
     def check(name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, Real) or not holds(float(value)):
-            raise ValueError(f"{name}={value!r} must be {words}")
+            raise ValueError(f"{name}={shown(value)} must be {words}")
 
     return check
 
@@ -49,7 +51,7 @@ def numbers(holds: Callable[[float], bool], words: str, *, empty: bool = False, 
         fits = given.ndim == 1 or (scalar and given.ndim == 0)
         inside = holds(float(given.min())) and holds(float(given.max())) if given.size else empty
         if not (fits and inside):
-            raise ValueError(f"{name}={value!r} must be {words}")
+            raise ValueError(f"{name}={shown(value)} must be {words}")
 
     return check
 
@@ -59,7 +61,7 @@ def one_of(*choices: Any) -> Rule:
 
     def check(name: str, value: Any) -> None:
         if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-            raise ValueError(f"{name}={value!r} must be one of {', '.join(map(repr, choices))}")
+            raise ValueError(f"{name}={shown(value)} must be one of {', '.join(map(repr, choices))}")
 
     return check
 
@@ -87,7 +89,7 @@ def not_negative(words: str = "a finite number, not negative") -> Rule:
 def boolean(name: str, value: Any) -> None:
     """True or False."""
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name}={value!r} must be True or False")
+        raise ValueError(f"{name}={shown(value)} must be True or False")
 
 
 def array(shape: tuple[int | None, ...], dtype: DTypeLike = np.float64, *, finite: bool = True) -> Rule:
@@ -113,7 +115,7 @@ def float_dtype(name: str, value: Any) -> None:
     except TypeError:
         dtype = None
     if dtype is None or dtype not in (np.float32, np.float64):
-        raise ValueError(f'{name}={value!r} must be "auto", "float32" or "float64"')
+        raise ValueError(f'{name}={shown(value)} must be "auto", "float32" or "float64"')
 
 
 def hint(name: str, known: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from numbers import Real
 from pathlib import Path
 
 from .threads import effective_n_jobs
+from .words import shown
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 _FALLBACK = 4 * 2**30
@@ -105,15 +106,15 @@ def parse_memory(budget: int | float | str) -> int:
             return available_memory() // 2
         match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([KMGT]I?)?B?\s*", budget.upper())
         if match is None:
-            raise ValueError(f"memory_budget={budget!r} {remedy}")
+            raise ValueError(f"memory_budget={shown(budget)} {remedy}")
         size = float(match[1]) * _UNITS[match[2] or ""]
         if size == math.inf:
-            raise ValueError(f"memory_budget={budget!r} {remedy}")
+            raise ValueError(f"memory_budget={shown(budget)} {remedy}")
         return int(size)
     if isinstance(budget, bool) or not isinstance(budget, Real):
-        raise TypeError(f"memory_budget={budget!r} {remedy}")
+        raise TypeError(f"memory_budget={shown(budget)} {remedy}")
     if not 0 <= budget < math.inf:
-        raise ValueError(f"memory_budget={budget!r} {remedy}, not negative")
+        raise ValueError(f"memory_budget={shown(budget)} {remedy}, not negative")
     return int(budget)
 
 
@@ -178,7 +179,7 @@ def require(
         if budget == "auto" or parse_memory(budget) == 0 or limit < parse_memory(budget):
             room = f"{format_bytes(limit)} are available"
         else:
-            room = f"memory_budget={budget!r} allows {format_bytes(limit)}"
+            room = f"memory_budget={shown(budget)} allows {format_bytes(limit)}"
         raise BudgetError(what, size, room, remedy if isinstance(remedy, str) else remedy(limit))
 
 

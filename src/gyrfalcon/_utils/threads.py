@@ -18,6 +18,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import threadpoolctl
 
+from .words import shown
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -50,7 +52,7 @@ def effective_n_jobs(n_jobs: int | None) -> int:
         asked = os.environ.get("OMP_NUM_THREADS", "")
         return max(1, min(cores, int(asked))) if asked.isdigit() else cores
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral):
-        raise TypeError(f"n_jobs={n_jobs!r} must be an integer or None")
+        raise TypeError(f"n_jobs={shown(n_jobs)} must be an integer or None")
     n_jobs = int(n_jobs)
     if n_jobs == 0:
         raise ValueError("n_jobs=0 has no meaning: use None for all cores, or a positive number of threads")

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .._utils.words import shown
+
 __all__ = ["Callback", "CallbackLike", "CallbackList", "Record"]
 
 Record: TypeAlias = dict[str, Any]
@@ -156,7 +158,7 @@ class CallbackList:
                         f"callbacks[{i}] is the class {value.__name__}: pass an instance, {value.__name__}(...)"
                     )
                 raise TypeError(
-                    f"callbacks[{i}]={value!r} of type {type(value).__name__} is not a callback: pass a "
+                    f"callbacks[{i}]={shown(value)} of type {type(value).__name__} is not a callback: pass a "
                     "gyrfalcon.callbacks.Callback or a function of the iteration's record"
                 )
             self.callbacks.append(callback)

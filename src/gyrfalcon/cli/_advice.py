@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.words import shown
 from ..tables import AutoRegressor
 from ..tables._auto import AutoEstimator
 from ._automatic import importances
@@ -115,9 +116,9 @@ def of_labels(model: Any, y: Array, codes: Array, probabilities: Array | None, p
         )
     elif right <= majority + 0.005:
         yield (
-            f"To say {classes[int(counts.argmax())]!r} always would be right as often ({majority:.1%}). Judge by AUC "
-            "and log-loss; if rare labels matter, fit with --class-weight balanced, or decide by a probability other "
-            "than the largest."
+            f"To say {shown(classes[int(counts.argmax())])} always would be right as often ({majority:.1%}). Judge by "
+            "AUC and log-loss; if rare labels matter, fit with --class-weight balanced, or decide by a probability "
+            "other than the largest."
         )
     if probabilities is not None and len(codes) >= _FEW_JUDGED:
         sure = float(probabilities.max(axis=1).mean())

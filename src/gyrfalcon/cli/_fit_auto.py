@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 
 from .._utils.memory import format_bytes
+from .._utils.words import shown
 from ..tables import AutoClassifier, AutoRegressor, TableEncoder
+from ..tables.forms import NumberForm
+from ..tables.given import in_form
 from ._automatic import importances
 from ._metrics import NAMES, in_words, measure
-from ._shared import check_output, print_json, print_table, say, seconds, shows_progress, where
+from ._shared import check_output, csv_format, print_json, print_table, say, seconds, shows_progress, where
 from ._table_files import TableData, read_data
-from ._tasks import task_of
+from ._tasks import target_form, task_of
 from .main import UsageError
 
 Array = NDArray[Any]
@@ -32,13 +36,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Find a model, save it, print a report and return the exit code."""
     if arguments.holdout is not None and arguments.validation is not None:
         raise UsageError("--holdout and --validation: choose one")
-    options = {"target": arguments.target, "delimiter": arguments.delimiter, "remedy": _LARGER}
+    options = {"target": arguments.target, "csv": csv_format(arguments), "remedy": _LARGER}
     data = read_data(arguments.train, features=arguments.features, weight=arguments.weight, **options)
     chosen_by = _read_validation(arguments, data, options)
     check_output(arguments.output, *data.files, *(chosen_by.files if chosen_by is not None else []))
     target = ", ".join(arguments.target)
     rows, columns = f"{data.n_rows:,} rows", f"{data.n_features:,} columns"
     say(f"Learning from {rows} of {columns} in {where(arguments.train, data.files)} ...", arguments)
+    form = None if data.has_categories else target_form(arguments, target, _known(data))
+    data, chosen_by = _in_numbers(data, form), None if chosen_by is None else _in_numbers(chosen_by, form)
     task = _task(arguments, target, data)
     model = _model(arguments, task)
     train, held = _split(arguments, data, task)
@@ -46,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.perf_counter()
     model.fit(train.X, train.y, train.weight, X_val=X_val, y_val=y_val)
     took = time.perf_counter() - began
-    vars(model).update(target_names_=np.array(arguments.target, dtype=object))
+    vars(model).update(target_names_=np.array(arguments.target, dtype=object), target_form_=form)
     model.save(arguments.output)
     if held is not None:
         on, errors = "held out", _compared(arguments, model, task, train, held)
@@ -56,6 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
         on, errors = "cross-validation", {"model": _cross_validated(model, train)}
     _report(arguments, model, task, train, took, on, errors, held)
     return 0
+
+
+def _in_numbers(data: TableData, form: NumberForm | None) -> TableData:
+    return replace(data, y=in_form(data.y, form, "the target"))
 
 
 def _known(data: TableData) -> Array:
@@ -88,8 +98,8 @@ def _task(arguments: argparse.Namespace, target: str, data: TableData) -> str:
         different = len(np.unique(y))
         if different > max(2, len(y) // 2):
             raise ValueError(
-                f"the target {target!r} has {different:,} different labels in {len(y):,} rows, such as {y[0]!r}: most "
-                "would be seen once only. If they are numbers, write them without other characters"
+                f"the target {target!r} has {different:,} different labels in {len(y):,} rows, such as {shown(y[0])}: "
+                "most would be seen once only. If they are numbers, write them without other characters"
             )
     return task
 

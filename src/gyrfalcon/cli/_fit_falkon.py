@@ -18,11 +18,13 @@ from ..callbacks import Callback
 from ..estimators import FalkonClassifier, FalkonRegressor
 from ..sources.files import Dataset
 from ..storage.checkpoints import Checkpoint, peek
+from ..tables.given import in_form
 from ._expressions import written
 from ._fit_options import default_of
 from ._metrics import in_words, measure
 from ._shared import (
     check_output,
+    csv_format,
     described,
     open_data,
     print_json,
@@ -34,7 +36,7 @@ from ._shared import (
     watched,
     where,
 )
-from ._tasks import task_of
+from ._tasks import target_form, task_of
 from .main import UsageError
 
 Array = NDArray[Any]
@@ -50,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         target=arguments.target,
         features=arguments.features,
         weight=arguments.weight,
-        delimiter=arguments.delimiter,
+        csv=csv_format(arguments),
     )
     held = _open_validation(arguments, data)
     check_output(arguments.output, *data.files, *(held.files if held is not None else []))
@@ -62,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     y = data.y
     assert y is not None
+    form = None if _name(arguments.loss) in _OF_LABELS else target_form(arguments, target, y)
+    y = in_form(y, form, "the target")
     task = _task(arguments, target, y)
     _check_loss(arguments, task)
     model = _model(arguments, task, given)
@@ -70,9 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
     if held is None:
         model.fit(data.X, y, data.weight)
     else:
-        model.fit(data.X, y, data.weight, held.X, held.y)
+        model.fit(data.X, y, data.weight, held.X, in_form(held.y, form, "the target"))
     took = time.perf_counter() - began
-    vars(model).update(target_names_=np.array(arguments.target, dtype=object))
+    vars(model).update(target_names_=np.array(arguments.target, dtype=object), target_form_=form)
     model.save(arguments.output)
     metrics = _measured(arguments, model, data, held)
     _report(arguments, model, task, n, took, metrics)
@@ -140,7 +144,7 @@ def _open_validation(arguments: argparse.Namespace, data: Dataset) -> Dataset | 
     if arguments.validation is None:
         return None
     features = arguments.features if data.feature_names is None else data.feature_names
-    held = open_data([arguments.validation], target=arguments.target, features=features, delimiter=arguments.delimiter)
+    held = open_data([arguments.validation], target=arguments.target, features=features, csv=csv_format(arguments))
     if held.X.shape[1] != data.X.shape[1]:
         raise ValueError(
             f"--validation {arguments.validation} gives {held.X.shape[1]} features, and the training data "
@@ -206,7 +210,8 @@ def _measured(arguments: argparse.Namespace, model: Any, data: Dataset, held: Da
     with watched(rows.X, "Measuring the error", arguments) as X:
         assert rows.y is not None
         on = "training" if held is None else "validation"
-        return {"on": on, **measure(model, X, rows.y, rows.weight)}
+        y = in_form(rows.y, vars(model)["target_form_"], "the target")
+        return {"on": on, **measure(model, X, y, rows.weight)}
 
 
 def _report(

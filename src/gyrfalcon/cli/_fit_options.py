@@ -19,7 +19,7 @@ from ..storage.values import Encoder
 from ..tables import AutoRegressor
 from ._docstrings import first_sentences, parameter_descriptions
 from ._expressions import read_object
-from ._shared import add_data_argument, add_delimiter_argument, add_features_argument, add_talk_arguments
+from ._shared import add_csv_arguments, add_data_argument, add_features_argument, add_talk_arguments
 
 EXAMPLES = """\
 examples:
@@ -178,7 +178,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_features_argument(data, "by default all columns but the target and the weight")
     data.add_argument("--weight", metavar="NAME", help="the column with the weights of the rows")
-    add_delimiter_argument(data)
+    add_csv_arguments(data)
     data.add_argument(
         "--validation", metavar="FILE", help="held-out rows in the format of TRAIN, for the validation error"
     )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
+from .._utils.words import shown
 from ..losses import Quantile
 from ..sources import Rows
 
@@ -73,8 +74,8 @@ def _classification(model: Any, X: Rows, y: Array, weight: Array | None) -> dict
     codes = codes_of(y, classes)
     if (codes < 0).all():
         raise ValueError(
-            f"the target has labels such as {y[0]!r}, and none that the model knows, such as {classes[0]!r}: name "
-            "another column with --target, or write labels as in the training data"
+            f"the target has labels such as {shown(y[0])}, and none that the model knows, such as {shown(classes[0])}: "
+            "name another column with --target, or write labels as in the training data"
         )
     probable = hasattr(model, "predict_log_proba")  # which scikit-learn's classifiers have or lack by their parameters
     values = model.predict_log_proba(X) if probable else model.decision_function(X)

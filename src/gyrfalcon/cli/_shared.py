@@ -20,6 +20,7 @@ from ..callbacks.progress import bar_class
 from ..sources import Rows
 from ..sources.base import DerivedRows
 from ..sources.blocks import Block, Indices
+from ..sources.csv_files import CsvFormat
 from ..sources.files import SUFFIXES, Dataset, find
 from ..sources.files import open as open_files
 from ..sources.table_reader import MissingValueError
@@ -50,14 +51,40 @@ def add_features_argument(parser: Any, default: str) -> None:
     )
 
 
-def add_delimiter_argument(parser: Any) -> None:
-    """Add the option for the delimiter of CSV files."""
+def add_csv_arguments(parser: Any) -> None:
+    """Add the options for how CSV files are written."""
     parser.add_argument(
         "--delimiter",
         metavar="C",
         type=lambda text: "\t" if text in ("tab", r"\t") else text,
-        help='what separates the columns of CSV files, such as ";" in quotes, or tab (not given: a comma)',
+        help='what separates the columns of CSV files, such as ";" in quotes, or tab (not given: a comma, unless the '
+        "first line has none but semicolons, tabs or bars)",
     )
+    parser.add_argument(
+        "--encoding",
+        metavar="NAME",
+        help="how the text of CSV files is encoded, such as latin-1 or cp1252 (not given: UTF-8, or UTF-16 with "
+        "its mark)",
+    )
+    parser.add_argument(
+        "--decimal",
+        metavar="C",
+        help='the decimal point of CSV files, "." or "," (not given: a comma if columns are not separated by commas, '
+        "and more of them are numbers with it)",
+    )
+    parser.add_argument(
+        "--thousands",
+        metavar="C",
+        help='what separates groups of three digits in CSV files, such as "." or "," (not given: nothing)',
+    )
+
+
+def csv_format(arguments: argparse.Namespace) -> CsvFormat:
+    """Return how CSV files are written, as the arguments say."""
+    try:
+        return CsvFormat(arguments.delimiter, arguments.encoding, arguments.decimal, arguments.thousands)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, data: str = "DATA") -> None:
@@ -65,7 +92,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, data: str = "DATA") -> 
     parser.add_argument("model", metavar="MODEL", help="a file written by gyrfalcon fit, or by save in Python")
     add_data_argument(parser, data)
     add_features_argument(parser, "by default those the model was fitted to; other columns of the data are ignored")
-    add_delimiter_argument(parser)
+    add_csv_arguments(parser)
 
 
 def add_target_argument(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +120,7 @@ def open_data(
     target: Sequence[Any] | None = None,
     features: Sequence[str] | None = None,
     weight: str | None = None,
-    delimiter: str | None = None,
+    csv: CsvFormat | None = None,
 ) -> Dataset:
     """Open files as `gyrfalcon.open` does, with names as they are typed.
 
@@ -114,7 +141,8 @@ def open_data(
         columns = features[0]
     one: Any = target[0] if target is not None and len(target) == 1 else target
     one = list(one) if isinstance(one, Sequence) and one is target else one
-    return open_files(files, target=one, features=columns, weight=weight, delimiter=delimiter)
+    given = {} if csv is None else csv.given
+    return open_files(files, target=one, features=columns, weight=weight, **given)
 
 
 def _column(name: Any) -> Any:
@@ -165,7 +193,7 @@ def open_for(
     known = vars(model).get("feature_names_in_")
     if features is None and known is not None and find(list(paths))[1] in ("Parquet", "Arrow", "CSV"):
         features = [str(name) for name in known]
-    data = open_data(paths, target=target, features=features, weight=weight, delimiter=arguments.delimiter)
+    data = open_data(paths, target=target, features=features, weight=weight, csv=csv_format(arguments))
     names, d = data.feature_names, data.X.shape[1]
     if names is not None and known is not None and list(names) != list(known):
         raise UsageError(f"--features {listed(names)}: the model was fitted to {listed(known)}, in that order")

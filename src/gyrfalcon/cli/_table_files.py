@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 
 from .._utils.memory import available_memory, format_bytes
 from ..sources.arrow_files import check_texts
-from ..sources.csv_files import check_separator, check_width, place_of
+from ..sources.csv_files import FIRST_BLOCK, CsvFormat, explained, place_of, wrong_encoding
 from ..sources.files import Dataset, find
 from ..sources.stored import ContentsError
 from ..sources.table_reader import arrow, column_types, is_time, kind_of, labels, numbers, plain, shortened
 from ..tables._auto import AutoEstimator
-from ._shared import listed, open_data, open_for
+from ..tables.given import in_form
+from ._shared import csv_format, listed, open_data, open_for
 from .main import UsageError
 
 Array = NDArray[Any]
 
 _FORMATS = ("Parquet", "Arrow", "CSV")
-_FIRST_BLOCK = 1 << 22  # bytes of a CSV file that tell the names of its columns
 _LARGEST_BLOCK = 1 << 30  # bytes of a CSV file from which the types of columns are inferred
 _EXPANSION = 6  # of gzip
 _ARRAY_BLOCK = 65_536
@@ -70,7 +70,7 @@ def read_data(
     target: Sequence[str] | None = None,
     features: Sequence[str] | None = None,
     weight: str | None = None,
-    delimiter: str | None = None,
+    csv: CsvFormat | None = None,
     as_text: Collection[str] = (),
     remedy: str = "",
 ) -> TableData:
@@ -80,37 +80,39 @@ def read_data(
     ----------
     paths : list of files, folders and patterns
     target, features, weight : names of columns, as for `gyrfalcon.open`
-    delimiter : str, optional
-        Of CSV files.
+    csv : CsvFormat, optional
+        How CSV files are written.
     as_text : names of columns that are text in CSV files, also if they look like numbers
     remedy : str
         What to do if the files are larger than memory.
     """
     files, format = find(list(paths))
     if format not in _FORMATS:
-        data = open_data(paths, target=target, features=features, weight=weight, delimiter=delimiter)
+        data = open_data(paths, target=target, features=features, weight=weight, csv=csv)
         _require_memory(files[0], data.n_rows * data.X.shape[1] * 8, remedy)
         X = np.concatenate([np.asarray(block) for block in data.X.blocks(_ARRAY_BLOCK)])
         return TableData(X, None if target is None else data.y, data.weight, files)
-    if delimiter is not None and format != "CSV":
-        raise UsageError(f"--delimiter {delimiter} is for CSV files, and {files[0]} is {format}")
+    if csv is not None and csv.given and format != "CSV":
+        option, value = next(iter(csv.given.items()))
+        raise UsageError(f"--{option} {value} is for CSV files, and {files[0]} is {format}")
     readers: dict[str, Callable[[], Reader]] = {
         "Parquet": ParquetTable,
         "Arrow": ArrowTable,
-        "CSV": lambda: CsvTable(delimiter, as_text),
+        "CSV": lambda: CsvTable(csv or CsvFormat(), as_text),
     }
     reader = readers[format]()
     known = reader.names(files[0])
-    targets = list(target or [])
+    present, targets = set(known), list(target or [])
     weights = [] if weight is None else [weight]
     for option, names in (("--target", targets), ("--weight", weights), ("--features", list(features or []))):
         for name in names:
-            if name not in known:
+            if name not in present:
                 typed = "" if option == "--features" else f"{option} {name}: "
                 raise ValueError(f"{typed}{files[0]} has no column {name!r}, its columns are {shortened(known)}")
     if features is not None and (both := [name for name in targets if name in features]):
         raise UsageError(f"--target {both[0]} is one of --features as well: leave out one of them")
-    chosen = [name for name in known if name not in {*targets, *weights}] if features is None else list(features)
+    others = {*targets, *weights}
+    chosen = [name for name in known if name not in others] if features is None else list(features)
     if not chosen:
         raise ValueError(f"{files[0]} has no columns to learn from beside {', '.join([*targets, *weights])}")
     needed = list(dict.fromkeys([*chosen, *targets, *weights]))
@@ -146,6 +148,13 @@ def rows_for(
     return open_for(model, arguments, target, weight)
 
 
+def known_target(model: Any, data: Dataset | TableData) -> Array:
+    """Return the target of rows, as numbers if the model was fitted to text that is numbers."""
+    assert data.y is not None
+    y: Array = in_form(data.y, vars(model).get("target_form_"), "the target")
+    return y
+
+
 def _read_for(
     model: AutoEstimator, arguments: argparse.Namespace, target: Sequence[str] | None = None, weight: str | None = None
 ) -> TableData:
@@ -165,7 +174,7 @@ def _read_for(
         target=target,
         features=features,
         weight=weight,
-        delimiter=arguments.delimiter,
+        csv=csv_format(arguments),
         as_text=texts,
         remedy=": give the rows in several files, one after another",
     )
@@ -246,8 +255,9 @@ class Reader:
 
 
 def _select(table: Any, path: str, columns: Sequence[str]) -> Any:
+    present = set(table.column_names)
     for name in columns:
-        if name not in table.column_names:
+        if name not in present:
             raise ContentsError(f"{path} has no column {name!r}, its columns are {shortened(table.column_names)}")
     return table.select(list(columns))
 
@@ -297,28 +307,26 @@ class ArrowTable(Reader):
 class CsvTable(Reader):
     """CSV files, whose types are inferred from all rows. Empty fields are missing, and so are NA, NaN and null."""
 
-    def __init__(self, delimiter: str | None, as_text: Collection[str]) -> None:
-        if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
-            raise UsageError(f'--delimiter {delimiter!r} must be one character, such as ";"')
-        self.delimiter = delimiter
+    def __init__(self, format: CsvFormat, as_text: Collection[str]) -> None:
+        self.given = format
         self.as_text = as_text
+        self.known: dict[str, CsvFormat] = {}
 
-    def _options(self, block: int) -> dict[str, Any]:
-        from pyarrow import csv
-
-        return {
-            "read_options": csv.ReadOptions(block_size=block),
-            "parse_options": csv.ParseOptions(delimiter=self.delimiter or ",", newlines_in_values=True),
-        }
+    def _format(self, path: str) -> CsvFormat:
+        """Return how a file is written, found once."""
+        if path not in self.known:
+            self.known[path] = self.given.of(path)
+        return self.known[path]
 
     def names(self, path: str) -> list[str]:
         arrow()
         from pyarrow import csv
 
-        if self.delimiter is None:
-            check_separator(path)
-        check_width(path, self.delimiter or ",")
-        with csv.open_csv(path, **self._options(_FIRST_BLOCK)) as reader:
+        format = self._format(path)
+        with (
+            explained(path, format.encoding or "utf-8"),
+            csv.open_csv(path, format.reading(FIRST_BLOCK), _parsing(format)) as reader,
+        ):
             return list(column_types(path, reader.schema))
 
     def size(self, path: str, columns: Sequence[str]) -> int:
@@ -327,14 +335,50 @@ class CsvTable(Reader):
     def read(self, path: str, columns: Sequence[str]) -> Any:
         from pyarrow import csv
 
-        present = self.names(path)
+        present, format = self.names(path), self._format(path)
+        known = set(present)
         for name in columns:
-            if name not in present:
+            if name not in known:
                 raise ContentsError(f"{path} has no column {name!r}, its columns are {shortened(present)}")
         text = {name: arrow().string() for name in self.as_text}
-        convert = csv.ConvertOptions(include_columns=list(columns), column_types=text, strings_can_be_null=True)
-        block = min(max(self.size(path, columns) + 1, _FIRST_BLOCK), _LARGEST_BLOCK)
-        return csv.read_csv(path, convert_options=convert, **self._options(block))
+        block = min(max(self.size(path, columns) + 1, FIRST_BLOCK), _LARGEST_BLOCK)
+
+        def table(names: Sequence[str], types: dict[str, Any]) -> Any:
+            converting = format.converting(include_columns=list(names), column_types=types, strings_can_be_null=True)
+            with explained(path, format.encoding or "utf-8"):
+                return csv.read_csv(path, format.reading(block, threads=True), _parsing(format), converting)
+
+        read = table(columns, text)
+        if any(arrow().types.is_binary(type_) for type_ in read.schema.types):
+            raise wrong_encoding(path, format.encoding or "utf-8")
+        whole = [field.name for field in read.schema if arrow().types.is_integer(field.type)]
+        if whole:
+            read = _with_codes(read, table(whole, dict.fromkeys(whole, arrow().string())), whole)
+        return read if format.thousands is None else _ungrouped(read, format, self.as_text)
 
     def place(self, path: str, row: int) -> str:
-        return place_of(path, row, self.delimiter or ",")
+        return place_of(path, row, self._format(path))
+
+
+def _parsing(format: CsvFormat) -> Any:
+    return format.parsing(newlines_in_values=True)
+
+
+def _with_codes(table: Any, text: Any, whole: Sequence[str]) -> Any:
+    """Keep whole numbers with leading zeros text: postcodes would lose them."""
+    import pyarrow.compute as pc
+
+    place = {name: at for at, name in enumerate(table.column_names)}
+    for name in whole:
+        if pc.any(pc.match_substring_regex(text.column(name), r"^\s*[+-]?0\d")).as_py():
+            table = table.set_column(place[name], name, text.column(name))
+    return table
+
+
+def _ungrouped(table: Any, format: CsvFormat, as_text: Collection[str]) -> Any:
+    """Convert text with thousands separators to numbers."""
+    for at, field in enumerate(table.schema):
+        if kind_of(field.type) == "label" and field.name not in as_text:
+            numbers_ = format.numbers(table.column(at))
+            table = table if numbers_ is None else table.set_column(at, field.name, numbers_)
+    return table

@@ -8,11 +8,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..tables.forms import NumberForm
+from ..tables.given import form_of
 from ._shared import say
 
 Array = NDArray[Any]
 
 _MOST_CLASSES = 20  # most distinct integers that are taken for labels
+
+
+def target_form(arguments: argparse.Namespace, target: str, y: Array) -> NumberForm | None:
+    """Find how the numbers of a target are written that is text, and say so; None for any other, and for labels.
+
+    Parameters
+    ----------
+    arguments, target, y : as for `task_of`
+    """
+    if arguments.task == "classification" or y.ndim == 2 or y.dtype.kind in "fiub":
+        return None
+    if arguments.task == "auto" and len(np.unique(y)) <= _MOST_CLASSES:
+        return None
+    form = form_of(y)
+    if form is not None:
+        say(f"The target {target!r} is text, and read as numbers like {str(form)!r}.", arguments)
+    return form
 
 
 def task_of(arguments: argparse.Namespace, target: str, y: Array, has_categories: bool = False) -> str:

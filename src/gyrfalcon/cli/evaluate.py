@@ -17,7 +17,7 @@ from ._shared import (
     say,
     watched,
 )
-from ._table_files import rows_for
+from ._table_files import known_target, rows_for
 from .main import UsageError
 
 __all__ = ["add_arguments", "run"]
@@ -55,8 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     say(f"Predicting {', '.join(target)} for {n:,} rows of {d:,} features ...", arguments)
     began = time.perf_counter()
     with no_choice_of_features(), watched(data.X, "Predicting", arguments) as X:
-        assert data.y is not None
-        metrics = measure(model, X, data.y, data.weight)
+        metrics = measure(model, X, known_target(model, data), data.weight)
     took = time.perf_counter() - began
     if arguments.json:
         print_json({"model": arguments.model, "target": target, "rows": n, **metrics, "seconds": took})

@@ -227,9 +227,14 @@ def _in_a_line(error: Warning | Exception | str) -> str:
     message = " ".join(str(error).split()) or type(error).__name__
     message = message.replace("features=[...]", "--features A,B,...")
     message = message.replace(r"delimiter='\t'", "--delimiter tab")
-    message = re.sub("delimiter='(.)'", r'--delimiter "\1"', message)
+    message = re.sub("(delimiter|encoding|decimal|thousands)='([^']*)'", _option, message)
     named = r"features=\['([^\]]*)'\]"
     return printable(re.sub(named, lambda found: "--features " + found[1].replace("', '", ","), message))
+
+
+def _option(found: re.Match[str]) -> str:
+    value = found[2] if found[2][:1].isalnum() else f'"{found[2]}"'
+    return f"--{found[1]} {value}"
 
 
 @contextmanager

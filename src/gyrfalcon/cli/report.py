@@ -29,7 +29,7 @@ from ._shared import (
     say,
     watched,
 )
-from ._table_files import rows_for
+from ._table_files import known_target, rows_for
 from .main import UsageError
 
 __all__ = ["add_arguments", "run"]
@@ -68,8 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.model} does not say which column its target is: name it with --target")
     data = rows_for(model, arguments, target)
     check_output(arguments.output, arguments.model, *data.files)
-    n, y = data.X.shape[0], data.y
-    assert y is not None
+    n, y = data.X.shape[0], known_target(model, data)
     say(f"Predicting {', '.join(target)} for {n:,} rows ...", arguments)
     with no_choice_of_features(), watched(data.X, "Predicting", arguments) as X:
         metrics = measure(model, X, y)

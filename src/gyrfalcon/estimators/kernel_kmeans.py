@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import integer, not_negative
 from .._utils.registry import register
+from .._utils.words import shown
 from ..callbacks import CallbackLike
 from ..centers import Centers, KMeansPlusPlus
 from ..fitting.convergence import warn_if_clusters_unsettled
@@ -41,7 +42,7 @@ _SAMPLE_PER_CLUSTER = 100
 def _init(name: str, value: Any) -> None:
     """Require "k-means++", "random" or points."""
     if isinstance(value, str) and value not in ("k-means++", "random"):
-        raise ValueError(f'{name}={value!r} must be "k-means++", "random" or an array of n_clusters points')
+        raise ValueError(f'{name}={shown(value)} must be "k-means++", "random" or an array of n_clusters points')
 
 
 @register

@@ -14,6 +14,7 @@ from sklearn.utils.validation import _get_feature_names
 
 from .._utils.checks import boolean, integer, optional
 from .._utils.memory import format_bytes, limit_of, require
+from .._utils.words import shown
 from ..fitting.kernel import resolved_kernel
 from ..fitting.rows import is_scaled, scaled
 from ..fitting.subspace import default_n_centers
@@ -265,7 +266,7 @@ def _check_names(name: str, names: list[str] | None, other: str, known: list[str
         return
     at = next(i for i, (a, b) in enumerate(zip(names, known, strict=True)) if a != b)
     raise ValueError(
-        f"feature {at} of {name} is {names[at]!r}, but {other} has {known[at]!r} there: "
+        f"feature {at} of {name} is {shown(names[at])}, but {other} has {shown(known[at])} there: "
         "give the same features in the same order"
     )
 

@@ -25,6 +25,7 @@ from scipy.special import log_softmax
 
 from .._utils.registry import register
 from .._utils.threads import single_threaded_blas
+from .._utils.words import shown
 
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
@@ -81,7 +82,7 @@ class Calibration:
         if not (np.isfinite([*slopes, *self.bias]).all() and min(slopes) >= 0 and 0 < self.eps < 1):
             raise ValueError(f"{self!r} is no calibration: slopes are finite and not negative, eps between 0 and 1")
         if len(self.bias) < 2:
-            raise ValueError(f"bias={self.bias!r} must have a number for each of at least two classes")
+            raise ValueError(f"bias={shown(self.bias)} must have a number for each of at least two classes")
 
     def get_params(self, deep: bool = False) -> dict[str, Any]:
         """Return what a model file holds."""

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from .._utils.memory import limit_of
 from .._utils.ranges import check_range, check_squares
+from .._utils.words import shown
 from ..losses import Loss, Squared
 from ..sources import ArrayRows, Rows
 from ..sources.scratch import Scratch
@@ -348,7 +349,7 @@ def sortable_labels(y: Array, name: str) -> Array:
 def require_classes(classes: Array) -> None:
     """Raise ValueError unless there are at least two classes."""
     if len(classes) < 2:
-        raise ValueError(f"y has one class, {classes[0]!r}, among the rows that count: at least two are needed")
+        raise ValueError(f"y has one class, {shown(classes[0])}, among the rows that count: at least two are needed")
 
 
 def with_class_weight(class_weight: Any, weight: Array | None, classes: Array, codes: Array) -> Array | None:
@@ -363,7 +364,7 @@ def with_class_weight(class_weight: Any, weight: Array | None, classes: Array, c
     else:
         each = compute_class_weight(class_weight, classes=classes, y=classes[codes])
     if not (np.isfinite(each).all() and (each >= 0).all() and (rows * each[codes]).any()):
-        raise ValueError(f"class_weight={class_weight!r} must be finite, not negative, and not zero for every row")
+        raise ValueError(f"class_weight={shown(class_weight)} must be finite, not negative, and not zero for every row")
     return np.asarray(rows * each[codes])
 
 

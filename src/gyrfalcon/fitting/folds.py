@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.words import shown
 from .weights import Counted
 
 Array = NDArray[Any]
@@ -19,7 +20,7 @@ def check_cv(name: str, value: Any) -> None:
     """Require a number of folds of at least 2, or what `fold_numbers` finds out about."""
     if isinstance(value, bool | str) or value is None or (isinstance(value, Integral) and value < 2):
         raise ValueError(
-            f"{name}={value!r} must be an integer of at least 2, a splitter of scikit-learn, or an array with the "
+            f"{name}={shown(value)} must be an integer of at least 2, a splitter of scikit-learn, or an array with the "
             "number of each row's fold"
         )
 

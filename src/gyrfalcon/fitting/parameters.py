@@ -22,6 +22,7 @@ from .._utils.checks import (
 from .._utils.devices import resolve_devices
 from .._utils.memory import parse_memory
 from .._utils.threads import effective_n_jobs
+from .._utils.words import shown
 
 
 class Parametrized(Protocol):
@@ -37,7 +38,7 @@ def _step_counts(name: str, value: Any) -> None:
     if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
         integer(1)(name, value)
     elif not len(value):
-        raise ValueError(f"{name}={value!r} must be None, an integer of at least 1 or a list of them")
+        raise ValueError(f"{name}={shown(value)} must be None, an integer of at least 1 or a list of them")
     else:
         for count in value:
             integer(1)(name, count)

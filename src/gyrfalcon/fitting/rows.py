@@ -11,9 +11,10 @@ from sklearn.utils.validation import _check_y, validate_data
 
 from .._utils.memory import format_bytes, require
 from .._utils.ranges import check_range
+from .._utils.words import shown
 from ..sources import ArrayRows, Rows, TensorRows, as_rows, as_source, is_dask, near, to_host
 from ..sources.blocks import stack
-from ..sources.columns import check_columns
+from ..sources.columns import REMEDY, check_columns
 from ..sources.dask import compute
 from ..sources.files import Dataset, is_lazy_table
 from ..sources.rereading import checked_rows
@@ -228,6 +229,8 @@ def _checked(estimator: Reader, X: Any, y: Any = "no_validation", **checks: bool
     try:
         return validate_data(estimator, X, y, accept_sparse=accepted, dtype=[np.float64, np.float32], **checks)
     except ValueError as error:
+        if "could not convert string to float" in str(error):
+            raise ValueError(f"X holds text: {error}. Encode it: {REMEDY}") from None
         if "does not accept missing values" not in str(error):
             raise
         raise ValueError(
@@ -322,6 +325,6 @@ def _check_features(estimator: Any, rows: Rows, *, reset: bool) -> None:
     if names is not None and known is not None and list(known) != list(names):
         at = next(i for i, (a, b) in enumerate(zip(known, names, strict=True)) if a != b)
         raise ValueError(
-            f"feature {at} of X is {names[at]!r}, but {name} was fitted with {known[at]!r} there: "
+            f"feature {at} of X is {shown(names[at])}, but {name} was fitted with {shown(known[at])} there: "
             "give the same features in the same order, such as open(..., features=list(model.feature_names_in_))"
         )

@@ -24,6 +24,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, clone
 
 from .._utils import sparse
+from .._utils.words import shown
 from .features import FeatureMap
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
                 value = self.get_params(deep=False).get(name, numbers)
                 remedy = "" if info.dtype == np.float64 else 'dtype="float64", or '
                 raise ValueError(
-                    f"{type(self).__name__}: {name}={value!r} leaves the range of {info.dtype}: use {remedy}another "
-                    "value and features that are scaled to it"
+                    f"{type(self).__name__}: {name}={shown(value)} leaves the range of {info.dtype}: use "
+                    f"{remedy}another value and features that are scaled to it"
                 )
 
     def term_sizes(self, X: Array) -> tuple[float, float]:

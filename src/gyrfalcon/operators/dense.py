@@ -21,6 +21,7 @@ from .. import backends
 from .._utils.devices import check_precision
 from .._utils.memory import parse_memory
 from .._utils.threads import effective_n_jobs, ordered_map, share, single_threaded_blas
+from .._utils.words import shown
 from ..backends import BlockWeight, check_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import Rows, as_rows
@@ -116,8 +117,8 @@ class KernelOperator(Operator):
             value = options.pop(name, default)
             if value != default:
                 raise ValueError(
-                    f"{name}={value!r} is for products on the cores of this machine, and device={device!r} was given: "
-                    "leave one of them out"
+                    f"{name}={shown(value)} is for products on the cores of this machine, and device={device!r} was "
+                    "given: leave one of them out"
                 )
         return KernelOperator._on_devices(*arguments, device=device, **options)
 

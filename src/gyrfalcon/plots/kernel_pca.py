@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._utils.checks import integer
+from .._utils.words import shown
 from ..estimators import KernelPCA
 from ..fitting.rows import computed
 from ._drawing import BLUE, COLORS, GREEN, MAP, Display, column, count_steps
@@ -101,7 +102,7 @@ class KernelPCADisplay(Display):
             raise ValueError(f"{cls.__name__} needs two components, and n_components_={q}: fit with n_components=2")
         pair = list(components)
         if len(pair) != 2:
-            raise ValueError(f"components={components!r} must be two numbers")
+            raise ValueError(f"components={shown(components)} must be two numbers")
         for one in pair:
             integer(0, q - 1)("components", one)
         return cls(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from .._utils.checks import not_negative
+from .._utils.words import shown
 
 Vectors = NDArray[np.float64]
 
@@ -55,7 +56,7 @@ def exact_ridge(
     except LinAlgError:
         raise ValueError(
             f"the kernel matrix plus penalty * n = {penalty * n:.3g} is not positive definite: raise "
-            f"penalty={penalty!r}, or choose least squares, which takes a singular matrix"
+            f"penalty={shown(penalty)}, or choose least squares, which takes a singular matrix"
         ) from None
     alpha: Vectors = cho_solve(factor, z, overwrite_b=True, check_finite=False)
     return (alpha if root is None else root[:, None] * alpha).reshape(y.shape)

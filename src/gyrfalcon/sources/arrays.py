@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.memory import format_bytes, require
+from .._utils.words import shown
 from . import _hdf5, _zarr
 from .base import hash_of_blocks
 from .blocks import Indices
@@ -324,11 +325,13 @@ class NpyFiles(ArrayFiles):
         if features is None:
             columns = [j for j in range(d) if j not in others]
         elif isinstance(features, str):
-            raise TypeError(f"features={features!r}: columns of a .npy file have no names, give their numbers")
+            raise TypeError(f"features={shown(features)}: columns of a .npy file have no names, give their numbers")
         else:
             columns = [self._column(value, d) for value in np.atleast_1d(features).tolist()]
             if set(columns) & set(others):
-                raise ValueError(f"features={features!r} has a column that is the target or the weight: it can be one")
+                raise ValueError(
+                    f"features={shown(features)} has a column that is the target or the weight: it can be one"
+                )
         if not columns:
             raise ValueError(f"{self.readers[0].path} has {d} columns, of which none is left for features")
         everything = columns == list(range(d))
@@ -342,7 +345,9 @@ class NpyFiles(ArrayFiles):
         except TypeError:
             column = None
         if column is None or isinstance(value, bool):
-            raise TypeError(f"{value!r} is no column of {self.readers[0].path}: give its number, from 0 to {d - 1}")
+            raise TypeError(
+                f"{shown(value)} is no column of {self.readers[0].path}: give its number, from 0 to {d - 1}"
+            )
         if not -d <= column < d:
             raise ValueError(f"{self.readers[0].path} has no column {column}: there are {d}, from 0 to {d - 1}")
         return column % d
@@ -390,7 +395,9 @@ class NamedArrays(ArrayFiles):
         if features is None:
             features = self._default_features(shapes, [*targets, *weights])
         elif not isinstance(features, str):
-            raise TypeError(f"features={features!r} must be the name of the 2-D array of {self.paths[0]} to be used")
+            raise TypeError(
+                f"features={shown(features)} must be the name of the 2-D array of {self.paths[0]} to be used"
+            )
         self._check_name(features, shapes)
         make = Hdf5Reader if self.format == "HDF5" else ZarrReader
         self.readers = [open_checked(path, self.format, partial(make, path, features)) for path in self.paths]

@@ -160,7 +160,7 @@ class ArrowReader(TableReader):
         self.buffer_bytes = 2 * 8 * len(columns) * int(np.diff(self.starts).max(initial=0))
 
     def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
-        names = list(self.types)
-        with self._open(self.path, sorted(names.index(name) for name in columns)) as reader:
+        place = {name: at for at, name in enumerate(self.types)}
+        with self._open(self.path, sorted(place[name] for name in columns)) as reader:
             for number, batch in self._numbered(reader, groups):
                 yield int(self.starts[number]), batch

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from .._utils.words import shown
+
+REMEDY = "begin a pipeline with gyrfalcon.TableEncoder, or use AutoRegressor or AutoClassifier, made for such tables"
 _TIMES = "mM"  # NumPy's kinds of durations and of times
 _OBJECTS = datetime.date | datetime.time | datetime.timedelta  # a date with a time is a date, too
 
@@ -22,7 +25,7 @@ def check_columns(X: Any) -> None:
     >>> from gyrfalcon.sources.columns import check_columns
     >>> check_columns(pd.DataFrame({"rooms": [2, 3], "city": ["Genova", "Torino"]}))
     Traceback (most recent call last):
-    ValueError: column 'city' holds text such as 'Genova': encode it, ...
+    ValueError: column 'city' holds text such as 'Genova': begin a pipeline with gyrfalcon.TableEncoder, ...
     """
     if scipy.sparse.issparse(X) or isinstance(X, list | tuple):
         return
@@ -34,14 +37,11 @@ def check_columns(X: Any) -> None:
             odd = next((value for value in column if isinstance(value, str | bytes | _OBJECTS)), None)
         if isinstance(odd, np.datetime64 | np.timedelta64 | _OBJECTS):
             raise ValueError(
-                f"column {name!r} holds times such as {str(odd)!r}, which are not numbers: make features of it, such "
-                "as its year, its day of the week and seconds since a start"
+                f"column {shown(name)} holds times such as {str(odd)!r}, which are not numbers: make features of it, "
+                f"such as its year, its day of the week and seconds since a start; or {REMEDY}"
             )
         if odd is not None and not _is_number(odd):
-            raise ValueError(
-                f"column {name!r} holds text such as {str(odd)!r}: encode it, for instance with scikit-learn's "
-                "OneHotEncoder or TargetEncoder in a pipeline"
-            )
+            raise ValueError(f"column {shown(name)} holds text such as {str(odd)!r}: {REMEDY}")
 
 
 def _columns(X: Any) -> Iterator[tuple[Any, Any]]:

@@ -2,24 +2,179 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from csv import Error as CsvError
 from csv import reader as csv_reader
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import numpy as np
 
+from .._utils.words import listed
 from .blocks import Indices
 from .stored import ContentsError, FileState
 from .table_reader import TableReader, arrow, check_columns, column_types, kind_of
 
 _BLOCK_BYTES = 1 << 22  # of text that pyarrow parses at once
 _COLUMN_BYTES = 10_000  # of memory that pyarrow takes for each column
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # other than a comma
+FIRST_BLOCK = 1 << 22  # bytes that tell the names and types of columns
+_SEPARATORS = (";", "\t", "|")  # other than a comma
+_THOUSANDS = (",", ".", " ", "'", "_", "\u00a0", "\u202f")
+_QUOTED = re.compile('"[^"]*"')
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_NULLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "n/a", "#N/A")
 _MOST_LINES = 10_000_000  # that are counted to locate an error, which takes some seconds
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How CSV files are written; what is None is found by looking at each file.
+
+    Parameters
+    ----------
+    delimiter : str, optional
+        Separator of columns: a comma, unless the first line has none, but semicolons, tabs or bars.
+    encoding : str, optional
+        By default UTF-8, or UTF-16 if the file begins with its mark.
+    decimal : {".", ","}, optional
+        Decimal point: a comma if columns are not separated by commas, and more columns are numbers with it; or if the
+        point separates thousands.
+    thousands : str, optional
+        Separator of groups of three digits; none by default.
+    """
+
+    delimiter: str | None = None
+    encoding: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and (not _is_character(self.delimiter) or self.delimiter in '"\r\n'):
+            raise ValueError(f"delimiter={self.delimiter!r} must be one character, such as ';'")
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except (LookupError, TypeError) as error:
+                message = (
+                    f"encoding={self.encoding!r} is not known: use a name of Python, such as 'latin-1' or 'cp1252'"
+                )
+                raise ValueError(message) from error
+        if self.decimal is not None and self.decimal not in (".", ","):
+            raise ValueError(f"decimal={self.decimal!r} must be '.' or ','")
+        if self.thousands is not None and self.thousands not in _THOUSANDS:
+            raise ValueError(f"thousands={self.thousands!r} must be one of {listed(_THOUSANDS)}")
+        if self.thousands is not None and self.thousands == self.decimal:
+            raise ValueError(f"thousands={self.thousands!r} is the decimal point as well: it can be one")
+
+    @property
+    def given(self) -> dict[str, str]:
+        """What is not None."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    def of(self, path: str) -> CsvFormat:
+        """Return the format of a file, all of it known."""
+        encoding = _mark_of(path) or "utf-8" if self.encoding is None else self.encoding
+        with _open_text(path, encoding) as file:
+            line = file.readline(_BLOCK_BYTES)
+        first = _QUOTED.sub("", line)
+        others = [separator for separator in _SEPARATORS if separator in first and "," not in first]
+        delimiter = (others[0] if others else ",") if self.delimiter is None else self.delimiter
+        # before pyarrow makes a reader for each
+        check_columns(path, FileState.of(path).size, line.count(delimiter) + 1, _COLUMN_BYTES)
+        point = "," if self.thousands == "." else "."
+        found = replace(self, delimiter=delimiter, encoding=encoding, decimal=self.decimal or point)
+        if self.decimal is not None or delimiter == "," or self.thousands is not None:
+            return found
+        comma = replace(found, decimal=",")
+        return comma if comma._count_numbers(path) > found._count_numbers(path) else found
+
+    def _count_numbers(self, path: str) -> int:
+        """Count the columns that are numbers, by the first lines."""
+        from pyarrow import csv
+
+        with csv.open_csv(path, self.reading(FIRST_BLOCK), self.parsing(), self.converting()) as reader:
+            return sum(kind_of(type_) == "number" for type_ in reader.schema.types)
+
+    def reading(self, block: int, threads: bool = False) -> Any:
+        """Return options of pyarrow for reading blocks of text."""
+        from pyarrow import csv
+
+        utf8 = codecs.lookup(self.encoding or "utf-8").name in ("utf-8", "utf-8-sig")  # pyarrow leaves out the mark
+        return csv.ReadOptions(block_size=block, use_threads=threads, encoding="utf8" if utf8 else self.encoding)
+
+    def parsing(self, **options: Any) -> Any:
+        """Return options of pyarrow for finding fields."""
+        from pyarrow import csv
+
+        return csv.ParseOptions(delimiter=self.delimiter or ",", **options)
+
+    def converting(self, **options: Any) -> Any:
+        """Return options of pyarrow for making values of fields."""
+        from pyarrow import csv
+
+        return csv.ConvertOptions(decimal_point=self.decimal or ".", **options)
+
+    def numbers(self, column: Any) -> Any:
+        """Return text with thousands separators as numbers, or None if it is none."""
+        import pyarrow.compute as pc
+
+        point, separator = re.escape(self.decimal or "."), re.escape(self.thousands or "")
+        body = rf"^\s*-?(?:\d{{1,3}}(?:{separator}\d{{3}})+|\d+)(?:{point}\d*)?\s*$"
+        if not pc.all(pc.match_substring_regex(column, body), min_count=0).as_py():
+            return None
+        digits = pc.replace_substring(column, self.thousands, "")
+        return pc.utf8_trim_whitespace(pc.replace_substring(digits, self.decimal or ".", ".")).cast(arrow().float64())
+
+
+def _is_character(text: Any) -> bool:
+    return isinstance(text, str) and len(text) == 1 and text.isascii()
+
+
+def _opener(path: str) -> Any:
+    return gzip.open if path.lower().endswith(".gz") else open
+
+
+def _mark_of(path: str) -> str | None:
+    """Return the encoding that the first bytes of a file are the mark of."""
+    with _opener(path)(path, "rb") as file:
+        first = file.read(4)
+    return next((encoding for mark, encoding in _MARKS.items() if first.startswith(mark)), None)
+
+
+@contextmanager
+def explained(path: str, encoding: str) -> Iterator[None]:
+    """Raise an error that names the file and the remedy where text cannot be decoded."""
+    try:
+        yield
+    except (UnicodeError, arrow().ArrowInvalid) as error:
+        if isinstance(error, UnicodeError) or "invalid UTF8" in str(error):
+            raise wrong_encoding(path, encoding) from error
+        raise
+
+
+def wrong_encoding(path: str, encoding: str) -> ContentsError:
+    """Return an error that says where text cannot be decoded, and what to do."""
+    name, place = codecs.lookup(encoding).name, ""
+    if not name.startswith("utf-16"):  # whose line breaks are not single bytes
+        with suppress(OSError), _opener(path)(path, "rb") as file:
+            lines = (number for number, line in enumerate(file, 1) if not _decodes(line, name))
+            place = f": see line {next(lines, 1)}"
+    return ContentsError(
+        f"{path} is not text in {name.upper()}{place}. Say how it was written, such as with encoding='cp1252' (Windows "
+        "in Western Europe) or encoding='latin-1', or write it again as UTF-8"
+    )
+
+
+def _decodes(line: bytes, encoding: str) -> bool:
+    try:
+        line.decode(encoding)
+    except UnicodeError:
+        return False
+    return True
 
 
 class CsvReader(TableReader):
@@ -27,63 +182,62 @@ class CsvReader(TableReader):
 
     parses_text = True
 
-    def __init__(self, path: str, delimiter: str | None = None) -> None:
+    def __init__(self, path: str, format: CsvFormat | None = None) -> None:
         from pyarrow import csv
 
         state = FileState.of(path)
-        self.delimiter = "," if delimiter is None else delimiter
-        if delimiter is None:
-            check_separator(path)
-        check_width(path, self.delimiter)
-        options = {"parse_options": self._parse_options()}
-        # types are inferred from the first lines
-        with csv.open_csv(path, read_options=self._read_options(), **options) as reader:
-            self.types = column_types(path, reader.schema)
+        self.format = (format or CsvFormat()).of(path)
+        with explained(path, self.format.encoding or "utf-8"):
+            # types are inferred from the first lines
+            reading, parsing = self.format.reading(_BLOCK_BYTES), self.format.parsing()
+            with csv.open_csv(path, reading, parsing, self.format.converting()) as reader:
+                self.types = column_types(path, reader.schema)
+                first_rows = next(iter(reader), None) if self.format.thousands is not None else None
+        if any(arrow().types.is_binary(type_) for type_ in self.types.values()):
+            raise wrong_encoding(path, self.format.encoding or "utf-8")
         nothing, float64 = arrow().null(), arrow().float64()
         self.types = {name: float64 if type_ == nothing else type_ for name, type_ in self.types.items()}
+        self.grouped = {
+            name
+            for name, type_ in self.types.items()
+            if first_rows is not None
+            and kind_of(type_) == "label"
+            and self.format.numbers(first_rows.column(name).filter(_present(first_rows.column(name)))) is not None
+        }
+        self.types |= dict.fromkeys(self.grouped, float64)
         count = 0
         first = next(iter(self.types))
-        options["convert_options"] = csv.ConvertOptions(include_columns=[first], column_types={first: arrow().string()})
+        converting = self.format.converting(include_columns=[first], column_types={first: arrow().binary()})
         threads = not path.lower().endswith(".gz")  # which would decompress far ahead
-        with csv.open_csv(path, read_options=self._read_options(threads), **options) as reader:
+        with csv.open_csv(path, self.format.reading(_BLOCK_BYTES, threads), parsing, converting) as reader:
             for batch in reader:
                 count += batch.num_rows
         super().__init__(path, np.array([0, count], dtype=np.intp), state, 8 * min(_BLOCK_BYTES, state.size))
 
-    def _read_options(self, threads: bool = False) -> Any:
-        from pyarrow import csv
-
-        return csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=threads)
-
-    def _parse_options(self) -> Any:
-        from pyarrow import csv
-
-        return csv.ParseOptions(delimiter=self.delimiter)
-
     def place(self, row: int) -> str:
-        return place_of(self.path, row, self.delimiter)
+        return place_of(self.path, row, self.format)
 
     def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
         from pyarrow import csv
 
         text = all(kind_of(self.types[name]) == "label" for name in columns)
-        bool_, float64 = arrow().bool_(), arrow().float64()
-        options = csv.ConvertOptions(
+        bool_, float64, string = arrow().bool_(), arrow().float64(), arrow().string()
+        types = {name: self.types[name] if text or self.types[name] == bool_ else float64 for name in columns}
+        types |= {name: string for name in columns if name in self.grouped}
+        converting = self.format.converting(
             include_columns=list(columns),
-            column_types={name: self.types[name] if text or self.types[name] == bool_ else float64 for name in columns},
+            column_types=types,
             strings_can_be_null=True,
             null_values=[""] if text else None,  # "NA" may be a label
         )
         start = 0
         try:
-            with csv.open_csv(
-                self.path,
-                read_options=self._read_options(),
-                parse_options=self._parse_options(),
-                convert_options=options,
-            ) as reader:
+            with (
+                explained(self.path, self.format.encoding or "utf-8"),
+                csv.open_csv(self.path, self.format.reading(_BLOCK_BYTES), self.format.parsing(), converting) as reader,
+            ):
                 for batch in reader:
-                    yield start, batch
+                    yield start, self._ungrouped(batch, start)
                     start += batch.num_rows
         except arrow().ArrowInvalid as error:
             place = re.match(r"In CSV column #(\d+): (.*)", str(error), re.DOTALL)
@@ -92,12 +246,32 @@ class CsvReader(TableReader):
             name = list(self.types)[int(place[1])]
             raise ContentsError(f"{self.path}: column {name!r} after row {start}: {place[2]}") from error
 
+    def _ungrouped(self, batch: Any, start: int) -> Any:
+        """Convert the columns of a batch that have thousands separators."""
+        for at, name in enumerate(batch.schema.names):
+            if name in self.grouped:
+                numbers = self.format.numbers(batch.column(name))
+                if numbers is None:
+                    raise ContentsError(
+                        f"{self.path}: column {name!r} after row {start} has text that is no number with "
+                        f"thousands={self.format.thousands!r}: correct it, or leave the column out"
+                    )
+                batch = batch.set_column(at, name, numbers)
+        return batch
 
-def place_of(path: str, row: int, delimiter: str) -> str:
+
+def _present(column: Any) -> Any:
+    """Return where a column of text is neither empty nor a word for a missing value."""
+    import pyarrow.compute as pc
+
+    return pc.and_(pc.is_valid(column), pc.invert(pc.is_in(column, arrow().array(_NULLS))))
+
+
+def place_of(path: str, row: int, format: CsvFormat) -> str:
     """Describe the line of a row, which depends on empty lines and line breaks within quotes before it."""
     if row < _MOST_LINES:
-        with suppress(CsvError, OSError), _open_text(path) as file:
-            reader = csv_reader(file, delimiter=delimiter)
+        with suppress(CsvError, OSError), _open_text(path, format.encoding or "utf-8") as file:
+            reader = csv_reader(file, delimiter=format.delimiter or ",")
             ended = seen = 0
             for record in reader:
                 if record and seen == row + 1:  # the names come first
@@ -107,26 +281,6 @@ def place_of(path: str, row: int, delimiter: str) -> str:
     return f", about line {row + 2} of the file"
 
 
-def _open_text(path: str) -> IO[str]:
-    opener: Any = gzip.open if path.lower().endswith(".gz") else open
-    file: IO[str] = opener(path, "rt", encoding="utf-8", errors="replace", newline="")
+def _open_text(path: str, encoding: str, errors: str = "replace") -> IO[str]:
+    file: IO[str] = _opener(path)(path, "rt", encoding=encoding, errors=errors, newline="")
     return file
-
-
-def check_width(path: str, delimiter: str) -> None:
-    """Raise ContentsError if the first line has more columns than the size of the file explains."""
-    with _open_text(path) as file:
-        count = file.readline(_BLOCK_BYTES).count(delimiter) + 1
-    check_columns(path, FileState.of(path).size, count, _COLUMN_BYTES)
-
-
-def check_separator(path: str) -> None:
-    """Raise ContentsError if the first line has no commas but another separator."""
-    with _open_text(path) as file:
-        first = file.readline(1 << 20)
-    for separator, words in _SEPARATORS.items():
-        if separator in first and "," not in first:
-            raise ContentsError(
-                f"{path} has no comma in its first line, and its columns seem to be separated by {words}: say so with "
-                f"delimiter={separator!r}"
-            )

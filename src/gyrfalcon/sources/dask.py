@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ._schedulers import STREAMED_AT_ONCE, Scheduler, find_scheduler
 from .base import Rows
 from .blocks import Block, Indices, reblock, stack
+from .columns import REMEDY
 from .scaling import Moments
 
 Array = NDArray[Any]
@@ -267,7 +268,8 @@ def _partitions_of_frame(X: Any, optimize: bool) -> Partitions:
     for name, dtype in types:
         if not (is_numeric_dtype(dtype) or is_bool_dtype(dtype)) or dtype.kind == "c":
             raise ValueError(
-                f"column {name!r} of X is of type {dtype}: convert it to numbers, or remove it with X.drop(columns=...)"
+                f"column {name!r} of X is of type {dtype}: convert it to numbers, or remove it with "
+                f"X.drop(columns=...); if X.compute() fits memory, {REMEDY}"
             )
     if not types:
         raise ValueError("X has no columns: at least one feature is needed")

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .._utils.memory import format_bytes
+from .._utils.words import shown
+from .csv_files import CsvFormat
 from .stored import DataFiles, StoredRows
 
 __all__ = ["Dataset", "open"]
@@ -88,7 +90,7 @@ class Dataset:
             return column
         columns = self._files.values(self._target)
         if any(column.dtype.kind not in "fiub" for column in columns):
-            raise ValueError(f"target={self._target!r}: several targets must be numbers")
+            raise ValueError(f"target={shown(self._target)}: several targets must be numbers")
         return np.column_stack(columns)
 
     def _read_weight(self) -> Array | None:
@@ -96,7 +98,7 @@ class Dataset:
             return None
         (column,) = self._files.values([self._weight])
         if column.dtype.kind not in "fiub" or column.ndim != 1:
-            raise ValueError(f"weight={self._weight!r} must be one number a row")
+            raise ValueError(f"weight={shown(self._weight)} must be one number a row")
         return column.astype(np.float64)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
@@ -104,8 +106,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         size = sum(reader.state.size for reader in self.X.readers if reader.state is not None)
-        target = "" if self._target is None else f", target {self._target!r}"
-        weight = "" if self._weight is None else f", weight {self._weight!r}"
+        target = "" if self._target is None else f", target {shown(self._target)}"
+        weight = "" if self._weight is None else f", weight {shown(self._weight)}"
         n, d = self.X.shape
         count = len(self.files)
         files = f"{count} {self._files.format} file{'s' * (count != 1)}, {format_bytes(size)}"
@@ -121,6 +123,9 @@ def open(
     weight: Any = None,
     dtype: DTypeLike | None = None,
     delimiter: str | None = None,
+    encoding: str | None = None,
+    decimal: str | None = None,
+    thousands: str | None = None,
 ) -> Dataset:
     """Open files as rows that estimators read block by block, never holding all of them in memory.
 
@@ -143,7 +148,16 @@ def open(
     dtype : float32 or float64, optional
         The type of the features; by default float32 if all of them are stored as float32 or less, else float64.
     delimiter : str, optional
-        Separator of the columns of CSV files, such as ``";"`` or ``"\\t"``; a comma by default.
+        Separator of the columns of CSV files, such as ``";"`` or ``"\\t"``; by default a comma, unless the first line
+        has none but semicolons, tabs or bars.
+    encoding : str, optional
+        How the text of CSV files is encoded, such as ``"latin-1"`` or ``"cp1252"``; by default UTF-8, or UTF-16 if the
+        file begins with its mark.
+    decimal : {".", ","}, optional
+        The decimal point of CSV files; by default a comma if columns are not separated by commas, and more columns are
+        numbers with it.
+    thousands : str, optional
+        What separates groups of three digits in CSV files, such as ``"."``; nothing by default.
 
     Returns
     -------
@@ -175,20 +189,19 @@ def open(
     asked = None if dtype is None else np.dtype(dtype)
     if asked is not None and asked not in (np.float32, np.float64):
         raise ValueError(f"dtype={dtype!r} must be float32 or float64")
-    if delimiter is not None:
-        if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
-            raise ValueError(f"delimiter={delimiter!r} must be one character, such as ';'")
-        if format != "CSV":
-            raise ValueError(f"delimiter={delimiter!r} is for CSV files, and {_listed(paths)} is {format}")
+    csv = CsvFormat(delimiter, encoding, decimal, thousands)
+    if csv.given and format != "CSV":
+        name, value = next(iter(csv.given.items()))
+        raise ValueError(f"{name}={value!r} is for CSV files, and {_listed(paths)} is {format}")
     if isinstance(target, tuple | np.ndarray):
-        target = list(target)
+        target = np.asarray(target).tolist()
     if isinstance(target, list) and not target:
         raise ValueError("target=[] names no column: use None where there is no target")
     targets = target if isinstance(target, list) else [] if target is None else [target]
     weights = [] if weight is None else [weight]
     for name in [*targets, *weights]:
         if format != "npy" and not isinstance(name, str):
-            raise TypeError(f"{name!r} must be the name of a column")
+            raise TypeError(f"{shown(name)} must be the name of a column")
     if lazy:
         from .lazy_tables import LazyTable
 
@@ -196,7 +209,7 @@ def open(
     elif format in ("Parquet", "Arrow", "CSV"):
         from .tables import TableFiles
 
-        files = TableFiles(paths, format, delimiter)
+        files = TableFiles(paths, format, csv)
     else:
         from .arrays import NamedArrays, NpyFiles
 

@@ -38,7 +38,6 @@ class LazyTable(TableFiles):
         arrow()  # an error that says what to install, where it is missing
         of_polars = type(table).__module__.startswith("polars")
         self.format = "LazyFrame" if of_polars else "pyarrow Dataset"
-        self.delimiter = None
         self.reader = LazyFrameReader(table) if of_polars else DatasetReader(table)
         self.readers = [self.reader]
         self._run: Run | None = None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.words import shown
 from .blocks import Indices
 from .limits import require_in_proportion
 from .stored import ContentsError, RawColumns, RawRows, RowReader
@@ -156,7 +158,7 @@ def column_types(path: str, schema: Any) -> dict[str, Any]:
     """Return the type of each column by name; raise ContentsError if names are not unique."""
     types = dict(zip(schema.names, schema.types, strict=True))
     if len(types) < len(schema.names):
-        twice = next(name for name in schema.names if schema.names.count(name) > 1)
+        twice = Counter(schema.names).most_common(1)[0][0]
         hint = NAMES_WANTED * lacks_names(schema.names)
         raise ContentsError(f"{path} has two columns named {twice!r}: give each a name of its own{hint}")
     if not types:
@@ -184,4 +186,4 @@ NAMES_WANTED = "; they look like a row of numbers, and the first line of the fil
 def shortened(names: Any) -> str:
     """List names for an error message, at most 20 of them."""
     names = list(names)
-    return str(names) if len(names) <= 20 else f"[{', '.join(map(repr, names[:20]))}, ... {len(names)} in all]"
+    return shown(names) if len(names) <= 20 else f"[{shown(names[:20])[1:-1]}, ... {len(names)} in all]"

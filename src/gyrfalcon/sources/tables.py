@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.warnings import warn
+from .._utils.words import shown
 from .arrow_files import ArrowReader, ParquetReader
-from .csv_files import CsvReader
+from .csv_files import CsvFormat, CsvReader
 from .stored import ContentsError, DataFiles, StoredRows, open_checked
 from .table_reader import (
     NAMES_WANTED,
@@ -40,17 +41,16 @@ class TableFiles(DataFiles):
     ----------
     paths : list of str
     format : {"Parquet", "Arrow", "CSV"}
-    delimiter : str, optional
-        Separator of the columns of CSV files.
+    csv : CsvFormat, optional
+        How CSV files are written.
     """
 
-    def __init__(self, paths: Sequence[str], format: str, delimiter: str | None = None) -> None:
+    def __init__(self, paths: Sequence[str], format: str, csv: CsvFormat | None = None) -> None:
         self.format = format
-        self.delimiter = delimiter
         readers: dict[str, Callable[[str], TableReader]] = {
             "Parquet": ParquetReader,
             "Arrow": ArrowReader,
-            "CSV": partial(CsvReader, delimiter=delimiter),
+            "CSV": partial(CsvReader, format=csv),
         }
         self.readers = [open_checked(path, format, partial(readers[format], path)) for path in paths]
 
@@ -79,7 +79,8 @@ class TableFiles(DataFiles):
         else:
             names = [features] if isinstance(features, str) else list(features)
             if not all(isinstance(name, str) for name in names):
-                raise TypeError(f"features={features!r} must be names of columns")
+                raise TypeError(f"features={shown(features)} must be names of columns")
+            names = [str(name) for name in names]  # and not of NumPy
             if len(set(names)) < len(names):
                 raise ValueError(f"features={names!r} names a column twice")
             both = [name for name in names if name in others]
@@ -96,12 +97,13 @@ class TableFiles(DataFiles):
             times = any(is_time(first.types[name]) for name in wrong)
             parts = " (of times, make features such as the year, the day of the week and seconds since a start)" * times
             listed = ", ".join(f"{name!r} ({first.types[name]})" for name in wrong[:10])
-            good = [name for name in names if name not in wrong]
-            point = " (numbers have a decimal point, not a comma)" * (self.delimiter not in (None, ","))
+            good = [name for name in names if kind_of(first.types[name]) == "number"]
+            csv = " (decimal=',' and thousands='.' say how numbers are written)" * (self.format == "CSV")
             choice = f", or choose others: features={shortened(good)}" if good else ""
             raise ContentsError(
-                f"{first.path}: features must be numbers, and these columns are not: {listed}. Convert them{point}"
-                f"{choice}{parts}"
+                f"{first.path}: features must be numbers, and these columns are not: {listed}. Convert them{csv}"
+                f"{choice}{parts}; or read the file as a table, with pandas, polars or pyarrow, for AutoRegressor, "
+                "AutoClassifier or a pipeline that begins with TableEncoder"
             )
         if not names:
             raise ValueError(f"{first.path} has no column left for features: its columns are {shortened(first.types)}")

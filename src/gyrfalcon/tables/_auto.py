@@ -142,7 +142,7 @@ class AutoEstimator(BaseEstimator):
 
             callbacks = CallbackList(self.callbacks)
             with (
-                progress_line(self, clock) as show,
+                progress_line(self, clock) as (show, say),
                 callbacks.fitting(self, {"time_budget": clock.budget}),
                 advice_on_memory(self, inputs.n_rows),
             ):
@@ -152,7 +152,7 @@ class AutoEstimator(BaseEstimator):
                     return callbacks.on_iteration(record)
 
                 given = groups is not None or not isinstance(self.cv, Integral)
-                settings = Settings(clock, self.n_jobs, self.memory_budget, random_state, told, given)
+                settings = Settings(clock, self.n_jobs, self.memory_budget, random_state, told, given, say)
                 validation = None if held is None else held.take(np.arange(held.n_rows))
                 learning = Learning(inputs, validation, problem, plan, weight, settings)
                 try:

@@ -61,8 +61,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         Called with the record of each candidate, as in `candidates_`; one that returns True ends the search, and what
         was found so far is fitted to all rows. See `gyrfalcon.callbacks`.
     verbose : int, default=0
-        1 shows a line with the stage, the number of candidates, the least error and the time left; 2 also writes a line
-        for each candidate.
+        1 shows what the columns were taken for, and a line with the stage, the number of candidates, the least error
+        and the time left; 2 also writes a line for each candidate.
 
     Attributes
     ----------

@@ -17,10 +17,11 @@ from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..estimators._sklearn import MultiOutputMixin, RegressorMixin
 from ..fitting.lazy import in_kind, lazily
-from ..fitting.rows import for_score, labelled
+from ..fitting.rows import computed, for_score, labelled
 from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator
+from .forms import NumberForm
 from .parts import Learnt
 from .problems import REGRESSORS, Problem, Regression
 from .stored import check_floats, check_model
@@ -62,8 +63,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         Called with the record of each candidate, as in `candidates_`; one that returns True ends the search, and what
         was found so far is fitted to all rows. See `gyrfalcon.callbacks`.
     verbose : int, default=0
-        1 shows a line with the stage, the number of candidates, the least error and the time left; 2 also writes a line
-        for each candidate.
+        1 shows what the columns were taken for, and a line with the stage, the number of candidates, the least error
+        and the time left; 2 also writes a line for each candidate.
 
     Attributes
     ----------
@@ -86,6 +87,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         could not tell its numbers apart.
     residuals_ : array of shape (m, n_outputs)
         Sorted absolute errors of predictions of rows that were held out, for `predict_interval`.
+    target_form_ : NumberForm or None
+        How y is written, if it was text of numbers, such as "1,234.50 €"; predictions are numbers. See `TableEncoder`.
     range_ : array of shape (2, n_outputs)
         The least and the largest y; predictions stay between them.
     n_features_in_ : int
@@ -126,6 +129,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     residuals_: Array
     range_: Array
     one_column_: bool
+    target_form_: NumberForm | None
     shift_: Array
     unit_: Array
 
@@ -168,7 +172,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
             of it. Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or
             dates is to be read with pandas or pyarrow, or fitted by the command line.
         y : array of shape (n,) or (n, n_outputs)
-            Targets; those of a `Dataset` by default.
+            Targets; those of a `Dataset` by default. Text is read as a column of numbers is.
         sample_weight : array of shape (n,), optional
             Not negative. Rows with weight 0 are ignored: placeholders for unknown y, say, change nothing.
         groups : array of shape (n,), optional
@@ -184,13 +188,15 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         X, y, sample_weight = labelled(X, y, sample_weight)
         X_val, y_val, _ = labelled(X_val, y_val)
         counted = given.counted_rows(X, sample_weight)
-        problem = Regression.of(given.numbers(self, X, y, X_val, y_val, counted))
+        form = given.form_of(computed(y), counted)
+        problem = Regression.of(given.numbers(self, X, y, X_val, y_val, counted, form), form)
         self._learn(X, problem, given.weights(counted, len(problem.codes)), groups, X_val, counted)
         return self
 
     def _set_outcome(self, learnt: Learnt, problem: Problem, weight: Array | None) -> None:
         assert isinstance(problem, Regression)
         self.one_column_ = problem.y.ndim == 1
+        self.target_form_ = problem.form
         self.shift_, self.unit_ = problem.shift, problem.unit
         columns = problem.y.reshape(len(problem.y), -1)
         self.range_ = np.stack([columns.min(axis=0), columns.max(axis=0)])
@@ -211,6 +217,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         if k != 1 and (k == 0 or self.one_column_):
             raise ValueError(f"one_column_={self.one_column_} does not fit {k} outputs")
         super()._check_loaded()
+        if not isinstance(self.target_form_, NumberForm | None):
+            raise ValueError(f"target_form_={self.target_form_!r} is no form of numbers")
 
     @lazily
     def predict(self, X: Any) -> Array:
@@ -249,7 +257,9 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         -------
         float
         """
-        return float(super().score(*for_score(X, y, sample_weight)))
+        rows, truth, weight = for_score(X, y, sample_weight)
+        check_is_fitted(self)
+        return float(super().score(rows, given.in_form(truth, self.target_form_), weight))
 
     @in_kind
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:

@@ -1,7 +1,8 @@
 """Columns of a table, in one form: numbers, booleans, dates, text and categories.
 
 A column of numbers, booleans or dates is an array of float64 with NaN where a value is missing. One of text or
-categories is an array of codes, -1 where a value is missing, beside the strings that they stand for.
+categories is an array of codes, -1 where a value is missing, beside the strings that they stand for. `recognised` finds
+numbers and dates that are written as text.
 """
 
 from __future__ import annotations
@@ -18,11 +19,27 @@ from typing import Any, Literal, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .forms import (
+    PLAIN,
+    DateForm,
+    NumberForm,
+    date_form,
+    is_likely,
+    is_missing,
+    may_be_date,
+    may_be_number,
+    number_form,
+)
+from .zones import name_of, wall_clock
+
 Array = NDArray[Any]
+Form: TypeAlias = NumberForm | DateForm
 Kind: TypeAlias = Literal["number", "boolean", "date", "text", "category"]
 
 _SECOND = 1_000_000  # in microseconds
 _NULLS = {"NoneType", "NAType", "NaTType"}  # None, pandas.NA, pandas.NaT
+_TRUE = {"true", "t", "yes", "y", "on", "1", "1.0"}
+_FALSE = {"false", "f", "no", "n", "off", "0", "0.0"}
 
 
 @dataclass(frozen=True)
@@ -34,14 +51,24 @@ class Column:
     kind : {"number", "boolean", "date", "text", "category"}
         "category" is text that was declared to be categories, and so never taken for numbers.
     values : array of shape (n,)
-        Numbers; 0 and 1 for booleans; seconds since 1970, by the clock on the wall, for dates; codes for text.
+        Numbers; 0 and 1 for booleans; codes for text. For dates seconds since 1970, by the clock on the wall where
+        there is no time zone, and else in UTC.
     levels : list of str
         What the codes stand for, each once.
+    zone : str
+        Name of the time zone of dates, or empty.
+    form : NumberForm or DateForm, optional
+        How the numbers or dates were written, if they were text.
+    ambiguous : bool
+        Whether day and month of all dates could be exchanged, so that the form is a guess.
     """
 
     kind: Kind
     values: Array
     levels: list[str] = field(default_factory=list)
+    zone: str = ""
+    form: Form | None = None
+    ambiguous: bool = False
 
     @property
     def is_text(self) -> bool:
@@ -52,8 +79,11 @@ class Column:
         return self.values < 0 if self.is_text else np.isnan(self.values)
 
 
-def from_numbers(values: Array, missing: Array | None = None) -> Column:
-    """Make a column of an array of booleans, numbers, dates or durations, all but those `missing`."""
+def from_numbers(values: Array, missing: Array | None = None, zone: str = "") -> Column:
+    """Make a column of an array of booleans, numbers, dates or durations, all but those `missing`.
+
+    Dates of a time zone are in UTC.
+    """
     kind: Kind = {"b": "boolean", "M": "date"}.get(values.dtype.kind, "number")  # type: ignore[assignment]
     if values.dtype.kind == "M":
         numbers = _seconds(values.astype("datetime64[us]"))
@@ -65,7 +95,7 @@ def from_numbers(values: Array, missing: Array | None = None) -> Column:
         numbers = values.astype(np.float64)
     if missing is not None and missing.any():
         numbers = np.where(missing, np.nan, numbers)
-    return Column(kind, numbers)
+    return Column(kind, numbers, zone=zone)
 
 
 def from_text(values: Iterable[str | None], kind: Kind = "text") -> Column:
@@ -96,7 +126,7 @@ def from_objects(values: Iterable[Any], kind: Kind | None = None) -> Column:
     if _all(types, Real, Decimal, Fraction, np.bool_):
         return from_numbers(np.array([math.nan if item is None else _float(item) for item in items], dtype=np.float64))
     if _all(types, datetime.date, np.datetime64):  # a datetime is a date
-        return from_numbers(np.array([_wall_clock(item) for item in items], dtype="datetime64[us]"))
+        return _from_dates(items)
     if _all(types, datetime.timedelta, np.timedelta64):
         return from_numbers(np.array(items, dtype="timedelta64[us]"))
     if _all(types, datetime.time):
@@ -116,7 +146,24 @@ def as_text(column: Column) -> Column:
     return Column("text", np.where(column.missing, -1, inverse.reshape(-1)), levels)
 
 
-def as_numbers(column: Column, name: str, lenient: bool = False) -> Array:
+def recognised(column: Column) -> Column:
+    """Convert text of training to numbers or dates if nearly all of it is written in one form, else to categories."""
+    if column.kind != "text":
+        return column
+    levels, counts = column.levels, np.bincount(column.values[column.values >= 0], minlength=len(column.levels))
+    if is_likely(levels, column.values, may_be_number):
+        form = number_form(levels, counts)
+        if form is not None:
+            return Column("number", _read(column, form)[0], form=form)
+    if is_likely(levels, column.values, may_be_date):
+        found = date_form(levels, counts)
+        if found is not None:
+            seconds, _, zone = _read_dates(column, found[0])
+            return Column("date", seconds, zone=zone, form=found[0], ambiguous=found[1])
+    return Column("category", column.values, levels)
+
+
+def as_numbers(column: Column, name: str, form: NumberForm | None = None) -> Array:
     """Convert a column to numbers, for one that had numbers in training.
 
     Parameters
@@ -124,49 +171,96 @@ def as_numbers(column: Column, name: str, lenient: bool = False) -> Array:
     column : Column
     name : str
         For errors.
-    lenient : bool
-        Whether text that is no number is missing, as in training, and no error.
+    form : NumberForm, optional
+        How they were written in training, if they were text: text that is no number is missing then, and no error.
     """
     if not column.is_text:
         if column.kind == "date" and not column.missing.all():
             _refuse(column, ~column.missing, name, "is a date", "numbers")
         return column.values
-    numbers, wrong = parsed(column)
-    if wrong.any() and not lenient:
+    numbers, wrong = _read(column, form or PLAIN)
+    if wrong.any() and form is None:
         _refuse(column, wrong, name, "is not a number", "numbers")
     return numbers
 
 
-def as_dates(column: Column, name: str) -> Array:
-    """Convert a column to seconds since 1970, for one that had dates in training; text is read by ISO 8601."""
+def as_dates(column: Column, name: str, zone: str, form: DateForm | None = None) -> Array:
+    """Convert a column to seconds since 1970 by the clock on the wall, for one that had dates in training.
+
+    Parameters
+    ----------
+    column : Column
+    name : str
+        For errors.
+    zone : str
+        The time zone of training, to which instants are converted; empty if there was none.
+    form : DateForm, optional
+        How dates were written in training, if they were text: text that is no date is missing then, and no error. Else
+        text is read by ISO 8601.
+    """
     if column.missing.all():
         return np.full(len(column.values), np.nan)
-    if column.kind == "date":
-        return column.values
-    if not column.is_text:
+    seconds, given = column.values, column.zone
+    if column.is_text:
+        seconds, wrong, given = _read_dates(column, form or DateForm(zoned=bool(zone)))
+        if wrong.any():
+            _, odd, other = _read_dates(column, DateForm(zoned=not zone))
+            if not odd[wrong].any():
+                _refuse_zone(name, zone, other)
+        if wrong.any() and form is None:
+            _refuse(column, wrong, name, "is not a date by ISO 8601", "dates")
+        if np.isnan(seconds).all():
+            return seconds
+    elif column.kind != "date":
         _refuse(column, ~column.missing, name, "is not a date", "dates")
-    seconds, wrong = parsed_dates(column)
-    if wrong.any():
-        _refuse(column, wrong, name, "is not a date by ISO 8601", "dates")
-    return seconds
+    if bool(given) != bool(zone):
+        _refuse_zone(name, zone, given)
+    return wall_clock(seconds, zone) if zone else seconds
 
 
-def parsed_dates(column: Column) -> tuple[Array, NDArray[np.bool_]]:
-    """Read text as dates by ISO 8601: seconds since 1970, and where there is text that is no date."""
-    moments = np.full(len(column.levels) + 1, np.datetime64("NaT"), dtype="datetime64[us]")
-    wrong = np.zeros(len(moments), dtype=np.bool_)
-    for at, level in enumerate(column.levels):
-        try:
-            moments[at] = datetime.datetime.fromisoformat(level).replace(tzinfo=None) if level.strip() else None
-        except ValueError:
-            wrong[at] = True
-    return _seconds(moments)[column.values], wrong[column.values]
+def _refuse_zone(name: str, zone: str, given: str) -> NoReturn:
+    """Raise ValueError for dates without a time zone where training had one, or the other way round."""
+    if zone:
+        raise ValueError(
+            f"column {name!r} holds dates without a time zone, and training had the time zone {zone!r} there: say "
+            f"which one they are in, in pandas with dt.tz_localize({zone!r})"
+        )
+    raise ValueError(
+        f"column {name!r} holds dates in a time zone ({given}), and training had dates without one there: convert them "
+        "to the zone that training was in and leave it out, in pandas with dt.tz_convert(...).dt.tz_localize(None)"
+    )
 
 
-def as_booleans(column: Column) -> Column:
-    """Convert a column to text, for one that had booleans in training: the numbers 0 and 1 are False and True."""
-    is_flag = column.kind == "number" and np.isin(column.values[~column.missing], (0.0, 1.0)).all()
-    return as_text(Column("boolean", column.values) if is_flag else column)
+def _read_dates(column: Column, form: DateForm) -> tuple[Array, NDArray[np.bool_], str]:
+    """Read text as dates: seconds since 1970, where there is text that is no date, and the time zone."""
+    moments = [form.read(level) for level in column.levels]
+    aware = [moment for moment in moments if moment is not None and moment.tzinfo is not None]
+    zone = name_of((moment.tzinfo for moment in aware), (moment.utcoffset() for moment in aware)) if aware else ""
+    seconds = np.array([*(math.nan if moment is None else _since_1970(moment) for moment in moments), math.nan])
+    wrong = [moment is None and not is_missing(level) for moment, level in zip(moments, column.levels, strict=True)]
+    return seconds[column.values], np.array([*wrong, False])[column.values], zone
+
+
+def as_booleans(column: Column, name: str) -> Column:
+    """Convert a column to text, for one that had booleans in training.
+
+    The numbers 1 and 0 are True and False, and so are "yes" and "no", "true" and "false", "on" and "off", and "y", "n",
+    "t" and "f", in letters of any case.
+    """
+    if column.kind == "boolean":
+        return as_text(column)
+    if column.is_text:
+        words = [level.strip().lower() for level in column.levels]
+        flags = [1.0 if word in _TRUE else 0.0 if word in _FALSE else math.nan for word in words]
+        blank = [is_missing(level) for level in column.levels]
+        wrong = np.array([*(flag != flag and not gap for flag, gap in zip(flags, blank, strict=True)), False])
+        values, odd = np.array([*flags, math.nan])[column.values], wrong[column.values]
+    else:
+        values = column.values
+        odd = ~column.missing if column.kind == "date" else ~column.missing & ~np.isin(values, (0.0, 1.0))
+    if odd.any():
+        _refuse(column, odd, name, "is neither true nor false", "booleans")
+    return as_text(Column("boolean", values))
 
 
 def _refuse(column: Column, wrong: NDArray[np.bool_], name: str, what: str, wanted: str) -> NoReturn:
@@ -178,19 +272,12 @@ def _refuse(column: Column, wrong: NDArray[np.bool_], name: str, what: str, want
     )
 
 
-def parsed(column: Column) -> tuple[Array, NDArray[np.bool_]]:
-    """Read text as numbers: the numbers, NaN where there is none, and where there is text that is no number.
-
-    Blanks and "nan" are missing numbers.
-    """
-    numbers = np.full(len(column.levels) + 1, np.nan)
-    wrong = np.zeros(len(column.levels) + 1, dtype=np.bool_)
-    for at, level in enumerate(column.levels):
-        try:
-            numbers[at] = float(level) if level.strip() else np.nan
-        except ValueError:
-            wrong[at] = True
-    return numbers[column.values], wrong[column.values]
+def _read(column: Column, form: NumberForm) -> tuple[Array, NDArray[np.bool_]]:
+    """Read text as numbers: the numbers, NaN where there is none, and where there is text that is no number."""
+    numbers = [form.read(level) for level in column.levels]
+    values = np.array([*(math.nan if number is None else number for number in numbers), math.nan])
+    wrong = np.array([*(number is None for number in numbers), False])
+    return values[column.values], wrong[column.values]
 
 
 def _without_nulls(items: list[Any]) -> tuple[list[Any], set[type]]:
@@ -229,8 +316,21 @@ def _seconds_of_day(item: datetime.time) -> float:
     return item.hour * 3600 + item.minute * 60 + item.second + item.microsecond / _SECOND
 
 
-def _wall_clock(item: Any) -> Any:
-    return item.replace(tzinfo=None) if isinstance(item, datetime.datetime) else item
+def _from_dates(items: list[Any]) -> Column:
+    """Make a column of dates; those with a time zone are instants, whose zone is theirs if they have the same one."""
+    aware = [item for item in items if isinstance(item, datetime.datetime) and item.tzinfo is not None]
+    if not aware:
+        return from_numbers(np.array(items, dtype="datetime64[us]"))
+    if len(aware) < sum(item is not None for item in items):
+        raise ValueError("a column holds dates with and without a time zone: give all of them one, or none")
+    zone = name_of((item.tzinfo for item in aware), (item.utcoffset() for item in aware))
+    return Column("date", np.array([math.nan if item is None else _since_1970(item) for item in items]), zone=zone)
+
+
+def _since_1970(moment: datetime.datetime) -> float:
+    """Return seconds, in UTC for a moment with a time zone, and else by its own clock."""
+    start = datetime.datetime(1970, 1, 1, tzinfo=None if moment.tzinfo is None else datetime.UTC)
+    return (moment - start) / datetime.timedelta(seconds=1)
 
 
 def _text(item: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,23 +16,26 @@ from sklearn.utils.validation import _check_feature_names_in, _num_samples, chec
 from .._utils.checks import array, float_dtype, integer, one_of
 from .._utils.registry import register
 from .._utils.warnings import warn
+from .._utils.words import listed, shown
 from ..estimators._sklearn import DOC_LINK
 from ..fitting.attributes import check_attributes
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
 from ..storage.models import save
 from .categories import CategoryColumn, random_folds
-from .columns import Column, as_booleans, as_dates, as_numbers, as_text, parsed, parsed_dates
+from .columns import Column, Form, as_booleans, as_dates, as_numbers, as_text
 from .dates import DateParts
+from .forms import DateForm, NumberForm
+from .notes import warn_of_columns
 from .numbers import NumberColumns
-from .reading import Table, read_table
+from .reading import Table, read_table, recognised_table
 from .targets import target_columns
+from .zones import zone as zone_of
 
 Array = NDArray[Any]
 
 _REPEATED = 10  # how often a number is there on average, to be taken for a category too
 _MOST_TARGETS = 3  # for each of which there is a column
-_PARSEABLE = 0.95  # the share of strings that have to be numbers for a column of numbers
 
 
 @register
@@ -43,16 +47,22 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     - numbers are scaled (see `numbers`). A missing one becomes the median, and a 0/1 column tells where values are
       missing if training rows missed some. Infinity stands for the largest number of training, minus infinity for the
-      least. Strings are numbers if 95% of them can be read as such; durations are seconds.
+      least. Durations are seconds.
     - categories, strings and booleans have a column for each level, divided by sqrt(2), so that different levels have
       distance 1; two levels share a column. Above `max_onehot` levels there is one with the mean of the target in the
       level [1]_ and one with the logarithm of its frequency, both standardised and smoothly clipped; without y one for
       each of the most frequent levels and the frequency. Missing is a level of its own. A level that training had not
       is all zeros, or has the mean of the target and the least frequency.
     - dates are elapsed time, scaled like a number, and time of day, day of week and day of year, each as sine and
-      cosine, unless that part is the same in all training rows. Strings are dates if all of them are, by ISO 8601.
-      Time zones are left out: 9 o'clock is 9 o'clock.
-    - columns in which all values are the same, or missing, are dropped, and may hold anything later.
+      cosine, unless that part is the same in all training rows. Dates of a time zone count by the clock on the wall
+      in the zone of training, to which later ones are converted; dates with and without a zone are not mixed.
+    - text is numbers or dates if 95% of it is written in one form, which later text is read by, and what cannot be read
+      is missing. Numbers may have a currency or a percent sign (left out: "12.3%" is 12.3), thousands separators, a
+      decimal comma, and a minus or parentheses; "1,234" is 1234 unless other values of the column show that the comma
+      is a decimal one. Dates are of ISO 8601 or numbers like "31/12/2020", with the day first unless a value over
+      12 shows that the month is. Whole numbers with leading zeros, with more than 15 digits, or with 9 and more that
+      are all as long (postcodes, ids, phone numbers) are categories.
+    - columns in which all values are the same, or missing, are dropped with a warning, and may hold anything later.
 
     Columns with names are found by their names, in any order.
 
@@ -81,6 +91,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     kinds_ : array of str of shape (n_features_in_,)
         What each column was taken for: "number", "category", "date", "boolean" or "dropped".
+    forms_ : list of length n_features_in_
+        How text is read that was taken for numbers or dates, such as ``NumberForm(decimal=',')`` or
+        ``DateForm(order='day first')``; None for all other columns.
+    zones_ : list of str of length n_features_in_
+        Name of the time zone of dates, to which later ones are converted; empty for all other columns.
     feature_origin_ : array of int of shape (n_features_out,)
         For each output the index of the column that it comes from.
     n_features_in_ : int
@@ -118,12 +133,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     _doc_link_template = DOC_LINK
 
     kinds_: Array
+    forms_: list[Form | None]
+    zones_: list[str]
     feature_origin_: Array
     n_features_in_: int
     feature_names_in_: Array
     # the columns of each part, and the part
     number_columns_: list[int]
-    lenient_: list[bool]
     numbers_: NumberColumns
     date_columns_: list[int]
     dates_: DateParts
@@ -205,16 +221,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         nothing = Column("number", np.full(n, np.nan))  # in place of what has no output, whatever it holds
         ordered = zip(self._in_order(table), self.kinds_, strict=True)
         columns = [nothing if kind == "dropped" else column for column, kind in ordered]
-        numbers = [
-            as_numbers(columns[at], names[at], lenient)
-            for at, lenient in zip(self.number_columns_, self.lenient_, strict=True)
-        ]
-        dates = _stacked([as_dates(columns[at], names[at]) for at in self.date_columns_], n)
+        numbers = self._numbers_of(columns, names)
+        dates = self._dates_of(columns, names, n)
         parts = [self.numbers_.transform(np.hstack([_stacked(numbers, n), dates])), self.dates_.transform(dates)]
         values = dict(zip(self.number_columns_, numbers, strict=True))
         for at, category in zip(self.category_columns_, self.categories_, strict=True):
             column = Column("number", values[at]) if at in values else columns[at]
-            parts.append(category.transform(as_booleans(column) if self.kinds_[at] == "boolean" else as_text(column)))
+            is_flag = self.kinds_[at] == "boolean"
+            parts.append(category.transform(as_booleans(column, names[at]) if is_flag else as_text(column)))
         return self._joined(parts)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
@@ -257,21 +271,21 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             target_type=one_of("auto", "continuous", "binary", "multiclass"),
             dtype=_precision,
         )
-        table = read_table(X, type(self).__name__)
+        table = recognised_table(X, type(self).__name__)
         if y is not None and _num_samples(y) != table.n_rows:
             raise ValueError(
                 f"Found input variables with inconsistent numbers of samples: {[table.n_rows, _num_samples(y)]}"
             )
         self._set_names(table)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        kinds, columns = [_kind_of(column) for column in table.columns], table.columns
+        kinds, columns = [column.kind for column in table.columns], table.columns
         names, n = self._input_names(), table.n_rows
 
+        self.forms_, self.zones_ = [column.form for column in columns], [column.zone for column in columns]
         self.number_columns_ = [at for at, kind in enumerate(kinds) if kind == "number"]
-        self.lenient_ = [columns[at].is_text and bool(parsed(columns[at])[1].any()) for at in self.number_columns_]
-        numbers = _stacked([as_numbers(columns[at], names[at], lenient=True) for at in self.number_columns_], n)
+        numbers = _stacked(self._numbers_of(columns, names), n)
         self.date_columns_ = [at for at, kind in enumerate(kinds) if kind == "date"]
-        dates = _stacked([as_dates(columns[at], names[at]) for at in self.date_columns_], n)
+        dates = self._dates_of(columns, names, n)
         together = np.hstack([numbers, dates])
         self.numbers_ = NumberColumns(self.numbers, seed).fit(together)
         self.dates_ = DateParts().fit(dates)
@@ -308,6 +322,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             elif _has_few_integers(values, self.max_onehot):
                 add(at, as_text(column), as_text(Column("number", values)))  # the numbers tell already what is missing
         self._set_outputs(kinds)
+        if table is not X:  # who gives a table that was read already looks after it
+            warn_of_columns(table, self.kinds_)
         return self._joined(parts)
 
     def _set_names(self, table: Table) -> None:
@@ -321,7 +337,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"X has {table.names.count(twice[0])} columns named {twice[0]!r}: rename all but one")
         self.feature_names_in_ = np.array(table.names, dtype=object)
 
-    def _set_outputs(self, kinds: list[str]) -> None:
+    def _set_outputs(self, kinds: Sequence[str]) -> None:
         """Sort the outputs of all parts by the columns that they come from, and name them."""
         sources = np.array([*self.number_columns_, *self.date_columns_], dtype=np.int64)
         numbers, indicators = sources[self.numbers_.varies_], sources[self.numbers_.indicates_]
@@ -338,7 +354,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.endings_ = [endings[at] for at in order]
         self.places_ = np.argsort(order)
         used = set(origin)
-        self.kinds_ = np.array([kind if at in used else "dropped" for at, kind in enumerate(kinds)])
+        self.kinds_ = np.array([kind if at in used else "dropped" for at, kind in enumerate(kinds)], dtype=object)
 
     # ---- what fit and transform share --------------------------------------------------------------------------------
 
@@ -351,6 +367,21 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             start += part.shape[1]
         return out
 
+    def _numbers_of(self, columns: list[Column], names: list[str]) -> list[Array]:
+        forms = [self.forms_[at] for at in self.number_columns_]
+        return [
+            as_numbers(columns[at], names[at], form if isinstance(form, NumberForm) else None)
+            for at, form in zip(self.number_columns_, forms, strict=True)
+        ]
+
+    def _dates_of(self, columns: list[Column], names: list[str], n: int) -> Array:
+        forms = [self.forms_[at] for at in self.date_columns_]
+        dates = [
+            as_dates(columns[at], names[at], self.zones_[at], form if isinstance(form, DateForm) else None)
+            for at, form in zip(self.date_columns_, forms, strict=True)
+        ]
+        return _stacked(dates, n)
+
     def _input_names(self) -> list[str]:
         return [str(name) for name in _check_feature_names_in(self, None)]
 
@@ -359,15 +390,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         owner = type(self).__name__
         fitted = list(self.feature_names_in_) if "feature_names_in_" in vars(self) else None
         if fitted is not None and table.names is not None:
-            new = [name for name in table.names if name not in set(fitted)]
-            absent = [name for name in fitted if name not in set(table.names)]
+            known, place = set(fitted), {name: at for at, name in enumerate(table.names)}
+            new = [name for name in table.names if name not in known]
+            absent = [name for name in fitted if name not in place]
             if new or absent:
-                unseen = f"\nFeature names unseen at fit time: {_listed(new)}" * bool(new)
-                gone = f"\nFeature names seen at fit time, yet now missing: {_listed(absent)}" * bool(absent)
+                unseen = f"\nFeature names unseen at fit time: {listed(new)}" * bool(new)
+                gone = f"\nFeature names seen at fit time, yet now missing: {listed(absent)}" * bool(absent)
                 raise ValueError(f"The feature names should match those that were passed during fit.{unseen}{gone}")
             if len(table.names) > len(fitted):
-                raise ValueError(f"X has columns of the same name: {_listed(table.names)}")
-            place = {name: at for at, name in enumerate(table.names)}
+                raise ValueError(f"X has columns of the same name: {listed(table.names)}")
             return [table.columns[place[name]] for name in fitted]
         if len(table.columns) != self.n_features_in_:
             raise ValueError(
@@ -401,7 +432,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         n_outputs = sum(outputs) + sum(len(category.names_) for category in self.categories_)
         fits = [
             len(self.numbers_.low_) == len(self.number_columns_) + len(self.date_columns_),
-            len(self.lenient_) == len(self.number_columns_),
+            len(self.forms_) == len(self.zones_) == d,
+            all(isinstance(self.forms_[at], NumberForm | None) for at in self.number_columns_),
+            all(isinstance(self.forms_[at], DateForm | None) for at in self.date_columns_),
+            all(isinstance(zone, str) for zone in self.zones_),
             len(self.dates_.parts_) == len(self.date_columns_),
             len(self.categories_) == len(self.category_columns_),
             all(isinstance(category, CategoryColumn) for category in self.categories_),
@@ -413,6 +447,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ]
         if not all(fits):
             raise ValueError("its columns do not fit each other")
+        for zone in filter(None, self.zones_):
+            zone_of(zone)
 
 
 def _precision(name: str, value: Any) -> None:
@@ -420,20 +456,7 @@ def _precision(name: str, value: Any) -> None:
     try:
         float_dtype(name, value)
     except ValueError:
-        raise ValueError(f'{name}={value!r} must be "float64" or "float32"') from None
-
-
-def _kind_of(column: Column) -> str:
-    """Decide what a column of training is: text is numbers if nearly all of it are, and dates if all of it are."""
-    if column.kind == "text":
-        numbers, wrong = parsed(column)
-        known = np.isfinite(numbers) | wrong
-        if known.any() and wrong.sum() <= (1 - _PARSEABLE) * known.sum():
-            return "number"
-        seconds, wrong = parsed_dates(column)
-        if np.isfinite(seconds).any() and not wrong.any():
-            return "date"
-    return "category" if column.is_text else column.kind
+        raise ValueError(f'{name}={shown(value)} must be "float64" or "float32"') from None
 
 
 def _has_repeated_values(values: Array, few: int) -> bool:
@@ -449,7 +472,3 @@ def _has_few_integers(values: Array, most: int) -> bool:
 
 def _stacked(columns: list[Array], n: int) -> Array:
     return np.stack(columns, axis=1) if columns else np.empty((n, 0))
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(map(repr, names[:5])) + f" and {len(names) - 5} more" * (len(names) > 5)

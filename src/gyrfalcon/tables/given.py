@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from sklearn.utils.validation import _check_y, _num_samples, column_or_1d
 from ..fitting.data import mixed_labels, require_classes, sortable_labels
 from ..fitting.rows import computed
 from ..fitting.weights import Counted, count
+from .columns import Column, from_text
+from .forms import NumberForm, number_form
 
 Array = NDArray[Any]
 
@@ -21,11 +24,17 @@ def counted_rows(X: Any, sample_weight: Any) -> Counted:
     return count(computed(sample_weight), int(_num_samples(X)))
 
 
-def numbers(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any, counted: Counted) -> Array:
-    """Return y of the rows that count, followed by y_val if it is given, as numbers of shape (n,) or (n, k)."""
+def numbers(
+    estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any, counted: Counted, form: NumberForm | None = None
+) -> Array:
+    """Return y of the rows that count, followed by y_val if it is given, as numbers of shape (n,) or (n, k).
+
+    Text is read by the form.
+    """
     parts = []
     for name, rows, given in _pairs(estimator, X, y, X_val, y_val):
         _refuse_gaps(given, name)
+        given = in_form(given, form, name)
         part = _check_y(given, multi_output=True, y_numeric=True, estimator=estimator)
         if part.dtype.kind not in "fiub":
             raise ValueError(f"{name} of type {part.dtype} is not numbers: AutoClassifier learns labels")
@@ -35,6 +44,45 @@ def numbers(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any, counted: Cou
     if len(parts) == 2 and parts[0].shape[1:] != parts[1].shape[1:]:
         raise ValueError(f"y_val has shape {parts[1].shape} and y has shape {parts[0].shape}: outputs must agree")
     return np.concatenate(parts)
+
+
+def form_of(y: Any, counted: Counted | None = None) -> NumberForm | None:
+    """Find how the numbers of a target are written in the rows that count; None if it is no text of numbers."""
+    text = _text(y)
+    if text is None or (counted is not None and counted.n_given != len(text.values)):
+        return None
+    values = text.values if counted is None else counted.among(text.values)
+    return number_form(text.levels, np.bincount(values, minlength=len(text.levels)))
+
+
+def in_form(y: Any, form: NumberForm | None, name: str = "y") -> Any:
+    """Read a target that is written in a form; return any other as it is."""
+    text = None if form is None else _text(y)
+    if form is None or text is None:
+        return y
+    numbers = [form.read(level) for level in text.levels]
+    values = np.array([math.nan if number is None else number for number in numbers])[text.values]
+    if np.isnan(values).any():
+        row = int(np.argmax(np.isnan(values)))
+        raise ValueError(
+            f"row {row} of {name} holds {text.levels[text.values[row]]!r}, and others are numbers like {str(form)!r}: "
+            "correct it, or remove the row from both X and y"
+        )
+    return values
+
+
+def _text(y: Any) -> Column | None:
+    """Return a target of strings as a column of text; None for any other."""
+    if type(y).__module__.partition(".")[0] in ("pandas", "polars", "pyarrow"):
+        y = np.asarray(y)
+    if not isinstance(y, np.ndarray | list | tuple):
+        return None
+    values = np.asarray(y)
+    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    if values.ndim != 1 or values.dtype.kind not in "OU":
+        return None
+    items = values.tolist()
+    return from_text(items) if items and all(isinstance(item, str) for item in items) else None
 
 
 def labels(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any, counted: Counted) -> tuple[Array, Array, Array]:

@@ -120,6 +120,9 @@ class EncodedRows(DerivedRows):
             return np.empty((0, self.shape[1]), dtype=self.dtype)
         return self._made(self.rows.take(indices))
 
+    def subset(self, indices: Indices) -> Rows:
+        return EncodedRows(self.rows.subset(indices), self.encoder, self.mixing)
+
     def mixed(self, mixing: Mixing) -> EncodedRows:
         """Return the same rows, multiplied with a matrix."""
         return EncodedRows(self.rows, self.encoder, mixing)
@@ -141,7 +144,7 @@ def table_digest(X: Any) -> str:
     table = read_table(X, "the checkpoint")
     parts: list[Any] = [json.dumps(table.names).encode()]
     for column in table.columns:
-        parts += [json.dumps([column.kind, column.levels]).encode(), column.values]
+        parts += [json.dumps([column.kind, column.levels, column.zone]).encode(), column.values]
     return f"({table.n_rows}, {len(table.columns)}) {digest(*parts)}"
 
 

@@ -24,8 +24,10 @@ from .clock import Clock
 from .costs import MOST_SEARCHED, affordable_centers, exact_seconds, fewer_centers, searched_rows
 from .encoder import TableEncoder
 from .inputs import Inputs
+from .notes import columns_in_words, warn_of_columns
 from .parts import Encoding, Enough, Learnt, Member, Settings
 from .problems import Problem
+from .reading import recognised_table
 from .screening import Sample
 from .search import Candidate, Search, View
 from .transforms import Target
@@ -154,7 +156,8 @@ class Learning:
         rows = np.arange(n)
         if not every:
             rows = np.sort(self.settings.random_state.choice(n, _ENCODED_ROWS, replace=False))
-        table, y = self.inputs.take(rows), self.problem.learnt(self.problem.transforms[0])[rows]
+        table = recognised_table(self.inputs.take(rows), TableEncoder.__name__)  # once for all encodings
+        y = self.problem.learnt(self.problem.transforms[0])[rows]
         fold = self._folds_of_encoding(rows) if self.settings.given_folds else None
         for parameters in _ENCODINGS:
             encoder = TableEncoder(
@@ -172,6 +175,11 @@ class Learning:
                 continue  # there are no such integers
             held = np.empty((0, X.shape[1]), np.float32) if self.X_val is None else encoder.transform(self.X_val)
             self.encodings.append(Encoding(name, encoder, X if every else self.inputs.encoded(encoder), held))
+        kinds = self.encodings[0].encoder.kinds_
+        warn_of_columns(table, kinds)
+        self.settings.say(columns_in_words(table, kinds))
+        if self.problem.form is not None:
+            self.settings.say(f"y is text read as numbers like {str(self.problem.form)!r}")
 
     def _folds_of_encoding(self, rows: Array) -> Array:
         """Return numbers of folds, so that rows which are judged together have no part in each other's encodings."""

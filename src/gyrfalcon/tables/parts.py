@@ -137,6 +137,7 @@ class Settings:
     random_state : RandomState
     told : function that is told of each step, and says whether to stop
     given_folds : whether the user says which rows are judged together, by groups or a splitter
+    say : function that shows a line of text to users who asked for it
     """
 
     clock: Clock
@@ -145,6 +146,7 @@ class Settings:
     random_state: np.random.RandomState
     told: Callable[[Record], bool]
     given_folds: bool = False
+    say: Callable[[str], None] = lambda text: None
 
 
 class Enough(Callback):

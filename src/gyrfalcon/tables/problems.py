@@ -14,6 +14,7 @@ from ..fitting.calibration import Calibration, fit_calibration, with_absent_clas
 from ..fitting.data import indicators, signs
 from ..kernels import Kernel
 from .blending import greedy_log_weights, greedy_weights
+from .forms import NumberForm
 from .stored import check_model
 from .transforms import LogTarget, Target, moments, targets_of
 
@@ -61,6 +62,7 @@ class Problem(ABC):
     transforms : list of Target
         Ways to learn the targets.
     target_type : what `TableEncoder` calls the targets
+    form : how y was written if it was text of numbers, or None
     stratify : array of shape (n,), classes of which folds have equal shares, or None
     has_likelihood : whether fits with few centers have a loss of their own, and so add something to exact ones
     falkon_cost : passes and factorisations that a fit with few centers takes, as a rule
@@ -70,6 +72,7 @@ class Problem(ABC):
     codes: Array
     transforms: list[Target]
     target_type: str
+    form: NumberForm | None = None
     stratify: Array | None = None
     has_likelihood: bool = False
     falkon_cost: tuple[int, int] = (30, 1)
@@ -137,16 +140,17 @@ class Regression(Problem):
     deviation: Array
     shift: Array
     unit: Array
+    form: NumberForm | None = None
     target_type: str = "continuous"
 
     @classmethod
-    def of(cls, y: Array) -> Regression:
-        """Return the problem of learning y."""
+    def of(cls, y: Array, form: NumberForm | None = None) -> Regression:
+        """Return the problem of learning y, which was written in a form if it was text."""
         columns = y.reshape(len(y), -1).astype(np.float64)
         mean, deviation = moments(columns)
         deviation = np.where(deviation > _EQUAL * np.abs(mean), deviation, 1.0)
         plain = (np.abs(mean) <= _FAR * deviation) & (deviation > 1 / _LARGEST) & (deviation < _LARGEST)
-        problem = cls(y, mean, deviation, np.where(plain, 0.0, mean), np.where(plain, 1.0, deviation))
+        problem = cls(y, mean, deviation, np.where(plain, 0.0, mean), np.where(plain, 1.0, deviation), form)
         problem.codes = (columns - mean) / deviation
         problem.transforms = targets_of(y) if y.ndim == 1 else [Target()]
         return problem

@@ -22,7 +22,7 @@ class Verbose(Protocol):
 
 
 @contextmanager
-def progress_line(estimator: Verbose, clock: Clock) -> Iterator[Callable[[Record], None]]:
+def progress_line(estimator: Verbose, clock: Clock) -> Iterator[tuple[Callable[[Record], None], Callable[[str], None]]]:
     """Show stage, number of candidates, least error and time left, if `verbose` or ``GYRFALCON_PROGRESS`` asks for it.
 
     Parameters
@@ -32,11 +32,11 @@ def progress_line(estimator: Verbose, clock: Clock) -> Iterator[Callable[[Record
 
     Yields
     ------
-    function that takes the record of each step
+    two functions, one that takes the record of each step, and one that writes a line of text above
     """
     asked = os.environ.get("GYRFALCON_PROGRESS", "").strip().lower() in ("1", "true", "yes", "on")
     if not (estimator.verbose or asked) or sys.stderr is None:
-        yield lambda record: None
+        yield lambda record: None, lambda text: None
         return
     bar: Any = bar_class(notebook=True)(
         desc=type(estimator).__name__,
@@ -60,7 +60,7 @@ def progress_line(estimator: Verbose, clock: Clock) -> Iterator[Callable[[Record
             bar.write(printable(line), bar.fp)
 
     try:
-        yield show
+        yield show, lambda text: bar.write(text, bar.fp)
     finally:
         bar.refresh()
         bar.close()

@@ -6,7 +6,7 @@ None of these libraries is needed: what is given says which one it comes from, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,7 +14,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
-from .columns import Column, from_codes, from_numbers, from_objects
+from .columns import Column, from_codes, from_numbers, from_objects, recognised
+from .zones import name_of
 
 Array = NDArray[Any]
 
@@ -28,6 +29,11 @@ class Table:
     columns: list[Column]
     names: list[str] | None
     n_rows: int
+
+    @property
+    def labels(self) -> list[str]:
+        """What to call the columns in messages: their names, or x0, x1 and so on, as scikit-learn does."""
+        return [f"x{at}" for at in range(len(self.columns))] if self.names is None else self.names
 
 
 @runtime_checkable
@@ -57,6 +63,14 @@ def read_table(X: Any, owner: str) -> Table:
 
         return _checked(_from_pyarrow(pyarrow.table(X)), owner)
     return _from_array(X, owner)
+
+
+def recognised_table(X: Any, owner: str) -> Table:
+    """Read a table of training, and find numbers and dates that are written as text."""
+    table = read_table(X, owner)
+    columns = [recognised(column) for column in table.columns]
+    known = all(new is old for new, old in zip(columns, table.columns, strict=True))
+    return table if known else replace(table, columns=columns)
 
 
 def _checked(table: Table, owner: str) -> Table:
@@ -149,7 +163,11 @@ def _pandas_column(series: Any) -> Column:
     if pd.api.types.is_numeric_dtype(dtype):
         return from_numbers(series.to_numpy(dtype=np.float64, na_value=np.nan), missing)
     if dtype.kind == "M":
-        return from_numbers(series.dt.tz_localize(None).to_numpy(dtype="datetime64[us]", na_value=np.datetime64("NaT")))
+        utc = series.dt.tz_convert("UTC").dt.tz_localize(None)
+        moments = utc.to_numpy(dtype="datetime64[us]", na_value=np.datetime64("NaT"))
+        return from_numbers(
+            moments, zone=name_of([dtype.tz], (dtype.tz.utcoffset(one) for one in moments.tolist() if one))
+        )
     if dtype.kind == "m":
         return from_numbers(series.to_numpy(dtype="timedelta64[us]", na_value=np.timedelta64("NaT")))
     return from_objects(series.to_numpy(dtype=object))
@@ -180,8 +198,10 @@ def _polars_column(series: Any) -> Column:
     if dtype.is_numeric() or dtype == pl.Null:
         return from_numbers(series.cast(pl.Float64).fill_null(float("nan")).to_numpy(), missing)
     if dtype in (pl.Date, pl.Datetime):
-        moments = series.dt.replace_time_zone(None) if dtype == pl.Datetime else series
-        return from_numbers(moments.cast(pl.Datetime("us")).to_numpy())
+        zone = dtype.time_zone if dtype == pl.Datetime else None
+        if zone is not None:
+            series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+        return from_numbers(series.cast(pl.Datetime("us")).to_numpy(), zone=zone or "")
     if dtype == pl.Duration:
         return from_numbers(series.cast(pl.Duration("us")).to_numpy())
     return from_objects(series.to_list())
@@ -220,8 +240,8 @@ def _arrow_column(column: Any) -> Column:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
         return from_numbers(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), missing)
     if pa.types.is_timestamp(kind):
-        column = pc.local_timestamp(column) if kind.tz else column
-        return from_numbers(column.cast(pa.timestamp("us"), safe=False).to_numpy(zero_copy_only=False))
+        moments = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.timestamp("us"))  # in UTC
+        return from_numbers(moments.to_numpy(zero_copy_only=False), zone=kind.tz or "")
     if pa.types.is_date(kind):
         return from_numbers(column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False))
     if pa.types.is_duration(kind):

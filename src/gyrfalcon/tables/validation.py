@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.words import shown
 from ..fitting.folds import fold_numbers, given_numbers
 from ..fitting.weights import Counted
 
@@ -227,8 +228,8 @@ def _splits(cv: Any, n: int, y: Array, groups: Any, stratify: Array | None, seed
             found = np.unique(groups)
             if len(found) < 2:
                 raise ValueError(
-                    f"groups has one group, {found[0]!r}, and rows of a group are held out together, which leaves none "
-                    "to learn from: at least two groups are needed, or leave groups out"
+                    f"groups has one group, {shown(found[0])}, and rows of a group are held out together, which leaves "
+                    "none to learn from: at least two groups are needed, or leave groups out"
                 )
             splitter: Any = GroupKFold(min(number, len(found)))
         elif stratify is not None and np.unique(stratify, return_counts=True)[1].min() >= number:
@@ -248,6 +249,6 @@ def _refuse_parted(fold: Array, groups: Array) -> None:
     if parted.any():
         row = int(np.argmax(parted))
         raise ValueError(
-            f"cv puts rows {int(first[group[row]])} and {row} of group {groups[row]!r} into different folds: rows of a "
-            "group are held out together. Give the group one fold, or leave groups out"
+            f"cv puts rows {int(first[group[row]])} and {row} of group {shown(groups[row])} into different folds: rows "
+            "of a group are held out together. Give the group one fold, or leave groups out"
         )

@@ -1,0 +1,311 @@
+"""How text is written that is numbers or dates: forms are found in training, kept, and used to read later text.
+
+A form is found where nearly all values of a column agree on it. Values that do not are missing then, in later tables
+too.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from .._utils.checks import boolean, one_of
+from .._utils.registry import register
+
+Array = NDArray[Any]
+
+PARSEABLE = 0.95  # the share of values that have to agree on a form
+_MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}  # what stands for no number and no date
+_INFINITE = {"inf", "infinity", "+inf", "+infinity", "-inf", "-infinity"}
+_SAMPLE = 1000  # values that tell whether it is worth reading all of them
+_LONG = 9  # digits of whole numbers that are codes, such as phone numbers, if all have as many
+_EXACT = 15  # digits that float64 tells apart
+
+
+def is_missing(text: str) -> bool:
+    """Whether text stands for a missing number or date."""
+    return text.strip().lower() in _MISSING
+
+
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+
+_PLAIN_CHARACTERS = str.maketrans({**dict.fromkeys("\u00a0\u202f\u2007\u2009", " "), "\u2212": "-", "\u2019": "'"})
+_CODES = "AED ARS AUD BRL CAD CHF CLP CNY COP CZK DKK EUR GBP HKD HUF IDR ILS INR JPY KRW MXN MYR NOK NZD PHP PLN RON "
+_CODES += "RUB SAR SEK SGD THB TRY TWD UAH USD ZAR kr zł Kč Ft Fr Fr. Rs Rs."
+_SYMBOLS = "$€£¥¢₡₦₩₪₫₭₮₱₲₴₵₸₹₺₼₽₾₿฿"
+_SIGN = rf"(?:[A-Z]{{0,2}}[{re.escape(_SYMBOLS)}]|{'|'.join(map(re.escape, _CODES.split()))}|%)"
+_PARTS = re.compile(
+    rf"(?P<open>\()? ?(?P<minus>[-+])? ?(?P<before>{_SIGN})? ?(?P<inner>[-+])? ?"
+    rf"(?P<body>[\d.,' ]*\d[.,]?(?:[eE][-+]?\d+)?) ?(?P<after>{_SIGN})? ?(?P<close>\))?",
+    re.ASCII,
+)
+# Decimal and thousands separators, the likelier first: it is taken where several read as many values
+_STYLES = ((".", ","), (",", "."), (".", " "), (",", " "), (".", "'"), (",", "'"))
+
+
+def _body(decimal: str, thousands: str) -> re.Pattern[str]:
+    point, separator = re.escape(decimal), re.escape(thousands)
+    grouped = rf"|[1-9]\d{{0,2}}(?:{separator}\d{{3}})+" if thousands else ""
+    return re.compile(rf"(?:(?:\d+{grouped})(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+
+
+_BODIES = {style: _body(*style) for style in ((".", ""), (",", ""), *_STYLES)}
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a number is written with: a minus or parentheses, digits with separators, and the sign of a unit."""
+
+    negative: bool
+    plus: bool
+    body: str
+    sign: str
+
+
+def _split(text: str) -> _Parts | None:
+    found = _PARTS.fullmatch(" ".join(text.translate(_PLAIN_CHARACTERS).split()))
+    if found is None:
+        return None
+    minuses, signs = f"{found['minus'] or ''}{found['inner'] or ''}", (found["before"], found["after"])
+    brackets = found["open"] is not None
+    if brackets != (found["close"] is not None) or len(minuses) + brackets > 1 or all(signs):
+        return None
+    return _Parts(minuses == "-" or brackets, minuses == "+", found["body"].strip(), signs[0] or signs[1] or "")
+
+
+@register
+class NumberForm(BaseEstimator):  # type: ignore[misc]
+    """How numbers are written as text.
+
+    A minus may be an ASCII or a Unicode one, or parentheses around the number. Spaces may be no-break spaces.
+
+    Parameters
+    ----------
+    decimal : {".", ","}
+    thousands : {"", ",", ".", " ", "'"}
+        Separator of groups of three digits; a number without groups is read as well.
+    sign : str
+        A currency or "%", before or after the number, which is left out: "12.3%" is 12.3. A number without the sign of
+        a currency is read as well.
+    """
+
+    def __init__(self, decimal: str = ".", thousands: str = "", sign: str = "") -> None:
+        if (decimal, thousands) not in _BODIES:
+            raise ValueError(f"decimal={decimal!r} and thousands={thousands!r} are no separators of numbers")
+        if not isinstance(sign, str) or (sign and re.fullmatch(_SIGN, sign, re.ASCII) is None):
+            raise ValueError(f"sign={sign!r} must be a currency or %")
+        self.decimal = decimal
+        self.thousands = thousands
+        self.sign = sign
+
+    def read(self, text: str) -> float | None:
+        """Read a number; NaN for text that stands for a missing one, None for text that is no number."""
+        word = text.strip().lower()
+        if word in _MISSING:
+            return math.nan
+        if word in _INFINITE:
+            return float(word)
+        parts = _split(text)
+        return self._number(parts) if parts is not None and self.fits(parts) else None
+
+    def fits(self, parts: _Parts) -> bool:
+        """Whether a number is written in this form."""
+        signs = (self.sign,) if self.sign == "%" else ("", self.sign)
+        return parts.sign in signs and _BODIES[self.decimal, self.thousands].fullmatch(parts.body) is not None
+
+    def _number(self, parts: _Parts) -> float:
+        digits = parts.body.replace(self.thousands, "") if self.thousands else parts.body
+        number = float(digits.replace(self.decimal, "."))
+        return -number if parts.negative else number
+
+    def __str__(self) -> str:
+        return f"1{self.thousands}234{self.decimal}5{' ' * (self.sign not in ('', '%'))}{self.sign}"
+
+
+PLAIN = NumberForm()
+
+
+def number_form(levels: Sequence[str], counts: Array) -> NumberForm | None:
+    """Find how numbers are written; None if the text is no numbers, or is codes that are written with digits.
+
+    Parameters
+    ----------
+    levels : strings, each once
+    counts : array of shape (len(levels),)
+        How often each is there.
+    """
+    words = [level.strip().lower() for level in levels]
+    known = np.array([word not in _MISSING for word in words], dtype=np.bool_)
+    infinite = np.array([word in _INFINITE for word in words], dtype=np.bool_)
+    n = int(counts[known].sum())
+    parts = [_split(level) for level in levels]
+    signs = _most_frequent([None if one is None else one.sign for one in parts], counts)
+    best, most = None, 0
+    for decimal, thousands in _STYLES:
+        form = NumberForm(decimal, thousands, signs)
+        fits = np.array([one is not None and form.fits(one) for one in parts], dtype=np.bool_)
+        total = int(counts[fits | infinite].sum())
+        if total > most and total >= PARSEABLE * n:
+            best, most, fitting = form, total, fits
+        if most == n:
+            break
+    if best is None or not counts[fitting].sum():
+        return None
+    chosen = [(one, count) for one, fit, count in zip(parts, fitting, counts, strict=True) if fit and one is not None]
+    return None if _are_codes([one for one, _ in chosen], np.array([count for _, count in chosen])) else best
+
+
+def _most_frequent(signs: Sequence[str | None], counts: Array) -> str:
+    totals: dict[str, int] = {}
+    for sign, count in zip(signs, counts.tolist(), strict=True):
+        if sign:
+            totals[sign] = totals.get(sign, 0) + count
+    return max(totals, key=totals.__getitem__, default="")
+
+
+def _are_codes(numbers: list[_Parts], counts: Array) -> bool:
+    """Whether digits name something and measure nothing: postcodes, ids and phone numbers."""
+    digits = [one.body.replace(" ", "") for one in numbers]
+    whole = np.array([text.isdigit() and not one.sign for text, one in zip(digits, numbers, strict=True)])
+    if not whole.any():
+        return False
+    zero = np.array([len(text) > 1 and text[0] == "0" for text in digits]) & whole
+    phone = np.array([one.plus and len(text) >= _LONG - 1 for text, one in zip(digits, numbers, strict=True)])
+    long = np.array([len(text) > _EXACT for text in digits])
+    if counts[whole & (zero | phone | long)].sum() > (1 - PARSEABLE) * counts.sum():
+        return True
+    lengths = {len(text) for text in digits}
+    if not whole.all() or len(lengths) > 1 or any(one.negative for one in numbers):
+        return False
+    return bool(zero.any()) or (len(digits) > 1 and lengths.pop() >= _LONG)
+
+
+# ---- dates -----------------------------------------------------------------------------------------------------------
+
+_DATE = re.compile(
+    r"(\d{1,4})([/.-])(\d{1,2})\2(\d{2}|\d{4})"
+    r"(?:[ T,]+(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,6}))?)?(?: ?([AaPp])\.?[Mm]\.?)?)?",
+    re.ASCII,
+)
+_DATE_YEAR_FIRST = re.compile(_DATE.pattern.replace(r"(\d{1,4})", r"(\d{4})").replace(r"(\d{2}|\d{4})", r"(\d{1,2})"))
+_ORDERS = ("iso", "year first", "day first", "month first")  # the first is taken where several read as many values
+_PIVOT = 69  # years of two digits from here on are of the last century
+
+
+@register
+class DateForm(BaseEstimator):  # type: ignore[misc]
+    """How dates are written as text.
+
+    Parameters
+    ----------
+    order : {"iso", "year first", "day first", "month first"}
+        ISO 8601, or numbers with slashes, dots or hyphens in between, and maybe a time after them.
+    zoned : bool
+        Whether they say how far they are from UTC, which ISO 8601 alone can.
+    """
+
+    def __init__(self, order: str = "iso", zoned: bool = False) -> None:
+        one_of(*_ORDERS)("order", order)
+        boolean("zoned", zoned)
+        if zoned and order != "iso":
+            raise ValueError(f"order={order!r} has no time zone")
+        self.order = order
+        self.zoned = zoned
+
+    def read(self, text: str) -> datetime.datetime | None:
+        """Read a date; None for text that is none."""
+        text = " ".join(text.translate(_PLAIN_CHARACTERS).split())
+        if text.isdigit():  # an id, of which Python would read some
+            return None
+        try:
+            moment = datetime.datetime.fromisoformat(text) if self.order == "iso" else _by_numbers(text, self.order)
+        except ValueError:
+            return None
+        return moment if (moment.tzinfo is not None) == self.zoned else None
+
+    def __str__(self) -> str:
+        return f"ISO 8601{' with offsets' * self.zoned}" if self.order == "iso" else f"the {self.order}"
+
+
+def _by_numbers(text: str, order: str) -> datetime.datetime:
+    """Read a date that is three numbers, and maybe a time; raise ValueError if it is none."""
+    found = (_DATE_YEAR_FIRST if order == "year first" else _DATE).fullmatch(text)
+    if found is None:
+        raise ValueError
+    first, separator, second, third = found.group(1, 2, 3, 4)
+    if order == "year first":
+        year, month, day = first, second, third
+    else:
+        (day, month), year = ((first, second) if order == "day first" else (second, first)), third
+        if len(year) == 2:
+            if separator != "/" and (len(first), len(second)) != (2, 2):  # 1.2.10 is a version
+                raise ValueError
+            year = str(int(year) + (1900 if int(year) >= _PIVOT else 2000))
+    hour, minute, second_, fraction, half = found.group(5, 6, 7, 8, 9)
+    hours = int(hour or 0)
+    if half is not None:
+        if not 1 <= hours <= 12:
+            raise ValueError
+        hours = hours % 12 + (12 if half in "pP" else 0)
+    micro = int((fraction or "0").ljust(6, "0"))
+    return datetime.datetime(int(year), int(month), int(day), hours, int(minute or 0), int(second_ or 0), micro)
+
+
+_DATE_FORMS = (DateForm(), DateForm(zoned=True), *(DateForm(order) for order in _ORDERS[1:]))
+
+
+def date_form(levels: Sequence[str], counts: Array) -> tuple[DateForm, bool] | None:
+    """Find how dates are written, and whether day and month could be exchanged in all of them; None for other text.
+
+    Parameters
+    ----------
+    levels, counts : as for `number_form`
+    """
+    known = np.array([not is_missing(level) for level in levels], dtype=np.bool_)
+    needed = PARSEABLE * counts[known].sum()
+    totals = []
+    for form in _DATE_FORMS:
+        fits = np.array([form.read(level) is not None for level in levels], dtype=np.bool_)
+        totals.append(int(counts[fits & known].sum()))
+    best = int(np.argmax(totals))
+    if not totals[best] or totals[best] < needed:
+        return None
+    form = _DATE_FORMS[best]
+    return form, form.order == "day first" and totals[best] == totals[-1]
+
+
+# ---- columns ---------------------------------------------------------------------------------------------------------
+
+
+def is_likely(levels: Sequence[str], values: Array, reads: Callable[[str], bool]) -> bool:
+    """Whether at least half of a sample of values can be read, without which it is not worth reading all of them.
+
+    Parameters
+    ----------
+    levels : strings
+    values : array of int
+        Codes of the rows, negative where a value is missing.
+    reads : function of a string
+    """
+    codes = values[values >= 0]
+    sample = codes[:: max(1, len(codes) // _SAMPLE)].tolist()
+    known = [code for code in sample if not is_missing(levels[code])]
+    return not known or 2 * sum(reads(levels[code]) for code in known) >= len(known)
+
+
+def may_be_number(text: str) -> bool:
+    """Whether text is a number in some form."""
+    return _split(text) is not None or text.strip().lower() in _INFINITE
+
+
+def may_be_date(text: str) -> bool:
+    """Whether text is a date in some form."""
+    return any(form.read(text) is not None for form in _DATE_FORMS)

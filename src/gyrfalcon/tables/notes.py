@@ -1,0 +1,96 @@
+"""What the columns of a training table were taken for, in words: a line for users who ask, and warnings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.warnings import warn
+from .._utils.words import listed
+from .reading import Table
+
+Array = NDArray[Any]
+
+_FEW = 10  # levels that are never too many
+
+
+def columns_in_words(table: Table, kinds: Array) -> str:
+    """Say in one line what each kind of columns is, and how text was read.
+
+    Parameters
+    ----------
+    table : Table
+        Of training, with numbers and dates that were written as text.
+    kinds : array of str
+        What each column was taken for.
+    """
+    names = table.labels
+    parts = []
+    for kind, plural in _PLURALS.items():
+        found = np.flatnonzero(kinds == kind)
+        if len(found):
+            parts.append(f"{len(found)} {plural if len(found) > 1 or kind == 'dropped' else kind}")
+    read = [
+        f"{name!r} is text {_form(column)}" for name, column in zip(names, table.columns, strict=True) if column.form
+    ]
+    dropped = [name for name, kind in zip(names, kinds, strict=True) if kind == "dropped"]
+    ends = [*read[:10], *([f"{len(read) - 10} more are text"] if len(read) > 10 else [])]
+    ends += [f"dropped: {listed(dropped)}"] if dropped else []
+    return f"columns: {', '.join(parts)}{''.join(f'; {end}' for end in ends)}"
+
+
+def _form(column: Any) -> str:
+    if column.kind == "number":
+        return f"read as numbers like {str(column.form)!r}"
+    zone = f", in {column.zone}" if column.zone else ""
+    guess = " (a guess, since no value is over 12)" if column.ambiguous else ""
+    return f"read as dates, {column.form}{zone}{guess}"
+
+
+_PLURALS = {
+    "number": "numbers",
+    "category": "categories",
+    "boolean": "booleans",
+    "date": "dates",
+    "dropped": "dropped",
+}
+
+
+def warn_of_columns(table: Table, kinds: Array) -> None:
+    """Warn of columns that tell nothing, of text with a level for every other row, and of dates that were guessed."""
+    names = table.labels
+    pairs = [(name, column) for name, column in zip(names, table.columns, strict=True) if column.is_text]
+    crowded = [name for name, column in pairs if _levels(column) > max(_FEW, table.n_rows / 2)]
+    if crowded:
+        warn(
+            f"{_columns(crowded)} text with more levels than half of the {table.n_rows} rows, from which "
+            "little or nothing is learnt: leave out names and ids, and convert text that is numbers, dates or several "
+            "things in one",
+            UserWarning,
+        )
+    known = set(crowded)
+    dropped = [name for name, kind in zip(names, kinds, strict=True) if kind == "dropped" and name not in known]
+    if dropped:
+        warn(
+            f"{_columns(dropped)} dropped, since all values are the same or missing, or all levels are rare: leave out "
+            "such columns, or look why they are so",
+            UserWarning,
+        )
+    guessed = [name for name, column in zip(names, table.columns, strict=True) if column.ambiguous]
+    if guessed:
+        warn(
+            f"{_columns(guessed)} read as dates like 01/02/2020, none of which tells the day from the month: the "
+            "day is taken to come first. If it does not, convert them to dates",
+            UserWarning,
+        )
+
+
+def _columns(names: list[str]) -> str:
+    return f"column {listed(names)} is" if len(names) == 1 else f"columns {listed(names)} are"
+
+
+def _levels(column: Any) -> int:
+    known = column.values[column.values >= 0]
+    return len(np.unique(known))
