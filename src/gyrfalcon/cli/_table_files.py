@@ -18,6 +18,7 @@ from ..sources.files import Dataset, find
 from ..sources.stored import ContentsError
 from ..sources.table_reader import arrow, column_types, is_time, kind_of, labels, numbers, plain, shortened
 from ..tables._auto import AutoEstimator
+from ..tables.forms import NumberForm
 from ..tables.given import in_form
 from ._shared import csv_format, listed, open_data, open_for
 from .main import UsageError
@@ -151,7 +152,8 @@ def rows_for(
 def known_target(model: Any, data: Dataset | TableData) -> Array:
     """Return the target of rows, as numbers if the model was fitted to text that is numbers."""
     assert data.y is not None
-    y: Array = in_form(data.y, vars(model).get("target_form_"), "the target")
+    form = vars(model).get("target_form_")  # which only models of the command line have beside AutoRegressor
+    y: Array = in_form(data.y, form if isinstance(form, NumberForm) else None, "the target")
     return y
 
 
