@@ -131,7 +131,7 @@ class KernelEstimator(BaseEstimator):
 
     def _scaled_rows(self, X: Any, dtype: np.dtype[Any]) -> Rows:
         """Return rows to predict for, as the kernel sees them."""
-        return scaled(more_rows(self, X), self.mean_, self.scale_, dtype)
+        return scaled(more_rows(self, X, standardised=self.scale_ is not None), self.mean_, self.scale_, dtype)
 
     def _operator(self, X: Any) -> Operator:
         """Return k(rows, centers) for new rows, which keeps nothing."""

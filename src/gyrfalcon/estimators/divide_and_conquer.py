@@ -13,7 +13,7 @@ from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..fitting.data import regression_data
-from ..fitting.kernel import resolved_kernel
+from ..fitting.kernel import fitted_kernel
 from ..fitting.parameters import check_parameters
 from ..fitting.ridge import ridge
 from ..fitting.session import finite, fit_session
@@ -49,7 +49,9 @@ class DivideAndConquerRegressor(KernelRegressor):
         constant is not penalised, and is what f is far from the rows.
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. "auto" is True.
+        It costs one pass over the rows and no memory. "auto" does it where the library chooses the length scale. A
+        length scale that is given is in the units of X, and rows are then taken as they are, as are those that come
+        from `LearnedMetric` or `TableEncoder`.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of predictions; "auto" follows X. Systems are solved in float64.
     memory_budget : "auto", int or str, default="auto"
@@ -78,7 +80,7 @@ class DivideAndConquerRegressor(KernelRegressor):
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None with `scale=False`.
+        Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -174,7 +176,7 @@ class DivideAndConquerRegressor(KernelRegressor):
             order = session.random_state.permutation(n)
             points = data.rows.take(order)
             weight = None if data.weight is None else data.weight[order]
-            kernel = resolved_kernel(self.kernel, points, weight, points.dtype)
+            kernel = fitted_kernel(self, data, points, weight, points.dtype)
             scale = power_of_two(data.targets, axis=0)
             y = (data.targets / scale)[order]
             alpha = np.zeros_like(y)

@@ -15,7 +15,7 @@ from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..fitting.convergence import tolerance, warn_if_unsettled
 from ..fitting.data import FitData, regression_data
-from ..fitting.kernel import resolved_kernel, validation_watch
+from ..fitting.kernel import fitted_kernel, validation_watch
 from ..fitting.parameters import STEP, check_parameters
 from ..fitting.session import Session, fit_session
 from ..kernels import Kernel, KernelFunction
@@ -47,7 +47,9 @@ class EigenProRegressor(KernelRegressor):
         constant is not penalised, and is what f is far from the rows.
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. "auto" is True.
+        It costs one pass over the rows and no memory. "auto" does it where the library chooses the length scale. A
+        length scale that is given is in the units of X, and rows are then taken as they are, as are those that come
+        from `LearnedMetric` or `TableEncoder`.
     n_subsamples : int or None, default=None
         Rows from which the eigenvectors are estimated, at most n. None is 1,000, and 2,000 beyond 100,000 rows.
     n_components : int or None, default=None
@@ -105,7 +107,7 @@ class EigenProRegressor(KernelRegressor):
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None with `scale=False`.
+        Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -232,7 +234,7 @@ class EigenProRegressor(KernelRegressor):
         require(self.memory_budget, size, what, "take fewer")
         n_jobs = 1 if n < _WORTH_THREADS else self.n_jobs
         points = rows.take(np.arange(n))
-        kernel = resolved_kernel(self.kernel, points, None, rows.dtype)
+        kernel = fitted_kernel(self, data, points, None, rows.dtype)
         operator = KernelOperator(kernel, rows, points, n_jobs=n_jobs, memory_budget=0)
         system = top_eigensystem(
             operator,

@@ -21,7 +21,7 @@ from ..fitting import pcg
 from ..fitting.auto_penalty import as_penalty
 from ..fitting.data import FitData, regression_data
 from ..fitting.folds import check_cv
-from ..fitting.kernel import resolved_kernel, validation_watch
+from ..fitting.kernel import fitted_kernel, validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty, validation_errors
 from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_path
@@ -78,7 +78,9 @@ class ExactRegressor(PosteriorRegressor):
         constant is not penalised, and is what f is far from the rows.
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. "auto" is True.
+        It costs one pass over the rows and no memory. "auto" does it where the library chooses the length scale. A
+        length scale that is given is in the units of X, and rows are then taken as they are, as are those that come
+        from `LearnedMetric` or `TableEncoder`.
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: n^2 numbers in
         float64, in memory and in model files. For `method="ridge"`, which then takes the time of a list of penalties.
@@ -143,7 +145,7 @@ class ExactRegressor(PosteriorRegressor):
     posterior_, spread_, conformity_ : objects
         With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None with `scale=False`.
+        Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -295,7 +297,7 @@ class ExactRegressor(PosteriorRegressor):
                 hold_out=self.validation_fraction if validates else None,
             )
             points = data.rows.take(np.arange(data.rows.shape[0]))
-            kernel = resolved_kernel(self.kernel, points, data.weight, points.dtype)
+            kernel = fitted_kernel(self, data, points, data.weight, points.dtype)
             operator = KernelOperator(
                 kernel,
                 data.rows,

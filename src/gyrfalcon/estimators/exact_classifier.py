@@ -17,7 +17,7 @@ from ..fitting.auto_penalty import as_penalty
 from ..fitting.calibration import Calibration, fit_calibration
 from ..fitting.data import FitData, class_codes, classification_data
 from ..fitting.folds import check_cv
-from ..fitting.kernel import resolved_kernel
+from ..fitting.kernel import fitted_kernel
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
 from ..fitting.session import fit_session
@@ -64,7 +64,9 @@ class ExactClassifier(KernelClassifier):
         constant is not penalised, and is what f is far from the rows.
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. "auto" is True.
+        It costs one pass over the rows and no memory. "auto" does it where the library chooses the length scale. A
+        length scale that is given is in the units of X, and rows are then taken as they are, as are those that come
+        from `LearnedMetric` or `TableEncoder`.
     max_iter : int or None, default=None
         Maximum number of iterations of conjugate gradient. None is 100.
     tol : float or None, default=None
@@ -115,7 +117,7 @@ class ExactClassifier(KernelClassifier):
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled, if `scale=True`.
+        Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -236,7 +238,7 @@ class ExactClassifier(KernelClassifier):
                 hold_out=self.validation_fraction if self.choose_by == "validation" else None,
             )
             points = data.rows.take(np.arange(data.rows.shape[0]))
-            kernel = resolved_kernel(self.kernel, points, data.weight, points.dtype)
+            kernel = fitted_kernel(self, data, points, data.weight, points.dtype)
             scale = power_of_two(data.targets, axis=0)
             labels = class_codes(data.targets)
             penalties = self.penalties

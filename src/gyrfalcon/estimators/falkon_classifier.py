@@ -91,7 +91,9 @@ class FalkonClassifier(KernelClassifier):
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
+        zeros. "auto" does it where the library chooses the length scale of dense rows. A length scale that is given is
+        in the units of X, and rows are then taken as they are, as are those that come from `LearnedMetric` or
+        `TableEncoder`, and sparse ones: words and hashes that are rare would drown the others.
     preconditioner : "auto", "falkon", "sample" or "krill", default="auto"
         What makes conjugate gradient fast. "falkon" is computed from the centers alone, and assumes that they were
         drawn from the rows with known probabilities; "sample" solves the problem of a sample of the rows in each
@@ -179,7 +181,7 @@ class FalkonClassifier(KernelClassifier):
     offset_ : array of shape (1,) for two classes, else (n_classes,)
         Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None with `scale=False`.
+        Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str

@@ -75,7 +75,9 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
+        zeros. "auto" does it where the library chooses the length scale of dense rows. A length scale that is given is
+        in the units of X, and rows are then taken as they are, as are those that come from `LearnedMetric` or
+        `TableEncoder`, and sparse ones: words and hashes that are rare would drown the others.
     max_iter : int, default=300
         Maximum number of iterations, each a pass over the rows.
     tol : float, default=0.0001
@@ -118,7 +120,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
     kernel_ : Kernel
         The kernel, with parameters that depend on the data resolved.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None with `scale=False`.
+        Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -241,7 +243,8 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         counted = data.counted
         if counted is None or counted.positions is None:
             return labels
-        return counted.spread(labels, self.predict(more_rows(self, X).subset(counted.left_out)))
+        others = more_rows(self, X, standardised=self.scale_ is not None).subset(counted.left_out)
+        return counted.spread(labels, self.predict(others))
 
     def _starts(
         self,
@@ -306,7 +309,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
 
     def _given(self, space: Subspace) -> Any:
         """Return the points to start from as the kernel sees them."""
-        rows = more_rows(self, self.init, "init")
+        rows = more_rows(self, self.init, "init", standardised=space.data.scale is not None)
         if rows.shape[0] != self.n_clusters:
             raise ValueError(f"init has {rows.shape[0]} points, and n_clusters={self.n_clusters}: give one for each")
         points = scaled(rows, space.data.mean, space.data.scale, space.operator.dtype).take(np.arange(rows.shape[0]))

@@ -23,7 +23,9 @@ from ..fitting.parameters import check_parameters
 from ..fitting.rows import computed, labelled, more_rows, scaled
 from ..fitting.session import Session, fit_session
 from ..fitting.weights import count
+from ..kernels import Kernel, KernelFunction
 from ..sources.dask import first_not_finite
+from ..sources.metric import MetricArray
 from ..storage.models import save
 from ._base import KernelRegressor
 from ._metric_rounds import Rounds, drawn, root_metric, under
@@ -63,14 +65,15 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
     ----------
     estimator : estimator or None, default=None
         Fitted in each round: `FalkonRegressor`, `FalkonClassifier`, or another estimator of this library with centers;
-        always with `scale=False`, which the method that follows needs too. None is a `FalkonRegressor` if y is numbers,
-        and a `FalkonClassifier` otherwise. Its kernel should be that of the method that follows, its length scale
-        "scale", which follows the metric.
+        always with `scale=False`. None is a `FalkonRegressor` if y is numbers, and a `FalkonClassifier` otherwise. Its
+        kernel should be that of the method that follows, its length scale "scale", which follows the metric.
     kind : {"diagonal", "full"}, default="diagonal"
         "diagonal" multiplies each feature by a number; "full" all of them by a symmetric matrix, for y that depends on
         few directions that are not those of the features. The latter takes time and memory for n_features^2 numbers.
-    scale : bool, default=True
+    scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 first, so that their units do not matter.
+        "auto" does it unless a length scale of the estimator's kernel is given, which is in the units of the features,
+        or the rows come from a `TableEncoder`.
     n_rounds : int, default=5
         Maximum number of rounds with a metric. A round that is 5% worse than the best is the last.
     n_gradients : int, default=4000
@@ -97,8 +100,8 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
     matrix_ : array of shape (n_features_in_, n_features_in_), or None
         What rows are multiplied with, for kind="full".
     feature_importances_ : array of shape (n_features_in_,)
-        Mean squared derivatives of the best round's fit, each as a share of their sum; of standardised features if
-        `scale=True`.
+        Mean squared derivatives of the best round's fit, each as a share of their sum; of standardised features if they
+        were standardised.
     history_ : list of dict
         For each round: `iteration`, its number (0 has no metric), `validation_error` and `seconds`. The error is the
         root of the mean squared one, for regression in standard deviations of y and for classes that of codes +1 and
@@ -108,7 +111,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
     best_round_ : int
         The round whose metric was kept; 0 is none.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features are scaled, if `scale=True`.
+        Means and standard deviations by which features are scaled; None if they are taken as they are.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str
@@ -120,6 +123,10 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
 
     Notes
     -----
+    Standardising the rows that `transform` returns would undo the metric. An estimator with ``scale="auto"``, the
+    default, knows the array and leaves it as it is; tensors, tables made by `set_output`, and what other transformers
+    make of the array need ``scale=False``.
+
     A diagonal metric can also be given to a kernel, as length scales in the units of the features:
     ``Gaussian(length_scale=L * metric.scale_ / metric.scales_)``. Rows that do not fit memory are then read as they
     are.
@@ -136,8 +143,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
     >>> from gyrfalcon import FalkonRegressor, LearnedMetric
     >>> X, y = make_friedman1(2000, n_features=15, random_state=0)  # of which 5 matter
     >>> y -= y.mean()
-    >>> falkon = FalkonRegressor(scale=False, random_state=0)  # scaling would undo the metric
-    >>> model = make_pipeline(LearnedMetric(random_state=0), falkon).fit(X[:1000], y[:1000])
+    >>> model = make_pipeline(LearnedMetric(random_state=0), FalkonRegressor(random_state=0)).fit(X[:1000], y[:1000])
     >>> bool(model.score(X[1000:], y[1000:]) > 0.97)
     True
     >>> sorted(model[0].feature_importances_.argsort()[-5:].tolist())
@@ -169,7 +175,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         estimator: Any = None,
         *,
         kind: str = "diagonal",
-        scale: bool = True,
+        scale: bool | str = "auto",
         n_rounds: int = 5,
         n_gradients: int = 4000,
         n_rows: int = 20000,
@@ -257,10 +263,10 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
 
         Returns
         -------
-        array of shape (n, n_features); a Dask array for a Dask collection
+        array of shape (n, n_features), which ``scale="auto"`` leaves as it is; a Dask array for a Dask collection
         """
         check_is_fitted(self)
-        given = more_rows(self, X)
+        given = more_rows(self, X, standardised=self.scale_ is not None)
         metric = self.scales_ if self.matrix_ is None else self.matrix_
         assert metric is not None
         rows = scaled(given, self.mean_, self.scale_, given.dtype)
@@ -271,7 +277,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
                 raise ValueError(f"row {start + bad} of X has NaN or infinity: remove or impute those values")
             out[start : start + len(block)] = under(metric, block)
             start += len(block)
-        return out
+        return out.view(MetricArray)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the names of the columns that `transform` gives: those of X, or numbered ones for kind="full".
@@ -319,6 +325,11 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
                 raise ValueError(f"{name} is not an array of {shape} finite numbers")
         if (self.scales_ is None) == (self.matrix_ is None):
             raise ValueError("one of scales_ and matrix_ is needed")
+
+    @property
+    def kernel(self) -> Kernel | str | KernelFunction:
+        """The kernel of the fits, whose numbers decide with scale="auto" whether features are standardised."""
+        return "gaussian" if self.estimator is None else self.estimator.kernel
 
     # ---- the beginning of a fit --------------------------------------------------------------------------------------
 

@@ -57,7 +57,9 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
+        zeros. "auto" does it where the library chooses the length scale of dense rows. A length scale that is given is
+        in the units of X, and rows are then taken as they are, as are those that come from `LearnedMetric` or
+        `TableEncoder`, and sparse ones: words and hashes that are rare would drown the others.
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
@@ -85,7 +87,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     kernel_ : Kernel
         The kernel, with parameters that depend on the data resolved.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None with `scale=False`.
+        Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str

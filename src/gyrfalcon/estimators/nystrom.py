@@ -67,7 +67,9 @@ class NystromRegressor(PosteriorRegressor):
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
         It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros. "auto" does it to dense rows alone: words and hashes that are rare would drown the others.
+        zeros. "auto" does it where the library chooses the length scale of dense rows. A length scale that is given is
+        in the units of X, and rows are then taken as they are, as are those that come from `LearnedMetric` or
+        `TableEncoder`, and sparse ones: words and hashes that are rare would drown the others.
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
         float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
@@ -138,7 +140,7 @@ class NystromRegressor(PosteriorRegressor):
     posterior_, spread_, conformity_ : objects
         With `uncertainty=True`, what deviations and intervals are made of.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None with `scale=False`.
+        Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of str

@@ -51,7 +51,9 @@ class RandomFeaturesRegressor(KernelRegressor):
         constant is not penalised, and is what f is far from the rows.
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. "auto" is True.
+        It costs one pass over the rows and no memory. "auto" does it where the library chooses the length scale. A
+        length scale that is given is in the units of X, and rows are then taken as they are, as are those that come
+        from `LearnedMetric` or `TableEncoder`.
     solver : {"direct", "sgd", "bcd"}, default="direct"
         "direct" adds up the normal equations in one pass over the rows and factorises them. "sgd" passes over the rows
         in mini-batches, in O(M) memory. "bcd", block coordinate descent, solves for blocks of coefficients in turn.
@@ -106,7 +108,7 @@ class RandomFeaturesRegressor(KernelRegressor):
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None with `scale=False`.
+        Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
         Number of features of X.
     feature_names_in_ : array of str

@@ -17,12 +17,14 @@ from .._utils.memory import format_bytes, limit_of, require
 from .._utils.words import shown
 from ..fitting.kernel import resolved_kernel
 from ..fitting.rows import is_scaled, scaled
+from ..fitting.scales import warn_of_unlike_scales
 from ..fitting.subspace import default_n_centers
 from ..kernels import Kernel, KernelFunction
 from ..operators import make_operator
 from ..preconditioners import Whitening
 from ..sources import Rows, as_rows
 from ..sources.blocks import stack
+from ..sources.metric import has_metric
 from ..sources.scratch import Scratch
 
 __all__ = ["MMDTest", "mmd_test"]
@@ -131,8 +133,9 @@ def mmd_test(
     n_centers : int or None
         Number of Nyström centers M. None is 5 sqrt(n + m), at least 1,000 and at most 10,000.
     scale : bool or "auto"
-        Whether to standardise features, by the means and deviations of both sets together; "auto" does it to dense
-        rows.
+        Whether to standardise features, by the means and deviations of both sets together. "auto" does it where the
+        library chooses the length scale of dense rows. A length scale that is given is in the units of X and Y, and
+        rows are then taken as they are, as are those that come from `LearnedMetric` or `TableEncoder`.
     memory_budget : "auto", int or str
         Memory that the test may use beside X and Y, in bytes or as "4GB".
     n_jobs : int or None
@@ -168,7 +171,8 @@ def mmd_test(
     generator = check_random_state(random_state)
     with closing(Scratch()) as scratch:
         sets, names = _both(X, Y, scratch)
-        return _tested(sets, names, kernel, n_permutations, n_centers, scale, memory_budget, n_jobs, generator)
+        standardised = is_scaled(scale, kernel, sparse=sets[0].is_sparse, metric=has_metric(X) and has_metric(Y))
+        return _tested(sets, names, kernel, n_permutations, n_centers, standardised, memory_budget, n_jobs, generator)
 
 
 def _tested(
@@ -177,16 +181,18 @@ def _tested(
     kernel: Kernel | str | KernelFunction,
     n_permutations: int,
     n_centers: int | None,
-    scale: bool | str,
+    standardised: bool,
     memory_budget: int | float | str,
     n_jobs: int | None,
     generator: np.random.RandomState,
 ) -> MMDTest:
     """Make the test with rows that fit together; the rest is as for `mmd_test`."""
-    sets, mean, deviation = _standardised(given, names, scale)
+    sets, mean, deviation = _standardised(given, names, standardised)
     n, m = sets[0].shape[0], sets[1].shape[0]
     centers = _centers(sets, default_n_centers(n + m) if n_centers is None else int(n_centers), generator)
     resolved = resolved_kernel(kernel, centers, None, sets[0].dtype)
+    if deviation is None:
+        warn_of_unlike_scales(resolved, centers, names)
     M, limit = centers.shape[0], limit_of(memory_budget)
     size = 2 * 8 * M * M
     require(memory_budget, size, f"{M} centers take {format_bytes(size)} for factors", "lower n_centers", limit=limit)
@@ -272,12 +278,12 @@ def _check_names(name: str, names: list[str] | None, other: str, known: list[str
 
 
 def _standardised(
-    sets: list[Rows], names: list[str] | None, scale: bool | str
+    sets: list[Rows], names: list[str] | None, standardised: bool
 ) -> tuple[list[Rows], Array | None, Array | None]:
     """Return both sets as the kernel sees them, and what they were standardised with."""
     dtype = np.result_type(sets[0].dtype, sets[1].dtype)
     mean, deviation = None, None
-    if is_scaled(scale, sets[0].is_sparse):
+    if standardised:
         mean, deviation = (sets[0].moments() + sets[1].moments()).mean_and_scale(names)
     return [scaled(rows, mean, deviation, dtype) for rows in sets], mean, deviation
 

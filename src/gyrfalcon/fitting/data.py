@@ -19,13 +19,14 @@ from .._utils.ranges import check_range, check_squares
 from .._utils.words import shown
 from ..losses import Loss, Squared
 from ..sources import ArrayRows, Rows
+from ..sources.metric import has_metric
 from ..sources.scratch import Scratch
 from .rows import (
     Reader,
     computed,
-    is_scaled,
     labelled,
     scaled,
+    standardises,
     tile_dtype,
     training_rows,
     validation_rows,
@@ -83,6 +84,7 @@ class FitData:
     loss : what is minimised, with what depends on the targets worked out
     offset : array of shape (k,) that predictions are measured from, or None for 0
     mean, scale : what features were standardised with; `mean` is None for sparse rows, both if they were not
+    metric : whether distances between the rows had a meaning before, see `has_metric`
     flat : whether coefficients and predictions of one column have no second axis
     counted : which of the rows that `fit` was given these are, before some were held out; None if that is not known
     """
@@ -95,6 +97,7 @@ class FitData:
     offset: Array | None = None
     mean: Array | None = None
     scale: Array | None = None
+    metric: bool = False
     flat: bool = False
     counted: Counted | None = None
 
@@ -179,7 +182,8 @@ def regression_data(
         error = partial(mean_loss, of_all)
         if of_all.unit(targets, weight) == 1:
             check_squares(targets, tile_dtype(estimator.dtype, rows), "y")
-    given = validation_rows(estimator, X_val, y_val, scratch)
+    standardised = standardises(estimator, X, rows)
+    given = validation_rows(estimator, X_val, y_val, standardised=standardised, scratch=scratch)
     held = None
     if given is not None:
         y_val = check_array(computed(y_val, given), ensure_2d=False, dtype=None, input_name="y_val")
@@ -191,7 +195,16 @@ def regression_data(
         held = Validation(given, held_targets, None, error)
     data = _split_and_scaled(
         estimator,
-        FitData(rows, targets, weight, held, flat=y.ndim == 1 and copies is None, counted=counted),
+        FitData(
+            rows,
+            targets,
+            weight,
+            held,
+            metric=has_metric(X),
+            flat=y.ndim == 1 and copies is None,
+            counted=counted,
+        ),
+        standardised,
         error,
         hold_out,
         None,
@@ -286,7 +299,8 @@ def classification_data(
     loss = Squared() if make_loss is None else make_loss(len(classes))
     as_columns = indicators if loss.coupled else signs
     error: Error = share_wrong if type(loss) is Squared else partial(mean_loss, loss)
-    given = validation_rows(estimator, X_val, y_val, scratch)
+    standardised = standardises(estimator, X, rows)
+    given = validation_rows(estimator, X_val, y_val, standardised=standardised, scratch=scratch)
     held = None
     if given is not None:
         y_val = sortable_labels(column_or_1d(mixed_labels(computed(y_val, given)), warn=True), "y_val")
@@ -296,8 +310,10 @@ def classification_data(
             raise ValueError(f"y_val has classes that y has not: {unseen}")
         held = Validation(given, as_columns(np.searchsorted(classes, y_val), len(classes)), None, error)
     targets = as_columns(codes, len(classes)).astype(tile_dtype(estimator.dtype, rows))
-    data = FitData(rows, targets, counted.weight, held, loss, flat=len(classes) == 2, counted=counted)
-    data = _split_and_scaled(estimator, data, error, hold_out, codes, random_state)
+    data = FitData(
+        rows, targets, counted.weight, held, loss, metric=has_metric(X), flat=len(classes) == 2, counted=counted
+    )
+    data = _split_and_scaled(estimator, data, standardised, error, hold_out, codes, random_state)
     return (_from_offset(data) if estimator.fit_intercept else data), classes
 
 
@@ -379,19 +395,20 @@ def _check_lengths(X: Rows, y: Array) -> None:
 def _split_and_scaled(
     estimator: Learner,
     data: FitData,
+    standardised: bool,
     error: Error,
     hold_out: float | None,
     stratify: Array | None,
     random_state: np.random.RandomState,
 ) -> FitData:
-    """Hold out validation rows if there are none, standardise features, and convert rows to the kernel's precision."""
+    """Hold out rows for validation if there are none, standardise features or not, and convert rows to `dtype`."""
     dtype = tile_dtype(estimator.dtype, data.rows)
     check_range(data.targets, dtype, "y")  # which predictions could not be
     if data.validation is None and hold_out is not None:
         data = _split(data, error, hold_out, stratify, random_state)
         data = replace(data, validation=_taken_out(data.validation, estimator.memory_budget))
     mean, scale = None, None
-    if is_scaled(estimator.scale, data.rows.is_sparse):
+    if standardised:
         mean, scale = data.rows.moments(data.weight).mean_and_scale(data.rows.feature_names)
     held, weight = data.validation, data.weight
     if held is not None:

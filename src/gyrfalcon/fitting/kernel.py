@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse
@@ -13,8 +13,31 @@ from .._utils.ranges import power_of_two
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..operators import Operator, make_operator
 from .data import FitData
+from .scales import warn_of_unlike_scales
 
 Array = NDArray[Any]
+
+
+class HasKernel(Protocol):
+    """An estimator, as far as it has a kernel."""
+
+    @property
+    def kernel(self) -> Kernel | str | KernelFunction:
+        """The kernel."""
+        ...
+
+
+def fitted_kernel(
+    model: HasKernel, data: FitData, points: Any, weight: Array | None, dtype: Any = None, *, warns: bool = True
+) -> Kernel:
+    """Return the kernel of a fit as `resolved_kernel` does, and warn of features that its length scale does not suit.
+
+    Nothing is said of features that were standardised, or whose sizes have a meaning.
+    """
+    kernel = resolved_kernel(model.kernel, points, weight, dtype)
+    if warns and data.scale is None and not data.metric:
+        warn_of_unlike_scales(kernel, points, vars(model).get("feature_names_in_"))
+    return kernel
 
 
 def resolved_kernel(

@@ -92,7 +92,7 @@ def predict_lazily(model: Any, X: Any, method: str = "predict") -> Any:
         row = scipy.sparse.csr_array(row) if partitions.kind == "sparse" else row
     # counting the rows of a dataframe would compute it
     known = partitions.lengths_known
-    like = np.asarray(methodcaller(method, row)(worker))[:0]
+    like = np.asanyarray(methodcaller(method, row)(worker))[:0]
     to_block = PartitionToBlock(np.float64, partitions.n_features, partitions.kind)
     predict = delayed(_predict, pure=False)
     shared = delayed(worker, pure=False, traverse=False)
@@ -105,7 +105,8 @@ def predict_lazily(model: Any, X: Any, method: str = "predict") -> Any:
         )
         for number, (task, count) in enumerate(zip(partitions.tasks, partitions.lengths, strict=True))
     ]
-    return da.concatenate(chunks, allow_unknown_chunksizes=not known)
+    found = da.concatenate(chunks, allow_unknown_chunksizes=not known)
+    return da.Array(found.dask, found.name, found.chunks, meta=like)  # concatenation forgets the class of arrays
 
 
 def _predict(
@@ -124,7 +125,7 @@ def _predict(
     if not n:
         return like
     try:
-        return np.asarray(methodcaller(method, partition)(model), dtype=like.dtype)
+        return np.asanyarray(methodcaller(method, partition)(model), dtype=like.dtype)
     except ValueError:
         row = first_not_finite(to_block(partition, number, n))
         if row is None:

@@ -22,7 +22,7 @@ from ..solvers import Iterate, block_descent, normal_equations, solve_ridge, sto
 from .convergence import tolerance, warn_if_unsettled
 from .data import FitData
 from .descent import block_bounds
-from .kernel import resolved_kernel
+from .kernel import fitted_kernel
 from .parameters import STEP
 from .session import Session, Solution
 
@@ -100,7 +100,7 @@ def solve(
     """Draw features, and learn their coefficients."""
     rows, weight = data.rows, data.weight
     sample = sample_rows(rows.shape[0], session.random_state, weight)
-    kernel = resolved_kernel(model.kernel, rows.take(sample), None if weight is None else weight[sample])
+    kernel = fitted_kernel(model, data, rows.take(sample), None if weight is None else weight[sample])
     kernel.check_precision(rows.dtype)
     features = kernel.random_features(
         int(model.n_components), rows.shape[1], session.random_state, model.orthogonal

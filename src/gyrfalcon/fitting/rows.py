@@ -12,11 +12,13 @@ from sklearn.utils.validation import _check_y, validate_data
 from .._utils.memory import format_bytes, require
 from .._utils.ranges import check_range
 from .._utils.words import shown
+from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import ArrayRows, Rows, TensorRows, as_rows, as_source, is_dask, near, to_host
 from ..sources.blocks import stack
 from ..sources.columns import REMEDY, check_columns
 from ..sources.dask import compute
 from ..sources.files import Dataset, is_lazy_table
+from ..sources.metric import has_metric
 from ..sources.rereading import checked_rows
 from ..sources.scaling import Standardize
 from ..sources.scratch import Scratch
@@ -36,6 +38,11 @@ class Reader(Protocol):
     n_features_in_: int
 
     @property
+    def kernel(self) -> Kernel | str | KernelFunction:
+        """The kernel."""
+        ...
+
+    @property
     def device(self) -> Any:
         """Where products are computed: tensors that are there already stay there."""
         ...
@@ -47,7 +54,7 @@ class Reader(Protocol):
 
     @property
     def scale(self) -> bool | str:
-        """Whether features are standardised, or "auto"."""
+        """Whether features are standardised, or "auto"; see `is_scaled`."""
         ...
 
     @property
@@ -85,12 +92,15 @@ def training_rows(
     source = _as_source(X)
     if source is None:
         check_columns(X)
+        standardised = standardises(estimator, X)
         X, y = _checked(estimator, X, y, **checks)
         counted = count(computed(sample_weight), len(y))
-        return _rows_in_memory(estimator, X, "X", training=True, counted=counted), counted.among(y), counted
+        rows = _rows_in_memory(estimator, X, "X", standardised=standardised, training=True, counted=counted)
+        return rows, counted.among(y), counted
     _check_features(estimator, source, reset=True)
     counted = count(computed(sample_weight, source), source.shape[0])
-    _check_range(estimator, counted.rows(source), "X", training=True)
+    standardised = standardises(estimator, X, source)
+    _check_range(estimator, counted.rows(source), "X", standardised=standardised, training=True)
     rows = counted.rows(_readable(estimator, source, random_access))
     if y is None:
         raise ValueError(f"{type(estimator).__name__} needs y, what is to be learnt, such as open(path, target=...).y")
@@ -123,9 +133,11 @@ def unlabelled_rows(
     source = _as_source(X)
     if source is None:
         check_columns(X)
+        standardised = standardises(estimator, X)
         X = _checked(estimator, X)
         counted = count(computed(sample_weight), X.shape[0])
-        return _rows_in_memory(estimator, X, "X", training=True, counted=counted), counted
+        rows = _rows_in_memory(estimator, X, "X", standardised=standardised, training=True, counted=counted)
+        return rows, counted
     _check_features(estimator, source, reset=True)
     counted = count(computed(sample_weight, source), source.shape[0])
     rows = counted.rows(_readable(estimator, source, random_access=False))
@@ -142,29 +154,31 @@ def plain_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     return _readable(estimator, source, random_access=False)
 
 
-def more_rows(estimator: Reader, X: Any, name: str = "X") -> Rows:
-    """Return rows with the features that the estimator was fitted to."""
+def more_rows(estimator: Reader, X: Any, name: str = "X", *, standardised: bool) -> Rows:
+    """Return rows with the features that the estimator was fitted to, which are standardised next or not."""
     if _needs_no_checks(estimator, X):
-        return _rows_in_memory(estimator, X, name, training=False)
+        return _rows_in_memory(estimator, X, name, standardised=standardised, training=False)
     X = near(X, estimator.device)
     source = _as_source(X)
     if source is None:
         check_columns(X)
         X = _checked(estimator, X, reset=False)
-        return _rows_in_memory(estimator, X, name, training=False)
+        return _rows_in_memory(estimator, X, name, standardised=standardised, training=False)
     _check_features(estimator, source, reset=False)
-    _check_range(estimator, source, name, training=False)
+    _check_range(estimator, source, name, standardised=standardised, training=False)
     return source
 
 
-def validation_rows(estimator: Reader, X_val: Any, y_val: Any, scratch: Scratch | None = None) -> Rows | None:
+def validation_rows(
+    estimator: Reader, X_val: Any, y_val: Any, *, standardised: bool, scratch: Scratch | None = None
+) -> Rows | None:
     """Return the rows of the validation set that `fit` was given, if it was given one; see `training_rows`."""
     if (X_val is None) != (y_val is None):
         missing = "y_val" if y_val is None else "X_val"
         raise ValueError(f"X_val and y_val go together: {missing} is missing")
     if X_val is None:
         return None
-    rows = more_rows(estimator, X_val, "X_val")
+    rows = more_rows(estimator, X_val, "X_val", standardised=standardised)
     return rows if scratch is None else scratch.rows(rows)
 
 
@@ -178,9 +192,21 @@ def follows_rows(dtype: Any) -> bool:
     return isinstance(dtype, str) and dtype == "auto"
 
 
-def is_scaled(scale: bool | str, sparse: bool) -> bool:
-    """Whether the parameter `scale` asks for features to be standardised; "auto" leaves sparse ones alone."""
-    return not sparse if isinstance(scale, str) else bool(scale)
+def is_scaled(scale: bool | str, kernel: Kernel | str | KernelFunction, *, sparse: bool, metric: bool) -> bool:
+    """Whether the parameter `scale` asks for features to be standardised.
+
+    "auto" leaves rows as they are where a number of the kernel is in their units, where their distances have a meaning
+    (`metric`, see `has_metric`), and where they are sparse.
+    """
+    if not isinstance(scale, str):
+        return bool(scale)
+    return not (sparse or metric or as_kernel(kernel).has_given_scale)
+
+
+def standardises(estimator: Reader, X: Any, rows: Rows | None = None) -> bool:
+    """Whether the features of `X`, as it was given to `fit`, are standardised; `rows` are those made of it, if any."""
+    sparse = scipy.sparse.issparse(X) if rows is None else rows.is_sparse
+    return is_scaled(estimator.scale, estimator.kernel, sparse=sparse, metric=has_metric(X))
 
 
 def scaled(rows: Rows, mean: Array | None, scale: Array | None, dtype: np.dtype[Any]) -> Rows:
@@ -264,25 +290,27 @@ def _needs_no_checks(estimator: Reader, X: Any) -> bool:
     )
 
 
-def _rows_in_memory(estimator: Reader, X: Array, name: str, *, training: bool, counted: Counted | None = None) -> Rows:
+def _rows_in_memory(
+    estimator: Reader, X: Array, name: str, *, standardised: bool, training: bool, counted: Counted | None = None
+) -> Rows:
     """Return checked arrays and CSR matrices as rows, without those of weight 0."""
     rows = as_rows(X)
-    if _may_leave_range(estimator, rows):
+    if not standardised and _may_leave_range(estimator, rows):
         some: Any = X if counted is None else counted.among(X)
         check_range(some.data if scipy.sparse.issparse(X) else some, np.float32, name, too_small=training)
     return rows if counted is None else counted.rows(rows)
 
 
-def _check_range(estimator: Reader, source: Rows, name: str, *, training: bool) -> None:
+def _check_range(estimator: Reader, source: Rows, name: str, *, standardised: bool, training: bool) -> None:
     """Check that numbers of a tensor are numbers in float32; those of streams are looked at when they are read."""
-    if isinstance(source, TensorRows) and _may_leave_range(estimator, source):
+    if isinstance(source, TensorRows) and not standardised and _may_leave_range(estimator, source):
         check_range(source.extremes(), np.float32, name, too_small=training)
 
 
 def _may_leave_range(estimator: Reader, rows: Rows) -> bool:
-    """Whether rows are converted to float32 as they are; only training rows must not vanish there."""
+    """Whether rows are converted to float32; only training rows must not vanish there."""
     float32 = not follows_rows(estimator.dtype) and np.dtype(estimator.dtype) == np.float32
-    return float32 and rows.dtype != np.float32 and not is_scaled(estimator.scale, rows.is_sparse)
+    return float32 and rows.dtype != np.float32
 
 
 def _readable(estimator: Reader, source: Rows, random_access: bool) -> Rows:

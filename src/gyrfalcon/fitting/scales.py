@@ -9,9 +9,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from .._utils.warnings import warn
-from ..kernels import Kernel, Stationary
+from ..kernels import Kernel
 
 _MOST = 100.0  # ratio of standard deviations
+_FEW = 0.05  # share of the features: of an image's pixels some are nearly constant, and mean nothing by it
 
 
 def unlike_scales(kernel: Kernel, points: Any) -> tuple[int, int, NDArray[np.float64]] | None:
@@ -20,7 +21,7 @@ def unlike_scales(kernel: Kernel, points: Any) -> tuple[int, int, NDArray[np.flo
     Parameters
     ----------
     kernel : Kernel
-        Resolved. Other kernels than those of a distance have no length scale that could be wrong.
+        Resolved. Without one length scale for all features there is none that could be wrong.
     points : array or sparse matrix of shape (M, d)
         The centers: enough rows to tell, and in memory anyway. Features of one or two values, such as categories that
         were encoded, are not compared.
@@ -30,7 +31,7 @@ def unlike_scales(kernel: Kernel, points: Any) -> tuple[int, int, NDArray[np.flo
     largest, smallest, deviations : int, int, array of shape (d,)
         Or None if there is nothing to say.
     """
-    if scipy.sparse.issparse(points) or not isinstance(kernel, Stationary) or np.ndim(kernel.length_scale):
+    if scipy.sparse.issparse(points) or not kernel.has_common_scale:
         return None
     wide = np.asarray(points, dtype=np.float64)
     low, high = wide.min(axis=0), wide.max(axis=0)
@@ -40,7 +41,8 @@ def unlike_scales(kernel: Kernel, points: Any) -> tuple[int, int, NDArray[np.flo
     with np.errstate(over="ignore", invalid="ignore"):
         deviations = wide.std(axis=0)
     most, least = compared[deviations[compared].argmax()], compared[deviations[compared].argmin()]
-    if not deviations[most] > _MOST * deviations[least]:
+    drowned = deviations[most] > _MOST * deviations[compared]
+    if not drowned.mean() >= _FEW:
         return None
     return int(most), int(least), deviations
 
@@ -54,7 +56,7 @@ def warn_of_unlike_scales(kernel: Kernel, points: Any, names: Any) -> None:
     large, small = (repr(names[at]) if names is not None else f"number {at}" for at in (most, least))
     warn(
         f"features differ in size by orders of magnitude: column {large} varies by {deviations[most]:.3g} and column "
-        f"{small} by {deviations[least]:.3g}, which counts for next to nothing: use scale=True, or a length scale for "
-        "each feature",
+        f"{small} by {deviations[least]:.3g}, which counts for next to nothing: use scale=True, after which length "
+        "scales are in standard deviations, or a length scale for each feature",
         UserWarning,
     )

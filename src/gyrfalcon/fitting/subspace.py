@@ -24,10 +24,9 @@ from ..storage.checkpoints import WARM, Beginning, CheckpointError, decode_selec
 from .auto_penalty import as_penalty
 from .convergence import warn_of_lost_penalty
 from .data import FitData
-from .kernel import resolved_kernel
+from .kernel import fitted_kernel
 from .plan import Plan
 from .rows import follows_rows
-from .scales import warn_of_unlike_scales
 from .session import Session
 
 Array = NDArray[Any]
@@ -298,9 +297,7 @@ def _subspace(
     least_penalty = found if resolves_penalty else np.inf
     points = selection.points
     M = points.shape[0]
-    kernel = resolved_kernel(model.kernel, points, center_weight)
-    if data.scale is None and begun is None:
-        warn_of_unlike_scales(kernel, points, vars(model).get("feature_names_in_"))
+    kernel = fitted_kernel(model, data, points, center_weight, warns=begun is None)
     if rows.dtype == np.float32 and follows_rows(model.dtype) and _needs_float64(kernel, points, least_penalty):
         data = data.in_precision(np.float64)
         rows = data.rows

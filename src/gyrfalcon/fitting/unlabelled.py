@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..sources.metric import has_metric
 from ..sources.scratch import Scratch
 from .data import FitData
-from .rows import Reader, is_scaled, scaled, tile_dtype, unlabelled_rows
+from .rows import Reader, scaled, standardises, tile_dtype, unlabelled_rows
 
 
 def unlabelled_data(
@@ -28,7 +29,7 @@ def unlabelled_data(
     rows, counted = unlabelled_rows(estimator, X, scratch, sample_weight)
     weight = counted.weight
     mean, scale = None, None
-    if is_scaled(estimator.scale, rows.is_sparse):
+    if standardises(estimator, X, rows):
         mean, scale = rows.moments(weight).mean_and_scale(rows.feature_names)
     return FitData(
         rows=scaled(rows, mean, scale, tile_dtype(estimator.dtype, rows)),
@@ -37,4 +38,5 @@ def unlabelled_data(
         mean=mean,
         scale=scale,
         counted=counted,
+        metric=has_metric(X),
     )

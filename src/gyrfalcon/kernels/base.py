@@ -104,6 +104,26 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
         """Return a copy with checked parameters, in which "scale" is replaced by its value for the rows `X`."""
         return clone(self)
 
+    @property
+    def has_given_scale(self) -> bool:
+        """Whether the kernel has a number in the units of the features: ``scale="auto"`` then leaves rows as they are.
+
+        A formula of one's own is in these units, whatever its parameters; `Stationary` kernels have such a number if
+        their length scale is given, sums and products if one of their parts has.
+
+        Examples
+        --------
+        >>> from gyrfalcon.kernels import Gaussian, Linear
+        >>> Gaussian(2.0).has_given_scale, Gaussian().has_given_scale, (Gaussian(2.0) + Linear()).has_given_scale
+        (True, False, True)
+        """
+        return True
+
+    @property
+    def has_common_scale(self) -> bool:
+        """Whether one length scale serves all features, so that large features drown small ones."""
+        return False
+
     def scaling(self, n_features: int) -> Array:
         """Return the factor of each feature, applied before anything else; broadcast a factor common to all."""
         return np.broadcast_to(1.0, (n_features,))

@@ -37,6 +37,7 @@ class Constant(Kernel):
     """
 
     geometry = "dot"
+    has_given_scale = False
 
     def __init__(self, value: float = 1.0) -> None:
         self.value = value
@@ -94,6 +95,14 @@ class Pair(Kernel):
     def resolve(self, X: Array) -> Kernel:
         self._check_parts()
         return type(self)(self.k1.resolve(X), self.k2.resolve(X))
+
+    @property
+    def has_given_scale(self) -> bool:
+        return self.k1.has_given_scale or self.k2.has_given_scale
+
+    @property
+    def has_common_scale(self) -> bool:
+        return self.k1.has_common_scale or self.k2.has_common_scale
 
     def check_precision(self, dtype: DTypeLike) -> None:
         self._check_parts()

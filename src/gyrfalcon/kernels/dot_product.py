@@ -32,6 +32,7 @@ class Linear(Kernel):
     """
 
     geometry = "dot"
+    has_given_scale = False
 
     def profile(self, s: Array) -> Array:
         return s
@@ -68,6 +69,10 @@ class Affine(Kernel):
                     "which is too small or too large a number: rescale the features"
                 )
         return kernel
+
+    @property
+    def has_given_scale(self) -> bool:
+        return not isinstance(self.gamma, str)
 
     def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
         return {"gamma": self.gamma, "coef0": self.coef0}
@@ -168,6 +173,7 @@ class ArcCosine(Kernel):
 
     geometry = "angle"
     smooth = False
+    has_given_scale = False
 
     def __init__(self, degree: int = 1) -> None:
         self.degree = degree

@@ -61,6 +61,14 @@ class Stationary(Kernel):
         total, unit = total_variance(X)
         return unit * float(np.sqrt(total / 2))
 
+    @property
+    def has_given_scale(self) -> bool:
+        return not isinstance(self.length_scale, str)
+
+    @property
+    def has_common_scale(self) -> bool:
+        return np.ndim(self.length_scale) == 0
+
     def scaling(self, n_features: int) -> Array:
         if isinstance(self.length_scale, str):
             raise ValueError(f"length_scale={self.length_scale!r} has no value yet: call resolve(X) first")

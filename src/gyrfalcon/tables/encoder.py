@@ -21,6 +21,7 @@ from ..estimators._sklearn import DOC_LINK
 from ..fitting.attributes import check_attributes
 from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
+from ..sources.metric import MetricArray
 from ..storage.models import save
 from .categories import CategoryColumn, random_folds
 from .columns import Column, Form, as_booleans, as_dates, as_numbers, as_text
@@ -64,7 +65,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
       are all as long (postcodes, ids, phone numbers) are categories.
     - columns in which all values are the same, or missing, are dropped with a warning, and may hold anything later.
 
-    Columns with names are found by their names, in any order.
+    Columns with names are found by their names, in any order. Distances between the rows of the array that it returns
+    have a meaning, and estimators with ``scale="auto"``, the default, leave them as they are.
 
     Parameters
     ----------
@@ -365,7 +367,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for part in parts:
             out[:, self.places_[start : start + part.shape[1]]] = part
             start += part.shape[1]
-        return out
+        return out.view(MetricArray)
 
     def _numbers_of(self, columns: list[Column], names: list[str]) -> list[Array]:
         forms = [self.forms_[at] for at in self.number_columns_]
