@@ -233,8 +233,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--length-scale",
         metavar="X",
         type=_parsed("length_scale", _length_scale),
-        help="the kernel's length scale: the distance over which rows are similar. One number, or one a feature: "
-        "1,2.5,0.3. Not given: found from the data",
+        help="the kernel's length scale: the distance over which rows are similar, in the units of the data, or with "
+        "--scale in standard deviations. One number, or one a feature: 1,2.5,0.3. Not given: found from the data",
     )
     model.add_argument("--nu", metavar="X", type=_parsed("nu", _number), help="smoothness of the matern kernel")
     model.add_argument(
@@ -282,7 +282,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=_description("fit_intercept", 1),
     )
     model.add_argument(
-        "--scale", action=argparse.BooleanOptionalAction, default=default_of("scale"), help=_description("scale", 1)
+        "--scale",
+        action=argparse.BooleanOptionalAction,
+        default=default_of("scale"),
+        help=_description("scale", 1) + "; auto: where no length scale is given",
     )
 
     solver = parser.add_argument_group("solver of --method falkon")

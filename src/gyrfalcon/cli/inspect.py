@@ -60,7 +60,7 @@ def _values(model: Any, path: str) -> dict[str, Any]:
         "dtype": None if centers is None else centers.dtype.name,
         "loss": described(learnt.get("loss_")),
         "penalty": learnt.get("penalty_", parameters.get("penalty")),
-        "scaled": "scale_" in learnt,
+        "scaled": learnt.get("scale_") is not None,
         "n_iter": learnt.get("n_iter_"),
         "residual": history[-1].get("residual"),
         "validation_error": min(errors, default=None),
