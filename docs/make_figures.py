@@ -241,7 +241,7 @@ def unsupervised() -> None:
         ax.contourf(side, side, z.reshape(160, 160), levels=24, cmap=colors, alpha=0.85, **options)
 
     figure, axes = plt.subplots(1, 4, figsize=(11, 3), layout="constrained")
-    scores = KernelPCA(Gaussian(1.0), n_components=3, random_state=0).fit_transform(X)
+    scores = KernelPCA(Gaussian(0.5), n_components=3, random_state=0).fit_transform(X)
     radial = int(np.argmax(np.abs([np.corrcoef(scores[:, j], y)[0, 1] for j in range(3)])))
     other = 0 if radial else 1
     for kind, color in ((0, TILE), (1, CENTERS)):
@@ -253,14 +253,14 @@ def unsupervised() -> None:
     axes[1].contourf(side, side, clusters.predict(grid).reshape(160, 160), levels=1, colors=[ROWS, FACTOR])
     axes[1].plot(*X.T, ".", color=INK, markersize=1.5)
     axes[1].set_title("KernelKMeans: two clusters")
-    detector = NoveltyDetector(Gaussian(0.3), contamination=0.02, random_state=0).fit(X)
+    detector = NoveltyDetector(Gaussian(0.15), contamination=0.02, random_state=0).fit(X)
     novelty = detector.decision_function(grid)
     values(axes[2], np.log10(-detector.score_samples(grid)), "Blues_r")
     axes[2].contour(side, side, novelty.reshape(160, 160), levels=[0.0], colors=CENTERS, linewidths=1.5)
     axes[2].plot(*X.T, ".", color=INK, markersize=1.5)
     axes[2].set_title("NoveltyDetector: the border")
     wider = 1.15 * make_circles(1_500, factor=0.3, noise=0.06, random_state=1)[0]
-    test = mmd_test(X, wider, Gaussian(0.4), random_state=0)
+    test = mmd_test(X, wider, Gaussian(0.2), random_state=0)
     witness = test.witness(grid)
     most = float(np.abs(witness).max())
     values(axes[3], witness, "RdBu_r", vmin=-most, vmax=most)

@@ -24,7 +24,7 @@ mean = y.mean()
 
 sample = np.random.default_rng(0).choice(rows, size=min(rows, 20_000), replace=False)
 search = GridSearchCV(
-    FalkonRegressor(Gaussian(), n_centers=min(300, len(sample) // 4), random_state=0),
+    FalkonRegressor(Gaussian(), scale=True, n_centers=min(300, len(sample) // 4), random_state=0),
     {"kernel__length_scale": [1.0, 2.0, 4.0], "penalty": [1e-7, 1e-6, 1e-5]},
     cv=3,
     scoring="neg_root_mean_squared_error",

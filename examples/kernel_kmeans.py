@@ -26,7 +26,7 @@ for name, model in {"KMeans": KMeans(2, n_init=3), "KernelKMeans": KernelKMeans(
     print(f"{name}: agreement with the circles {adjusted_rand_score(y, labels):.3f} (1 is perfect)")
 print(f"{model.n_iter_} passes over all rows, inertia {model.inertia_ / rows:.4f} a row")
 
-detector = NoveltyDetector(Gaussian(0.3), n_centers=300, contamination=0.01, random_state=0).fit(X)
+detector = NoveltyDetector(Gaussian(0.15), n_centers=300, contamination=0.01, random_state=0).fit(X)
 new = np.array([[0.0, 1.0], [0.0, 0.3], [0.0, 0.65], [2.0, 2.0]])
 for row, decision in zip(new, detector.decision_function(new), strict=True):
     print(f"{row}: {'an outlier' if decision < 0 else 'like the others'}")

@@ -29,7 +29,7 @@ def error(model):
 
 
 for name, kernel in {"Gaussian": Gaussian(), "Matern": Matern(), "1-norm Laplacian": Laplacian(norm=1)}.items():
-    falkon = FalkonRegressor(kernel, penalty=1e-5, scale=False, random_state=0)
+    falkon = FalkonRegressor(kernel, penalty=1e-5, random_state=0)
     pipeline = make_pipeline(LearnedMetric(falkon, random_state=0), falkon)
     print(f"{name}: error {error(falkon):.3f}, with a learned metric {error(pipeline):.3f} (noise 0.5)")
 
@@ -42,7 +42,7 @@ for record in metric.history_:
 direction = np.ones(15) / np.sqrt(15)
 y_train, y_test = (np.sin(4 * (part - 0.5) @ direction) for part in (X_train, X_test))
 for kind in ("diagonal", "full"):
-    falkon = FalkonRegressor(penalty=1e-6, scale=False, random_state=0)
+    falkon = FalkonRegressor(penalty=1e-6, random_state=0)
     print(f"{kind} metric: {error(make_pipeline(LearnedMetric(falkon, kind=kind, random_state=0), falkon)):.4f}")
 
 # %%

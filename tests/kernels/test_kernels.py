@@ -169,8 +169,53 @@ def test_nested_parameters():
 def test_repr_says_what_differs_from_the_defaults():
     assert repr(Gaussian()) == "Gaussian()"
     assert repr(Matern(2.0, nu=2.5)) == "Matern(length_scale=2.0, nu=2.5)"
-    assert "Gaussian(length_scale=2.0)" in repr(Gaussian(2.0) + 0.5 * Linear())
-    assert "0.5" in repr(Gaussian(2.0) + 0.5 * Linear())
+    assert repr(Gaussian(2.0) + 0.5 * Linear()) == "Gaussian(length_scale=2.0) + 0.5 * Linear()"
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Gaussian(1.0) + 0.1 * Linear(),
+        Linear() + (Gaussian() + 1.0),
+        (Linear() + Gaussian()) + 1.0,
+        2.0 * (3.0 * (Linear() + 1.0)),
+        (2.0 * Gaussian(0.5)) * Linear(),
+        Linear() * (Gaussian() * Laplacian(norm=1)),
+        Sum(Constant(1.0), Constant(2.0)) * Product(Constant(3.0), Constant(4.0)),
+        1.0 + Linear() * Sum(Linear(), Constant(0.5)),
+    ],
+)
+def test_combinations_are_printed_as_they_are_written(kernel):
+    def parts(k):
+        return (type(k), parts(k.k1), parts(k.k2)) if isinstance(k, Sum | Product) else repr(k)
+
+    again = eval(repr(kernel))
+    assert parts(again) == parts(kernel)
+
+
+def test_names_of_other_libraries():
+    assert [as_kernel(name).nu for name in ("matern12", "matern32", "matern52")] == [0.5, 1.5, 2.5]
+    assert repr(as_kernel("rbf")) == "Gaussian()"
+    model = FalkonRegressor("matern52").set_params(kernel__length_scale=2.0)
+    assert repr(model.kernel) == "Matern(length_scale=2.0, nu=2.5)"
+
+
+@pytest.mark.parametrize("kernel", [Gaussian, Laplacian, Matern, RationalQuadratic])
+@pytest.mark.parametrize("name", ["sigma", "lengthscale", "bandwidth"])
+def test_a_width_by_another_name_is_told_ours(kernel, name):
+    with pytest.raises(TypeError, match=rf"{kernel.__name__} has no parameter '{name}': use length_scale={name}"):
+        kernel(**{name: 2.0})
+
+
+def test_gamma_is_converted():
+    with pytest.raises(TypeError, match=r"Gaussian has no parameter 'gamma': use length_scale=1 / sqrt\(2 \* gamma\)"):
+        Gaussian(gamma=0.5)
+    with pytest.raises(TypeError, match=r"use length_scale=1 / gamma, with norm=1"):
+        Laplacian(gamma=0.5)
+    rows = np.random.default_rng(0).standard_normal((5, 3))
+    np.testing.assert_allclose(Gaussian(1 / np.sqrt(2 * 0.3))(rows, rows), rbf_kernel(rows, gamma=0.3))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'width'"):
+        Gaussian(width=1.0)
 
 
 def test_repr_of_a_long_sum():
@@ -178,8 +223,8 @@ def test_repr_of_a_long_sum():
     kernel = sum((float(i) * Gaussian(1.0 + i) for i in range(60)), Linear())
     text = repr(kernel)
     assert len(text) <= 703
-    assert text.startswith("Sum(k1=Sum(k1=")
-    assert text.endswith("k2=Product(k1=Constant(value=59.0), k2=Gaussian(length_scale=60.0)))")
+    assert text.startswith("Linear() + 0.0 * Gaussian(length_scale=1.0) + 1.0 * ")
+    assert text.endswith(" + 59.0 * Gaussian(length_scale=60.0)")
     assert "Gaussian(length_scale=60.0)" in repr(FalkonRegressor(kernel))
     with pytest.raises(ValueError, match="value=-1"):
         (kernel + Constant(-1.0)).resolve(X)

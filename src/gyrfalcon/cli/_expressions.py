@@ -36,7 +36,7 @@ def read_object(text: str, names: Mapping[str, Callable[..., Any]], *, sums: boo
     >>> from gyrfalcon.cli._expressions import read_object
     >>> from gyrfalcon.kernels import Gaussian, Linear
     >>> read_object("gaussian(length_scale=2) + linear", {"gaussian": Gaussian, "linear": Linear}, sums=True)
-    Sum(k1=Gaussian(length_scale=2), k2=Linear())
+    Gaussian(length_scale=2) + Linear()
     """
     lower = [name for name in names if name.islower()] or list(names)  # the others are class names
     known = f"one of {', '.join(lower)}, with numbers in parentheses where wanted, such as name(parameter=2.5)"

@@ -57,6 +57,7 @@ OF_FALKON = (
 
 KERNELS: dict[str, Callable[..., Any]] = {
     **kernels.NAMES,
+    **kernels.ALIASES,
     "constant": kernels.Constant,
     # the class names, so that what `gyrfalcon inspect` prints can be typed
     **{cls.__name__: cls for cls in (*kernels.NAMES.values(), kernels.Constant)},

@@ -5,10 +5,11 @@ from .callable import CallableKernel
 from .composite import Constant, Product, Sum, linear_form
 from .dot_product import ArcCosine, Linear, Polynomial, Sigmoid
 from .features import FeatureMap
-from .names import NAMES, as_kernel
+from .names import ALIASES, NAMES, as_kernel
 from .stationary import Gaussian, Laplacian, Matern, RationalQuadratic, Stationary
 
 __all__ = [
+    "ALIASES",
     "NAMES",
     "ArcCosine",
     "CallableKernel",

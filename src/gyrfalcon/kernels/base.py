@@ -176,7 +176,7 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
         >>> from gyrfalcon.kernels import Linear
         >>> (Linear() + 1.0).check_terms(np.full((2, 1), 1e4), np.float32)
         Traceback (most recent call last):
-        ValueError: Sum(k1=Linear(), k2=Constant()) is a sum of terms of about 1 and 1e+08: in float32 the smaller ...
+        ValueError: Linear() + 1.0 is a sum of terms of about 1 and 1e+08: in float32 the smaller ...
         """
         least, most = self.term_sizes(X)
         info = np.finfo(np.dtype(dtype))

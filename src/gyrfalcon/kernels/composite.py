@@ -76,6 +76,8 @@ class Pair(Kernel):
     """Two kernels combined entry by entry, by `combine`."""
 
     combine: ClassVar[Callable[..., Array]]
+    sign: ClassVar[str]
+    rank: ClassVar[int]  # the sign of a higher one binds closer
 
     def __init__(self, k1: Kernel, k2: Kernel) -> None:
         self.k1 = k1
@@ -87,8 +89,10 @@ class Pair(Kernel):
         return cls(_operand(first), _operand(second))
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        # the time of scikit-learn's doubles with each kernel that is added
-        text = f"{type(self).__name__}(k1={self.k1!r}, k2={self.k2!r})"
+        # as it is written; the time of scikit-learn's doubles with each kernel that is added
+        numbers = isinstance(self.k1, Constant) and isinstance(self.k2, Constant)  # which Python would add by itself
+        left = repr(self.k1) if numbers else _written(self.k1, self.rank)
+        text = f"{left} {self.sign} {_written(self.k2, self.rank + 1)}"
         half = N_CHAR_MAX // 2
         return text if len(text) <= N_CHAR_MAX else f"{text[:half]}...{text[-half:]}"
 
@@ -126,6 +130,13 @@ class Pair(Kernel):
         return type(self).combine(self.k1(A, B), self.k2(A, B))
 
 
+def _written(kernel: Kernel, rank: int) -> str:
+    """Return a kernel as an operand of a sign of this rank; a constant as a number."""
+    if isinstance(kernel, Constant):
+        return repr(kernel.value)
+    return f"({kernel!r})" if isinstance(kernel, Pair) and kernel.rank < rank else repr(kernel)
+
+
 def _operand(other: Any) -> Kernel:
     if isinstance(other, Kernel):
         return other
@@ -147,11 +158,14 @@ class Sum(Pair):
     Examples
     --------
     >>> from gyrfalcon.kernels import Linear
+    >>> Linear() + 1.0
+    Linear() + 1.0
     >>> (Linear() + 1.0)([[2.0]], [[3.0]])
     array([[7.]])
     """
 
     combine = np.add
+    sign, rank = "+", 0
 
     def term_sizes(self, X: Array) -> tuple[float, float]:
         (least, most), (other_least, other_most) = self.k1.term_sizes(X), self.k2.term_sizes(X)
@@ -190,6 +204,7 @@ class Product(Pair):
     """
 
     combine = np.multiply
+    sign, rank = "*", 2
 
     def term_sizes(self, X: Array) -> tuple[float, float]:
         first, second = self.k1.term_sizes(X), self.k2.term_sizes(X)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from .._utils.checks import hint
@@ -22,6 +23,13 @@ NAMES: dict[str, type[Kernel]] = {
     "poly": Polynomial,
     "sigmoid": Sigmoid,
     "arccosine": ArcCosine,
+}
+
+# Names that other libraries have for a kernel with a parameter.
+ALIASES: dict[str, Callable[..., Kernel]] = {
+    "matern12": partial(Matern, nu=0.5),
+    "matern32": partial(Matern, nu=1.5),
+    "matern52": partial(Matern, nu=2.5),
 }
 
 
@@ -46,10 +54,12 @@ def as_kernel(kernel: Kernel | str | KernelFunction) -> Kernel:
     Examples
     --------
     >>> from gyrfalcon.kernels import as_kernel
-    >>> as_kernel("gaussian")
-    Gaussian()
+    >>> as_kernel("gaussian"), as_kernel("matern52")
+    (Gaussian(), Matern(nu=2.5))
     """
     if isinstance(kernel, str):
+        if kernel in ALIASES:
+            return ALIASES[kernel]()
         if kernel not in NAMES:
             known = ", ".join(sorted(NAMES))
             raise ValueError(f"kernel={kernel!r} is not known: use one of {known}, or an object{hint(kernel, NAMES)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +43,15 @@ class Stationary(Kernel):
     """
 
     length_scale: LengthScale
+    # What stands for the length scale in other libraries, and its value here.
+    other_names: ClassVar[Mapping[str, str]] = dict.fromkeys(("sigma", "lengthscale", "bandwidth"), "length_scale={}")
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        # before Python refuses the name without saying which one is meant
+        for name in set(named) & set(cls.other_names):
+            remedy = cls.other_names[name].format(name)
+            raise TypeError(f"{cls.__name__} has no parameter {name!r}: use {remedy}")
+        return super().__new__(cls)
 
     def resolve(self, X: Array) -> Kernel:
         kernel: Stationary = clone(self)
@@ -130,6 +139,8 @@ class Gaussian(Stationary):
     array([[0.6065]])
     """
 
+    other_names = {**Stationary.other_names, "gamma": "length_scale=1 / sqrt(2 * gamma)"}
+
     def __init__(self, length_scale: LengthScale = "scale") -> None:
         self.length_scale = length_scale
 
@@ -168,6 +179,7 @@ class Laplacian(Stationary):
     """
 
     smooth = False
+    other_names = {**Stationary.other_names, "gamma": "length_scale=1 / gamma, with norm=1 for scikit-learn's kernel"}
 
     def __init__(self, length_scale: LengthScale = "scale", norm: int = 2) -> None:
         self.length_scale = length_scale
