@@ -78,7 +78,7 @@ def assert_same(model, rows=NEW, tolerance=1e-8, rounding=0.0):
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 def test_kernels(kernel, dtype):
     rows = NEW.astype(dtype)
-    model = FalkonRegressor(kernel, n_centers=30, penalty=1e-3, random_state=0).fit(X.astype(dtype), Y)
+    model = FalkonRegressor(kernel, scale=True, n_centers=30, penalty=1e-3, random_state=0).fit(X.astype(dtype), Y)
     terms = np.abs(model.kernel_((rows - model.mean_) / model.scale_, model.centers_)) @ np.abs(model.dual_coef_)
     tolerance = 1e-9 if dtype == np.float64 else 1e-5
     outputs = assert_same(model, rows, tolerance, rounding=10 * np.finfo(dtype).eps * terms)

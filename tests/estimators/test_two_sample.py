@@ -45,7 +45,8 @@ def test_with_every_row_a_center_it_is_the_definition(sets):
 
 def test_few_centers_and_scaled_features(sets):
     X, Y = sets
-    test = mmd_test(X * [1, 100], Y * [1, 100], Gaussian(1.0), n_centers=30, n_permutations=20, random_state=0)
+    options = {"scale": True, "n_centers": 30, "n_permutations": 20, "random_state": 0}
+    test = mmd_test(X * [1, 100], Y * [1, 100], Gaussian(1.0), **options)
     both = np.vstack([X, Y])
     Z = (both - both.mean(axis=0)) / both.std(axis=0)
     kernel, C = Gaussian(1.0), test.centers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -90,9 +91,16 @@ class Pair(Kernel):
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         # as it is written; the time of scikit-learn's doubles with each kernel that is added
-        numbers = isinstance(self.k1, Constant) and isinstance(self.k2, Constant)  # which Python would add by itself
-        left = repr(self.k1) if numbers else _written(self.k1, self.rank)
-        text = f"{left} {self.sign} {_written(self.k2, self.rank + 1)}"
+        operands: list[str] = []
+        pair: Kernel = self
+        while type(pair) is type(self):  # a + b + c is (a + b) + c: no recursion, so that sums may be long
+            operands.append(_written(pair.k2, self.rank + 1))
+            first, second, pair = pair.k1, pair.k2, pair.k1
+            if len(operands) > sys.getrecursionlimit():
+                raise RecursionError(f"a {type(self).__name__} that is a part of itself cannot be printed")
+        numbers = isinstance(first, Constant) and isinstance(second, Constant)  # which Python would combine by itself
+        operands.append(repr(first) if numbers else _written(first, self.rank))
+        text = f" {self.sign} ".join(reversed(operands))
         half = N_CHAR_MAX // 2
         return text if len(text) <= N_CHAR_MAX else f"{text[:half]}...{text[-half:]}"
 
