@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -110,7 +111,7 @@ CHOSEN = [
 
 
 def name_of(kernel):
-    return kernel if isinstance(kernel, str) else getattr(kernel, "__name__", repr(kernel))
+    return re.sub(r"<function (\w+) at 0x\w+>", r"\1", str(kernel))
 
 
 def target(model):

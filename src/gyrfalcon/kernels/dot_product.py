@@ -92,7 +92,8 @@ class Polynomial(Affine):
     degree : int
         From 1 to 1023.
     gamma : float or "scale"
-        "scale" is 1 / (sum of the features' variances), from the centers.
+        In the units of the features, which estimators then do not standardise (``scale="auto"``). "scale" is 1 / (sum
+        of the features' variances), from the centers.
     coef0 : float
         Larger values give lower degrees more weight.
 
@@ -133,7 +134,8 @@ class Sigmoid(Affine):
     Parameters
     ----------
     gamma : float or "scale"
-        "scale" is 1 / (sum of the features' variances), from the centers.
+        In the units of the features, which estimators then do not standardise (``scale="auto"``). "scale" is 1 / (sum
+        of the features' variances), from the centers.
     coef0 : float
         Offset.
 

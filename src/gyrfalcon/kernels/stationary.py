@@ -128,9 +128,10 @@ class Gaussian(Stationary):
     Parameters
     ----------
     length_scale : float, array of one per feature, or "scale"
-        The papers' sigma. "scale" is half the root mean squared distance between centers, sqrt(sum of variances / 2),
-        which is scikit-learn's ``gamma="scale"``. One number for each feature makes the kernel anisotropic: a large
-        number switches its feature off.
+        The papers' sigma, in the units of the features, which estimators then do not standardise (``scale="auto"``).
+        "scale" is half the root mean squared distance between centers, sqrt(sum of variances / 2), which is
+        scikit-learn's ``gamma="scale"``. One number for each feature makes the kernel anisotropic: a large number
+        switches its feature off.
 
     Examples
     --------
