@@ -25,9 +25,8 @@ class MetricArray(np.ndarray[Any, Any]):
     ('MetricArray', 'ndarray', 'float64')
     """
 
-    def __array_wrap__(
-        self, array: NDArray[Any], context: Any = None, return_scalar: bool = False
-    ) -> Any:  # called with the result of a computation
+    def __array_wrap__(self, array: NDArray[Any], context: Any = None, return_scalar: bool = False) -> Any:
+        # NumPy calls it with the result of a computation
         plain = np.asarray(array)
         return plain[()] if return_scalar or plain.ndim == 0 else plain
 
