@@ -43,6 +43,21 @@ def average(y: Array, weight: Array | None, of: Callable[[Array], Array] = lambd
     return sums(y, weight, of) / count
 
 
+def deviations(y: Array, weight: Array | None) -> Array:
+    """Compute the standard deviation of each column, or a hundredth of its mean where it is constant; never 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon._utils.statistics import deviations
+    >>> deviations(np.array([[1.0, 3.0], [5.0, 3.0]]), None)
+    array([2.  , 0.03])
+    """
+    mean = average(y, weight)
+    found, size = np.sqrt(average(y, weight, lambda part: np.square(part - mean))), np.abs(mean)
+    return np.maximum(np.where(found > 1e-6 * size, found, 1e-2 * size), np.finfo(np.float64).tiny)
+
+
 def means(y: Array, weight: Array | None) -> Array:
     """Compute the weighted mean of each column in float64: exact for a constant, and no sum overflows.
 

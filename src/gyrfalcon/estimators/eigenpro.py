@@ -272,8 +272,6 @@ class EigenProRegressor(KernelRegressor):
         if not solution.stopped:
             warn_if_unsettled(
                 solution.last,
-                data.targets,
-                None,
                 tol=self.tol,
                 reached=tol,
                 steps="epochs",

@@ -357,8 +357,6 @@ class NystromRegressor(PosteriorRegressor):
             ways = f"raise max_iter={self.max_iter}, {'block_size, ' if by_blocks else ''}the penalty or tol"
             warn_if_unsettled(
                 solution.last,
-                space.targets,
-                space.data.weight,
                 tol=self.tol,
                 reached=tol,
                 steps="iterations",

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from .._utils.statistics import average
 from .._utils.warnings import warn
 from ..solvers import Clustering, Iterate
 from ..solvers.newton import NewtonIterate
@@ -23,7 +22,9 @@ TOLERANCES = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}
 # one's.
 NEWTON_TOLERANCE = 5e-3
 
-_UNSETTLED = 0.05  # of the targets' standard deviation, which costs up to 0.0025 of R^2
+# Root mean square by which predictions may be off, as a share of their own standard deviation: 0.0025 of what they
+# explain
+_UNSETTLED = 0.05
 
 
 def tolerance(tol: float | None, dtype: np.dtype[Any]) -> float:
@@ -31,28 +32,19 @@ def tolerance(tol: float | None, dtype: np.dtype[Any]) -> float:
     return TOLERANCES[dtype] if tol is None else float(tol)
 
 
-def warn_if_unsettled(
-    last: Iterate,
-    targets: Array,
-    weight: Array | None,
-    *,
-    tol: float | None,
-    reached: float,
-    steps: str,
-    remedy: str,
-) -> None:
+def warn_if_unsettled(last: Iterate, *, tol: float | None, reached: float, steps: str, remedy: str) -> None:
     """Warn of a linear solver that `max_iter` has ended too soon.
 
-    That is where predictions would still move by more than a twentieth of the targets' standard deviation, whatever
-    `tol` is, or where the user's `tol` was not `reached`.
+    That is where predictions would still move by more than a twentieth of their own standard deviation, whatever `tol`
+    is, or where the user's `tol` was not `reached`. The standard deviation of y hides errors where most of it is noise.
     """
     if last.converged:
         return
-    off = last.error / deviation(targets, weight) if last.error.size else np.zeros(1)
-    if off.max() > _UNSETTLED:
+    off = last.relative_error
+    if off > _UNSETTLED:
         warn(
-            f"predictions are still off by about {off.max():.2g} standard deviations of y after {last.iteration} "
-            f"{steps}: {remedy}",
+            f"predictions are still off by about {off:.2g} of their standard deviation after {last.iteration} {steps}: "
+            f"{remedy}",
             ConvergenceWarning,
         )
     elif tol:
@@ -135,10 +127,3 @@ def warn_if_clusters_unsettled(found: Clustering, n_clusters: int, max_iter: int
     elif not found.converged:
         warn(f"centroids still move after max_iter={max_iter} iterations: raise max_iter or tol", ConvergenceWarning)
 
-
-def deviation(targets: Array, weight: Array | None) -> Array:
-    """Return the standard deviation of each column, or a hundredth of its mean where it is constant; never 0."""
-    mean = average(targets, weight)
-    squares = average(targets, weight, lambda part: np.square(part - mean))
-    found, size = np.sqrt(squares), np.abs(mean)
-    return np.maximum(np.where(found > 1e-6 * size, found, 1e-2 * size), np.finfo(np.float64).tiny)

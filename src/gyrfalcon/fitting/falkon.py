@@ -23,7 +23,7 @@ from ..solvers.base import recall
 from ..solvers.newton import NewtonIterate, newton
 from ..solvers.two_level import ENOUGH, is_poor
 from ..sources import Rows, TensorRows, as_rows
-from .convergence import NEWTON_TOLERANCE, deviation, tolerance, warn_if_newton_unsettled, warn_if_unsettled
+from .convergence import NEWTON_TOLERANCE, tolerance, warn_if_newton_unsettled, warn_if_unsettled
 from .data import FitData
 from .kernel import validation_watch
 from .session import Session, Solution
@@ -151,8 +151,6 @@ def _solve_least_squares(
     if not solution.stopped:
         warn_if_unsettled(
             solution.last,
-            space.targets,
-            space.data.weight,
             tol=model.tol,
             reached=tol,
             steps="iterations",
@@ -182,7 +180,6 @@ def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict
     solve = partial(conjugate_gradient, space.operator, space.targets, penalty=space.penalty, tol=tol, weight=weight)
     passes: float = 0
     done, start = 0, space.start
-    spread = deviation(space.targets, weight)
     if resume is not None:
         done, passes, sketched = recall(resume, _RESUMED)
         if sketched and model.preconditioner == "auto":
@@ -199,7 +196,7 @@ def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict
         for iterate in solve(coordinates=falkon, max_iter=model.max_iter, start=start, resume=resume):
             yield _after(iterate, 0, 0, sketched=False)
             trial = iterate.iteration == _TRIAL < model.max_iter
-            if trial and _is_weak(iterate, spread) and _may_sketch(model, space):
+            if trial and _is_weak(iterate) and _may_sketch(model, space):
                 done, passes, start, resume = _TRIAL, iterate.passes, iterate.coef(), None
                 break
         else:
@@ -361,9 +358,9 @@ def _are_uneven(weight: Array | None) -> bool:
     return len(wide) * float(wide @ wide) > _UNEVEN * float(wide.sum()) ** 2
 
 
-def _is_weak(iterate: Iterate, spread: Array) -> bool:
+def _is_weak(iterate: Iterate) -> bool:
     """Whether FALKON's preconditioner does not suit the rows."""
-    far = bool((iterate.error > spread).any())
+    far = bool((iterate.error > iterate.signal).any())
     return far or (iterate.residual > 0.35 and iterate.condition_number > 20)
 
 

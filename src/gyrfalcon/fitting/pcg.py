@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._utils.memory import format_bytes, limit_of, parse_memory, require
+from .._utils.statistics import deviations
 from .._utils.threads import effective_n_jobs, single_threaded_blas
 from ..kernels import Kernel
 from ..operators import KernelOperator, block_rows
 from ..preconditioners import NystromPreconditioner
 from ..preconditioners.nystrom import GATHERED
 from ..solvers.kernel_cg import KernelIterate, KernelSystems, kernel_cg
-from .convergence import deviation, warn_if_unsettled
+from .convergence import warn_if_unsettled
 from .data import FitData, root_mean_square
 from .folds import fold_numbers, folds_among
 from .kernel import validation_watch
@@ -160,9 +161,7 @@ def solve(
     single = operator.dtype == np.float32
     if not solution.stopped:
         warn_if_unsettled(
-            replace(last, error=last.error.reshape(-1, k).max(axis=0)),
-            y,
-            data.weight,
+            last,
             tol=model.tol,
             reached=tol,
             steps="iterations",
@@ -192,10 +191,10 @@ def _systems(y: Array, weight: Array | None, fold: NDArray[np.intp] | None, pena
     n_folds = 0 if fold is None else int(fold.max()) + 1
     # a fit of the other rows alone would have weights of mean 1 among them
     totals = [w.sum()] if fold is None else [w.sum(), *(w.sum() - np.bincount(fold, weights=w))]
-    spread = [deviation(y, weight)]
+    spread = [deviations(y, weight)]
     for f in range(n_folds):
         rest = fold != f
-        spread.append(deviation(y[rest], w[rest]))
+        spread.append(deviations(y[rest], w[rest]))
     return KernelSystems(
         targets=y,
         output=np.tile(np.arange(k), (n_folds + 1) * P),

@@ -125,8 +125,6 @@ def solve(
     if model.solver == "bcd" and not solution.stopped:
         warn_if_unsettled(
             solution.last,
-            targets,
-            weight,
             tol=None,
             reached=tolerance(None, rows.dtype),
             steps="sweeps",

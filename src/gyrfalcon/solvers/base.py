@@ -43,8 +43,11 @@ class Iterate:
         Of the preconditioned system, as CG estimates it: from below, growing to the true one; 1 at iteration 0. NaN
         from solvers that do not estimate it.
     error : ndarray of shape (k,)
-        Distance of the fitted values from the solution's, as CG estimates it: root mean square over the rows, in the
-        units of y, mostly within a factor of 3. Empty from solvers that do not estimate it.
+        Distance of the fitted values from the solution's, as the solver estimates it: root mean square over the rows,
+        in the units of y, mostly within a factor of 3. Empty from solvers that do not estimate it.
+    signal : ndarray of shape (k,)
+        Root mean square of the fitted values, or the standard deviation of y where that is less (because a mean was not
+        taken from y): what an error is measured by. Empty from solvers that do not estimate the error.
     """
 
     iteration: int
@@ -57,6 +60,7 @@ class Iterate:
     ratio: Vectors
     condition_number: float = float("nan")
     error: Vectors = field(default_factory=lambda: np.empty(0))
+    signal: Vectors = field(default_factory=lambda: np.empty(0))
     # What a record from a file must be
     rules: ClassVar[Mapping[str, Rule]] = {
         "iteration": integer(0),
@@ -69,6 +73,7 @@ class Iterate:
         "ratio": array((None,), finite=False),
         "condition_number": number(lambda x: True, "a number"),
         "error": array((None,), finite=False),
+        "signal": array((None,), finite=False),
     }
     _coef: Callable[[], Vectors] = field(default=lambda: np.empty(0), repr=False, compare=False)
     _state: Callable[[], dict[str, Any]] | None = field(default=None, repr=False, compare=False)
@@ -76,7 +81,21 @@ class Iterate:
     @property
     def details(self) -> dict[str, Any]:
         """Numbers for the record that this solver has beside those of every solver."""
-        return {} if math.isnan(self.condition_number) else {"condition_number": self.condition_number}
+        found: dict[str, Any] = {}
+        if self.error.size:
+            found["error"] = self.relative_error
+        if not math.isnan(self.condition_number):
+            found["condition_number"] = self.condition_number
+        return found
+
+    @property
+    def relative_error(self) -> float:
+        """The largest error of all columns as a share of what the solution explains, between 0 and 1; 0 if unknown.
+
+        CG's error is orthogonal to what it has found, so that the squares of both add up to the solution's.
+        """
+        whole = np.hypot(self.error, self.signal)
+        return float(np.max(np.divide(self.error, whole, out=np.zeros_like(whole), where=whole > 0), initial=0.0))
 
     def coef(self) -> Vectors:
         """Return the coefficients alpha = B beta; this costs a few triangular solves."""
@@ -133,6 +152,16 @@ class System:
         alpha, halfway = self.B.forward(beta)
         s = self.operator.sandwich(-alpha, Shifted(self.Y, self.weight))
         return self.B.backward(s, halfway, -self.penalty)
+
+    def signal(self, beta: Vectors, b: Vectors, r: Vectors, spread: Vectors) -> Vectors:
+        """Return the root mean square of the fitted values K B beta, at most `spread`; without a pass.
+
+        With the right-hand side b and the residual r, beta'(b - r) is |W^(1/2) K B beta|^2 and the penalty's part.
+        """
+        n, halfway = self.operator.shape[0], self.B.forward(beta)[1]
+        penalised = self.B.backward(np.zeros((self.B.M, beta.shape[1])), halfway, self.penalty)
+        squares = (beta * (b - r - penalised)).sum(axis=0)
+        return np.minimum(np.sqrt(np.maximum(squares, 0.0) / n), spread)
 
     def rhs_and_residual(self, beta: Vectors) -> tuple[Vectors, Vectors]:
         """Return the right-hand side, and the residual at beta."""

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from .._utils.statistics import average, deviations
 from .._utils.threads import single_threaded_blas
 from ..operators import Operator
 from .base import Iterate, Vectors, sizes
@@ -92,6 +93,7 @@ def block_descent(
     M, k = int(ends[-1]), Y.shape[1]
     mu = penalty * n
     alpha, residual = np.zeros((M, k)), Y.astype(np.float64)
+    spread = deviations(Y, weight)
     b, g = np.empty((M, k)), np.empty((M, k))
     solves: list[Callable[[Vectors], Vectors]] = []
     left = np.square(residual).sum(axis=0) if w is None else (w * np.square(residual)).sum(axis=0)  # the objective
@@ -125,6 +127,7 @@ def block_descent(
             step=np.zeros(k),
             ratio=np.zeros(k),
             error=np.sqrt(np.minimum(left, _still_to_gain(gains)) / n),
+            signal=np.minimum(np.sqrt(average(Y - residual, weight, np.square)), spread),
             _coef=partial(np.array, alpha.reshape(M, *y.shape[1:])),
         )
         if (residuals <= tol).all():

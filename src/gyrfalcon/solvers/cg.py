@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.checks import array
+from .._utils.statistics import deviations
 from ..operators import Operator
 from ..preconditioners import Coordinates
 from .base import Iterate, Vectors, coefficients, make_system, recall, sizes
@@ -31,8 +32,8 @@ from .lanczos import condition_number, ritz_values
 
 # Arrays of an iterate's state: of shape (rank, k), of shape (k,), and of shape (iterations, k)
 _COUNTS = ("iteration", "seconds", "passes")
-_TALL = ("beta", "r", "p")
-_FLAT = ("rr", "known", "size", "step", "ratio")
+_TALL = ("beta", "r", "p", "b")
+_FLAT = ("rr", "known", "step", "ratio")
 _LISTS = ("steps", "ratios", "gains")
 # Relative error of CG's updated residual above which the Lanczos matrix is not trusted
 _DRIFT = 1e-2
@@ -98,7 +99,7 @@ def conjugate_gradient(
             "stuck": array((k,), bool),
             **dict.fromkeys(_LISTS, array((done, k))),
         }
-        beta, r, p, rr, known, size, step, ratio, stuck, *lists = recall(resume, rules)
+        beta, r, p, b, rr, known, step, ratio, stuck, *lists = recall(resume, rules)
         steps, ratios, gains = map(list, lists)
     else:
         if start is None:
@@ -107,11 +108,11 @@ def conjugate_gradient(
         else:
             beta = B.invert(start.reshape(M, k))
             b, r = system.rhs_and_residual(beta)
-        size = sizes(b)
         p, rr = r, np.square(r).sum(axis=0)
         # The squared residual when it was last computed, not updated
         known, stuck = rr, np.zeros(k, dtype=bool)
         step, ratio = np.zeros(k), np.zeros(k)
+    size, spread = sizes(b), deviations(system.Y, weight)
     # A step of length 0 ends a column's part in the condition number: it is at rest for good, or adrift
     adrift = steps[-1] == 0 if steps else np.zeros(k, dtype=bool)
 
@@ -127,9 +128,10 @@ def conjugate_gradient(
             ratio=ratio,
             condition_number=condition_number(low, high),
             error=np.sqrt(_energy(rr, low, gains) / operator.shape[0]),
+            signal=system.signal(beta, b, r, spread),
             _coef=partial(coefficients, B, beta, (M, *y.shape[1:])),
             _state=partial(
-                _state, [beta, r, p, rr, known, size, step, ratio, stuck], [steps, ratios, gains], iteration
+                _state, [beta, r, p, b, rr, known, step, ratio, stuck], [steps, ratios, gains], iteration
             ),
         )
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.checks import array, integer
-from .._utils.statistics import sums
+from .._utils.statistics import deviations, sums
 from ..operators import Operator
 from ..preconditioners import Coordinates
 from .base import Iterate, System, Vectors, coefficients, make_system, recall, sizes
@@ -45,6 +45,7 @@ _FLAT = ("energy", "missed", "shrinks", "known", "step", "left")
 # Energy of the error, relative to the least objective, below which it does not show in predictions: their squared
 # error grows by less than a thousandth
 ENOUGH = 1e-3
+CLOSE = 1 / 30
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def two_level_cg(
     least = min(KNOWN * float(np.sqrt(M / sample.operator.shape[0])), 2 / 3 * POOR)
     # the sum of K that is kept has its own order, whoever makes it
     sample.operator.fill()
-    squares = sums(system.Y, weight, np.square)  # y'Wy
+    squares, spread = sums(system.Y, weight, np.square), deviations(system.Y, weight)  # y'Wy
 
     if resume is not None:
         counts = {**{name: Iterate.rules[name] for name in _COUNTS}, "sampled": integer(0)}
@@ -139,7 +140,8 @@ def two_level_cg(
         # beyond beta, whose residual is known, where predictions decide and not a residual that is asked for
         ahead = np.minimum(step, 1.0) * z if enough > 0 else 0.0
         rest = np.maximum(energy, 0.0) * np.where(sound, shrinks, 1.0) + missed
-        settled = (residuals <= tol) | ((left <= POOR) & (rest <= enough * objective))
+        signal = system.signal(beta + ahead, b, r, spread)
+        settled = (residuals <= tol) | ((left <= POOR) & (rest <= enough * objective) & (rest <= n * (CLOSE * signal)**2))
         return Iterate(
             iteration=iteration,
             residual=float(residuals.max(initial=0.0)),
@@ -150,6 +152,7 @@ def two_level_cg(
             step=step,
             ratio=left,
             error=np.sqrt((np.maximum(energy, 0.0) + missed) / n),
+            signal=signal,
             _coef=partial(coefficients, B, beta + ahead, (M, *y.shape[1:])),
             _state=partial(_state, on_sample, beta, r, p, z, b, energy, missed, shrinks, known, step, left),
         )
