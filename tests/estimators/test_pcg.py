@@ -250,7 +250,7 @@ def test_the_validation_error_is_recorded():
 
 def test_too_few_iterations_are_told():
     X, y = data()
-    with pytest.warns(ConvergenceWarning, match="standard deviations of y after 2 iterations: raise max_iter=2"):
+    with pytest.warns(ConvergenceWarning, match="of their standard deviation after 2 iterations: raise max_iter=2"):
         pcg(penalty=1e-6, max_iter=2, tol=None, n_centers=2).fit(X, y)
     with pytest.warns(ConvergenceWarning, match="above tol=1e-12: raise max_iter=12"):
         pcg(penalty=1e-4, max_iter=12, tol=1e-12).fit(X, y)

@@ -64,7 +64,8 @@ def test_every_value_is_needed_and_checked(kind):
     solve = SOLVERS[kind]
     state = state_of(solve)
     # these CG computes again
-    unused = {"residual", "residuals", "converged", "condition_number", "error", "signal"} if kind == "cg" else set()
+    again = {"residual", "residuals", "converged", "condition_number", "error", "signal", "rounding"}
+    unused = again if kind == "cg" else set()
     for name in state.keys() - unused:
         value = state[name]
         hostile = list(WRONG.values())

@@ -32,6 +32,40 @@ def draw(n: int, size: int, random_state: np.random.RandomState) -> NDArray[np.i
     return drawn
 
 
+def draw_by_weight(
+    weight: NDArray[Any], size: int, random_state: np.random.RandomState
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Draw about `size` rows with probabilities proportional to their weights, at most 1, without replacement.
+
+    Returns sorted indices, and weights with which sums over these rows estimate weighted sums over all: equal ones, but
+    for rows so heavy that they are drawn for certain. Rows of weight 0 are not drawn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon._utils.sampling import draw_by_weight
+    >>> rows, weight = draw_by_weight(np.array([0.0, 1.0, 9.0, 1.0, 1.0, 1.0]), 3, np.random.RandomState(0))
+    >>> 2 in rows, weight.tolist()
+    (True, [2.0, 9.0, 2.0])
+    """
+    wide = weight.astype(np.float64)
+    rows = np.flatnonzero(wide)
+    if size >= len(rows):
+        return rows, wide[rows]
+    # the rate c of probabilities min(1, c w) that add up to the size; the heaviest rows are certain
+    order = rows[np.argsort(-wide[rows], kind="stable")]
+    rest = np.cumsum(wide[order][::-1])[::-1][:size]  # of the weights from each on
+    certain = int(np.argmax(wide[order][:size] * (size - np.arange(size)) < rest))
+    rate = (size - certain) / rest[certain]
+    # one point in each of equal parts of the probabilities, laid out in random order
+    shuffled = random_state.permutation(order[certain:])
+    ends = np.cumsum(wide[shuffled]) * rate
+    points = np.arange(size - certain) + random_state.uniform()
+    drawn = shuffled[np.minimum(np.searchsorted(ends, points, side="right"), len(shuffled) - 1)]
+    chosen = np.unique(np.concatenate([order[:certain], drawn]))
+    return chosen, np.maximum(wide[chosen], 1 / rate)
+
+
 def sample_rows(n: int, random_state: np.random.RandomState, weight: NDArray[Any] | None = None) -> NDArray[np.intp]:
     """Return sorted indices of at most 10,000 of n rows, none of weight 0: enough to resolve a kernel's length scale.
 

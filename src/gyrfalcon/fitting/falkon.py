@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .._utils.checks import boolean, integer, not_negative
 from .._utils.devices import resolve_devices
-from .._utils.sampling import draw
+from .._utils.sampling import draw, draw_by_weight
 from ..centers import Given, as_centers
 from ..operators import make_operator
 from ..operators.keeping import Halving
@@ -23,7 +23,14 @@ from ..solvers.base import recall
 from ..solvers.newton import NewtonIterate, newton
 from ..solvers.two_level import ENOUGH, is_poor
 from ..sources import Rows, TensorRows, as_rows
-from .convergence import NEWTON_TOLERANCE, tolerance, warn_if_newton_unsettled, warn_if_unsettled
+from .convergence import (
+    NEWTON_TOLERANCE,
+    tolerance,
+    warn_if_newton_unsettled,
+    warn_if_rounded,
+    warn_if_unsettled,
+    warn_of_lost_penalty,
+)
 from .data import FitData
 from .kernel import validation_watch
 from .session import Session, Solution
@@ -36,7 +43,7 @@ Array = NDArray[Any]
 # are 2 to 11 and at most 0.2 (cpusmall with 1e-5 and nine problems on other data, penalties 1e-3 to 1e-8). Targets
 # whose mean is many times their deviation have residuals that are small beside the mean alone; after 4 iterations their
 # fitted values are off by tens of deviations, others' by 0.1 to 0.6.
-_TRIAL = 4
+_TRIALS = (4, 8)
 
 # Rows over the effective number of them, (sum w)^2 / sum w^2. It is 14 for weights over twelve orders of magnitude,
 # where FALKON's preconditioner left condition numbers of thousands.
@@ -54,6 +61,7 @@ _WORTH_SAMPLING = 1_000_000_000
 _PROFILE_COST, _SPARSE_COST = 16, 34
 _SAMPLED_PASSES, _PASSES_OF_SAMPLE = 4, 24  # that there are as a rule
 
+_CHOOSE = ', or use preconditioner="auto"'
 _CENTER = "; fit_intercept=True helps where the mean of y is large"
 
 # What a checkpoint has beside the state of conjugate gradient
@@ -155,8 +163,10 @@ def _solve_least_squares(
             reached=tol,
             steps="iterations",
             remedy=f"raise max_iter={model.max_iter}, n_centers or the penalty"
+            + ("" if model.preconditioner in ("auto", "krill") else _CHOOSE)
             + ("" if data.offset is not None else _CENTER),
         )
+        warn_if_rounded(solution.last, space.data.rows.dtype)
     return space, solution
 
 
@@ -195,9 +205,9 @@ def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict
         falkon = _preconditioner(model, space, space.chosen.weight)
         for iterate in solve(coordinates=falkon, max_iter=model.max_iter, start=start, resume=resume):
             yield _after(iterate, 0, 0, sketched=False)
-            trial = iterate.iteration == _TRIAL < model.max_iter
+            trial = iterate.iteration in _TRIALS and iterate.iteration < model.max_iter
             if trial and _is_weak(iterate) and _may_sketch(model, space):
-                done, passes, start, resume = _TRIAL, iterate.passes, iterate.coef(), None
+                done, passes, start, resume = iterate.iteration, iterate.passes, iterate.coef(), None
                 break
         else:
             return
@@ -276,11 +286,13 @@ def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
     """Draw some rows into memory, that of a device if they are there."""
     operator, weight = space.operator, space.data.weight
     n, M = operator.shape
-    candidates = None if weight is None else np.flatnonzero(weight)
-    n_candidates = n if candidates is None else len(candidates)
     # one sample is as good as another, and given centers should give the same model each time
-    drawn = draw(n_candidates, min(_sample_rows(n, M), n_candidates), np.random.RandomState(0))
-    drawn = drawn if candidates is None else candidates[drawn]
+    size, random_state = _sample_rows(n, M), np.random.RandomState(0)
+    if weight is None:
+        drawn = draw(n, size, random_state)
+        own = np.ones(size)
+    else:
+        drawn, own = draw_by_weight(weight, size, random_state)
     rows = operator.rows
     rows = rows.subset(drawn) if isinstance(rows, TensorRows) else as_rows(rows.take(drawn))
     budget = max(0, space.budget - operator.kept_bytes - _sample_bytes(space))
@@ -297,7 +309,6 @@ def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
         halving=halving,
         device=model.device,
     )
-    own = np.ones(len(drawn)) if weight is None else weight[drawn].astype(np.float64)
     total = n if weight is None else float(weight.sum(dtype=np.float64))
     own *= total / own.sum()
     return RowSample(few, space.targets[drawn], own.astype(operator.dtype))
@@ -310,7 +321,7 @@ def _may_sketch(model: FalkonParameters, space: Subspace) -> bool:
 
 
 def _preconditioner(model: FalkonParameters, space: Subspace, center_weight: Array | None) -> Preconditioner:
-    return Preconditioner(
+    found = Preconditioner(
         _gram(model, space),
         space.penalty,
         space.data.rows.shape[0],
@@ -321,6 +332,9 @@ def _preconditioner(model: FalkonParameters, space: Subspace, center_weight: Arr
         n_jobs=model.n_jobs,
         devices=resolve_devices(model.device),
     )
+    if 0 < space.penalty < found.least_penalty and space.data.rows.dtype == np.float64:  # float32 was told before
+        warn_of_lost_penalty(space.penalty, np.float64)
+    return found
 
 
 def _gram(model: FalkonParameters, space: Subspace) -> Array:
@@ -359,9 +373,12 @@ def _are_uneven(weight: Array | None) -> bool:
 
 
 def _is_weak(iterate: Iterate) -> bool:
-    """Whether FALKON's preconditioner does not suit the rows."""
+    """Whether FALKON's preconditioner does not suit the rows, as far as some iterations tell."""
+    condition = iterate.condition_number
+    if iterate.iteration > _TRIALS[0]:
+        return condition > 25 and iterate.relative_error > 0.1
     far = bool((iterate.error > iterate.signal).any())
-    return far or (iterate.residual > 0.35 and iterate.condition_number > 20)
+    return far or condition > 100 or (condition > 20 and iterate.residual > 0.35)
 
 
 # ---- other losses ----------------------------------------------------------------------------------------------------

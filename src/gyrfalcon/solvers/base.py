@@ -48,6 +48,9 @@ class Iterate:
     signal : ndarray of shape (k,)
         Root mean square of the fitted values, or the standard deviation of y where that is less (because a mean was not
         taken from y): what an error is measured by. Empty from solvers that do not estimate the error.
+    rounding : ndarray of shape (k,)
+        Root mean square by which the fitted values may depend on rounding of K_MM; empty from solvers that do not
+        estimate it.
     """
 
     iteration: int
@@ -61,6 +64,7 @@ class Iterate:
     condition_number: float = float("nan")
     error: Vectors = field(default_factory=lambda: np.empty(0))
     signal: Vectors = field(default_factory=lambda: np.empty(0))
+    rounding: Vectors = field(default_factory=lambda: np.empty(0))
     # What a record from a file must be
     rules: ClassVar[Mapping[str, Rule]] = {
         "iteration": integer(0),
@@ -74,6 +78,7 @@ class Iterate:
         "condition_number": number(lambda x: True, "a number"),
         "error": array((None,), finite=False),
         "signal": array((None,), finite=False),
+        "rounding": array((None,), finite=False),
     }
     _coef: Callable[[], Vectors] = field(default=lambda: np.empty(0), repr=False, compare=False)
     _state: Callable[[], dict[str, Any]] | None = field(default=None, repr=False, compare=False)
@@ -94,8 +99,12 @@ class Iterate:
 
         CG's error is orthogonal to what it has found, so that the squares of both add up to the solution's.
         """
-        whole = np.hypot(self.error, self.signal)
-        return float(np.max(np.divide(self.error, whole, out=np.zeros_like(whole), where=whole > 0), initial=0.0))
+        return _largest_share(self.error, self.signal)
+
+    @property
+    def relative_rounding(self) -> float:
+        """The same for `rounding`."""
+        return _largest_share(self.rounding, self.signal)
 
     def coef(self) -> Vectors:
         """Return the coefficients alpha = B beta; this costs a few triangular solves."""
@@ -153,15 +162,18 @@ class System:
         s = self.operator.sandwich(-alpha, Shifted(self.Y, self.weight))
         return self.B.backward(s, halfway, -self.penalty)
 
-    def signal(self, beta: Vectors, b: Vectors, r: Vectors, spread: Vectors) -> Vectors:
-        """Return the root mean square of the fitted values K B beta, at most `spread`; without a pass.
+    def sizes(self, beta: Vectors, b: Vectors, r: Vectors, spread: Vectors) -> dict[str, Vectors]:
+        """Return an iterate's `signal` and `rounding` at beta, the signal at most `spread`; without a pass.
 
         With the right-hand side b and the residual r, beta'(b - r) is |W^(1/2) K B beta|^2 and the penalty's part.
         """
         n, halfway = self.operator.shape[0], self.B.forward(beta)[1]
         penalised = self.B.backward(np.zeros((self.B.M, beta.shape[1])), halfway, self.penalty)
         squares = (beta * (b - r - penalised)).sum(axis=0)
-        return np.minimum(np.sqrt(np.maximum(squares, 0.0) / n), spread)
+        return {
+            "signal": np.minimum(np.sqrt(np.maximum(squares, 0.0) / n), spread),
+            "rounding": np.sqrt(self.penalty * self.B.rounding(halfway) / n),
+        }
 
     def rhs_and_residual(self, beta: Vectors) -> tuple[Vectors, Vectors]:
         """Return the right-hand side, and the residual at beta."""
@@ -195,6 +207,12 @@ def make_system(
     if shape != made_for:
         raise ValueError(f"the operator has shape {shape}, but the coordinates were made for {made_for}")
     return System(operator, y.reshape(shape[0], -1), weight, coordinates, penalty)
+
+
+def _largest_share(part: Vectors, rest: Vectors) -> float:
+    """Return the largest part / |(part, rest)| of all columns, 0 where both are."""
+    whole = np.hypot(part, rest[: len(part)])
+    return float(np.max(np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0), initial=0.0))
 
 
 def sizes(b: Vectors) -> Vectors:

@@ -154,7 +154,7 @@ def kernel_cg(
             step=step,
             ratio=np.zeros(k),
             error=residuals * size / np.sqrt(n),
-            signal=np.minimum(_norms(systems.masked(systems.weighted(values), everything)) / np.sqrt(n), size / np.sqrt(n)),
+            signal=np.minimum(_norms(systems.weighted(values)), size) / np.sqrt(n),
             values=values,
             n_active=n_active,
             _coef=partial(systems.weighted, x),
