@@ -7,7 +7,7 @@ is a property of the data, while the penalty of the papers falls as rows are add
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .._utils.memory import parse_memory
 from .._utils.ranges import power_of_two
+from .._utils.statistics import deviations
 from ..kernels import Kernel, KernelFunction
 from ..operators import Operator, make_operator
 from ..preconditioners import Preconditioner, Whitening
@@ -37,8 +38,15 @@ _HELD_OUT = 1 / 3  # of the sample, for other losses than the squared one
 _GRID = np.logspace(-9, 0, 37)
 _LOSS_GRID = np.logspace(0, -7, 15)
 
-# Errors that differ by no more are equal, and the larger penalty is the safer one.
-_EQUAL = 1e-3
+# Of penalties whose errors cannot be told apart the largest is the safest one: those within a standard error of the
+# difference from the least error, if that is no more than this share of what is explained. Where R2 is 0.01 the first
+# alone would allow penalties that explain nothing
+_EQUAL_OF_EXPLAINED = 0.01
+# Share of the variance that is explained, below which noise chooses the penalty of so few rows, and more of them and
+# fewer centers are taken at the same cost
+_NOISY = 0.2
+_NOISY_ROWS, _NOISY_CENTERS = 12_000, 375
+_EQUAL = 1e-3  # share of other losses, below which errors are equal
 _WIDEST = 10_000  # features up to which equal sparse rows are looked for
 _PATIENCE = 3  # penalties in a row that do not lower the error of another loss
 
@@ -102,24 +110,64 @@ def automatic_penalty(
     candidates = np.arange(rows.shape[0]) if weight is None else np.flatnonzero(weight)
     most, centers = (_ROWS, _CENTERS) if data.is_least_squares else (_LOSS_ROWS, _LOSS_CENTERS)
     # M x M matrices at work, and blocks of rows beside them
-    room = math.isqrt(parse_memory(memory_budget or "auto") // 128)
-    centers = max(1, min(centers, room, len(candidates)))
-    most = max(1, min(most, 4 * centers, len(candidates)))
+    room = max(1, min(math.isqrt(parse_memory(memory_budget or "auto") // 128), len(candidates)))
+    sample = _drawn(data, kernel, candidates, min(most, 4 * min(centers, room)), random_state)
+    if not (np.isfinite(sample.size) and sample.size > 0):
+        return 0.0
+    if data.is_least_squares:
+        share, explained = _squared_loss(sample, min(centers, room), n_jobs)
+        more = min(_NOISY_ROWS, 32 * room, len(candidates))
+        if explained < _NOISY and more > len(sample.at):
+            sample = _drawn(data, kernel, candidates, more, random_state)
+            share, _ = _squared_loss(sample, min(_NOISY_CENTERS, room), n_jobs)
+    else:
+        share = _other_loss(sample, min(centers, room), n_jobs)
+    mu = share * sample.size * float(sample.at.sum())
+    # float32 must be able to tell it from rounding
+    return max(mu / rows.shape[0], sample.size * float(np.finfo(rows.dtype).eps))
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Some rows, all different, in random order.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        With what depends on the rows worked out.
+    points : rows
+    data : FitData
+        The rows with their targets and weights.
+    at : array
+        The weights.
+    size : float
+        Mean of k(x, x).
+    """
+
+    kernel: Kernel
+    points: Any
+    data: FitData
+    at: Array
+    size: float
+
+
+def _drawn(
+    data: FitData,
+    kernel: Kernel | str | KernelFunction,
+    candidates: Array,
+    most: int,
+    random_state: np.random.RandomState,
+) -> _Sample:
+    """Draw at most so many of the candidates."""
     if len(candidates) > most:
         candidates = np.sort(random_state.choice(candidates, most, replace=False))
-    given = np.ones(len(candidates)) if weight is None else weight[candidates]
-    points, kept, at = _merged(rows.take(candidates).astype(np.float64), data.targets[candidates], given)
+    given = np.ones(len(candidates)) if data.weight is None else data.weight[candidates]
+    targets = data.targets[candidates]
+    points, kept, at = _merged(data.rows.take(candidates).astype(np.float64), targets, given)
     resolved = resolved_kernel(kernel, points, at)
     size = float(np.average(np.maximum(resolved.diag(points), 0.0), weights=at))
-    if not (np.isfinite(size) and size > 0):
-        return 0.0
-    targets = data.targets[candidates][kept]
-    sample = replace(data, rows=as_rows(points), targets=targets, weight=at, validation=None)
-    path = _squared_loss if data.is_least_squares else _other_loss
-    share = path(resolved, points, sample, min(centers, len(at)), n_jobs, size)
-    mu = share * size * float(at.sum())
-    # float32 must be able to tell it from rounding
-    return max(mu / rows.shape[0], size * float(np.finfo(rows.dtype).eps))
+    few = replace(data, rows=as_rows(points), targets=targets[kept], weight=at, validation=None)
+    return _Sample(resolved, points, few, at, size)
 
 
 def _merged(points: Any, targets: Array, weight: Array) -> tuple[Any, Array, Array]:
@@ -147,29 +195,39 @@ def _merged(points: Any, targets: Array, weight: Array) -> tuple[Any, Array, Arr
     return points[kept[order]], kept[order], total[order]
 
 
-def _squared_loss(kernel: Kernel, points: Any, sample: FitData, M: int, n_jobs: int | None, size: float) -> float:
-    """Return mu over k(x, x) and the sum of the weights, with the least leave-one-out error."""
-    assert sample.weight is not None
-    n = len(sample.targets)
-    mean = float(sample.weight.mean())
-    operator = make_operator(kernel, sample.rows, points[:M], n_jobs=n_jobs, memory_budget=8 * n * M)
+def _squared_loss(sample: _Sample, M: int, n_jobs: int | None) -> tuple[float, float]:
+    """Return mu over k(x, x) and the sum of the weights, and the share of the variance that is explained with it.
+
+    Of penalties whose leave-one-out errors cannot be told apart from the least it is the largest.
+    """
+    n, weight, M = len(sample.at), sample.at, min(M, len(sample.at))
+    operator = make_operator(sample.kernel, sample.data.rows, sample.points[:M], n_jobs=n_jobs, memory_budget=8 * n * M)
     whitening = Whitening(operator.centers_gram(np.float64), n)
-    targets = sample.targets / power_of_two(sample.targets, axis=0)
-    path = nystrom_path(operator, targets.astype(np.float64, copy=False), whitening, sample.weight)
-    errors = path.leave_one_out(np.maximum(_GRID * size * mean, whitening.least_penalty))
+    targets = sample.data.targets / power_of_two(sample.data.targets, axis=0)
+    targets = targets.astype(np.float64, copy=False)
+    path = nystrom_path(operator, targets, whitening, weight)
+    penalties = np.maximum(_GRID * sample.size * float(weight.mean()), whitening.least_penalty)
+    errors = path.leave_one_out(penalties)
     # each output counts by the share of its own error that is left
     best = errors.min(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = np.where(best > 0, errors / best, np.where(errors > 0, np.inf, 1.0)).mean(axis=1)
     shares = np.where(np.isnan(shares), np.inf, shares)
-    good = np.flatnonzero(shares <= shares.min() * (1 + _EQUAL))
-    return float(_GRID[good[-1]])
+    least = int(np.argmin(shares))
+    if not (best > 0).all():
+        return float(_GRID[np.flatnonzero(shares <= shares[least])[-1]]), 1.0
+    explained = np.maximum(np.square(deviations(targets, weight)) * weight.mean() / best - 1, 0.0).mean()
+    with np.errstate(invalid="ignore", over="ignore"):
+        blur = np.nan_to_num(path.paired_standard_errors(penalties, least, best), nan=0.0, posinf=0.0)
+    equal = np.minimum(blur, _EQUAL_OF_EXPLAINED * explained)
+    good = np.flatnonzero(shares <= shares[least] + equal)
+    return float(_GRID[good[-1]]), float(explained / (1 + explained))
 
 
-def _other_loss(kernel: Kernel, points: Any, sample: FitData, M: int, n_jobs: int | None, size: float) -> float:
+def _other_loss(drawn: _Sample, M: int, n_jobs: int | None) -> float:
     """Return mu over k(x, x) and the sum of the weights, with the least mean loss of held-out rows."""
-    assert sample.weight is not None
-    n, weight = len(sample.targets), sample.weight
+    kernel, points, sample, weight, size = drawn.kernel, drawn.points, drawn.data, drawn.at, drawn.size
+    n = len(weight)
     held = math.floor(_HELD_OUT * n)
     train = n - held
     if held == 0:

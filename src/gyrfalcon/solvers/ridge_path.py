@@ -195,6 +195,30 @@ class RidgePath:
             total += (squares if self._weight is None else self._weight[at, None, None] * squares).sum(axis=0).T
         return total / self.n
 
+    def paired_standard_errors(self, penalties: ArrayLike, reference: int, unit: ArrayLike) -> Vectors:
+        """Return the standard error of each penalty's leave-one-out error beyond the reference's, of shape (P,).
+
+        The same rows have both errors, so that the difference is known much better than either of them.
+
+        Parameters
+        ----------
+        penalties : array-like of shape (P,)
+        reference : int
+            Number of a penalty.
+        unit : array-like of shape (k,)
+            By which the errors of each output are divided before they are averaged.
+        """
+        P = np.atleast_1d(penalties).shape[0]
+        total, squares = np.zeros(P), np.zeros(P)
+        for at, e in self._left_out(penalties):
+            losses = np.mean(np.square(e) / np.reshape(unit, (-1, 1)), axis=1)
+            beyond = losses - losses[:, [reference]]
+            beyond = beyond if self._weight is None else self._weight[at, None] * beyond
+            total += beyond.sum(axis=0)
+            squares += np.square(beyond).sum(axis=0)
+        found: Vectors = np.sqrt(np.maximum(squares - np.square(total) / self.n, 0.0)) / self.n
+        return found
+
     def leave_one_out_residuals(self, penalty: float) -> Vectors:
         """Return W^(1/2) e, where e_i is row i's residual of the fit without it, in the shape of y; one pass."""
         out = np.empty_like(self._Y)
