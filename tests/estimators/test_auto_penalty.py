@@ -134,3 +134,34 @@ def test_model_files_keep_it(tmp_path):
     model = FalkonRegressor(n_centers=30, random_state=0).fit(*data())
     model.save(tmp_path / "model.gyr")
     assert gyrfalcon.load(tmp_path / "model.gyr").penalty_ == model.penalty_
+
+
+def explained(noise, seed=0, n=8000):
+    """Return the R2 against the truth of penalties, and the one that was chosen."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n + 1000, 6))
+    truth = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    y = truth + noise * np.std(truth) * rng.standard_normal(len(X))
+
+    def score(penalty):
+        model = FalkonRegressor(n_centers=150, penalty=penalty, random_state=seed).fit(X[:n], y[:n])
+        return model.score(X[n:], truth[n:]), model.penalty_
+
+    return score
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_noise_does_not_mislead(seed):
+    """Where R2 is 0.01, all that can be explained is a hundredth of the error."""
+    score = explained(10.0, seed)
+    assert score("auto")[0] > max(score(penalty)[0] for penalty in (1e-3, 3e-3, 1e-2)) - 0.05
+
+
+def test_penalties_that_cannot_be_told_apart_give_the_largest():
+    """A flat curve: seeds choose penalties that differ by orders of magnitude only if noise decides."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (6000, 1))
+    y = X[:, 0] + 0.3 * rng.standard_normal(6000)
+    chosen = [FalkonRegressor(n_centers=50, random_state=seed).fit(X, y).penalty_ for seed in range(3)]
+    assert max(chosen) <= 20 * min(chosen)
+    assert min(chosen) > 1e-4

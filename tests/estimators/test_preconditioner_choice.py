@@ -79,6 +79,7 @@ def test_the_solution_is_the_same(preconditioner, centers):
     assert_allclose(model.predict(X), dense(X, y, w, model.centers_, 1e-4), atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:float64 rounding")  # most centers are alike
 def test_krill_where_the_centers_are_far_from_the_rows():
     X, y, _ = data()
     centers = np.vstack([X[:2], 3 + 0.3 * data(40, seed=1)[0]])  # most of them where there are few rows
@@ -166,3 +167,25 @@ def test_given_centers_that_were_drawn_uniformly_get_falkon(made, scale, tmp_pat
     model.save(tmp_path / "model")
     assert load(tmp_path / "model").centers.sampled == "uniform"
     assert clone(model).centers.sampled == "uniform"
+
+
+def test_auto_changes_where_the_condition_number_is_large_and_the_residual_small(made, recwarn):
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((20_000, 1))
+    model = FalkonRegressor(n_centers=100, penalty=1e-10, random_state=4).fit(X, 2 * X[:, 0])
+    assert made == ["Preconditioner", "Krill"]
+    assert not recwarn.list
+    assert model.score(X, 2 * X[:, 0]) > 0.9999
+
+
+def test_auto_tries_again_after_eight_iterations(made, recwarn):
+    """Few iterations do not show yet how slow they are."""
+    rng = np.random.default_rng(0)
+    X = rng.lognormal(0.0, 1.5, (4000, 6))
+    y = np.sin(2 * np.log(X[:, 0])) + np.log(X[:, 1]) + 0.3 * rng.standard_normal(4000)
+    model = plain(FalkonRegressor, Gaussian(15.0), n_centers=200, penalty=1e-6, random_state=0).fit(X, y)
+    assert made == ["Preconditioner", "Krill"]
+    assert [record["passes"] - record["iteration"] for record in model.history_] == [1] * 8 + [3] * 12
+    assert not recwarn.list
+    exact = clone(model).set_params(preconditioner="krill", max_iter=100).fit(X, y).predict(X)
+    assert np.std(model.predict(X) - exact) < 0.05 * np.std(exact)

@@ -375,6 +375,24 @@ def test_error_of_the_fitted_values_is_known(penalty, mean, plain):
     assert np.median(ratios) < 4
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("plain", [False, True])
+def test_signal_is_the_size_of_the_fitted_values(weighted, plain):
+    """It follows from the residual without a pass; a mean that y has does not count."""
+    problem = make_problem(penalty=1e-2, weighted=weighted)
+    problem.Y[:, 1] += 100
+    w = np.ones(problem.n) if problem.weight is None else problem.weight
+    B = Identity(problem.K_MM, problem.n) if plain else problem.preconditioner()
+    start = np.zeros((problem.M, 2))
+    spread = np.sqrt(np.average((problem.Y - np.average(problem.Y, weights=w, axis=0)) ** 2, weights=w, axis=0))
+    for begin in (None, start + 0.1):
+        for iterate in conjugate_gradient(
+            problem.operator(), problem.Y, B, problem.penalty, max_iter=6, tol=0, weight=problem.weight, start=begin
+        ):
+            fitted = np.sqrt((w[:, None] * np.square(problem.K @ iterate.coef())).mean(axis=0))
+            assert_allclose(iterate.signal, np.minimum(fitted, spread), rtol=1e-6)
+
+
 def test_lanczos_finds_extreme_eigenvalues():
     matrix = np.diag(np.arange(1.0, 31.0))
     assert_allclose(lanczos(lambda v: matrix @ v, 30, 30), (1.0, 30.0))

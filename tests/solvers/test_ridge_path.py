@@ -243,3 +243,14 @@ def test_exact_least_squares_of_a_singular_kernel():
     # a floor leaves out more
     large = exact_path(K.copy(), y, floor=0.99 * np.linalg.norm(K, 2)).coefficients(0.0)
     assert np.linalg.matrix_rank(np.outer(large, large)) == 1
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_standard_error_of_the_difference_of_leave_one_out_errors(weighted):
+    operator, Y, w = make(weighted=weighted)
+    path = path_of(operator, Y, w)
+    unit = np.array([2.0, 0.5])
+    found = path.paired_standard_errors(PENALTIES, 1, unit)
+    losses = [np.mean(np.square(path.leave_one_out_residuals(penalty)) / unit, axis=1) for penalty in PENALTIES]
+    expected = [np.std(one - losses[1]) / np.sqrt(150) for one in losses]
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-15)

@@ -109,6 +109,18 @@ def test_stops_when_predictions_are_settled():
     assert (np.square(converged - truth).mean(axis=0) < 1e-3 * noise).all()
 
 
+@pytest.mark.parametrize("noise", [0.3, 10.0, 30.0])
+def test_stops_by_what_is_explained(noise):
+    """Where y is nearly all noise, a thousandth of the objective is more than all that can be explained."""
+    problem = Problem(n=12_000, s=2400, noise=noise)
+    last, truth = problem.solve(enough=1e-3)[-1], problem.fitted()
+    assert last.converged
+    off = np.sqrt(np.mean((problem.values(last.coef()) - truth) ** 2, axis=0)) / truth.std(axis=0)
+    assert (off < 0.05).all()
+    assert last.relative_error < 0.05
+    assert last.details["error"] == last.relative_error
+
+
 def test_resumes_bit_for_bit():
     problem = Problem(dtype=np.float32)
     whole = problem.solve(max_iter=6)
@@ -231,6 +243,19 @@ def test_a_warm_start_takes_no_more_passes(solvers):
     for _ in range(3):
         assert model.fit(X, y).history_[-1]["passes"] <= cold
     assert set(solvers) == {"two_level_cg"}
+
+
+@pytest.mark.filterwarnings("error")
+def test_rows_of_large_weight_are_drawn(solvers):
+    """One row in a hundred has most of the weight: a uniform sample would have a few of them."""
+    X, y = rows(4000)
+    weight = np.where(np.random.default_rng(1).uniform(size=len(X)) < 0.01, 1000.0, 1.0)
+    options = {"n_centers": 100, "penalty": 1e-6, "random_state": 0}
+    found = FalkonRegressor(KERNEL, preconditioner="sample", **options).fit(X, y, sample_weight=weight)
+    exact = FalkonRegressor(KERNEL, preconditioner="krill", max_iter=60, **options).fit(X, y, sample_weight=weight)
+    assert solvers == ["two_level_cg", "conjugate_gradient"]
+    a, b = found.predict(X), exact.predict(X)
+    assert np.sqrt(np.average((a - b) ** 2, weights=weight)) < 0.05 * np.sqrt(np.cov(b, aweights=weight))
 
 
 def test_rows_without_weight_are_not_drawn(solvers):
