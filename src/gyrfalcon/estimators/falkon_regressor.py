@@ -88,7 +88,7 @@ class FalkonRegressor(PosteriorRegressor):
         iteration on all of them, of which one to three are then enough; "krill" is computed from a sketch of all rows,
         for any centers, at the cost of one more pass and three more M x M matrices. "auto" uses "sample" where there
         are many rows for each center and a pass takes long; "krill", if memory allows, for centers that were given or
-        not drawn in that way, and where four iterations show that "falkon" does not suit the rows.
+        not drawn in that way, and where four or eight iterations show that "falkon" does not suit the rows.
     max_iter : int, default=20
         Maximum number of iterations: of conjugate gradient for the squared loss, where ten to twenty are enough with a
         good preconditioner; of Newton steps for other losses, of which most problems need ten to fifteen.
@@ -97,9 +97,10 @@ class FalkonRegressor(PosteriorRegressor):
         right-hand side; for other losses, when a Newton step promises to lower the objective by at most `tol` times
         itself. A `ConvergenceWarning` says if that was not reached. None stops where further iterations would not show
         in predictions (1e-6 in float32 and 1e-10 in float64 for the squared loss, or with a sample of the rows when
-        the squared error is known to a thousandth; 5e-3 for others, which leaves some 0.1% of the objective); 0 runs
-        all `max_iter` iterations. Both warn only if predictions would still change by a twentieth of the standard
-        deviation of y, or the objective of another loss by 5e-3 of itself.
+        the squared error is known to a thousandth and predictions are known to a twentieth of their standard
+        deviation; 5e-3 for others, which leaves some 0.1% of the objective); 0 runs all `max_iter` iterations. Both
+        warn only if predictions would still change by a twentieth of their standard deviation, or the objective of
+        another loss by 5e-3 of itself.
     penalty_path : list of float, or None, default=None
         For losses other than the squared one: penalties of the first Newton steps, one step each, before `penalty`.
         None chooses them: from a large one on, each a tenth of the last, as soon as Newton's method is near enough.
@@ -158,9 +159,10 @@ class FalkonRegressor(PosteriorRegressor):
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
-        For each iteration: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there
-        is a validation set, and what callbacks added. For losses other than the squared one an iteration is a Newton
-        step, with `penalty`, `decrement` (Newton's), `cg_steps`, `step` (its length) and `objective` (after it).
+        For each iteration: `iteration`, `residual`, `passes`, `seconds`, `converged`, `error` (for the squared loss,
+        an estimate of how far the fitted values are from the solution's, as a share of their standard deviation),
+        `validation_error` where there is a validation set, and what callbacks added. For losses other than the squared
+        one an iteration is a Newton step, with `penalty`, `decrement` (Newton's), `cg_steps`, `step` (its length) and `objective` (after it).
     penalty_ : float
         The penalty that was used or chosen.
     loss_ : Loss

@@ -104,7 +104,8 @@ class RandomFeaturesRegressor(KernelRegressor):
         Number of epochs; 1 for "direct".
     history_ : list of dict
         For each epoch: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there is a
-        validation set, and what callbacks added.
+        validation set, and what callbacks added; with "bcd" also `error`, an estimate of how far the fitted values are
+        from the solution's, as a share of their standard deviation.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     mean_, scale_ : array of shape (n_features_in_,), or None

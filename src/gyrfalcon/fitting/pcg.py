@@ -79,7 +79,8 @@ class _CheckedIterate(KernelIterate):
 
     @property
     def details(self) -> dict[str, Any]:
-        return super().details | {"n_columns": self.n_active} | ({"cv_errors": self.cv_errors} if self.cv_errors else {})
+        checked = {"cv_errors": self.cv_errors} if self.cv_errors else {}
+        return super().details | {"n_columns": self.n_active} | checked
 
 
 def criterion_of(model: PcgParameters, has_validation: bool, *, calibrates: bool = False) -> str | None:
