@@ -162,7 +162,8 @@ class FalkonRegressor(PosteriorRegressor):
         For each iteration: `iteration`, `residual`, `passes`, `seconds`, `converged`, `error` (for the squared loss,
         an estimate of how far the fitted values are from the solution's, as a share of their standard deviation),
         `validation_error` where there is a validation set, and what callbacks added. For losses other than the squared
-        one an iteration is a Newton step, with `penalty`, `decrement` (Newton's), `cg_steps`, `step` (its length) and `objective` (after it).
+        one an iteration is a Newton step, with `penalty`, `decrement` (Newton's), `cg_steps`, `step` (its length) and
+        `objective` (after it).
     penalty_ : float
         The penalty that was used or chosen.
     loss_ : Loss

@@ -40,11 +40,11 @@ Array = NDArray[Any]
 
 # Iterations after which FALKON's preconditioner is judged. Where a few rows far from the others decide much, uniform
 # centers miss them. After 4 iterations that can be seen: the condition number is 42 to 91 and the residual 0.6 to 2
-# (cpusmall with penalties 1e-9 and 6e-7), where otherwise they are 2 to 17 and at most 0.5 (more than a hundred problems,
-# penalties 1e-3 to 1e-8). Condition numbers of thousands may come with small residuals (a linear function of one
-# feature). After 4 iterations fitted values of targets whose mean is many times their deviation are off by tens of
-# deviations, others' by 0.1 to 0.6. After 8 iterations fits that 20 leave off by 5% and more have condition numbers from
-# 25 on and are off by 0.15 to 0.4
+# (cpusmall with penalties 1e-9 and 6e-7), where otherwise they are 2 to 17 and at most 0.5 (more than a hundred
+# problems, penalties 1e-3 to 1e-8). Condition numbers of thousands may come with small residuals (a linear function of
+# one feature), and fitted values of targets whose mean is many times their deviation are off by tens of deviations,
+# others' by 0.1 to 0.6. After 8 iterations fits that 20 leave off by 5% and more have condition numbers from 25 on, and
+# are off by 0.15 to 0.4
 _TRIALS = (4, 8)
 
 # Rows over the effective number of them, (sum w)^2 / sum w^2. It is 14 for weights over twelve orders of magnitude,

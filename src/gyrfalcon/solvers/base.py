@@ -162,7 +162,7 @@ class System:
         s = self.operator.sandwich(-alpha, Shifted(self.Y, self.weight))
         return self.B.backward(s, halfway, -self.penalty)
 
-    def sizes(self, beta: Vectors, b: Vectors, r: Vectors, spread: Vectors) -> dict[str, Vectors]:
+    def sizes(self, beta: Vectors, b: Vectors, r: Vectors, spread: Vectors) -> tuple[Vectors, Vectors]:
         """Return an iterate's `signal` and `rounding` at beta, the signal at most `spread`; without a pass.
 
         With the right-hand side b and the residual r, beta'(b - r) is |W^(1/2) K B beta|^2 and the penalty's part.
@@ -170,10 +170,8 @@ class System:
         n, halfway = self.operator.shape[0], self.B.forward(beta)[1]
         penalised = self.B.backward(np.zeros((self.B.M, beta.shape[1])), halfway, self.penalty)
         squares = (beta * (b - r - penalised)).sum(axis=0)
-        return {
-            "signal": np.minimum(np.sqrt(np.maximum(squares, 0.0) / n), spread),
-            "rounding": np.sqrt(self.penalty * self.B.rounding(halfway) / n),
-        }
+        signal = np.minimum(np.sqrt(np.maximum(squares, 0.0) / n), spread)
+        return signal, np.sqrt(self.penalty * self.B.rounding(halfway) / n)
 
     def rhs_and_residual(self, beta: Vectors) -> tuple[Vectors, Vectors]:
         """Return the right-hand side, and the residual at beta."""

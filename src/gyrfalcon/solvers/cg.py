@@ -121,6 +121,7 @@ def conjugate_gradient(
 
     def record(iteration: int) -> Iterate:
         low, high = ritz_values(steps, ratios) if steps else (np.ones(k), np.ones(k))
+        signal, rounding = system.sizes(beta, b, r, spread)
         return Iterate.measured(
             iteration,
             np.sqrt(rr) / size,
@@ -131,7 +132,8 @@ def conjugate_gradient(
             ratio=ratio,
             condition_number=condition_number(low, high),
             error=np.sqrt(_energy(rr, low, gains) / operator.shape[0]),
-            **system.sizes(beta, b, r, spread),
+            signal=signal,
+            rounding=rounding,
             _coef=partial(coefficients, B, beta, (M, *y.shape[1:])),
             _state=partial(_state, [beta, r, p, b, rr, known, step, ratio, stuck], [steps, ratios, gains], iteration),
         )

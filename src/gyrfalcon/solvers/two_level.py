@@ -154,9 +154,9 @@ def two_level_cg(
             ahead = np.minimum(step, _LONGEST) * p
             rest = rest * np.where((left <= POOR) & (step >= 0.5), shrinks, 1.0)
         rest = rest + missed
-        measured = system.sizes(beta, b, r, spread)
+        signal, rounding = system.sizes(beta, b, r, spread)
         close = CLOSE if iteration <= _MANY else CLOSE / 2
-        near = np.minimum(enough * objective, n * np.square(close * measured["signal"]))
+        near = np.minimum(enough * objective, n * np.square(close * signal))
         settled = (residuals <= tol) | ((left <= POOR) & (rest <= near) & (enough > 0))
         return Iterate(
             iteration=iteration,
@@ -168,7 +168,8 @@ def two_level_cg(
             step=step,
             ratio=left,
             error=np.sqrt(rest / n),
-            **measured,
+            signal=signal,
+            rounding=rounding,
             _coef=partial(coefficients, B, beta + ahead, (M, *y.shape[1:])),
             _state=partial(_state, on_sample, beta, r, p, b, energy, missed, scale, shrinks, known, step, left),
         )
