@@ -341,7 +341,7 @@ def test_warns_of_a_tolerance_that_was_not_reached(data):
 def test_warns_of_predictions_that_would_still_move(data, tol):
     X, y = data
     with pytest.warns(
-        ConvergenceWarning, match=r"still off by about 0\.\d+ standard .* after 1 .*raise max_iter=1, "
+        ConvergenceWarning, match=r"still off by about 0\.\d+ of their standard .* after 1 .*raise max_iter=1, "
     ) as caught:
         regressor(max_iter=1, tol=tol).fit(X, y)
     assert caught[0].filename == __file__

@@ -280,8 +280,9 @@ def test_intervals_are_those_of_the_model_that_predicts(stops, dtype):
     """Where y has no noise, or conjugate gradient is stopped, most of the error is the solver's."""
     rows, (X, y) = without_noise()
     model = FalkonRegressor(
-        Gaussian(1.0), n_centers=100, dtype=dtype, uncertainty=True, random_state=0, callbacks=lambda record: stops
-    )
+        Gaussian(1.0), n_centers=100, dtype=dtype, uncertainty=True, random_state=0, callbacks=lambda record: stops,
+        preconditioner="falkon",
+    )  # fmt: skip
     low, high = model.fit(*rows).predict_interval(X).T
     # four deviations of the share among 1,900 rows that judge and 2,000 that are judged
     assert abs(np.mean((low <= y) & (y <= high)) - 0.9) < 4 * np.sqrt(0.09 * (1 / 1900 + 1 / 2000))

@@ -390,7 +390,7 @@ def test_signal_is_the_size_of_the_fitted_values(weighted, plain):
             problem.operator(), problem.Y, B, problem.penalty, max_iter=6, tol=0, weight=problem.weight, start=begin
         ):
             fitted = np.sqrt((w[:, None] * np.square(problem.K @ iterate.coef())).mean(axis=0))
-            assert_allclose(iterate.signal, np.minimum(fitted, spread), rtol=1e-6)
+            assert_allclose(iterate.signal, np.minimum(np.hypot(fitted, iterate.error), spread), rtol=1e-6)
 
 
 def test_lanczos_finds_extreme_eigenvalues():

@@ -39,9 +39,9 @@ _GRID = np.logspace(-9, 0, 37)
 _LOSS_GRID = np.logspace(0, -7, 15)
 
 # Of penalties whose errors cannot be told apart the largest is the safest one: those within a standard error of the
-# difference from the least error, if that is no more than this share of what is explained. Where R2 is 0.01 the first
-# alone would allow penalties that explain nothing
-_EQUAL_OF_EXPLAINED = 0.01
+# difference from the least error, if that is no more than this share of the error and of what is explained. Where R2 is
+# 0.01 the first alone would allow penalties that explain nothing, and without noise penalties that are seen as noise
+_EQUAL_SHARE = 0.01
 # Share of the variance that is explained, below which noise chooses the penalty of so few rows, and more of them and
 # fewer centers are taken at the same cost
 _NOISY = 0.2
@@ -219,7 +219,7 @@ def _squared_loss(sample: _Sample, M: int, n_jobs: int | None) -> tuple[float, f
     explained = np.maximum(np.square(deviations(targets, weight)) * weight.mean() / best - 1, 0.0).mean()
     with np.errstate(invalid="ignore", over="ignore"):
         blur = np.nan_to_num(path.paired_standard_errors(penalties, least, best), nan=0.0, posinf=0.0)
-    equal = np.minimum(blur, _EQUAL_OF_EXPLAINED * explained)
+    equal = np.minimum(blur, _EQUAL_SHARE * min(1.0, explained))
     good = np.flatnonzero(shares <= shares[least] + equal)
     return float(_GRID[good[-1]]), float(explained / (1 + explained))
 

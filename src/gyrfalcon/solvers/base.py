@@ -46,11 +46,12 @@ class Iterate:
         Distance of the fitted values from the solution's, as the solver estimates it: root mean square over the rows,
         in the units of y, mostly within a factor of 3. Empty from solvers that do not estimate it.
     signal : ndarray of shape (k,)
-        Root mean square of the fitted values, or the standard deviation of y where that is less (because a mean was not
-        taken from y): what an error is measured by. Empty from solvers that do not estimate the error.
+        What an error is measured by: root mean square of the solution's fitted values, as far as it is known, or the
+        standard deviation of y where that is less (because a mean was not taken from y). Empty from solvers that do not
+        estimate the error.
     rounding : ndarray of shape (k,)
-        Root mean square by which the fitted values may depend on rounding of K_MM; empty from solvers that do not
-        estimate it.
+        Root mean square by which the fitted values may depend on rounding of K_MM, as a share of theirs; empty from
+        solvers that do not estimate it.
     """
 
     iteration: int
@@ -95,16 +96,8 @@ class Iterate:
 
     @property
     def relative_error(self) -> float:
-        """The largest error of all columns as a share of what the solution explains, between 0 and 1; 0 if unknown.
-
-        CG's error is orthogonal to what it has found, so that the squares of both add up to the solution's.
-        """
-        return _largest_share(self.error, self.signal)
-
-    @property
-    def relative_rounding(self) -> float:
-        """The same for `rounding`."""
-        return _largest_share(self.rounding, self.signal)
+        """The largest error of all columns as a share of what the solution explains; 0 if unknown."""
+        return float(_quotients(self.error, self.signal).max(initial=0.0))
 
     def coef(self) -> Vectors:
         """Return the coefficients alpha = B beta; this costs a few triangular solves."""
@@ -162,16 +155,17 @@ class System:
         s = self.operator.sandwich(-alpha, Shifted(self.Y, self.weight))
         return self.B.backward(s, halfway, -self.penalty)
 
-    def sizes(self, beta: Vectors, b: Vectors, r: Vectors, spread: Vectors) -> tuple[Vectors, Vectors]:
-        """Return an iterate's `signal` and `rounding` at beta, the signal at most `spread`; without a pass.
+    def sizes(self, beta: Vectors, b: Vectors, r: Vectors) -> tuple[Vectors, Vectors]:
+        """Return the root mean square of the fitted values at beta, and an iterate's `rounding`; without a pass.
 
         With the right-hand side b and the residual r, beta'(b - r) is |W^(1/2) K B beta|^2 and the penalty's part.
         """
         n, halfway = self.operator.shape[0], self.B.forward(beta)[1]
         penalised = self.B.backward(np.zeros((self.B.M, beta.shape[1])), halfway, self.penalty)
         squares = (beta * (b - r - penalised)).sum(axis=0)
-        signal = np.minimum(np.sqrt(np.maximum(squares, 0.0) / n), spread)
-        return signal, np.sqrt(self.penalty * self.B.rounding(halfway) / n)
+        fitted = np.sqrt(np.maximum(squares, 0.0) / n)
+        lost = np.sqrt(self.penalty * self.B.rounding(halfway) / n)
+        return fitted, _quotients(lost, np.hypot(lost, fitted))
 
     def rhs_and_residual(self, beta: Vectors) -> tuple[Vectors, Vectors]:
         """Return the right-hand side, and the residual at beta."""
@@ -207,10 +201,18 @@ def make_system(
     return System(operator, y.reshape(shape[0], -1), weight, coordinates, penalty)
 
 
-def _largest_share(part: Vectors, rest: Vectors) -> float:
-    """Return the largest part / |(part, rest)| of all columns, 0 where both are."""
-    whole = np.hypot(part, rest[: len(part)])
-    return float(np.max(np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0), initial=0.0))
+def signals(fitted: Vectors, error: Vectors, spread: Vectors) -> Vectors:
+    """Return an iterate's `signal` from the root mean squares of its fitted values and of its error.
+
+    CG's error is orthogonal to what it has found, so that the squares of both add up to the solution's.
+    """
+    found: Vectors = np.minimum(np.hypot(fitted, error), spread)
+    return found
+
+
+def _quotients(a: Vectors, b: Vectors) -> Vectors:
+    """Return a / b, and 0 where b is 0."""
+    return np.divide(a, b, out=np.zeros_like(a), where=b > 0)
 
 
 def sizes(b: Vectors) -> Vectors:

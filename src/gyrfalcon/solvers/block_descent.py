@@ -25,7 +25,7 @@ from scipy.linalg import cho_factor, cho_solve
 from .._utils.statistics import average, deviations
 from .._utils.threads import single_threaded_blas
 from ..operators import Operator
-from .base import Iterate, Vectors, sizes
+from .base import Iterate, Vectors, signals, sizes
 from .features import normal_equations
 
 # Least power p by which gains count as falling, like t^-p: at 1 they would sum to anything, and true ones end some day
@@ -118,6 +118,7 @@ def block_descent(
         gains.append(gain)
         left = np.maximum(left - gain, 0.0)
         residuals = np.linalg.norm(g, axis=0) / sizes(b)
+        error = np.sqrt(np.minimum(left, _still_to_gain(gains)) / n)
         yield Iterate.measured(
             iteration,
             residuals,
@@ -126,8 +127,8 @@ def block_descent(
             passes=-(-(sum(block.passes for block in blocks) - passed) // len(blocks)),
             step=np.zeros(k),
             ratio=np.zeros(k),
-            error=np.sqrt(np.minimum(left, _still_to_gain(gains)) / n),
-            signal=np.minimum(np.sqrt(average(Y - residual, weight, np.square)), spread),
+            error=error,
+            signal=signals(np.sqrt(average(Y - residual, weight, np.square)), error, spread),
             _coef=partial(np.array, alpha.reshape(M, *y.shape[1:])),
         )
         if (residuals <= tol).all():

@@ -27,7 +27,7 @@ from .._utils.checks import array
 from .._utils.statistics import deviations
 from ..operators import Operator
 from ..preconditioners import Coordinates
-from .base import Iterate, Vectors, coefficients, make_system, recall, sizes
+from .base import Iterate, Vectors, coefficients, make_system, recall, signals, sizes
 from .lanczos import condition_number, ritz_values
 
 # Arrays of an iterate's state: of shape (rank, k), of shape (k,), and of shape (iterations, k)
@@ -121,7 +121,8 @@ def conjugate_gradient(
 
     def record(iteration: int) -> Iterate:
         low, high = ritz_values(steps, ratios) if steps else (np.ones(k), np.ones(k))
-        signal, rounding = system.sizes(beta, b, r, spread)
+        error = np.sqrt(_energy(rr, low, gains) / operator.shape[0])
+        fitted, rounding = system.sizes(beta, b, r)
         return Iterate.measured(
             iteration,
             np.sqrt(rr) / size,
@@ -131,8 +132,8 @@ def conjugate_gradient(
             step=step,
             ratio=ratio,
             condition_number=condition_number(low, high),
-            error=np.sqrt(_energy(rr, low, gains) / operator.shape[0]),
-            signal=signal,
+            error=error,
+            signal=signals(fitted, error, spread),
             rounding=rounding,
             _coef=partial(coefficients, B, beta, (M, *y.shape[1:])),
             _state=partial(_state, [beta, r, p, b, rr, known, step, ratio, stuck], [steps, ratios, gains], iteration),

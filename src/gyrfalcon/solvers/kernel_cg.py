@@ -28,7 +28,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Iterate, Vectors
+from .base import Iterate, Vectors, signals
 from .gradient import SquareOperator
 
 _REFRESH = 10  # iterations between true residuals
@@ -154,7 +154,7 @@ def kernel_cg(
             step=step,
             ratio=np.zeros(k),
             error=residuals * size / np.sqrt(n),
-            signal=np.minimum(_norms(systems.weighted(values)), size) / np.sqrt(n),
+            signal=signals(_norms(systems.weighted(values)), residuals * size, size) / np.sqrt(n),
             values=values,
             n_active=n_active,
             _coef=partial(systems.weighted, x),

@@ -27,7 +27,7 @@ from .._utils.checks import array, integer
 from .._utils.statistics import deviations, sums
 from ..operators import Operator
 from ..preconditioners import Coordinates
-from .base import Iterate, System, Vectors, coefficients, make_system, recall, sizes
+from .base import Iterate, System, Vectors, coefficients, make_system, recall, signals, sizes
 from .lanczos import ritz_values
 
 FIRST_STEPS = 10
@@ -154,7 +154,9 @@ def two_level_cg(
             ahead = np.minimum(step, _LONGEST) * p
             rest = rest * np.where((left <= POOR) & (step >= 0.5), shrinks, 1.0)
         rest = rest + missed
-        signal, rounding = system.sizes(beta, b, r, spread)
+        error = np.sqrt(rest / n)
+        fitted, rounding = system.sizes(beta, b, r)
+        signal = signals(fitted, error, spread)
         close = CLOSE if iteration <= _MANY else CLOSE / 2
         near = np.minimum(enough * objective, n * np.square(close * signal))
         settled = (residuals <= tol) | ((left <= POOR) & (rest <= near) & (enough > 0))
@@ -167,7 +169,7 @@ def two_level_cg(
             converged=bool(settled.all()),
             step=step,
             ratio=left,
-            error=np.sqrt(rest / n),
+            error=error,
             signal=signal,
             rounding=rounding,
             _coef=partial(coefficients, B, beta + ahead, (M, *y.shape[1:])),
