@@ -247,10 +247,10 @@ def test_a_warm_start_takes_no_more_passes(solvers):
 
 @pytest.mark.filterwarnings("error")
 def test_rows_of_large_weight_are_drawn(solvers):
-    """One row in a hundred has most of the weight: a uniform sample would have a few of them."""
-    X, y = rows(4000)
-    weight = np.where(np.random.default_rng(1).uniform(size=len(X)) < 0.01, 1000.0, 1.0)
-    options = {"n_centers": 100, "penalty": 1e-6, "random_state": 0}
+    """A few rows have most of the weight, and a uniform sample would miss most of them."""
+    X, y = rows(8000)
+    weight = np.random.default_rng(1).lognormal(0.0, 3.0, len(X))
+    options = {"n_centers": 200, "penalty": 1e-6, "random_state": 0}
     found = FalkonRegressor(KERNEL, preconditioner="sample", **options).fit(X, y, sample_weight=weight)
     exact = FalkonRegressor(KERNEL, preconditioner="krill", max_iter=60, **options).fit(X, y, sample_weight=weight)
     assert solvers == ["two_level_cg", "conjugate_gradient"]
