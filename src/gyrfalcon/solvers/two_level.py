@@ -52,6 +52,8 @@ ENOUGH = 1.25e-3
 # explain less than a third of y's variance, this is stricter than the objective, most of which is noise then.
 # After many iterations it is half of that: the sample tells little, and what it tells of the error is rough
 CLOSE, _MANY = 0.046, 10
+# Iterations after which no step is taken beyond what is known: a sample that needs so many misses rows that matter
+_AHEAD = 6
 _LONGEST = 2.0  # step along a direction whose product with the system is not known
 _SCALES = 1.0, 10.0  # by which the sample may understate the error, as the gain of the last iteration shows
 
@@ -148,7 +150,7 @@ def two_level_cg(
         objective = np.maximum(squares - ((b + r) * beta).sum(axis=0), 0.0)
         rest = scale * np.maximum(energy, 0.0)
         ahead = np.zeros_like(p)
-        if enough > 0:  # predictions decide, and not a residual that is asked for
+        if enough > 0 and iteration <= _AHEAD:  # predictions decide, and not a residual that is asked for
             # The next direction is at hand, and the next step is about as long as the last: with it, what is left
             # shrinks once more as much as in an iteration, if the sample's steps say much of all rows' problem
             ahead = np.minimum(step, _LONGEST) * p
