@@ -333,6 +333,7 @@ def test_any_number_of_centers(Estimator, n_centers):
         assert_array_equal(model.centers_, X)
 
 
+@pytest.mark.filterwarnings("ignore:rounding in float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_fit_that_does_not_fit_its_budget(dtype):
     X, y = good(5000)

@@ -64,7 +64,8 @@ OWN_WORDS = {
     "n_components": [{"EigenProRegressor"}, {"KernelPCA"}],
     "dtype": [
         {"NytroRegressor"},
-        {"NystromRegressor", "KernelPCA"},
+        {"NystromRegressor"},
+        {"KernelPCA"},
         {"KernelKMeans"},
         {"ExactRegressor"},
         {"ExactClassifier"},

@@ -54,6 +54,7 @@ class KernelEstimator(BaseEstimator):
     centers_: Any
     kernel_: Kernel
     offset_: Array
+    output_dtype_: np.dtype[Any] = np.dtype(np.float32)
     mean_: Array | None
     scale_: Array | None
     n_iter_: int
@@ -109,6 +110,7 @@ class KernelEstimator(BaseEstimator):
         self.history_ = session.history
         self.mean_, self.scale_ = data.mean, data.scale
         self.offset_ = np.zeros(data.targets.shape[1]) if data.offset is None else data.offset
+        self.output_dtype_ = np.promote_types(data.outputs, data.rows.dtype)
 
     def _set_centers(self, kernel: Kernel, centers: Any) -> None:
         """Set the kernel and the centers, which the first predictions prepare."""
@@ -148,11 +150,15 @@ class KernelEstimator(BaseEstimator):
         return self._from_offset(self._operator(X).image(self.dual_coef_))
 
     def _from_offset(self, f: Array) -> Array:
-        """Return function values with the offset, which is added in float64."""
-        if self.offset_.any():
-            columns = f.reshape(len(f), -1)
-            wide = in_float64(columns)
-            columns[:] = wide + beside(self.offset_, wide)
+        """Return function values with the offset: added in float64, and rounded to float32 where that is enough."""
+        if not self.offset_.any():
+            return f
+        columns = f.reshape(len(f), -1)
+        wide = in_float64(columns)
+        total = wide + beside(self.offset_, wide)
+        if self.output_dtype_ == np.float64:
+            return total.reshape(f.shape)
+        columns[:] = total
         return f
 
     def _check_loaded(self) -> None:
@@ -189,6 +195,8 @@ class KernelEstimator(BaseEstimator):
 
     def _check_offset(self, coef: Array) -> None:
         columns = 1 if coef.ndim == 1 else coef.shape[1]
+        if self.output_dtype_ not in (np.float32, np.float64):
+            raise ValueError(f"output_dtype_={self.output_dtype_!r} must be float32 or float64")
         if self.offset_.shape != (columns,) or not np.isfinite(self.offset_).all():
             raise ValueError(f"offset_={self.offset_!r} does not fit coefficients of shape {coef.shape}")
 
@@ -212,6 +220,8 @@ class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
         Returns
         -------
         array of shape (n,) or (n, n_outputs); a tensor for a tensor, and a Dask array for a Dask collection
+            In the precision of the fit, or in float64 where float32 would round away what varies in y beside a large
+            mean (`output_dtype_`).
         """
         return self._values(X)
 

@@ -61,6 +61,8 @@ class PosteriorRegressor(KernelRegressor):
         Returns
         -------
         mean : array of shape (n,) or (n, n_outputs); a Dask array for a Dask collection
+            In the precision of the fit, or in float64 where float32 would round away what varies in y beside a large
+            mean (`output_dtype_`).
         std : array of the same shape, only with `return_std`
         """
         if not return_std:

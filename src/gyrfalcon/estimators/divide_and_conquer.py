@@ -15,6 +15,7 @@ from ..callbacks import CallbackLike
 from ..fitting.data import regression_data
 from ..fitting.kernel import fitted_kernel
 from ..fitting.parameters import check_parameters
+from ..fitting.precision import in_suitable_precision
 from ..fitting.ridge import ridge
 from ..fitting.session import finite, fit_session
 from ..kernels import Kernel, KernelFunction
@@ -53,7 +54,8 @@ class DivideAndConquerRegressor(KernelRegressor):
         length scale that is given is in the units of X, and rows are then taken as they are, as are those that come
         from `LearnedMetric` or `TableEncoder`.
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of predictions; "auto" follows X. Systems are solved in float64.
+        Precision of predictions; "auto" follows X, except that float64 is used where float32 would lose the penalty,
+        or part of f, as with a smooth kernel and a small penalty. Systems are solved in float64.
     memory_budget : "auto", int or str, default="auto"
         Not used: a part's kernel matrix is all that is kept, (n / n_partitions)^2 numbers.
     n_jobs : int or None, default=None
@@ -79,6 +81,8 @@ class DivideAndConquerRegressor(KernelRegressor):
         For each part: `iteration`, `rows`, `seconds`, and the `validation_error` of the average so far.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    output_dtype_ : dtype
+        Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
@@ -177,6 +181,8 @@ class DivideAndConquerRegressor(KernelRegressor):
             points = data.rows.take(order)
             weight = None if data.weight is None else data.weight[order]
             kernel = fitted_kernel(self, data, points, weight, points.dtype)
+            data = in_suitable_precision(data, self.dtype, kernel, points, self.penalty)
+            points = points.astype(data.rows.dtype, copy=False)
             scale = power_of_two(data.targets, axis=0)
             y = (data.targets / scale)[order]
             alpha = np.zeros_like(y)

@@ -17,6 +17,7 @@ from ..fitting.convergence import tolerance, warn_if_unsettled
 from ..fitting.data import FitData, regression_data
 from ..fitting.kernel import fitted_kernel, validation_watch
 from ..fitting.parameters import STEP, check_parameters
+from ..fitting.precision import warn_if_rounded
 from ..fitting.session import Session, fit_session
 from ..kernels import Kernel, KernelFunction
 from ..operators import KernelOperator
@@ -106,6 +107,8 @@ class EigenProRegressor(KernelRegressor):
         validation set, and what callbacks added.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    output_dtype_ : dtype
+        Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
@@ -268,6 +271,7 @@ class EigenProRegressor(KernelRegressor):
         )
         self._set_solution(data, session)
         self._set_expansion(operator, solution.coef, data)
+        warn_if_rounded(operator, solution.coef, None)
         self.n_components_, self.batch_size_, self.step_ = system.n_components, batch_size, step
         if not solution.stopped:
             warn_if_unsettled(

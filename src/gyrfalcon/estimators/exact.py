@@ -25,7 +25,9 @@ from ..fitting.kernel import fitted_kernel, validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty, validation_errors
 from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_path
+from ..fitting.precision import in_suitable_precision, warn_if_rounded
 from ..fitting.ridge import check_gram_memory, least_penalty, ridge
+from ..fitting.rows import follows_rows
 from ..fitting.session import Session, finite, fit_session
 from ..fitting.steps import stable_step
 from ..kernels import Kernel, KernelFunction
@@ -105,7 +107,8 @@ class ExactRegressor(PosteriorRegressor):
     min_decrease : float, default=0.0001
         Stop at the first iteration at which the validation error falls by less than this, relative to what it was.
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of predictions and of gradient descent; "auto" follows X. Systems are solved in float64.
+        Precision of predictions and of iterations; "auto" follows X, except that float64 is used where float32 would
+        lose a single penalty, or part of f, as with a smooth kernel and a small penalty. Systems are solved in float64.
     memory_budget : "auto", int or str, default="auto"
         If the n x n kernel matrix fits, "pcg" and "early_stopping" keep it, and iterations run at memory speed. Bytes,
         a string such as "4GB", or "auto" for half of what is available. The other methods cannot do without it.
@@ -140,6 +143,8 @@ class ExactRegressor(PosteriorRegressor):
         for each penalty, fold and output), `cv_errors` of the penalties, and at the end `validation_errors`.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    output_dtype_ : dtype
+        Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
     noise_variance_ : array of shape (n_outputs,)
         With `uncertainty=True`, the variance of y around f, for a row of average weight.
     posterior_, spread_, conformity_ : objects
@@ -298,6 +303,10 @@ class ExactRegressor(PosteriorRegressor):
             )
             points = data.rows.take(np.arange(data.rows.shape[0]))
             kernel = fitted_kernel(self, data, points, data.weight, points.dtype)
+            penalties = self._penalties(data, session)
+            single = penalties if isinstance(penalties, float) else None
+            data = in_suitable_precision(data, self.dtype, kernel, points, single)
+            points = points.astype(data.rows.dtype, copy=False)
             operator = KernelOperator(
                 kernel,
                 data.rows,
@@ -310,18 +319,19 @@ class ExactRegressor(PosteriorRegressor):
             vars(self).pop("cv_predictions_", None)  # of an earlier fit
             uncertainty = None
             if iterates:
-                penalties = self._penalties(data, session)
+                assert penalties is not None
                 found = pcg.solve(self, data, points, kernel, y, scale, penalties, session)
                 coef, penalty = found.coef, found.penalty
+                warn_if_rounded(operator, coef, None, foreseen=single is not None and not follows_rows(self.dtype))
                 if found.cv_predictions is not None:
                     self.cv_predictions_ = data.of_all(found.cv_predictions)
             elif descends:
                 coef, penalty = self._descend(data, operator, y, scale, session), None
-            elif self.method == "ridge" and self.penalties is None and not self.uncertainty:
-                penalty = as_penalty(self.penalty, self, data, session.random_state)
+            elif single is not None and not self.uncertainty:
+                penalty = single
                 coef = self._solve_one(data, operator, y, scale, penalty, session)
             else:
-                coef, penalty, uncertainty = self._solve_path(data, operator, y, scale, session)
+                coef, penalty, uncertainty = self._solve_path(data, operator, y, scale, penalties, session)
             self._set_uncertainty(uncertainty)
             self._set_solution(data, session)
             self._set_expansion(operator, coef, data)
@@ -331,7 +341,10 @@ class ExactRegressor(PosteriorRegressor):
                 self.penalty_ = penalty
         return self
 
-    def _penalties(self, data: FitData, session: Session) -> ArrayLike:
+    def _penalties(self, data: FitData, session: Session) -> ArrayLike | None:
+        """Return the penalty, or the list of penalties, of a method that has one."""
+        if self.method not in ("ridge", "pcg"):
+            return None
         if self.penalties is not None:
             return self.penalties
         return as_penalty(self.penalty, self, data, session.random_state)
@@ -374,12 +387,17 @@ class ExactRegressor(PosteriorRegressor):
         return finite(alpha, data.rows.dtype)
 
     def _solve_path(
-        self, data: FitData, operator: KernelOperator, y: Array, scale: Array, session: Session
+        self,
+        data: FitData,
+        operator: KernelOperator,
+        y: Array,
+        scale: Array,
+        penalties: ArrayLike | None,
+        session: Session,
     ) -> tuple[Array, float, Uncertainty | None]:
         n = operator.shape[0]
         check_gram_memory(n, BUFFERS if self.uncertainty else 3, _FALKON)
-        has_penalty, least = self.method == "ridge", least_penalty(operator)
-        penalties = self._penalties(data, session) if has_penalty else 0.0
+        has_penalty, least = penalties is not None, least_penalty(operator)
         session.start(data, n_centers=n)
         # without a penalty, what it could not be told from is left out
         floor = 0.0 if has_penalty else n * least
@@ -389,7 +407,7 @@ class ExactRegressor(PosteriorRegressor):
             data,
             operator,
             session,
-            penalties=penalties,
+            penalties=0.0 if penalties is None else penalties,
             choose_by=self.choose_by,
             least=least if has_penalty else 0.0,
             scale=scale,

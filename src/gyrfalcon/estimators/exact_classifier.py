@@ -20,6 +20,8 @@ from ..fitting.folds import check_cv
 from ..fitting.kernel import fitted_kernel
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
+from ..fitting.precision import in_suitable_precision, warn_if_rounded
+from ..fitting.rows import follows_rows
 from ..fitting.session import fit_session
 from ..kernels import Kernel, KernelFunction
 from ..operators import make_operator
@@ -77,7 +79,8 @@ class ExactClassifier(KernelClassifier):
     validation_fraction : float, default=0.1
         Share of the rows that is held out where a validation set is needed and `fit` is given none.
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel; "auto" follows X. Vectors and factors are in float64.
+        Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose a single
+        penalty, or part of f, as with a smooth kernel and a small penalty. Vectors and factors are in float64.
     memory_budget : "auto", int or str, default="auto"
         If the n x n kernel matrix fits it is kept, and iterations run at memory speed. Bytes, a string such as "4GB",
         or "auto" for half of what is available.
@@ -116,6 +119,8 @@ class ExactClassifier(KernelClassifier):
         calibration.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    output_dtype_ : dtype
+        Precision of the values of f.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
@@ -241,9 +246,11 @@ class ExactClassifier(KernelClassifier):
             kernel = fitted_kernel(self, data, points, data.weight, points.dtype)
             scale = power_of_two(data.targets, axis=0)
             labels = class_codes(data.targets)
-            penalties = self.penalties
+            penalties, penalty = self.penalties, None
             if penalties is None:
-                penalties = as_penalty(self.penalty, self, data, session.random_state)
+                penalties = penalty = as_penalty(self.penalty, self, data, session.random_state)
+            data = in_suitable_precision(data, self.dtype, kernel, points, penalty)
+            points = points.astype(data.rows.dtype, copy=False)
             y = data.targets / scale
             found = pcg.solve(self, data, points, kernel, y, scale, penalties, session, labels)
             vars(self).pop("cv_predictions_", None)  # of an earlier fit
@@ -254,6 +261,8 @@ class ExactClassifier(KernelClassifier):
                 self.cv_predictions_ = data.of_all(found.cv_predictions)
             self._set_solution(data, session)
             self._set_expansion(found.operator, found.coef, data)
+            foreseen = penalty is not None and not follows_rows(self.dtype)
+            warn_if_rounded(found.operator, found.coef, None, foreseen=foreseen)
             self.classes_, self.penalty_ = classes, found.penalty
         return self
 

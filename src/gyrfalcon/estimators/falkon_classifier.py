@@ -21,6 +21,8 @@ from ..fitting import falkon
 from ..fitting.data import classification_data, indicators, signs
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
+from ..fitting.precision import warn_if_iterates_rounded
+from ..fitting.rows import follows_rows
 from ..fitting.session import fit_session
 from ..fitting.subspace import ChosenCenters
 from ..kernels import Kernel, KernelFunction
@@ -136,8 +138,9 @@ class FalkonClassifier(KernelClassifier):
         its own; delete it to start afresh.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose the penalty
-        beside the values of the kernel, or one term of the kernel beside another. The factors are in float64 up to
-        1,500 centers, and beyond that in the precision of the kernel.
+        beside the values of the kernel, one term of the kernel beside another, or part of f, as with a smooth kernel
+        and a small penalty. The factors are in float64 up to 1,500 centers, and beyond that in the precision of the
+        kernel.
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
@@ -181,6 +184,8 @@ class FalkonClassifier(KernelClassifier):
         the squared loss, and the mean loss for others.
     offset_ : array of shape (1,) for two classes, else (n_classes,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    output_dtype_ : dtype
+        Precision of the values of f.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
@@ -327,6 +332,12 @@ class FalkonClassifier(KernelClassifier):
             data = space.data
             self._set_solution(data, session)
             self._set_expansion(space.operator, solution.coef, data)
+            warn_if_iterates_rounded(
+                space.operator,
+                solution,
+                space.penalty if data.is_least_squares else None,
+                foreseen=not follows_rows(self.dtype),
+            )
             self._chosen, self.penalty_ = space.remembered, space.penalty
             self.classes_, self.loss_ = classes, data.loss
         return self

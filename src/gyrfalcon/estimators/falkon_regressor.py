@@ -19,7 +19,8 @@ from ..fitting import falkon
 from ..fitting.data import regression_data
 from ..fitting.parameters import check_parameters
 from ..fitting.posterior import BUFFERS, check_noise, uncertainty_of_centers
-from ..fitting.rows import for_score
+from ..fitting.precision import warn_if_iterates_rounded
+from ..fitting.rows import follows_rows, for_score
 from ..fitting.session import fit_session
 from ..fitting.subspace import ChosenCenters
 from ..kernels import Kernel, KernelFunction
@@ -124,8 +125,9 @@ class FalkonRegressor(PosteriorRegressor):
         its own; delete it to start afresh.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose the penalty
-        beside the values of the kernel, or one term of the kernel beside another. The factors are in float64 up to
-        1,500 centers, and beyond that in the precision of the kernel.
+        beside the values of the kernel, one term of the kernel beside another, or part of f, as with a smooth kernel
+        and a small penalty. The factors are in float64 up to 1,500 centers, and beyond that in the precision of the
+        kernel.
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
@@ -170,6 +172,8 @@ class FalkonRegressor(PosteriorRegressor):
         The loss, with parameters that depend on the data resolved.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    output_dtype_ : dtype
+        Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
     noise_variance_ : array of shape (n_outputs,)
         With `uncertainty=True`, the variance of y around f, for a row of average weight. What iterations that stopped
         early left out of f is part of it, as its mean square over the rows.
@@ -345,6 +349,12 @@ class FalkonRegressor(PosteriorRegressor):
             self._set_uncertainty(uncertainty)
             self._set_solution(data, session)
             self._set_expansion(space.operator, solution.coef, data)
+            warn_if_iterates_rounded(
+                space.operator,
+                solution,
+                space.penalty if data.is_least_squares else None,
+                foreseen=not follows_rows(self.dtype),
+            )
             self._chosen, self.penalty_ = space.remembered, space.penalty
             self.loss_ = data.loss
         return self

@@ -22,6 +22,8 @@ from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty
 from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_centers, uncertainty_of_path
+from ..fitting.precision import warn_if_rounded
+from ..fitting.rows import follows_rows
 from ..fitting.session import Session, fit_session
 from ..fitting.subspace import Subspace, choose_subspace, passes_of
 from ..kernels import Kernel, KernelFunction
@@ -102,7 +104,9 @@ class NystromRegressor(PosteriorRegressor):
     n_iter_no_change : int, default=5
         Number of iterations without improvement after which `early_stopping` stops.
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel; "auto" follows X. "direct" factors in float64.
+        Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose a single
+        penalty beside the values of the kernel, one term of the kernel beside another, or part of f, as with a smooth
+        kernel and a small penalty. "direct" factors in float64.
     memory_budget : "auto", int or str, default="auto"
         Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
         files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
@@ -135,6 +139,8 @@ class NystromRegressor(PosteriorRegressor):
         Otherwise, for each iteration, what `FalkonRegressor` has.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    output_dtype_ : dtype
+        Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
     noise_variance_ : array of shape (n_outputs,)
         With `uncertainty=True`, the variance of y around f, for a row of average weight.
     posterior_, spread_, conformity_ : objects
@@ -296,6 +302,8 @@ class NystromRegressor(PosteriorRegressor):
             space, coef, penalty, uncertainty = solve(data, session)
             self._set_solution(space.data, session)
             self._set_expansion(space.operator, coef, space.data)
+            foreseen = self.penalties is None and not follows_rows(self.dtype)
+            warn_if_rounded(space.operator, coef, penalty if direct else None, foreseen=foreseen)
             self._set_uncertainty(uncertainty)
             self.penalty_ = penalty
         return self
@@ -305,7 +313,15 @@ class NystromRegressor(PosteriorRegressor):
         buffers = (BUFFERS if self.uncertainty else 5) * 8 // data.rows.dtype.itemsize
         # selectors of centers that depend on a penalty take the least of a list
         penalty = self.penalty if self.penalties is None else float(np.min(self.penalties))
-        space = choose_subspace(self, data, session, penalty=penalty, buffers=buffers, passes=1)
+        space = choose_subspace(
+            self,
+            data,
+            session,
+            penalty=penalty,
+            resolves_penalty=self.penalties is None,  # which of a list is chosen is not known yet
+            buffers=buffers,
+            passes=1,
+        )
         operator, (n, M) = space.operator, space.operator.shape
         whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)
         session.start(space.data, n_centers=M)
@@ -335,7 +351,13 @@ class NystromRegressor(PosteriorRegressor):
         by_blocks = self.solver == "bcd"
         # factors of blocks take less than two matrices of all coefficients in float64
         space = choose_subspace(
-            self, data, session, penalty=self.penalty, buffers=5 if by_blocks else 1, passes=passes_of(self.max_iter)
+            self,
+            data,
+            session,
+            penalty=self.penalty,
+            resolves_penalty=True,
+            buffers=5 if by_blocks else 1,
+            passes=passes_of(self.max_iter),
         )
         operator, M = space.operator, space.operator.shape[1]
         tol = tolerance(self.tol, space.data.rows.dtype)

@@ -17,6 +17,7 @@ from ..fitting.data import FitData, regression_data
 from ..fitting.descent import iterate_on_centers
 from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
+from ..fitting.precision import warn_if_rounded
 from ..fitting.session import Session, fit_session
 from ..fitting.steps import safe_step, stable_step
 from ..fitting.subspace import choose_subspace, passes_of
@@ -108,6 +109,8 @@ class NytroRegressor(KernelRegressor):
         there are validation rows.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
+    output_dtype_ : dtype
+        Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None if rows were taken as they are.
     n_features_in_ : int
@@ -269,3 +272,4 @@ class NytroRegressor(KernelRegressor):
         )
         self._set_solution(data, session)
         self._set_expansion(operator, solution.coef, data)
+        warn_if_rounded(operator, solution.coef, None)

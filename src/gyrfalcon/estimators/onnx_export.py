@@ -45,7 +45,8 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: DT
         Where to write; an existing file is replaced as a whole or not at all.
     dtype : float32 or float64, optional
         The type of ``X`` and of the arithmetic, by default that of the centers. In float32, results differ from those
-        of `predict` by rounding errors.
+        of `predict` by rounding errors. The offset is added in float64, and ``predict`` is float64, where the model's
+        `output_dtype_` is.
 
     Returns
     -------
@@ -116,7 +117,15 @@ def _values(graph: Graph, model: KernelEstimator) -> tuple[str, int]:
             raise TypeError("a model of sparse rows cannot be exported: ONNX has dense rows alone; fit it to such")
         matrix, coef = kernel_values(graph, model.kernel_, rows, model.centers_), model.dual_coef_
     coef = coef.reshape(len(coef), -1)
-    return graph.plus(graph.add("MatMul", matrix, graph.constant(coef)), model.offset_), coef.shape[1]
+    values, dtype = graph.add("MatMul", matrix, graph.constant(coef)), _output_precision(graph, model)
+    if dtype != graph.dtype:
+        values = graph.cast(values, dtype)
+    return graph.add("Add", values, graph.constant(model.offset_, dtype)), coef.shape[1]
+
+
+def _output_precision(graph: Graph, model: KernelEstimator) -> np.dtype[Any]:
+    """Return the precision of predictions: float64 also in a graph of float32, where a large offset needs it."""
+    return np.promote_types(graph.dtype, model.output_dtype_)
 
 
 def _scaled_rows(graph: Graph, model: KernelEstimator) -> str:
@@ -136,11 +145,12 @@ def _regression(graph: Graph, model: KernelRegressor, values: str, columns: int)
     if isinstance(model, FalkonRegressor):
         values = _inverse_link(graph, model.loss_, values, columns)
     coef = model.feature_coef_ if isinstance(model, RandomFeaturesRegressor) else model.dual_coef_
+    dtype = _output_precision(graph, model)
     if coef.ndim == 2:
         graph.add("Identity", values, output="predict")
-        return {"predict": (graph.dtype, columns)}
+        return {"predict": (dtype, columns)}
     graph.add("Squeeze", values, graph.constant([1], np.int64), output="predict")
-    return {"predict": (graph.dtype, None)}
+    return {"predict": (dtype, None)}
 
 
 def _inverse_link(graph: Graph, loss: Loss, f: str, columns: int) -> str:

@@ -143,3 +143,25 @@ def warn_if_clusters_unsettled(found: Clustering, n_clusters: int, max_iter: int
         )
     elif not found.converged:
         warn(f"centroids still move after max_iter={max_iter} iterations: raise max_iter or tol", ConvergenceWarning)
+
+
+def warn_of_rounding(share: float, dtype: np.dtype[Any]) -> None:
+    """Warn of a function that a precision has lost part of, relative to its standard deviation or norm."""
+    remedy = "a larger penalty or a shorter length scale"
+    if dtype == np.float32:
+        remedy = 'dtype="float64", ' + remedy
+    size = f"by about {share:.2g} of their standard deviation" if share < 1 else "beyond recognition"
+    warn(
+        f"rounding in {dtype.name} may move predictions {size}, since the kernel is so smooth for its penalty that "
+        f"coefficients cancel each other: use {remedy}",
+        ConvergenceWarning,
+    )
+
+
+def warn_of_drowned_targets() -> None:
+    """Warn of targets whose mean is so large that float32 was asked for and loses what varies."""
+    warn(
+        "the mean of y is so large beside its standard deviation that float32 loses part of what varies: subtract it, "
+        'or use dtype="float64"',
+        ConvergenceWarning,
+    )

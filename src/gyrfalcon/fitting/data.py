@@ -15,7 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from .._utils.memory import limit_of
-from .._utils.ranges import check_range, check_squares
+from .._utils.ranges import check_range, check_squares, power_of_two
+from .._utils.statistics import average, means
 from .._utils.words import shown
 from ..losses import Loss, Squared
 from ..sources import ArrayRows, Rows
@@ -37,6 +38,7 @@ Array = NDArray[Any]
 Error = Callable[[Array, Array | None, Array], float]
 
 _SHARE_HELD = 8  # of the memory, for rows of a file that are held out
+_BARELY_ROUNDED = 1e-4  # of the standard deviation of y, which predictions in float32 may be rounded by
 
 
 class Learner(Reader, Protocol):
@@ -87,6 +89,7 @@ class FitData:
     metric : whether distances between the rows had a meaning before, see `has_metric`
     flat : whether coefficients and predictions of one column have no second axis
     counted : which of the rows that `fit` was given these are, before some were held out; None if that is not known
+    outputs : the least precision of predictions, which float32 would round too far where the offset is large
     """
 
     rows: Rows
@@ -100,6 +103,7 @@ class FitData:
     metric: bool = False
     flat: bool = False
     counted: Counted | None = None
+    outputs: np.dtype[Any] = field(default_factory=partial(np.dtype, np.float32))
 
     @property
     def is_least_squares(self) -> bool:
@@ -444,9 +448,20 @@ def _taken_out(held: Validation | None, memory_budget: int | float | str) -> Val
     return replace(held, rows=_TakenOut(held.rows))
 
 
+def drowns(level: Array, targets: Array, weight: Array | None) -> bool:
+    """Whether numbers near `level`, of shape (k,), lose what differs between rows when they are rounded to float32."""
+    unit = power_of_two(targets, axis=0)  # so that no square overflows
+    mean = means(targets, weight) / unit
+    deviation = np.sqrt(average(targets, weight, lambda part: np.square(part / unit - mean)))
+    rounding = float(np.finfo(np.float32).eps) * np.abs(level) / unit
+    varies = deviation > 1e-14 * np.abs(mean)  # and not by rounding alone
+    return bool((varies & (rounding > _BARELY_ROUNDED * deviation)).any())
+
+
 def _from_offset(data: FitData) -> FitData:
     """Measure f from the best constants; what least squares are to explain is the rest, computed in float64."""
     offset = data.loss.offset(data.targets, data.weight)
+    data = replace(data, outputs=np.dtype(np.float64 if drowns(offset, data.targets, data.weight) else np.float32))
     if not data.is_least_squares:
         return replace(data, offset=offset)
     rest = np.empty_like(data.targets)

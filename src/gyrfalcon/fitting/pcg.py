@@ -174,7 +174,8 @@ def solve(
     predictions = None
     if fold is not None:
         found = _held_out(last.values, systems)[:, best] * scale
-        predictions = (found if data.offset is None else found + data.offset).astype(operator.dtype)
+        precision = np.promote_types(operator.dtype, data.outputs)
+        predictions = (found if data.offset is None else found + data.offset).astype(precision)
     return PcgSolution(np.ascontiguousarray(alpha[:, best]), float(penalties[best]), operator, predictions)
 
 

@@ -22,11 +22,10 @@ from ..sources import Rows
 from ..sources.scaling import Standardize
 from ..storage.checkpoints import WARM, Beginning, CheckpointError, decode_selection, encode_selection
 from .auto_penalty import as_penalty
-from .convergence import warn_of_lost_penalty
 from .data import FitData
 from .kernel import fitted_kernel
 from .plan import Plan
-from .rows import follows_rows
+from .precision import in_suitable_precision
 from .session import Session
 
 Array = NDArray[Any]
@@ -36,11 +35,6 @@ Array = NDArray[Any]
 _DEFAULT = 2_000
 _NEWTON_PASSES = 4  # of a Newton step, with its steps of conjugate gradient
 _LARGEST_DEFAULT = 10_000
-# A term of the kernel that is so many times the rounding of another is known to 0.1%. Fits show what is lost: R2 of
-# Linear() + 1.0 was 0.987 instead of 0.990 where the constant is 20 times that, and with targets of mean 100 and
-# deviation 1 R2 of a polynomial was -4,000 at 100
-_BLURRED = 1000.0
-_EPS = float(np.finfo(np.float32).eps)
 _MODERATE = 2.0**20  # size of targets, or its inverse, with which nothing overflows
 
 
@@ -195,8 +189,8 @@ def choose_subspace(
 ) -> Subspace:
     """Choose the penalty if it is "auto", and the centers, and make the operator, if it all fits in memory.
 
-    With dtype="auto" float32 rows become float64 where float32 would lose a term of the kernel beside another, or the
-    penalty beside the kernel.
+    With dtype="auto" float32 rows become float64 where float32 would lose a term of the kernel beside another, the
+    penalty beside the kernel, or part of f; see `gyrfalcon.fitting.precision`.
 
     Parameters
     ----------
@@ -207,7 +201,7 @@ def choose_subspace(
     penalty : float or "auto"
         By which selectors that depend on one choose, too.
     resolves_penalty : bool
-        Whether the kernel's precision must resolve the penalty.
+        Whether the solution is the one of the penalty, which the kernel's precision then has to resolve.
     buffers, row_vectors : int
         What the solver holds in memory; see `Plan`.
     columns : int, optional
@@ -294,17 +288,14 @@ def _subspace(
     else:
         found = as_penalty(penalty, model, data, random_state)
         selection, center_weight = _choose_centers(model, data, random_state, found, warm)
-    least_penalty = found if resolves_penalty else np.inf
     points = selection.points
     M = points.shape[0]
     kernel = fitted_kernel(model, data, points, center_weight, warns=begun is None)
-    if rows.dtype == np.float32 and follows_rows(model.dtype) and _needs_float64(kernel, points, least_penalty):
-        data = data.in_precision(np.float64)
+    data = in_suitable_precision(data, model.dtype, kernel, points, found if resolves_penalty else None)
+    if data.rows.dtype != rows.dtype:
         rows = data.rows
-        points = points.astype(np.float64)
-        selection, plan = replace(selection, points=points), replace(plan, itemsize=8)
-    elif rows.dtype == np.float32 and least_penalty < _EPS / 8 * _size(kernel, points):
-        warn_of_lost_penalty(least_penalty)
+        points = points.astype(rows.dtype)
+        selection, plan = replace(selection, points=points), replace(plan, itemsize=rows.dtype.itemsize)
     kernel.check_terms(points, rows.dtype)
     plan.check(M)
     budget = plan.left(M)
@@ -438,22 +429,6 @@ def _operator(
             "afresh"
         )
     return operator
-
-
-def _size(kernel: Kernel, points: Any) -> float:
-    """Return k(x, x), or 1 where it differs between points, as for the linear kernel."""
-    diagonal = kernel.diag(points)
-    return float(diagonal[0]) if np.ptp(diagonal) == 0 else 1.0
-
-
-def _needs_float64(kernel: Kernel, points: Any, penalty: float) -> bool:
-    """Whether float32 would lose what the user asks for.
-
-    The least penalty that float32 can tell from rounding is an eighth of eps k(x, x), and predictions of smooth kernels
-    suffer before.
-    """
-    least, most = kernel.term_sizes(points)
-    return penalty < 0.5 * _EPS * _size(kernel, points) or 0 < least < _BLURRED * _EPS * most
 
 
 def same_points(a: Any, b: Any) -> bool:

@@ -1,0 +1,257 @@
+"""Float32 rows: predictions keep what varies in y, and fits that float32 would spoil are made in float64 or warn."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import gyrfalcon
+from gyrfalcon import ExactClassifier, ExactRegressor, FalkonClassifier, FalkonRegressor, NystromRegressor
+from gyrfalcon.fitting import precision
+from gyrfalcon.fitting.data import FitData
+from gyrfalcon.kernels import Gaussian
+from gyrfalcon.sources import as_rows
+
+KERNEL = Gaussian(1.5)
+REGRESSORS = [
+    FalkonRegressor(KERNEL, n_centers=40, penalty=1e-3, random_state=0),
+    FalkonRegressor(KERNEL, n_centers=40, penalty=1e-3, random_state=0, early_stopping=True),
+    NystromRegressor(KERNEL, n_centers=40, penalty=1e-3, random_state=0),
+    gyrfalcon.NytroRegressor(KERNEL, n_centers=40, random_state=0),
+    ExactRegressor(KERNEL, penalty=1e-3),
+    ExactRegressor(KERNEL, penalty=1e-3, method="pcg", random_state=0),
+    gyrfalcon.EigenProRegressor(KERNEL, max_iter=5, random_state=0),
+    gyrfalcon.DivideAndConquerRegressor(KERNEL, n_partitions=2, penalty=1e-3, random_state=0),
+    gyrfalcon.RandomFeaturesRegressor(KERNEL, n_components=60, penalty=1e-3, random_state=0),
+    gyrfalcon.ConformalRegressor(FalkonRegressor(KERNEL, n_centers=40, penalty=1e-3, random_state=0), random_state=0),
+]
+MEANS = pytest.mark.parametrize("mean", [1e7, -1e8])
+
+
+def data(n=300, k=None):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(n, 2)).astype(np.float32)
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(n)
+    return X, y - y.mean() if k is None else np.stack([y] * k, axis=1)
+
+
+# ---- a large mean of y -----------------------------------------------------------------------------------------------
+
+
+@MEANS
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("model", REGRESSORS, ids=repr)
+def test_predictions_keep_what_varies_beside_a_large_mean(model, mean):
+    """R2 was 0.83 with a mean of 1e7, and 0 with 1e8, where predictions were rounded to float32."""
+    X, y = data()
+    base = clone(model).fit(X, y)
+    assert base.predict(X).dtype == np.float32
+    moved = clone(model).fit(X, y + mean)
+    predictions = moved.predict(X)
+    assert predictions.dtype == np.float64
+    # early stopping may take another of two iterates that are as good
+    assert_allclose(predictions - mean, base.predict(X), atol=1e-2)
+    assert moved.score(X, y + mean) == pytest.approx(base.score(X, y), abs=1e-3)
+
+
+@MEANS
+@pytest.mark.parametrize(
+    "model",
+    [
+        FalkonRegressor(KERNEL, n_centers=40, penalty=1e-3, random_state=0, uncertainty=True),
+        NystromRegressor(KERNEL, n_centers=40, penalty=1e-3, random_state=0, uncertainty=True),
+        ExactRegressor(KERNEL, penalty=1e-3, uncertainty=True),
+    ],
+    ids=repr,
+)
+def test_intervals_do_not_collapse_beside_a_large_mean(model, mean):
+    X, y = data()
+    base, moved = clone(model).fit(X, y), clone(model).fit(X, y + mean)
+    assert_allclose(moved.predict_interval(X) - mean, base.predict_interval(X), atol=1e-2)
+    found, std = moved.predict(X, return_std=True)
+    assert_allclose(found - mean, base.predict(X), atol=1e-3)
+    assert_allclose(std, base.predict(X, return_std=True)[1], rtol=1e-3)
+    assert_allclose(moved.noise_variance_, base.noise_variance_, rtol=1e-3)
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_one_column_with_a_large_mean_is_enough(column):
+    X, y = data(k=2)
+    y[:, column] += 1e7
+    predictions = FalkonRegressor(KERNEL, n_centers=40, penalty=1e-3, random_state=0).fit(X, y).predict(X)
+    assert predictions.dtype == np.float64
+    assert predictions.shape == y.shape
+    assert_allclose(predictions, y, atol=1.0)
+
+
+def test_a_constant_y_is_predicted_in_float32():
+    X, _ = data()
+    model = FalkonRegressor(KERNEL, n_centers=10, penalty=1e-3, random_state=0).fit(X, np.full(len(X), 1e8))
+    predictions = model.predict(X)
+    assert predictions.dtype == np.float32
+    assert_array_equal(predictions, np.float32(1e8))
+
+
+def test_predictions_of_cross_validation_keep_what_varies():
+    X, y = data()
+    model = ExactRegressor(KERNEL, penalty=1e-3, method="pcg", choose_by="cv", random_state=0)
+    moved = clone(model).fit(X, y + 1e8).cv_predictions_
+    assert_allclose(moved - 1e8, clone(model).fit(X, y).cv_predictions_, atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def moved():
+    X, y = data()
+    return FalkonRegressor(KERNEL, n_centers=40, penalty=1e-3, random_state=0).fit(X, y + 1e8), X
+
+
+def test_a_saved_model_keeps_the_precision_of_predictions(moved, tmp_path):
+    model, X = moved
+    model.save(tmp_path / "model.gyr")
+    again = gyrfalcon.load(tmp_path / "model.gyr")
+    assert again.output_dtype_ == np.float64
+    assert_array_equal(again.predict(X), model.predict(X), strict=True)
+
+
+def test_predictions_in_files_keep_what_varies(moved, tmp_path):
+    model, X = moved
+    gyrfalcon.write_predictions(model, X, tmp_path / "found.npy")
+    assert_array_equal(np.load(tmp_path / "found.npy"), model.predict(X), strict=True)
+
+
+def test_lazy_predictions_keep_what_varies(moved):
+    da = pytest.importorskip("dask.array")
+    model, X = moved
+    found = model.predict(da.from_array(X, chunks=(100, 2)))
+    assert found.dtype == np.float64
+    assert_allclose(found.compute(), model.predict(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("Estimator", [FalkonRegressor, gyrfalcon.RandomFeaturesRegressor])
+def test_onnx_adds_a_large_mean_in_float64(Estimator):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X, y = data()
+    model = Estimator(KERNEL, penalty=1e-3, random_state=0).fit(X, y + 1e8)
+    graph = gyrfalcon.to_onnx(model)
+    (found,) = onnxruntime.InferenceSession(graph.SerializeToString()).run(["predict"], {"X": X})
+    assert found.dtype == np.float64
+    assert_allclose(found, model.predict(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["huber", "quantile"])
+def test_other_losses_hold_a_large_mean_in_float64(loss):
+    X, y = data()
+    model = FalkonRegressor(KERNEL, n_centers=40, penalty=1e-3, loss=loss, random_state=0)
+    base, moved = clone(model).fit(X, y), clone(model).fit(X, y + 1e8)
+    assert (base.centers_.dtype, moved.centers_.dtype) == (np.float32, np.float64)
+    assert_allclose(moved.predict(X) - 1e8, base.predict(X), atol=0.05)
+    with pytest.warns(ConvergenceWarning, match="the mean of y is so large beside its standard deviation"):
+        clone(model).set_params(dtype="float32").fit(X, y + 1e8)
+
+
+# ---- kernels that are smooth for their penalty -----------------------------------------------------------------------
+
+
+def smooth(n=2000):
+    """Rows, a kernel of many times their distances, and what exact arithmetic makes of them and of these centers."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 4)).astype(np.float32)
+    y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] / 3 + X[:, 3] + 0.1 * rng.standard_normal(n)
+    return X, y, Gaussian(14.0)
+
+
+def dense(kernel, X, y, Z, penalty):
+    """Ridge regression on orthonormal functions of the centers, in float64."""
+    X, Z = X.astype(np.float64), Z.astype(np.float64)
+    values, vectors = np.linalg.eigh(kernel(Z, Z))
+    kept = values > 1e-13 * values[-1]
+    F = kernel(X, Z) @ (vectors[:, kept] / np.sqrt(values[kept]))
+    A = np.vstack([F, np.sqrt(penalty * len(X)) * np.eye(F.shape[1])])
+    return F @ np.linalg.lstsq(A, np.append(y, np.zeros(F.shape[1])), rcond=None)[0]
+
+
+@pytest.mark.parametrize("Estimator", [FalkonRegressor, NystromRegressor])
+def test_a_smooth_kernel_is_computed_in_float64(Estimator):
+    """In float32 predictions were off by 9% of their deviation, without a word."""
+    X, y, kernel = smooth()
+    parameters = {"n_centers": 100, "penalty": 1e-7, "scale": False, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = Estimator(kernel, **parameters).fit(X, y)
+    assert model.centers_.dtype == np.float64
+    expected = y.mean() + dense(kernel, X, y - y.mean(), model.centers_, 1e-7)
+    assert np.std(model.predict(X) - expected) < 0.01 * np.std(expected)
+    with pytest.warns(ConvergenceWarning, match=r"rounding in float32 may move.*dtype=\"float64\""):
+        Estimator(kernel, dtype="float32", **parameters).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **more: FalkonRegressor(n_centers=100, loss="huber", **more),
+        lambda **more: FalkonClassifier(n_centers=100, **more),
+        lambda **more: FalkonClassifier(n_centers=100, loss="logistic", **more),
+        lambda **more: NystromRegressor(n_centers=100, solver="cg", **more),
+        ExactRegressor,
+        lambda **more: ExactRegressor(method="pcg", **more),
+        ExactClassifier,
+        lambda **more: gyrfalcon.DivideAndConquerRegressor(n_partitions=2, **more),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:predictions are still off")
+def test_every_method_with_a_penalty_has_the_same_guard(make):
+    X, y, kernel = smooth(600)
+    y = y > 0 if "Classifier" in type(make()).__name__ else y
+    for penalty, dtype in ((1e-7, np.float64), (1e-2, np.float32)):
+        model = make(kernel=kernel, penalty=penalty, scale=False, random_state=0).fit(X, y)
+        assert model.centers_.dtype == dtype
+
+
+def test_ordinary_fits_stay_in_float32():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3000, 18)).astype(np.float32)
+    y = np.sin(X[:, 0] + X[:, 1]) + X[:, 2] * X[:, 3] / 2 + 0.1 * rng.standard_normal(3000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = FalkonRegressor(Gaussian(np.sqrt(18)), n_centers=400, penalty=1e-7, scale=False, random_state=0)
+        assert model.fit(X, y).centers_.dtype == np.float32
+
+
+def test_rows_that_are_read_become_float64_too(tmp_path):
+    X, y, kernel = smooth(600)
+    np.save(tmp_path / "X.npy", X)
+    parameters = {"n_centers": 50, "penalty": 1e-7, "scale": False, "random_state": 0}
+    here = FalkonRegressor(kernel, **parameters).fit(X, y)
+    read = FalkonRegressor(kernel, **parameters).fit(gyrfalcon.open(tmp_path / "X.npy").X, y)
+    assert read.centers_.dtype == np.float64
+    assert_allclose(read.predict(X), here.predict(X), atol=1e-6)
+
+
+@pytest.mark.parametrize(("length_scale", "penalty"), [(1.0, 1e-6), (4.0, 1e-6), (14.0, 1e-7)])
+@pytest.mark.parametrize("noise", [0.1, 3.0])
+def test_the_loss_is_foreseen(length_scale, penalty, noise):
+    """The sample's estimate is near what the coefficients of all rows say, in float64."""
+    X, y, _ = smooth(8000)
+    y = y + noise * np.random.default_rng(1).standard_normal(len(y))
+    kernel, Z = Gaussian(length_scale), X[:200].astype(np.float64)
+    problem = FitData(as_rows(X), (y - y.mean())[:, None], offset=np.array([y.mean()]))
+    foreseen = precision._foreseen(kernel, Z, problem, penalty)
+    model = FalkonRegressor(kernel, centers=Z, penalty=penalty, scale=False, dtype="float64", max_iter=200).fit(X, y)
+    K, coef = kernel(X[:1000], Z), model.dual_coef_[:, None]
+    measured = precision._share(precision._rounding(K, coef), K @ coef)
+    assert measured / 4 < foreseen < 4 * measured
+
+
+def test_what_float64_cannot_resolve_gets_a_warning():
+    """Where outliers among the rows are seen through the smallest eigenvalues of K_MM, the jitter decides."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_t(1.2, (4000, 6))
+    y = np.sin(2 * np.arcsinh(X[:, 0])) + np.arcsinh(X[:, 1]) * np.arcsinh(X[:, 2])
+    model = NystromRegressor(Gaussian(80.0), n_centers=300, penalty=1e-7, scale=False, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="rounding in float64 may move predictions"):
+        model.fit(X, y)
