@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.filterwarnings("error"),
     pytest.mark.filterwarnings("ignore:predictions are still off"),  # of fits that are cut short on purpose
     pytest.mark.filterwarnings("ignore:a Newton step still promises"),
+    pytest.mark.filterwarnings("ignore:rounding in float32"),  # which one of them asks for where it is not enough
 ]
 
 

@@ -195,8 +195,6 @@ class KernelEstimator(BaseEstimator):
 
     def _check_offset(self, coef: Array) -> None:
         columns = 1 if coef.ndim == 1 else coef.shape[1]
-        if self.output_dtype_ not in (np.float32, np.float64):
-            raise ValueError(f"output_dtype_={self.output_dtype_!r} must be float32 or float64")
         if self.offset_.shape != (columns,) or not np.isfinite(self.offset_).all():
             raise ValueError(f"offset_={self.offset_!r} does not fit coefficients of shape {coef.shape}")
 

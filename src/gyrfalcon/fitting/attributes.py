@@ -41,6 +41,12 @@ def _classes(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be an array of one axis with at least one class")
 
 
+def _precision(name: str, value: Any) -> None:
+    """Require float32 or float64."""
+    if not isinstance(value, np.dtype) or value not in (np.float32, np.float64):
+        raise ValueError(f"{name} must be float32 or float64")
+
+
 # The rules of attributes that mean the same wherever they occur. An estimator adds those of its own.
 _SHARED: Mapping[str, Rule] = {
     "n_features_in_": integer(1),
@@ -51,6 +57,7 @@ _SHARED: Mapping[str, Rule] = {
     "n_iter_": integer(0),
     "n_components_": integer(0),
     "penalty_": not_negative(),
+    "output_dtype_": _precision,
     "one_column_": boolean,
 }
 
