@@ -54,7 +54,7 @@ class KernelEstimator(BaseEstimator):
     centers_: Any
     kernel_: Kernel
     offset_: Array
-    output_dtype_: np.dtype[Any] = np.dtype(np.float32)
+    output_dtype_: str = "float32"
     mean_: Array | None
     scale_: Array | None
     n_iter_: int
@@ -110,7 +110,7 @@ class KernelEstimator(BaseEstimator):
         self.history_ = session.history
         self.mean_, self.scale_ = data.mean, data.scale
         self.offset_ = np.zeros(data.targets.shape[1]) if data.offset is None else data.offset
-        self.output_dtype_ = np.promote_types(data.outputs, data.rows.dtype)
+        self.output_dtype_ = np.promote_types(data.outputs, data.rows.dtype).name
 
     def _set_centers(self, kernel: Kernel, centers: Any) -> None:
         """Set the kernel and the centers, which the first predictions prepare."""
@@ -156,7 +156,7 @@ class KernelEstimator(BaseEstimator):
         columns = f.reshape(len(f), -1)
         wide = in_float64(columns)
         total = wide + beside(self.offset_, wide)
-        if self.output_dtype_ == np.float64:
+        if self.output_dtype_ == "float64":
             return total.reshape(f.shape)
         columns[:] = total
         return f

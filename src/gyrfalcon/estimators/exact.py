@@ -143,7 +143,7 @@ class ExactRegressor(PosteriorRegressor):
         for each penalty, fold and output), `cv_errors` of the penalties, and at the end `validation_errors`.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
-    output_dtype_ : dtype
+    output_dtype_ : {"float32", "float64"}
         Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
     noise_variance_ : array of shape (n_outputs,)
         With `uncertainty=True`, the variance of y around f, for a row of average weight.

@@ -119,7 +119,7 @@ class ExactClassifier(KernelClassifier):
         calibration.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
-    output_dtype_ : dtype
+    output_dtype_ : {"float32", "float64"}
         Precision of the values of f.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None if rows were taken as they are.

@@ -184,7 +184,7 @@ class FalkonClassifier(KernelClassifier):
         the squared loss, and the mean loss for others.
     offset_ : array of shape (1,) for two classes, else (n_classes,)
         Constants that f is measured from; 0 without `fit_intercept`.
-    output_dtype_ : dtype
+    output_dtype_ : {"float32", "float64"}
         Precision of the values of f.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None if rows were taken as they are.

@@ -172,7 +172,7 @@ class FalkonRegressor(PosteriorRegressor):
         The loss, with parameters that depend on the data resolved.
     offset_ : array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
-    output_dtype_ : dtype
+    output_dtype_ : {"float32", "float64"}
         Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
     noise_variance_ : array of shape (n_outputs,)
         With `uncertainty=True`, the variance of y around f, for a row of average weight. What iterations that stopped

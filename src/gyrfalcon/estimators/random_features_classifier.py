@@ -109,7 +109,7 @@ class RandomFeaturesClassifier(KernelClassifier):
         As for `RandomFeaturesRegressor`; the validation error is the share of wrong classes.
     offset_ : array of shape (1,) for two classes, else (n_classes,)
         Constants that f is measured from; 0 without `fit_intercept`.
-    output_dtype_ : dtype
+    output_dtype_ : {"float32", "float64"}
         Precision of the values of f.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features were scaled; None if rows were taken as they are.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.checks import Rule, boolean, integer, not_negative
+from .._utils.checks import Rule, boolean, integer, not_negative, one_of
 
 # numbers of a record that others than its own callbacks read
 _NUMBERS = ("iteration", "passes", "seconds", "validation_error", "error")
@@ -41,12 +41,6 @@ def _classes(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be an array of one axis with at least one class")
 
 
-def _precision(name: str, value: Any) -> None:
-    """Require float32 or float64."""
-    if not isinstance(value, np.dtype) or value not in (np.float32, np.float64):
-        raise ValueError(f"{name} must be float32 or float64")
-
-
 # The rules of attributes that mean the same wherever they occur. An estimator adds those of its own.
 _SHARED: Mapping[str, Rule] = {
     "n_features_in_": integer(1),
@@ -57,7 +51,7 @@ _SHARED: Mapping[str, Rule] = {
     "n_iter_": integer(0),
     "n_components_": integer(0),
     "penalty_": not_negative(),
-    "output_dtype_": _precision,
+    "output_dtype_": one_of("float32", "float64"),
     "one_column_": boolean,
 }
 
