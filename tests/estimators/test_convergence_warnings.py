@@ -59,7 +59,7 @@ def test_rounding_that_decides_is_told():
     mild = np.arcsinh(X)
     y = np.sin(2 * mild[:, 0]) + mild[:, 1] * mild[:, 2] + 0.3 * rng.standard_normal(4000)
     model = FalkonRegressor(Gaussian(100.0), n_centers=300, penalty=1e-6, scale=False, random_state=0)
-    with pytest.warns(ConvergenceWarning, match="float64 rounding of the kernel matrix may move predictions"):
+    with pytest.warns(ConvergenceWarning, match="rounding in float64 may move predictions"):
         model.fit(X, y)
     model.fit(mild, y)  # without extreme rows there is nothing to tell
 

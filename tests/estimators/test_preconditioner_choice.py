@@ -85,8 +85,7 @@ def test_krill_where_the_centers_are_far_from_the_rows():
     model = plain(FalkonRegressor, Gaussian(1.0), centers=centers, penalty=1e-6, max_iter=30, tol=1e-6, random_state=0)
     with pytest.warns(ConvergenceWarning):
         model.set_params(preconditioner="falkon").fit(X, y)
-    with pytest.warns(ConvergenceWarning, match="rounding of the kernel matrix"):  # most centers are alike
-        model.set_params(preconditioner="krill").fit(X, y)
+    model.set_params(preconditioner="krill").fit(X, y)
     assert model.history_[-1]["converged"]
 
 

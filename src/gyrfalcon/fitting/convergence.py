@@ -25,10 +25,6 @@ NEWTON_TOLERANCE = 5e-3
 # Root mean square by which predictions may be off, as a share of their own standard deviation: 0.0025 of what they
 # explain
 _UNSETTLED = 0.05
-# The same for what rounding of K_MM may change. Of float64 fits with smooth kernels on heavy-tailed features those with
-# 0.04 to 0.08 were off by 0.08 to 0.13, but for one; fits that were right had at most 0.01. In float32 some
-# that were right had 0.05
-_ROUNDED = {np.dtype(np.float32): 0.06, np.dtype(np.float64): 0.04}
 
 
 def tolerance(tol: float | None, dtype: np.dtype[Any]) -> float:
@@ -82,18 +78,6 @@ def warn_of_lost_penalty(penalty: float, dtype: DTypeLike = np.float32) -> None:
         f"{name} cannot tell penalty={penalty:g} from rounding, so a larger one is used: raise it, or {remedy}",
         ConvergenceWarning,
     )
-
-
-def warn_if_rounded(last: Iterate, dtype: DTypeLike) -> None:
-    """Warn of a solution that rounding of K_MM decides, whether or not the solver has converged."""
-    share, name = float(last.rounding.max(initial=0.0)), np.dtype(dtype).name
-    if share > _ROUNDED[np.dtype(dtype)]:
-        remedy = 'use dtype="float64", ' if name == "float32" else ""
-        warn(
-            f"{name} rounding of the kernel matrix may move predictions by {share:.2g} of their standard deviation: "
-            f"{remedy}raise the penalty, or use a shorter length scale or features without extreme values",
-            ConvergenceWarning,
-        )
 
 
 def warn_if_components_unsettled(residual: float, tol: float, passes: int) -> None:

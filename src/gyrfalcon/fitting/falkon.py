@@ -27,7 +27,6 @@ from .convergence import (
     NEWTON_TOLERANCE,
     tolerance,
     warn_if_newton_unsettled,
-    warn_if_rounded,
     warn_if_unsettled,
     warn_of_lost_penalty,
 )
@@ -168,7 +167,6 @@ def _solve_least_squares(
             + ("" if model.preconditioner in ("auto", "krill") else _CHOOSE)
             + ("" if data.offset is not None else _CENTER),
         )
-        warn_if_rounded(solution.last, space.data.rows.dtype)
     return space, solution
 
 

@@ -110,6 +110,7 @@ class Pair(Kernel):
 
     @property
     def has_given_scale(self) -> bool:
+        self._check_parts()
         return self.k1.has_given_scale or self.k2.has_given_scale
 
     @property

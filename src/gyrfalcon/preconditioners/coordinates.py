@@ -53,10 +53,6 @@ class Coordinates(ABC):
     def apply_transpose(self, s: NDArray[Any]) -> Vectors:
         """Return B's, of shape (rank,) or (rank, k)."""
 
-    def rounding(self, halfway: Halfway) -> Vectors:
-        """Return how much of each column's ``n alpha'K_MM alpha`` may be rounding of K_MM; 0 where none is known."""
-        return np.zeros(halfway[0].shape[1:])
-
     @abstractmethod
     def invert(self, alpha: NDArray[Any]) -> Vectors:
         """Return the beta for which B beta is the same function as alpha (alpha itself if the rank is M)."""

@@ -111,10 +111,6 @@ class TwoFactors(Coordinates):
         """Return ``B's + penalty n B'K_MM B beta``; the second term is penalty A^-T A^-1 beta but for the jitter."""
         return self.A.solve_transposed(self.whitening.backward(s, halfway, penalty))
 
-    def rounding(self, halfway: Halfway) -> Vectors:
-        """Return how much of each column's ``n alpha'K_MM alpha`` may be rounding of K_MM."""
-        return self.whitening.rounding(halfway)
-
     def apply_transpose(self, s: NDArray[Any]) -> Vectors:
         """Return B's, of shape (rank,) or (rank, k)."""
         return self.A.solve_transposed(self.whitening.apply_transpose(s))

@@ -218,12 +218,6 @@ class Whitening(Coordinates):
         """Return B's, of shape (rank,) or (rank, k)."""
         return self.solve_Tt(self.restrict(s))
 
-    def rounding(self, halfway: Halfway) -> Vectors:
-        """Return how much of each column's ``n alpha'K_MM alpha`` may be rounding: what the jitter makes of it."""
-        _, u = halfway
-        lost: Vectors = self.jitter * np.square(u).sum(axis=0)
-        return lost
-
     def invert(self, alpha: NDArray[Any]) -> Vectors:
         """Return the beta for which B beta is the same function as alpha (alpha itself if the rank is M)."""
         y = np.asarray(alpha, dtype=np.float64) * np.sqrt(self.n)

@@ -49,9 +49,6 @@ class Iterate:
         What an error is measured by: root mean square of the solution's fitted values, as far as it is known, or the
         standard deviation of y where that is less (because a mean was not taken from y). Empty from solvers that do not
         estimate the error.
-    rounding : ndarray of shape (k,)
-        Root mean square by which the fitted values may depend on rounding of K_MM, as a share of theirs; empty from
-        solvers that do not estimate it.
     """
 
     iteration: int
@@ -65,7 +62,6 @@ class Iterate:
     condition_number: float = float("nan")
     error: Vectors = field(default_factory=lambda: np.empty(0))
     signal: Vectors = field(default_factory=lambda: np.empty(0))
-    rounding: Vectors = field(default_factory=lambda: np.empty(0))
     # What a record from a file must be
     rules: ClassVar[Mapping[str, Rule]] = {
         "iteration": integer(0),
@@ -79,7 +75,6 @@ class Iterate:
         "condition_number": number(lambda x: True, "a number"),
         "error": array((None,), finite=False),
         "signal": array((None,), finite=False),
-        "rounding": array((None,), finite=False),
     }
     _coef: Callable[[], Vectors] = field(default=lambda: np.empty(0), repr=False, compare=False)
     _state: Callable[[], dict[str, Any]] | None = field(default=None, repr=False, compare=False)
@@ -155,17 +150,15 @@ class System:
         s = self.operator.sandwich(-alpha, Shifted(self.Y, self.weight))
         return self.B.backward(s, halfway, -self.penalty)
 
-    def sizes(self, beta: Vectors, b: Vectors, r: Vectors) -> tuple[Vectors, Vectors]:
-        """Return the root mean square of the fitted values at beta, and an iterate's `rounding`; without a pass.
+    def fitted_size(self, beta: Vectors, b: Vectors, r: Vectors) -> Vectors:
+        """Return the root mean square of the fitted values at beta, without a pass.
 
         With the right-hand side b and the residual r, beta'(b - r) is |W^(1/2) K B beta|^2 and the penalty's part.
         """
         n, halfway = self.operator.shape[0], self.B.forward(beta)[1]
         penalised = self.B.backward(np.zeros((self.B.M, beta.shape[1])), halfway, self.penalty)
         squares = (beta * (b - r - penalised)).sum(axis=0)
-        fitted = np.sqrt(np.maximum(squares, 0.0) / n)
-        lost = np.sqrt(self.penalty * self.B.rounding(halfway) / n)
-        return fitted, _quotients(lost, np.hypot(lost, fitted))
+        return np.sqrt(np.maximum(squares, 0.0) / n)
 
     def rhs_and_residual(self, beta: Vectors) -> tuple[Vectors, Vectors]:
         """Return the right-hand side, and the residual at beta."""

@@ -122,7 +122,7 @@ def conjugate_gradient(
     def record(iteration: int) -> Iterate:
         low, high = ritz_values(steps, ratios) if steps else (np.ones(k), np.ones(k))
         error = np.sqrt(_energy(rr, low, gains) / operator.shape[0])
-        fitted, rounding = system.sizes(beta, b, r)
+        fitted = system.fitted_size(beta, b, r)
         return Iterate.measured(
             iteration,
             np.sqrt(rr) / size,
@@ -134,7 +134,6 @@ def conjugate_gradient(
             condition_number=condition_number(low, high),
             error=error,
             signal=signals(fitted, error, spread),
-            rounding=rounding,
             _coef=partial(coefficients, B, beta, (M, *y.shape[1:])),
             _state=partial(_state, [beta, r, p, b, rr, known, step, ratio, stuck], [steps, ratios, gains], iteration),
         )

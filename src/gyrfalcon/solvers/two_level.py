@@ -157,7 +157,7 @@ def two_level_cg(
             rest = rest * np.where((left <= POOR) & (step >= 0.5), shrinks, 1.0)
         rest = rest + missed
         error = np.sqrt(rest / n)
-        fitted, rounding = system.sizes(beta, b, r)
+        fitted = system.fitted_size(beta, b, r)
         signal = signals(fitted, error, spread)
         close = CLOSE if iteration <= _MANY else CLOSE / 2
         near = np.minimum(enough * objective, n * np.square(close * signal))
@@ -173,7 +173,6 @@ def two_level_cg(
             ratio=left,
             error=error,
             signal=signal,
-            rounding=rounding,
             _coef=partial(coefficients, B, beta + ahead, (M, *y.shape[1:])),
             _state=partial(_state, on_sample, beta, r, p, b, energy, missed, scale, shrinks, known, step, left),
         )
