@@ -30,6 +30,7 @@ def test_no_task_stays_after_a_fit():
         for model, y in [
             (gyrfalcon.FalkonRegressor(**options, scale=True), X[:, 0]),
             (gyrfalcon.FalkonClassifier(**options), X[:, 0] > 0),
+            (gyrfalcon.FalkonClassifier(**options, loss="logistic"), X[:, 0] > 0),
         ]:
             model.fit(X, y)  # the model is alive below
             for _ in range(100):  # the scheduler hears of it a moment later

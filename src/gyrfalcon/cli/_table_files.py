@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.memory import available_memory, format_bytes
-from ..sources.arrow_files import check_texts
-from ..sources.csv_files import FIRST_BLOCK, CsvFormat, explained, place_of, wrong_encoding
+from ..sources.arrow_files import ArrowReader, ParquetReader, check_texts, read_parquet
+from ..sources.csv_files import FIRST_BLOCK, CsvFormat, check_text, explained, place_of, wrong_encoding
 from ..sources.files import Dataset, find
+from ..sources.limits import require_in_proportion, text_labels
 from ..sources.stored import ContentsError
 from ..sources.table_reader import arrow, column_types, is_time, kind_of, labels, numbers, plain, shortened
 from ..tables._auto import AutoEstimator
@@ -90,7 +91,10 @@ def read_data(
     files, format = find(list(paths))
     if format not in _FORMATS:
         data = open_data(paths, target=target, features=features, weight=weight, csv=csv)
-        _require_memory(files[0], data.n_rows * data.X.shape[1] * 8, remedy)
+        size = data.n_rows * data.X.shape[1] * 8
+        _require_memory(files[0], size, remedy)
+        file_bytes = sum(reader.state.size for reader in data.X.readers if reader.state is not None)
+        require_in_proportion(files[0], file_bytes, size, f"its {data.n_rows} rows take", "are so many rows meant?")
         X = np.concatenate([np.asarray(block) for block in data.X.blocks(_ARRAY_BLOCK)])
         return TableData(X, None if target is None else data.y, data.weight, files)
     if csv is not None and csv.given and format != "CSV":
@@ -129,7 +133,11 @@ def read_data(
         inside = row - int(starts[which])
         return f"in row {inside} of {files[which]} (counted from 0){reader.place(files[which], inside)}"
 
-    ys = [_values(table.column(name), f"the target {name!r}", place) for name in targets]
+    file_bytes = sum(map(os.path.getsize, files))
+    ys = [
+        text_labels(_values(table.column(name), f"the target {name!r}", place), files[0], file_bytes)
+        for name in targets
+    ]
     if len(ys) > 1 and any(y.dtype.kind not in "fiub" for y in ys):
         raise ValueError(f"--target {', '.join(targets)}: several targets must be numbers")
     w = None if weight is None else _values(table.column(weight), f"the weight {weight!r}", place)
@@ -230,7 +238,7 @@ def _values(column: Any, what: str, place: Callable[[int], str]) -> Array:
     if kind_of(column.type) == "other":
         raise ValueError(f"{what} is {column.type}: only numbers and labels can be learnt")
     decoded = plain(column)
-    return labels(decoded).astype(str) if kind_of(column.type) == "label" else numbers(decoded)
+    return labels(decoded) if kind_of(column.type) == "label" else numbers(decoded)
 
 
 # ---- formats ---------------------------------------------------------------------------------------------------------
@@ -256,12 +264,11 @@ class Reader:
         return ""
 
 
-def _select(table: Any, path: str, columns: Sequence[str]) -> Any:
-    present = set(table.column_names)
+def _require_columns(path: str, present: Collection[str], columns: Sequence[str]) -> None:
+    known = set(present)
     for name in columns:
-        if name not in present:
-            raise ContentsError(f"{path} has no column {name!r}, its columns are {shortened(table.column_names)}")
-    return table.select(list(columns))
+        if name not in known:
+            raise ContentsError(f"{path} has no column {name!r}, its columns are {shortened(present)}")
 
 
 class ParquetTable(Reader):
@@ -269,9 +276,7 @@ class ParquetTable(Reader):
 
     def names(self, path: str) -> list[str]:
         arrow()
-        from pyarrow import parquet
-
-        return list(column_types(path, parquet.read_schema(path)))
+        return list(ParquetReader(path).types)
 
     def size(self, path: str, columns: Sequence[str]) -> int:
         from pyarrow import parquet
@@ -280,30 +285,25 @@ class ParquetTable(Reader):
         return sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
 
     def read(self, path: str, columns: Sequence[str]) -> Any:
-        from pyarrow import parquet
-
-        _select(parquet.read_schema(path).empty_table(), path, columns)
+        _require_columns(path, self.names(path), columns)
         check_texts(path, columns)
-        return parquet.read_table(path, columns=list(columns), partitioning=None).select(list(columns))
+        return read_parquet(path, columns)
 
 
 class ArrowTable(Reader):
     """Arrow files, of which Feather is one."""
 
     def names(self, path: str) -> list[str]:
-        return list(column_types(path, self._read(path).schema))
+        arrow()
+        return list(ArrowReader(path).types)
 
     def read(self, path: str, columns: Sequence[str]) -> Any:
-        return _select(self._read(path), path, columns)
-
-    def _read(self, path: str) -> Any:
-        arrow()
-        from pyarrow import ipc
-
-        with open(path, "rb") as file:
-            is_file = file.read(6) == b"ARROW1"
-            file.seek(0)
-            return (ipc.open_file(file) if is_file else ipc.open_stream(file)).read_all()
+        reader = ArrowReader(path)
+        _require_columns(path, reader.types, columns)
+        reader.check_whole(columns)
+        batches = [batch for _, batch in reader.batches(columns, None)]
+        schema = arrow().schema([(name, reader.types[name]) for name in reader.types if name in columns])
+        return arrow().Table.from_batches(batches, schema).select(list(columns))
 
 
 class CsvTable(Reader):
@@ -337,11 +337,9 @@ class CsvTable(Reader):
     def read(self, path: str, columns: Sequence[str]) -> Any:
         from pyarrow import csv
 
-        present, format = self.names(path), self._format(path)
-        known = set(present)
-        for name in columns:
-            if name not in known:
-                raise ContentsError(f"{path} has no column {name!r}, its columns are {shortened(present)}")
+        _require_columns(path, self.names(path), columns)
+        format = self._format(path)
+        check_text(path, format.delimiter or ",")
         text = {name: arrow().string() for name in self.as_text}
         block = min(max(self.size(path, columns) + 1, FIRST_BLOCK), _LARGEST_BLOCK)
 

@@ -288,8 +288,9 @@ class DaskOperator(Operator):
             while len(self._sent_arrays) >= _REMEMBERED:
                 del self._sent_arrays[next(iter(self._sent_arrays))]
             self._sent_arrays[key] = pieces
-            # with the array go its pieces, before another one gets its id
-            weakref.finalize(array, self._sent_arrays.pop, key, None).atexit = False
+            # With the array go its pieces, before another one gets its id. The operator is not kept alive by it: the
+            # array may outlive the fit, and the pieces would stay on the workers.
+            weakref.finalize(array, _forget_array, weakref.ref(self), key).atexit = False
         return pieces
 
     def _forget(self) -> None:
@@ -304,6 +305,13 @@ class DaskOperator(Operator):
             self._sent_operators = None
         for key in [key for key, pieces in self._sent_arrays.items() if not all(map(there, pieces))]:
             del self._sent_arrays[key]
+
+
+def _forget_array(operator: weakref.ref[DaskOperator], key: int) -> None:
+    """Forget what was sent of an array, if its operator is still there."""
+    found = operator()
+    if found is not None:
+        found._sent_arrays.pop(key, None)
 
 
 def _add_in_groups(add: Callable[[list[Any]], Any], parts: list[Any]) -> list[Any]:

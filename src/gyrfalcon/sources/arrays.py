@@ -24,7 +24,7 @@ from .._utils.words import shown
 from . import _hdf5, _zarr
 from .base import hash_of_blocks
 from .blocks import Indices
-from .limits import require_in_proportion
+from .limits import require_in_proportion, text_labels
 from .stored import (
     READ_BYTES,
     ContentsError,
@@ -373,7 +373,7 @@ class NpyFiles(ArrayFiles):
         def whole() -> Array:
             shape, _, _, _ = _npy_header(path, os.path.getsize(path))
             _check_length(path, shape, self.readers)
-            return _as_text(np.load(path, allow_pickle=False), path, os.path.getsize(path))
+            return text_labels(np.load(path, allow_pickle=False), path, os.path.getsize(path))
 
         return open_checked(path, "npy", whole)
 
@@ -449,11 +449,11 @@ class NamedArrays(ArrayFiles):
             check_number_of_chunks(what, array.shape, chunks, array.dtype.itemsize)
             check_chunks()
             if array.dtype.kind == "O":
-                return _as_text(_hdf5.read_text(reader.path, array), what, reader.state.size)
+                return text_labels(_hdf5.read_text(reader.path, array), what, reader.state.size)
             across = math.prod(-(-a // b) for a, b in zip(array.shape[1:], chunks[1:], strict=True))
             step = max(1, _MOST_CHUNKS // across) * int(chunks[0])
             parts = [np.asarray(array[start : start + step]) for start in range(0, array.shape[0], step)]
-            return _as_text(np.concatenate(parts) if parts else np.asarray(array[()]), what, reader.state.size)
+            return text_labels(np.concatenate(parts) if parts else np.asarray(array[()]), what, reader.state.size)
 
 
 @contextmanager
@@ -476,12 +476,3 @@ def _check_length(what: str, shape: Sequence[int] | None, readers: Sequence[Arra
     n = sum(reader.n_rows for reader in readers)
     if shape is None or len(shape) not in (1, 2) or shape[0] != n:
         raise ContentsError(f"{what} has shape {shape}, where one number for each of the {n} rows is needed")
-
-
-def _as_text(values: Array, path: str, file_bytes: int) -> Array:
-    if values.dtype.kind not in "SO":
-        return values
-    longest = max(map(len, values.ravel().tolist()), default=0)
-    size = 4 * longest * values.size
-    require_in_proportion(path, file_bytes, size, f"labels of up to {longest} characters take", "use shorter labels")
-    return values.astype(str)

@@ -15,13 +15,17 @@ from typing import Any
 import numpy as np
 
 from .._utils.memory import format_bytes
+from ._arrow_messages import check_messages
+from ._parquet_pages import Pages, pages_of
 from .blocks import Indices
-from .limits import FREE_BYTES, require_in_proportion
+from .limits import require_in_proportion
 from .stored import READ_BYTES, ContentsError, FileState
-from .table_reader import TableReader, arrow, column_types, kind_of, plain, shortened
+from .table_reader import TableReader, arrow, column_types, is_view, kind_of, plain, shortened
 
 _READ_BUFFER = 1 << 16  # bytes of each column of a Parquet file that are read at once
 _FOOTER = 60  # bytes of memory for each byte that describes the columns of a Parquet file
+_AT_ONCE = 2_000  # columns that are read beside each other by one decoder, which takes kilobytes for each
+_REPEATED = 16 << 20  # bytes of texts that are decoded at once where each can repeat the one before
 _PAGES = 3 << 20  # bytes of each column that a Parquet decoder holds: a page, the same decompressed, a dictionary
 
 
@@ -32,12 +36,12 @@ class ParquetReader(TableReader):
         state = FileState.of(path)
         check_footer(path, state.size)
         with self._open(path) as file:
-            check_pages(path, state.size, file.metadata)
             groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
             self.types = column_types(path, file.schema_arrow)
             counts = [group.num_rows for group in groups]
             if sum(counts) != file.metadata.num_rows or min(counts, default=0) < 0:
                 raise ValueError(f"it has {file.metadata.num_rows} rows, in groups of {shortened(counts)}")
+        self._checked: dict[int, dict[str, Pages]] = {}  # by row group
         self._group_bytes = max((group.total_byte_size for group in groups), default=0)
         super().__init__(path, np.cumsum([0, *counts], dtype=np.intp), state, 0)
 
@@ -52,15 +56,94 @@ class ParquetReader(TableReader):
         self.buffer_bytes = held + 2 * 8 * len(columns) * min(_batch_rows(columns), self.n_rows)
 
     def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
-        size = _batch_rows(columns)
-        texts = [name for name in columns if kind_of(self.types[name]) == "label"]
+        chosen = range(len(self.starts) - 1) if groups is None else groups.tolist()
+        pages = self._check_pages(chosen, columns)
+        repeating = {name: max((known[name].repeating for known in pages), default=0) for name in columns}
+        labels = [name for name in columns if kind_of(self.types[name]) == "label"]
+        # of texts that are stored as differences pyarrow makes no dictionary
+        texts = [name for name in labels if not repeating[name]]
+        size = min(_batch_rows(columns), max(1, _REPEATED // max(1, *repeating.values())))
+        parts = [list(columns[i : i + _AT_ONCE]) for i in range(0, len(columns), _AT_ONCE)]
         with self._open(self.path, texts) as file:
-            for group in range(len(self.starts) - 1) if groups is None else groups.tolist():
+            for group in chosen:
                 start = int(self.starts[group])
-                for batch in file.iter_batches(size, row_groups=[group], columns=list(columns), use_threads=False):
+                for batch in _beside(file, group, parts, size, int(self.starts[group + 1]) - start):
                     batch.validate(full=True)  # refuses invalid UTF-8 and indices beyond a dictionary
                     yield start, batch
                     start += batch.num_rows
+
+    def check_whole(self, columns: Sequence[str]) -> None:
+        super().check_whole(columns)
+        self._check_pages(range(len(self.starts) - 1), columns)
+
+    def _check_pages(self, groups: Sequence[int], columns: Sequence[str]) -> list[dict[str, Pages]]:
+        """Find what the pages of columns decode to, for each row group.
+
+        Raises ContentsError if those that are decoded at once are out of proportion to the file.
+        """
+        assert self.state is not None
+        unknown = [group for group in groups if not self._checked.setdefault(group, {}).keys() >= {*columns}]
+        if unknown:
+            with self._open(self.path) as file:
+                for group in unknown:
+                    known = self._checked[group]
+                    known |= _pages(self.path, file.metadata.row_group(group), {*columns}.difference(known))
+                    what = f"pages of {shortened(columns)} decode to"
+                    held = sum(known[name].held for name in columns)
+                    remedy = "write smaller pages, or read fewer columns"
+                    require_in_proportion(self.path, self.state.size, held, what, remedy)
+        return [self._checked[group] for group in groups]
+
+
+def _beside(file: Any, group: int, parts: list[list[str]], size: int, count: int) -> Iterator[Any]:
+    """Read parts of the columns of a group of `count` rows, and join them to record batches of `size` rows."""
+
+    def read(part: list[str]) -> Iterator[Any]:
+        batches: Iterator[Any] = file.iter_batches(size, row_groups=[group], columns=part, use_threads=False)
+        return batches
+
+    if len(parts) == 1:
+        yield from read(parts[0])
+        return
+    # one decoder after the other, if each has a single batch to give
+    rows = (
+        iter([[batch for part in parts for batch in read(part)]])
+        if count <= size
+        else zip(*map(read, parts), strict=True)
+    )
+    for batches in rows:
+        columns = [column for batch in batches for column in batch.columns]
+        yield arrow().RecordBatch.from_arrays(columns, [name for batch in batches for name in batch.schema.names])
+
+
+def read_parquet(path: str, columns: Sequence[str]) -> Any:
+    """Read whole columns of a file as a table, with the types that they have in the file."""
+    from pyarrow import parquet
+
+    table = None
+    with parquet.ParquetFile(path, pre_buffer=False) as file:
+        for i in range(0, len(columns), _AT_ONCE):
+            part = file.read(columns=list(columns[i : i + _AT_ONCE])).select(columns[i : i + _AT_ONCE])
+            if table is None:
+                table = part
+            else:
+                for field, column in zip(part.schema, part.columns, strict=True):
+                    table = table.append_column(field, column)
+    return table
+
+
+def _pages(path: str, group: Any, names: set[str]) -> dict[str, Pages]:
+    """Find what the pages of some columns of a row group decode to; a nested column is made of several."""
+    found = dict.fromkeys(names, Pages(0, 0))
+    with open(path, "rb") as file:
+        for j in range(group.num_columns):
+            column = group.column(j)
+            leaf = column.path_in_schema
+            name = leaf if leaf in names else next((name for name in names if leaf.startswith(name + ".")), None)
+            if name is not None:
+                pages = pages_of(path, file, column)
+                found[name] = Pages(found[name].held + pages.held, max(found[name].repeating, pages.repeating))
+    return found
 
 
 def check_footer(path: str, file_bytes: int) -> None:
@@ -71,21 +154,6 @@ def check_footer(path: str, file_bytes: int) -> None:
     if length <= file_bytes:  # else pyarrow says what is wrong
         what = f"its description of {format_bytes(length)} takes"
         require_in_proportion(path, file_bytes, _FOOTER * length, what, "write fewer columns and row groups")
-
-
-def check_pages(path: str, file_bytes: int, metadata: Any) -> None:
-    """Raise ContentsError if what a column of a row group decompresses to is out of proportion to the file."""
-    largest = max(
-        (
-            metadata.row_group(i).column(j).total_uncompressed_size
-            for i in range(metadata.num_row_groups)
-            if metadata.row_group(i).total_byte_size > FREE_BYTES
-            for j in range(metadata.num_columns)
-        ),
-        default=0,
-    )
-    what = "a column of a group of rows decompresses to"
-    require_in_proportion(path, file_bytes, largest, what, "write smaller groups of rows, or with a dictionary")
 
 
 def check_texts(path: str, columns: Sequence[str]) -> None:
@@ -103,7 +171,9 @@ def check_texts(path: str, columns: Sequence[str]) -> None:
             column = batch.column(name)
             if arrow().types.is_dictionary(column.type):
                 lengths = compute.binary_length(plain(column.dictionary)).take(column.indices)
-                size += compute.sum(lengths).as_py() or 0
+            else:
+                lengths = compute.binary_length(plain(column))
+            size += compute.sum(lengths).as_py() or 0
             what = f"the texts of column {name!r} take"
             require_in_proportion(path, reader.state.size, size, what, "are such texts meant?")
 
@@ -119,6 +189,8 @@ class ArrowReader(TableReader):
         state = FileState.of(path)
         with self._open(path, []) as reader:
             self.types = column_types(path, reader.schema)
+        self._size = state.size
+        self._decoded = check_messages(path, state.size)
         # One column is enough to count rows, if the file stores its values: others fit any number of rows.
         kinds = [kind_of(type_) for type_ in self.types.values()]
         counted = next((number for number, kind in enumerate(kinds) if kind != "other"), 0)
@@ -143,7 +215,16 @@ class ArrowReader(TableReader):
         """Read batches with their numbers and validate them: pyarrow trusts the lengths and offsets in a file."""
         for number, batch in self._unchecked(reader, groups):
             batch.validate(full=True)
+            for column in batch.columns:
+                self._check_views(column)
             yield number, batch
+
+    def _check_views(self, column: Any) -> None:
+        """Raise ContentsError if views of text, of which many can show the same bytes, take too much as copies."""
+        if is_view(column.type):
+            views = np.frombuffer(column.buffers()[1], dtype=np.int32)[4 * column.offset :][: 4 * len(column) : 4]
+            size = int(views.sum(dtype=np.int64))
+            require_in_proportion(self.path, self._size, size, "the texts of a record batch take", "use shorter texts")
 
     def _unchecked(self, reader: Any, groups: Indices | None) -> Iterator[tuple[int, Any]]:
         from pyarrow import ipc
@@ -159,8 +240,15 @@ class ArrowReader(TableReader):
     def plan_memory(self, columns: Sequence[str]) -> None:
         self.buffer_bytes = 2 * 8 * len(columns) * int(np.diff(self.starts).max(initial=0))
 
+    def check_whole(self, columns: Sequence[str]) -> None:
+        super().check_whole(columns)
+        what = "its record batches decode to"
+        require_in_proportion(self.path, self._size, self._decoded, what, "are so many rows meant?")
+
     def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
         place = {name: at for at, name in enumerate(self.types)}
         with self._open(self.path, sorted(place[name] for name in columns)) as reader:
             for number, batch in self._numbered(reader, groups):
-                yield int(self.starts[number]), batch
+                # in slices, since truth values, decimals and categories take more as numbers
+                for start in range(0, batch.num_rows, _batch_rows(columns)):
+                    yield int(self.starts[number]) + start, batch.slice(start, _batch_rows(columns))

@@ -16,10 +16,14 @@ import numpy as np
 
 from .._utils.words import listed
 from .blocks import Indices
+from .limits import require_in_proportion
 from .stored import ContentsError, FileState
 from .table_reader import TableReader, arrow, check_columns, column_types, kind_of
 
 _BLOCK_BYTES = 1 << 22  # of text that pyarrow parses at once
+_GZIP_BLOCK, _MANY_COLUMNS = 1 << 20, 10_000  # the same of compressed text, unless a line may be longer than that
+_FIELD_BYTES = 16  # of memory for a field, which is read as a number and as text
+_PIECE = 1 << 20  # bytes of compressed text that are measured at once
 _COLUMN_BYTES = 10_000  # of memory that pyarrow takes for each column
 FIRST_BLOCK = 1 << 22  # bytes that tell the names and types of columns
 _SEPARATORS = (";", "\t", "|")  # other than a comma
@@ -189,7 +193,7 @@ class CsvReader(TableReader):
         self.format = (format or CsvFormat()).of(path)
         with explained(path, self.format.encoding or "utf-8"):
             # types are inferred from the first lines
-            reading, parsing = self.format.reading(_BLOCK_BYTES), self.format.parsing()
+            reading, parsing = self.format.reading(FIRST_BLOCK), self.format.parsing()
             with csv.open_csv(path, reading, parsing, self.format.converting()) as reader:
                 self.types = column_types(path, reader.schema)
                 first_rows = next(iter(reader), None) if self.format.thousands is not None else None
@@ -208,8 +212,9 @@ class CsvReader(TableReader):
         count = 0
         first = next(iter(self.types))
         converting = self.format.converting(include_columns=[first], column_types={first: arrow().binary()})
-        threads = not path.lower().endswith(".gz")  # which would decompress far ahead
-        with csv.open_csv(path, self.format.reading(_BLOCK_BYTES, threads), parsing, converting) as reader:
+        packed = path.lower().endswith(".gz")  # which is decompressed many blocks ahead
+        self.block = _GZIP_BLOCK if packed and len(self.types) < _MANY_COLUMNS else _BLOCK_BYTES
+        with csv.open_csv(path, self.format.reading(self.block, not packed), parsing, converting) as reader:
             for batch in reader:
                 count += batch.num_rows
         super().__init__(path, np.array([0, count], dtype=np.intp), state, 8 * min(_BLOCK_BYTES, state.size))
@@ -234,7 +239,7 @@ class CsvReader(TableReader):
         try:
             with (
                 explained(self.path, self.format.encoding or "utf-8"),
-                csv.open_csv(self.path, self.format.reading(_BLOCK_BYTES), self.format.parsing(), converting) as reader,
+                csv.open_csv(self.path, self.format.reading(self.block), self.format.parsing(), converting) as reader,
             ):
                 for batch in reader:
                     yield start, self._ungrouped(batch, start)
@@ -284,3 +289,16 @@ def place_of(path: str, row: int, format: CsvFormat) -> str:
 def _open_text(path: str, encoding: str, errors: str = "replace") -> IO[str]:
     file: IO[str] = _opener(path)(path, "rt", encoding=encoding, errors=errors, newline="")
     return file
+
+
+def check_text(path: str, delimiter: str) -> None:
+    """Raise ContentsError if compressed text, and the table that is parsed of it, are out of proportion to the file."""
+    if not path.lower().endswith(".gz"):
+        return  # a character is a field at most
+    file_bytes = FileState.of(path).size
+    size = 0
+    with gzip.open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            size += len(piece) + _FIELD_BYTES * (piece.count(delimiter.encode()) + piece.count(b"\n"))
+            what = "its text and the table that it makes take more than"
+            require_in_proportion(path, file_bytes, size, what, "decompress the file, if its text is as long as that")

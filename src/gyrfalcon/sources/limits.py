@@ -12,7 +12,9 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable, Sequence
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
+
+from numpy.typing import NDArray
 
 from .._utils.memory import format_bytes
 from .stored import ContentsError
@@ -36,6 +38,16 @@ def require_in_proportion(path: str, file_bytes: int, needed: int, what: str, re
             f"{path}: {what} {format_bytes(needed)} of memory, out of proportion to the file of "
             f"{format_bytes(file_bytes)}, which may ask for {format_bytes(allowance(file_bytes))}: {remedy}"
         )
+
+
+def text_labels(values: NDArray[Any], path: str, file_bytes: int) -> NDArray[Any]:
+    """Convert labels that are objects or bytes to an array of text, of which each takes as much as the longest."""
+    if values.dtype.kind not in "SO":
+        return values
+    longest = max(map(len, values.ravel().tolist()), default=0)
+    size = 4 * longest * values.size
+    require_in_proportion(path, file_bytes, size, f"labels of up to {longest} characters take", "use shorter labels")
+    return values.astype(str)
 
 
 def raise_chunk_error(path: str, corner: Sequence[int], limit: int) -> NoReturn:

@@ -34,7 +34,7 @@ def kind_of(type_: Any) -> str:
         type_ = type_.value_type
     if types.is_floating(type_) or types.is_integer(type_) or types.is_boolean(type_) or types.is_decimal(type_):
         return "number"
-    if types.is_string(type_) or types.is_large_string(type_) or _is_view(type_):
+    if types.is_string(type_) or types.is_large_string(type_) or is_view(type_):
         return "label"
     return "other"
 
@@ -44,7 +44,7 @@ def is_time(type_: Any) -> bool:
     return bool(arrow().types.is_temporal(type_))
 
 
-def _is_view(type_: Any) -> bool:
+def is_view(type_: Any) -> bool:
     """Whether a type is that of polars' strings, for which older versions of pyarrow have no test."""
     return str(type_) == "string_view"
 
@@ -69,7 +69,7 @@ def plain(column: Any) -> Any:
         if kind_of(values.type) == "label":
             return arrow().DictionaryArray.from_arrays(indices, values)
         return values.take(indices)
-    return column.cast(arrow().string()) if _is_view(column.type) else column
+    return column.cast(arrow().string()) if is_view(column.type) else column
 
 
 def numbers(column: Any) -> Array:

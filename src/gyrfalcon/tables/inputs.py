@@ -56,7 +56,7 @@ class TableInputs(Inputs):
     """A table or an array in memory."""
 
     def __init__(self, X: Any) -> None:
-        self.X = X
+        self.X = X.tocsr() if scipy.sparse.issparse(X) else X  # not all formats can be indexed
         self.n_rows = int(_num_samples(X))
 
     def take(self, indices: Indices) -> Any:
