@@ -25,7 +25,7 @@ from .table_reader import TableReader, arrow, column_types, is_view, kind_of, pl
 _READ_BUFFER = 1 << 16  # bytes of each column of a Parquet file that are read at once
 _FOOTER = 60  # bytes of memory for each byte that describes the columns of a Parquet file
 _AT_ONCE = 2_000  # columns that are read beside each other by one decoder, which takes kilobytes for each
-_REPEATED = 16 << 20  # bytes of texts that are decoded at once where each can repeat the one before
+_REPEATED = 4 << 20  # bytes of texts that are decoded at once where each can repeat the one before
 _PAGES = 3 << 20  # bytes of each column that a Parquet decoder holds: a page, the same decompressed, a dictionary
 
 
