@@ -69,7 +69,7 @@ def peers(folder: Path, quick: bool) -> None:
     seconds = best_of(
         {
             "Nystroem + PCA(20)": keep("Nystroem + PCA(20)", make_pipeline(columns(), PCA(20))),
-            "KernelPCA(n_components=20)": keep("KernelPCA", KernelPCA(kernel, n_components=20, **options)),
+            "KernelPCA(n_components=20)": keep("KernelPCA", KernelPCA(kernel=kernel, n_components=20, **options)),
             "Nystroem + KMeans(10, n_init=1)": keep(
                 "Nystroem + KMeans", make_pipeline(columns(), KMeans(10, n_init=1, random_state=0))
             ),
@@ -137,7 +137,7 @@ def mmd(folder: Path, quick: bool) -> None:
     for name, other in {"the same distribution": Y, "means that differ by 0.02": Y + np.float32(0.02)}.items():
         start = time.perf_counter()
         test = mmd_test(X, other, random_state=0)
-        rows.append([name, time.perf_counter() - start, len(test.centers), test.statistic, test.p_value])
+        rows.append([name, time.perf_counter() - start, len(test.centers), test.statistic, test.pvalue])
     table(f"{n:,} + {n:,} x 10 rows, 500 permutations", ["", "seconds", "centers", "MMD^2", "p"], rows)
 
     trials = 200 if quick else 2_000
@@ -149,7 +149,7 @@ def mmd(folder: Path, quick: bool) -> None:
                 n_centers=30,
                 n_permutations=199,
                 random_state=i,
-            ).p_value
+            ).pvalue
             for i in range(trials)
         ]
     )

@@ -241,7 +241,7 @@ def unsupervised() -> None:
         ax.contourf(side, side, z.reshape(160, 160), levels=24, cmap=colors, alpha=0.85, **options)
 
     figure, axes = plt.subplots(1, 4, figsize=(11, 3), layout="constrained")
-    scores = KernelPCA(Gaussian(0.5), n_components=3, random_state=0).fit_transform(X)
+    scores = KernelPCA(kernel=Gaussian(0.5), n_components=3, random_state=0).fit_transform(X)
     radial = int(np.argmax(np.abs([np.corrcoef(scores[:, j], y)[0, 1] for j in range(3)])))
     other = 0 if radial else 1
     for kind, color in ((0, TILE), (1, CENTERS)):
@@ -266,7 +266,7 @@ def unsupervised() -> None:
     values(axes[3], witness, "RdBu_r", vmin=-most, vmax=most)
     axes[3].plot(*X[::3].T, ".", color="#7a2018", markersize=1.5)
     axes[3].plot(*wider[::3].T, ".", color="#10345c", markersize=1.5)
-    axes[3].set_title(f"mmd_test: witness, p = {test.p_value:.3f}")
+    axes[3].set_title(f"mmd_test: witness, p = {test.pvalue:.3f}")
     for ax in axes[1:]:
         ax.set(xlim=(-1.7, 1.7), ylim=(-1.7, 1.7), xticks=[], yticks=[], aspect="equal")
     for ax in axes:

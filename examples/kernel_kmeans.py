@@ -35,7 +35,7 @@ for row, decision in zip(new, detector.decision_function(new), strict=True):
 first, second = X[::2], X[1::2]
 for name, other in {"the other half": second, "circles that are 5% wider": 1.05 * second}.items():
     test = mmd_test(first, other, n_centers=300, random_state=0)
-    print(f"{name}: MMD^2 {test.statistic:.2e}, p = {test.p_value:.3f}")
+    print(f"{name}: MMD^2 {test.statistic:.2e}, p = {test.pvalue:.3f}")
 
 # %%
 # The clusters, and what is an outlier.

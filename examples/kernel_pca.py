@@ -31,7 +31,7 @@ print("shares of the variance:", model[0].explained_variance_ratio_.round(3))
 images = load_digits().data / 16
 known, new = images[:1500], images[1500:]
 noisy = new + np.random.default_rng(0).normal(scale=0.25, size=new.shape)
-pca = KernelPCA(Gaussian(3.0), n_components=40, fit_inverse_transform=True, random_state=0).fit(known)
+pca = KernelPCA(40, kernel=Gaussian(3.0), fit_inverse_transform=True, random_state=0).fit(known)
 clean = pca.inverse_transform(pca.transform(noisy))
 before, after = (np.sqrt(np.mean((found - new) ** 2)) for found in (noisy, clean))
 print(f"digits with noise are off by {before:.3f} a pixel, after kernel PCA by {after:.3f}")

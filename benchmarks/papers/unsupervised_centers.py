@@ -39,7 +39,7 @@ def main() -> None:
         errors, costs, agreements, seconds = [], [], [], np.zeros(2)
         for seed in seeds:
             start = time.perf_counter()
-            pca = KernelPCA(KERNEL, n_components=min(50, M), n_centers=M, scale=False, random_state=seed).fit(X)
+            pca = KernelPCA(kernel=KERNEL, n_components=min(50, M), n_centers=M, scale=False, random_state=seed).fit(X)
             middle = time.perf_counter()
             clusters = KernelKMeans(10, kernel=KERNEL, n_centers=M, n_init=5, scale=False, random_state=seed).fit(X)
             seconds += [middle - start, time.perf_counter() - middle]

@@ -65,7 +65,7 @@ def assert_same_up_to_sign(scores, expected, atol):
 )
 def test_with_every_row_a_center_it_is_scikit_learns(kernel, theirs, solver, X):
     expected = ScikitKernelPCA(5, **theirs).fit(X)
-    model = KernelPCA(kernel, n_components=5, scale=False, solver=solver, random_state=0).fit(X)
+    model = KernelPCA(kernel=kernel, n_components=5, scale=False, solver=solver, random_state=0).fit(X)
     assert_allclose(model.eigenvalues_, expected.eigenvalues_, rtol=1e-8)
     assert_same_up_to_sign(model.transform(X), expected.transform(X), 1e-8 * np.abs(expected.transform(X)).max())
     new = X[:20] + 0.1
@@ -82,9 +82,7 @@ def test_with_every_row_a_center_it_is_scikit_learns(kernel, theirs, solver, X):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-7), ("float32", 2e-3)])
 def test_few_centers(solver, dtype, tolerance, X):
     kernel = Laplacian(3.0)
-    model = KernelPCA(
-        kernel, n_components=4, n_centers=60, scale=False, solver=solver, dtype=dtype, random_state=0
-    ).fit(X)
+    model = KernelPCA(4, kernel=kernel, n_centers=60, scale=False, solver=solver, dtype=dtype, random_state=0).fit(X)
     values, scores, total = dense(kernel, X, model.centers_.astype(np.float64), 4)
     assert_allclose(model.explained_variance_, values, rtol=tolerance)
     assert_allclose(model.explained_variance_ratio_, values / total, rtol=tolerance)
@@ -94,7 +92,7 @@ def test_few_centers(solver, dtype, tolerance, X):
 
 
 def test_a_linear_kernel_is_pca(X):
-    model = KernelPCA(Linear(), n_centers=50, scale=False, random_state=0).fit(X)
+    model = KernelPCA(kernel=Linear(), n_centers=50, scale=False, random_state=0).fit(X)
     expected = PCA().fit(X)
     assert model.n_components_ == 4  # the rank, whatever the number of centers
     assert_allclose(model.explained_variance_, expected.explained_variance_ * 299 / 300)
@@ -103,7 +101,7 @@ def test_a_linear_kernel_is_pca(X):
 
 
 def test_a_share_of_the_variance(X):
-    all_of_them = KernelPCA(Gaussian(2.0), n_centers=100, random_state=0).fit(X)
+    all_of_them = KernelPCA(kernel=Gaussian(2.0), n_centers=100, random_state=0).fit(X)
     model = clone(all_of_them).set_params(n_components=0.8).fit(X)
     ratio = all_of_them.explained_variance_ratio_
     assert model.n_components_ == np.searchsorted(ratio.cumsum(), 0.8) + 1
@@ -122,7 +120,7 @@ def test_the_solver_is_chosen_by_the_number_of_components(monkeypatch, X):
         function = getattr(kernel_pca, name)
         monkeypatch.setattr(kernel_pca, name, lambda *a, _f=function, _n=name, **k: (used.append(_n), _f(*a, **k))[1])
     for q, M in ((None, 500), (0.5, 500), (100, 500), (3, 100), (3, 500)):
-        KernelPCA(Gaussian(2.0), n_components=q, n_centers=M, random_state=0).fit(rows)
+        KernelPCA(kernel=Gaussian(2.0), n_components=q, n_centers=M, random_state=0).fit(rows)
     assert used == ["principal_components"] * 4 + ["largest_components"]
 
 
@@ -206,16 +204,16 @@ def test_rows_without_variance(rows, solver):
 def test_other_degenerate_rows(X):
     # as many centers as rows, each of them twice
     twice = np.vstack([X[:40], X[:40]])
-    once = KernelPCA(Gaussian(2.0), n_components=3, scale=False).fit(X[:40])
-    model = KernelPCA(Gaussian(2.0), n_components=3, n_centers=1000, scale=False).fit(twice)
+    once = KernelPCA(kernel=Gaussian(2.0), n_components=3, scale=False).fit(X[:40])
+    model = KernelPCA(kernel=Gaussian(2.0), n_components=3, n_centers=1000, scale=False).fit(twice)
     assert_allclose(model.explained_variance_, once.explained_variance_, rtol=1e-8)
     # more components than the rank: the others are nothing
-    model = KernelPCA(Linear(), n_components=6, n_centers=50, scale=False).fit(X)
+    model = KernelPCA(kernel=Linear(), n_components=6, n_centers=50, scale=False).fit(X)
     assert_array_equal(model.eigenvalues_[4:], 0)
     assert_array_equal(model.transform(X)[:, 4:], 0)
-    model = KernelPCA(Constant(2.0), n_components=2).fit(X)
+    model = KernelPCA(kernel=Constant(2.0), n_components=2).fit(X)
     assert_allclose(model.eigenvalues_, 0, atol=1e-10)
-    assert KernelPCA(CallableKernel(lambda A, B: A @ B.T), n_components=2, scale=False).fit(X).n_components_ == 2
+    assert KernelPCA(kernel=CallableKernel(lambda A, B: A @ B.T), n_components=2, scale=False).fit(X).n_components_ == 2
 
 
 @pytest.mark.parametrize(
@@ -249,7 +247,7 @@ def test_iterations_that_do_not_come_to_an_end(monkeypatch, X):
 
     monkeypatch.setattr(principal, "_MOST_BLOCKS", 1)
     with pytest.warns(ConvergenceWarning, match='raise tol, or use solver="direct"'):
-        KernelPCA(Laplacian(1.0), n_components=2, n_centers=200, solver="iterative", random_state=0).fit(X)
+        KernelPCA(kernel=Laplacian(1.0), n_components=2, n_centers=200, solver="iterative", random_state=0).fit(X)
 
 
 def test_float32_keeps_the_components_that_it_gets_right():
@@ -285,13 +283,13 @@ def test_components_that_are_rounding():
     X = np.random.default_rng(0).standard_normal((300, 4))
     settings = {"n_components": 4, "n_centers": 100, "scale": False, "random_state": 0}
     with pytest.warns(ConvergenceWarning, match=r"0 of 4 components .* float32 .* zeros: use dtype=\"float64\""):
-        KernelPCA(Gaussian(1000.0), **settings).fit(X.astype(np.float32))
+        KernelPCA(kernel=Gaussian(1000.0), **settings).fit(X.astype(np.float32))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ratios = KernelPCA(Gaussian(1000.0), dtype="float64", **settings).fit(X.astype(np.float32))
+        ratios = KernelPCA(kernel=Gaussian(1000.0), dtype="float64", **settings).fit(X.astype(np.float32))
     assert_allclose(ratios.explained_variance_ratio_.sum(), 1.0, atol=1e-3)
     with pytest.warns(ConvergenceWarning, match=r"2 of 4 components .* float64 .* zeros: ask for fewer"):
-        KernelPCA(Linear(), **settings).fit(X[:, :2])
+        KernelPCA(kernel=Linear(), **settings).fit(X[:, :2])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -299,9 +297,16 @@ def test_a_share_that_the_centers_do_not_hold(dtype):
     X = np.random.default_rng(0).standard_normal((300, 4)).astype(dtype)
     settings = {"n_components": 0.99, "scale": False, "random_state": 0}
     with pytest.warns(ConvergenceWarning, match=r"hold 0\.\d+ of .* where n_components=0.99: raise n_centers"):
-        model = KernelPCA(Gaussian(0.3), n_centers=20, **settings).fit(X)
+        model = KernelPCA(kernel=Gaussian(0.3), n_centers=20, **settings).fit(X)
     assert model.explained_variance_ratio_.sum() < 0.2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        whole = KernelPCA(Gaussian(0.3), n_centers=300, **settings).fit(X)
+        whole = KernelPCA(kernel=Gaussian(0.3), n_centers=300, **settings).fit(X)
     assert whole.explained_variance_ratio_.sum() >= 0.99
+
+
+def test_number_of_components_comes_first(X):
+    """As in scikit-learn's KernelPCA; a kernel there is refused with words that say so."""
+    assert KernelPCA(2).fit_transform(X).shape == (len(X), 2)
+    with pytest.raises(ValueError, match="n_components=.*KernelPCA\\(kernel=...\\)"):
+        KernelPCA(Gaussian(1.0)).fit(X)

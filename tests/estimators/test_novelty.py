@@ -59,6 +59,36 @@ def test_outliers_are_found():
     assert_array_equal(model.fit_predict(inside), model.predict(inside))
 
 
+@pytest.mark.parametrize("n_centers", [40, 120])
+def test_automatic_threshold_leaves_rows_out(n_centers):
+    """The threshold is the 1% quantile of scores of fits without the row, with the same centers."""
+    rng = np.random.default_rng(0)
+    X, mu = rng.standard_normal((120, 2)), 1e-2 * 120
+    kernel = Gaussian(1.5)
+    model = NoveltyDetector(
+        kernel, n_centers=n_centers, penalty=1e-2, contamination="auto", scale=False, random_state=0
+    ).fit(X)
+    C = model.centers_
+    K, G = kernel(X, C), kernel(C, C) + 1e-13 * np.eye(n_centers)
+    F = np.linalg.solve(np.linalg.cholesky(G), K.T).T
+    expected = []
+    for i, f in enumerate(F):
+        rest = np.delete(F, i, axis=0)
+        explained = f @ np.linalg.solve(rest.T @ rest + mu * np.eye(len(C)), f)
+        expected.append(-((1 - f @ f) / mu + explained))
+    assert model.offset_ == pytest.approx(np.quantile(expected, 0.01), rel=1e-6)
+
+
+def test_automatic_threshold_has_few_false_alarms():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1000, 5))
+    model = NoveltyDetector(n_centers=200, contamination="auto", random_state=0).fit(X)
+    assert 0.0 < (model.predict(rng.standard_normal((2000, 5))) == -1).mean() < 0.04
+    assert (model.predict(rng.standard_normal((200, 5)) + 4.0) == -1).all()
+    one = NoveltyDetector(contamination="auto").fit(np.ones((3, 2)))
+    assert_array_equal(one.predict(np.ones((3, 2))), [1, 1, 1])
+
+
 def test_rows_from_elsewhere(tmp_path, X):
     model = NoveltyDetector(n_centers=50, random_state=0)
     expected = model.fit(X).score_samples(X)
@@ -106,7 +136,7 @@ def test_degenerate_rows(rows, kernel):
     [
         ({"penalty": 0.0}, r"penalty=0\.0 must be a finite number greater than 0"),
         ({"contamination": 0.6}, r"contamination=0\.6 must be greater than 0 and at most 0\.5"),
-        ({"contamination": "auto"}, "contamination='auto' must be"),
+        ({"contamination": "most"}, "contamination='most' must be"),
     ],
 )
 def test_bad_parameters(parameters, message, X):

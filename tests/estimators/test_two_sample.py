@@ -36,11 +36,11 @@ def test_with_every_row_a_center_it_is_the_definition(sets):
     orders = [rng.permutation(140) for _ in range(40)]
     expected = [by_definition(kernel, both[order[:60]], both[order[60:]]) for order in orders]
     assert_allclose(test.permutations, expected, rtol=1e-8)
-    assert test.p_value == (1 + np.sum(np.array(expected) >= test.statistic)) / 41
+    assert test.pvalue == (1 + np.sum(np.array(expected) >= test.statistic)) / 41
     new = both[:10] + 0.5
     assert_allclose(test.witness(new), kernel(new, X).mean(axis=1) - kernel(new, Y).mean(axis=1), atol=1e-10)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        test.p_value = 0.5
+        test.pvalue = 0.5
 
 
 def test_few_centers_and_scaled_features(sets):
@@ -63,18 +63,18 @@ def test_chunks_of_columns_change_nothing(monkeypatch, sets):
     monkeypatch.setattr(two_sample, "_MOST_COLUMNS", 7)
     test = mmd_test(X, Y, n_permutations=30, random_state=0, memory_budget=0)
     assert_allclose(test.permutations, expected.permutations, rtol=1e-9)
-    assert test.p_value == expected.p_value
+    assert test.pvalue == expected.pvalue
 
 
 def test_level_and_power():
     rng = np.random.default_rng(0)
     draws = [(rng.standard_normal((20, 2)), rng.standard_normal((15, 2))) for _ in range(200)]
     options = {"kernel": Gaussian(1.0), "n_permutations": 39, "n_centers": 10, "scale": False, "random_state": 0}
-    p = np.array([mmd_test(X, Y, **options).p_value for X, Y in draws])
+    p = np.array([mmd_test(X, Y, **options).pvalue for X, Y in draws])
     # 5%, with a standard error of 1.5%
     assert 0.01 < (p <= 0.05).mean() < 0.09
     assert 0.4 < p.mean() < 0.6
-    assert all(mmd_test(X, Y + 2.0, **options).p_value == 1 / 40 for X, Y in draws[:20])
+    assert all(mmd_test(X, Y + 2.0, **options).pvalue == 1 / 40 for X, Y in draws[:20])
 
 
 def test_rows_from_elsewhere(tmp_path, sets):
@@ -97,11 +97,11 @@ def test_the_same_rows_are_never_told_apart(sets):
     X, _ = sets
     test = mmd_test(X, X, n_permutations=19, random_state=0)
     assert test.statistic == pytest.approx(0, abs=1e-12)
-    assert test.p_value == 1.0
+    assert test.pvalue == 1.0
     for kernel in (Constant(1.0), "gaussian", Linear()):
         test = mmd_test(np.ones((3, 2)), np.ones((1, 2)), kernel, n_permutations=9, random_state=0)
-        assert test.p_value == 1.0
-    assert mmd_test([[0.0]], [[1.0]], n_permutations=9, random_state=0).p_value == 1.0
+        assert test.pvalue == 1.0
+    assert mmd_test([[0.0]], [[1.0]], n_permutations=9, random_state=0).pvalue == 1.0
 
 
 @pytest.mark.parametrize(
@@ -166,3 +166,12 @@ def test_text_is_parsed_once_and_has_names(sets, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="feature 0 of Y is 'b', but X has 'a' there"):
         mmd_test(text["X"], text["Z"])
     assert_array_equal(test.witness(text["X"]), test.witness(X))
+
+
+def test_result_is_like_those_of_scipy_stats(sets):
+    test = mmd_test(*sets, n_permutations=9, random_state=0)
+    statistic, pvalue = test
+    assert (statistic, pvalue) == (test.statistic, test.pvalue) == (test[0], test[1])
+    assert len(test) == 2
+    assert test.p_value == test.pvalue
+    assert len(test.permutations) == 9

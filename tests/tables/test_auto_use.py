@@ -176,6 +176,20 @@ def test_intervals_hold_what_they_promise():
         model.predict_interval(X, coverage=1)
 
 
+def test_intervals_stay_on_the_side_of_zero_where_all_targets_are():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 1))
+    count = rng.poisson(np.exp(X[:, 0])).astype(float)
+    y = np.column_stack([count, -count, count - count.mean()])
+    model = regressor().fit(X, y)
+    low, high = np.moveaxis(model.predict_interval(X, coverage=0.9), 1, 0)
+    assert low[:, 0].min() == 0
+    assert high[:, 1].max() == 0
+    assert low[:, 2].min() < y[:, 2].min()
+    assert ((low <= y) & (y <= high)).mean(axis=0).min() > 0.8
+    np.testing.assert_allclose(high[:, 0] - model.predict(X)[:, 0], high[0, 0] - model.predict(X[:1])[0, 0])
+
+
 def test_logarithms_of_skewed_targets():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 2))

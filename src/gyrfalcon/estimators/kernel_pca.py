@@ -46,6 +46,8 @@ def _components(name: str, value: Any) -> None:
     if value is None:
         return
     words = "None, an integer of at least 1, or a share of the variance between 0 and 1, both excluded"
+    if isinstance(value, Kernel | str):
+        raise ValueError(f"{name}={value!r} must be {words}: a kernel is given by name, KernelPCA(kernel=...)")
     if isinstance(value, Integral):
         integer(1, words=words)(name, value)
     else:
@@ -62,16 +64,16 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
 
     Parameters
     ----------
+    n_components : int, float or None, default=None
+        Number of components, at most M; or the share of the variance that they explain, between 0 and 1. None keeps all
+        whose variance is not rounding. A `ConvergenceWarning` says if there are fewer than that, or if the centers hold
+        a smaller share.
     kernel : Kernel, str or callable, default="gaussian"
         A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
     n_centers : int or None, default=None
         Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
         proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
         million rows, at most 10,000.
-    n_components : int, float or None, default=None
-        Number of components, at most M; or the share of the variance that they explain, between 0 and 1. None keeps all
-        whose variance is not rounding. A `ConvergenceWarning` says if there are fewer than that, or if the centers hold
-        a smaller share.
     centers : str, selector, or array of shape (M, n_features), default="uniform"
         How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
         "dpp", by a selector of `gyrfalcon.centers`, or given.
@@ -151,7 +153,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     >>> from gyrfalcon import KernelPCA
     >>> from gyrfalcon.kernels import Gaussian
     >>> X, y = make_circles(500, factor=0.3, noise=0.05, random_state=0)
-    >>> pca = KernelPCA(Gaussian(1.0), n_components=2, n_centers=100, scale=False, random_state=0)
+    >>> pca = KernelPCA(2, kernel=Gaussian(1.0), n_centers=100, scale=False, random_state=0)
     >>> scores = pca.fit_transform(X)
     >>> scores.shape
     (500, 2)
@@ -172,10 +174,10 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
 
     def __init__(
         self,
-        kernel: Kernel | str | KernelFunction = "gaussian",
-        *,
-        n_centers: int | None = None,
         n_components: int | float | None = None,
+        *,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        n_centers: int | None = None,
         centers: str | ArrayLike | Centers = "uniform",
         fit_inverse_transform: bool = False,
         scale: bool | str = "auto",
@@ -186,9 +188,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
+        self.n_components = n_components
         self.kernel = kernel
         self.n_centers = n_centers
-        self.n_components = n_components
         self.centers = centers
         self.fit_inverse_transform = fit_inverse_transform
         self.scale = scale

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 
-from .._utils.checks import integer, number, positive
+from .._utils.checks import integer, number, optional, positive
 from .._utils.registry import register
 from .._utils.threads import effective_n_jobs, single_threaded_blas
 from ..centers import Centers
@@ -27,6 +27,7 @@ from ._sklearn import OutlierMixin
 
 Array = NDArray[Any]
 
+_FALSE_ALARMS = 0.01  # share of rows like the training rows that contamination="auto" calls outliers
 _NEGLIGIBLE = 1e-10  # a direction in which the rows have so small a share of the penalty takes that much of a score
 
 
@@ -49,8 +50,10 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     penalty : float, default=0.001
         The papers' lambda, positive. A smaller one tells rows apart that have few like them; a larger one looks at the
         bulk of the rows. One that float64 cannot tell from rounding counts as the least that it can.
-    contamination : float, default=0.1
-        Share of the training rows that are outliers, at most 0.5: it decides `offset_`.
+    contamination : float or "auto", default=0.1
+        Share of the training rows that are outliers, at most 0.5: it decides `offset_`. "auto" takes the training rows
+        for clean: an outlier is a row whose score is beyond those that 99 % of them have when each is left out of the
+        fit, so that about 1 % of new rows like the training rows are called outliers.
     centers : str, selector, or array of shape (M, n_features), default="uniform"
         How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
         "dpp", by a selector of `gyrfalcon.centers`, or given.
@@ -131,7 +134,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
         *,
         n_centers: int | None = None,
         penalty: float = 1e-3,
-        contamination: float = 0.1,
+        contamination: float | str = 0.1,
         centers: str | ArrayLike | Centers = "uniform",
         scale: bool | str = "auto",
         memory_budget: int | float | str = "auto",
@@ -164,7 +167,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
         check_parameters(
             self,
             penalty=positive(),
-            contamination=number(lambda x: 0 < x <= 0.5, "greater than 0 and at most 0.5"),
+            contamination=optional(number(lambda x: 0 < x <= 0.5, "greater than 0 and at most 0.5"), "auto"),
         )
         with fit_session(self) as session:
             data = unlabelled_data(self, X, scratch=session.scratch)
@@ -174,13 +177,19 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
             whitening = Whitening(operator.centers_gram(np.float64), n, n_jobs=self.n_jobs)
             G, _ = feature_sums(operator, whitening, np.empty((n, 0)))
             self.penalty_ = max(float(self.penalty), whitening.least_penalty)
-            self.dual_coef_ = _factor(G, whitening, self.penalty_ * n)
+            mu = self.penalty_ * n
+            s, V = _spectrum(G)
+            self.dual_coef_ = _explaining(s, V, whitening, mu)
             self._set_centers(operator.kernel, operator.centers)
             self.n_samples_fit_ = n
             self.mean_, self.scale_ = data.mean, data.scale
             scores = self._scores(operator)
             self.effective_dimension_ = -float(scores.sum())
-            self.offset_ = float(np.percentile(scores, 100.0 * self.contamination))
+            if self.contamination == "auto":
+                leverage = row_squares(operator, _leverage(s, V, whitening, mu), effective_n_jobs(self.n_jobs))
+                self.offset_ = float(np.quantile(_left_out(scores, leverage), _FALSE_ALARMS))
+            else:
+                self.offset_ = float(np.quantile(scores, self.contamination))
         return self
 
     @lazily
@@ -243,15 +252,37 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
             raise ValueError(f"dual_coef_ has shape {coef.shape}: it must be a matrix")
 
 
-def _factor(G: Array, whitening: Whitening, mu: float) -> Array:
-    """Return P with |k(x, centers) P|^2 = |f|^2 / mu - f'(F'F + mu I)^-1 f, from the upper triangle of F'F."""
-    if not whitening.rank:
-        return np.zeros((whitening.M, 1))
+def _spectrum(G: Array) -> tuple[Array, Array]:
+    """Return eigenvalues and eigenvectors of F'F, from its upper triangle."""
+    if not G.size:
+        return np.empty(0), np.empty((0, 0))
     with single_threaded_blas():
         s, V = eigh(G, lower=False, overwrite_a=True, check_finite=False, driver="evd")
-    s = np.maximum(s, 0.0)
+    return np.maximum(s, 0.0), V
+
+
+def _explaining(s: Array, V: Array, whitening: Whitening, mu: float) -> Array:
+    """Return P with |k(x, centers) P|^2 = |f|^2 / mu - f'(F'F + mu I)^-1 f."""
     kept = s > _NEGLIGIBLE * mu
     if not kept.any():
         return np.zeros((whitening.M, 1))
     P: Array = whitening.apply(V[:, kept] * np.sqrt(s[kept] / (mu * (s[kept] + mu)))) * np.sqrt(whitening.n)
     return P
+
+
+def _leverage(s: Array, V: Array, whitening: Whitening, mu: float) -> Array:
+    """Return L with |k(x, centers) L|^2 = f'(F'F + mu I)^-1 f."""
+    if not s.size:
+        return np.zeros((whitening.M, 1))
+    L: Array = whitening.apply(V / np.sqrt(s + mu)) * np.sqrt(whitening.n)
+    return L
+
+
+def _left_out(scores: Array, leverage: Array) -> Array:
+    """Return the scores that training rows have when each is left out of the fit, and its center is not.
+
+    Without f f' in F'F, the part f'(F'F + mu I)^-1 f = l of a row's leverage becomes l / (1 - l) (Sherman-Morrison);
+    what the centers miss of the row stays.
+    """
+    share = np.clip(leverage, 0.0, 1.0 - np.finfo(np.float64).eps)
+    return scores + share - share / (1.0 - share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,13 +38,13 @@ _SHARE = 4  # of the memory that there is, for the columns
 
 @dataclass(frozen=True)
 class MMDTest:
-    """The outcome of `mmd_test`.
+    """The outcome of `mmd_test`, which unpacks into `statistic` and `pvalue` as the results of `scipy.stats` do.
 
     Attributes
     ----------
     statistic : float
         MMD^2, the squared distance of the two means in feature space, on the span of the centers.
-    p_value : float
+    pvalue : float
         Share of permutations, the one that was observed among them, whose statistic is at least as large.
     permutations : array of shape (n_permutations,)
         Statistics of random permutations.
@@ -65,12 +66,12 @@ class MMDTest:
     >>> import numpy as np
     >>> from gyrfalcon import mmd_test
     >>> rng = np.random.default_rng(0)
-    >>> mmd_test(rng.standard_normal((50, 2)), rng.standard_normal((50, 2)) + 1.0, random_state=0).p_value
+    >>> mmd_test(rng.standard_normal((50, 2)), rng.standard_normal((50, 2)) + 1.0, random_state=0).pvalue
     0.001996007984031936
     """
 
     statistic: float
-    p_value: float
+    pvalue: float
     permutations: Array = field(repr=False)
     kernel: Kernel = field(repr=False)
     centers: Any = field(repr=False)
@@ -79,6 +80,20 @@ class MMDTest:
     scale: Array | None = field(repr=False)
     n_features: int = field(repr=False)
     feature_names: list[str] | None = field(repr=False)
+
+    @property
+    def p_value(self) -> float:
+        """Another name of `pvalue`."""
+        return self.pvalue
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.statistic, self.pvalue))
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> float:
+        return (self.statistic, self.pvalue)[index]
 
     def witness(self, rows: Any) -> Array:
         """Return the witness function: positive where X has more rows than Y, negative where it has fewer.
@@ -160,8 +175,9 @@ def mmd_test(
     >>> rng = np.random.default_rng(0)
     >>> X, Y = rng.standard_normal((400, 1)), rng.laplace(scale=0.5**0.5, size=(400, 1))
     >>> test = mmd_test(X, Y, "gaussian", random_state=0)
-    >>> test.p_value < 0.05
+    >>> test.pvalue < 0.05
     True
+    >>> statistic, pvalue = test  # as of scipy.stats
     >>> bool(test.witness([[0.0]]) < 0)  # Y has more rows there
     True
     """
@@ -233,7 +249,7 @@ def _tested(
     larger = int((permutations >= statistic - rounding).sum())
     return MMDTest(
         statistic=statistic,
-        p_value=(1 + larger) / (1 + n_permutations),
+        pvalue=(1 + larger) / (1 + n_permutations),
         permutations=permutations,
         kernel=resolved,
         centers=operators[0].centers,

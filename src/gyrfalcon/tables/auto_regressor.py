@@ -265,8 +265,10 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict intervals that hold y with the given probability.
 
-        They have the same width everywhere: the quantile of the absolute errors of predictions of rows that were held
-        out (the jackknife with folds). Rows to come must be like those of the training table.
+        They have the same width everywhere, the quantile of the absolute errors of predictions of rows that were held
+        out (the jackknife with folds), and end at 0 where no y of the training table is on its other side: lower ends
+        are not negative if no y is, and upper ends not positive if no y is. Rows to come must be like those of the
+        training table.
 
         Parameters
         ----------
@@ -284,7 +286,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         width = self.residuals_[min(m - 1, int(np.ceil((m + 1) * coverage)) - 1)]
         predictions = self.predict(X)
         centers = predictions.reshape(len(predictions), -1)
-        ends = np.stack([centers - width, centers + width], axis=1)
+        least, most = np.where(self.range_[0] >= 0, 0.0, -np.inf), np.where(self.range_[1] <= 0, 0.0, np.inf)
+        ends = np.stack([np.maximum(centers - width, least), np.minimum(centers + width, most)], axis=1)
         return ends[:, :, 0] if self.one_column_ else ends
 
     def _pipeline(self, number: int) -> Any:
