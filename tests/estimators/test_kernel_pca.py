@@ -308,5 +308,5 @@ def test_a_share_that_the_centers_do_not_hold(dtype):
 def test_number_of_components_comes_first(X):
     """As in scikit-learn's KernelPCA; a kernel there is refused with words that say so."""
     assert KernelPCA(2).fit_transform(X).shape == (len(X), 2)
-    with pytest.raises(ValueError, match="n_components=.*KernelPCA\\(kernel=...\\)"):
+    with pytest.raises(ValueError, match=r"n_components=.*KernelPCA\(kernel=\.\.\.\)"):
         KernelPCA(Gaussian(1.0)).fit(X)
