@@ -449,11 +449,17 @@ class Poisson(Loss):
 NAMES: dict[str, type[Loss]] = {
     "squared": Squared,
     "logistic": Logistic,
-    "log_loss": Logistic,  # scikit-learn's name
     "huber": Huber,
     "quantile": Quantile,
     "poisson": Poisson,
 }
+# scikit-learn's names, and ours.
+ALIASES = {"squared_error": "squared", "absolute_error": "quantile", "log_loss": "logistic"}
+
+
+def loss_name(loss: Any) -> str | None:
+    """Return our name of a loss that is given by name, or None for an object."""
+    return ALIASES.get(loss, loss) if isinstance(loss, str) else None
 
 
 def as_loss(loss: Loss | str) -> Loss:
@@ -461,18 +467,21 @@ def as_loss(loss: Loss | str) -> Loss:
 
     Parameters
     ----------
-    loss : Loss or {"squared", "logistic", "log_loss", "huber", "quantile", "poisson"}
+    loss : Loss or {"squared", "logistic", "huber", "quantile", "poisson"}
+        Or one of scikit-learn's names: "squared_error" is "squared", "absolute_error" is "quantile" at the level 0.5
+        (the median), and "log_loss" is "logistic".
 
     Examples
     --------
     >>> from gyrfalcon.losses import as_loss
-    >>> as_loss("huber")
-    Huber()
+    >>> as_loss("huber"), as_loss("squared_error")
+    (Huber(), Squared())
     """
     if isinstance(loss, Loss):
         return loss
-    if isinstance(loss, str) and loss in NAMES:
-        return NAMES[loss]()
+    name = loss_name(loss)
+    if name in NAMES:
+        return NAMES[name]()
     meant = hint(loss, NAMES) if isinstance(loss, str) else ""
     raise ValueError(f"loss={loss!r} must be one of {', '.join(map(repr, NAMES))}, or a gyrfalcon.losses.Loss{meant}")
 

@@ -156,9 +156,56 @@ def described(cls):
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
-def test_at_most_eleven_classes(cls):
-    """Four of ours, seven of scikit-learn and Python."""
-    assert len(cls.__mro__) <= 11
+def test_at_most_twelve_classes(cls):
+    """Five of ours, seven of scikit-learn and Python."""
+    assert len(cls.__mro__) <= 12
+
+
+HINTS = [
+    (gyrfalcon.FalkonRegressor, "alpha", "use penalty = alpha / n_samples"),
+    (gyrfalcon.FalkonRegressor, "M", "use n_centers"),
+    (gyrfalcon.FalkonRegressor, "n_components", "use n_centers"),
+    (gyrfalcon.FalkonClassifier, "C", r"use penalty = 1 / \(C \* n_samples\)"),
+    (gyrfalcon.ExactRegressor, "gamma", r"use kernel=Gaussian\(1 / sqrt\(2 \* gamma\)\)"),
+    (gyrfalcon.KernelPCA, "sigma", r"use kernel=Gaussian\(sigma\)"),
+    (gyrfalcon.NystromRegressor, "lambda_", "use penalty"),
+    (gyrfalcon.NystromRegressor, "reg", "use penalty"),
+    (gyrfalcon.NoveltyDetector, "nu", "use contamination"),
+    (gyrfalcon.FalkonRegressor, "nu", r"use kernel=Matern\(nu=nu\)"),
+    (gyrfalcon.RandomFeatures, "gamma", "use kernel"),
+    (gyrfalcon.LearnedMetric, "seed", "use random_state"),
+    (gyrfalcon.AutoRegressor, "time_limit", "use time_budget"),
+    (gyrfalcon.AutoRegressor, "alpha", "it has time_budget, cv"),
+    (gyrfalcon.ConformalRegressor, "methods", "did you mean 'method'"),
+    (gyrfalcon.TableEncoder, "max_categorie", "did you mean|it has"),
+    (gyrfalcon.DPP, "k", "use size"),
+    (gyrfalcon.BKB, "n_center", "did you mean|it has"),
+]
+
+
+@pytest.mark.parametrize(("cls", "name", "remedy"), HINTS, ids=lambda value: getattr(value, "__name__", None))
+def test_names_of_other_libraries_are_answered_with_ours(cls, name, remedy):
+    with pytest.raises(TypeError, match=f"{cls.__name__} has no parameter '{name}'.*({remedy})"):
+        cls(**{name: 1.0})
+
+
+def test_subclasses_may_have_other_parameters():
+    class Own(gyrfalcon.FalkonRegressor):
+        def __init__(self, alpha=1.0, *, penalty="auto"):
+            super().__init__(penalty=penalty)
+            self.alpha = alpha
+
+    class Any(gyrfalcon.FalkonRegressor):
+        def __init__(self, **named):
+            super().__init__(**named)
+
+    assert Own(alpha=2.0).alpha == 2.0
+    assert Any(penalty=1e-3).penalty == 1e-3
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_signature_is_that_of_the_constructor(cls):
+    assert list(parameters(cls)) == list(inspect.signature(cls.__init__).parameters)[1:]
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)

@@ -706,3 +706,20 @@ def test_quantiles_with_weights_of_any_spread(spread):
     norm = model.dual_coef_ @ Gaussian(1.0)(X[:60], X[:60]) @ model.dual_coef_
     own = np.mean(weight * (0.5 * r - s * log_expit(r / s))) + penalty / 2 * norm
     assert own < (1 + 5e-3) * found.fun
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("squared_error", "squared"), ("absolute_error", "quantile")])
+def test_names_of_losses_in_scikit_learn(theirs, ours):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = X[:, 0] + rng.standard_cauchy(60)
+    options = {"n_centers": 10, "penalty": 1e-3, "random_state": 0}
+    first, second = (FalkonRegressor(loss=loss, **options).fit(X, y) for loss in (theirs, ours))
+    np.testing.assert_array_equal(first.predict(X), second.predict(X))
+    if ours == "squared":
+        labels = y > 0
+        first, second = (FalkonClassifier(loss=loss, **options).fit(X, labels) for loss in (theirs, ours))
+        np.testing.assert_array_equal(first.decision_function(X), second.decision_function(X))
+    else:
+        with pytest.raises(ValueError, match=r'loss=.absolute_error. must be "squared", "logistic"'):
+            FalkonClassifier(loss=theirs).fit(X, y > 0)

@@ -16,6 +16,7 @@ from .. import kernels
 from .._utils.memory import format_bytes
 from ..callbacks import Callback
 from ..estimators import FalkonClassifier, FalkonRegressor
+from ..losses import loss_name
 from ..sources.files import Dataset
 from ..storage.checkpoints import Checkpoint, peek
 from ..tables.given import in_form
@@ -41,7 +42,7 @@ from .main import UsageError
 
 Array = NDArray[Any]
 
-_OF_LABELS = ("logistic", "log_loss", "softmax")  # losses of classifiers
+_OF_LABELS = ("logistic", "softmax")  # losses of classifiers
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -164,7 +165,7 @@ def _task(arguments: argparse.Namespace, target: str, y: Array) -> str:
 
 
 def _name(loss: Any) -> str:
-    return loss if isinstance(loss, str) else type(loss).__name__.lower()
+    return loss_name(loss) or type(loss).__name__.lower()
 
 
 def _check_loss(arguments: argparse.Namespace, task: str) -> None:

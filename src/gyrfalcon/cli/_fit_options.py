@@ -150,7 +150,7 @@ def _kernel(text: str) -> Any:
 
 
 def _loss(text: str) -> Any:
-    return text if text in losses.NAMES else read_object(text, LOSSES)
+    return text if losses.loss_name(text) in losses.NAMES else read_object(text, LOSSES)
 
 
 def _centers(text: str) -> Any:

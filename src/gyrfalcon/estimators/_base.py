@@ -25,12 +25,13 @@ from ..operators.prepared import PreparedCenters
 from ..sources import Rows, is_tensor, to_host
 from ..sources.tensors import as_given
 from ..storage.models import save
-from ._sklearn import DOC_LINK, BaseEstimator, CallbackSupportMixin, ClassifierMixin, RegressorMixin
+from ._parameters import NamedParameters
+from ._sklearn import DOC_LINK, CallbackSupportMixin, ClassifierMixin, RegressorMixin
 
 Array = NDArray[Any]
 
 
-class KernelEstimator(BaseEstimator):
+class KernelEstimator(NamedParameters):
     """A function offset + sum_j coef_j k(x, center_j) of the rows, once it is fitted.
 
     Every estimator has the parameters `kernel`, `fit_intercept`, `scale`, `dtype`, `memory_budget`, `n_jobs`,

@@ -19,12 +19,13 @@ from ..fitting.parameters import check_parameters
 from ..fitting.session import unchanged_on_failure
 from ..sources import to_host
 from ..storage.models import save
-from ._sklearn import DOC_LINK, BaseEstimator
+from ._parameters import NamedParameters
+from ._sklearn import DOC_LINK
 
 Array = NDArray[Any]
 
 
-class ConformalEstimator(BaseEstimator):
+class ConformalEstimator(NamedParameters):
     """A model, and scores of rows that it has not seen."""
 
     _doc_link_module = "gyrfalcon"

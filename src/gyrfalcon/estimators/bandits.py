@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -27,6 +26,7 @@ from ..kernels import Kernel, KernelFunction, as_kernel
 from ..kernels.names import with_kernel_object
 from ..solvers.arms import ArmPosterior, BoundSettings, ConfidenceBounds, Indices, Vectors
 from ..storage.models import save
+from ._parameters import NamedParameters
 from ._sklearn import DOC_LINK
 
 Array = NDArray[Any]
@@ -44,7 +44,7 @@ _RULES = {
 
 
 @register
-class BKB(BaseEstimator):  # type: ignore[misc]
+class BKB(NamedParameters):
     """Budgeted kernel bandit: find the best of many candidates by trying few, one after the other.
 
     The reward of an arm is a function of its features, with noise. Each play goes to the arm with the highest upper
@@ -122,6 +122,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
     dtype: ClassVar[str] = "auto"
     scale: ClassVar[bool] = False
     memory_budget: ClassVar[str] = "auto"
+    device: ClassVar[None] = None
     _doc_link_module = "gyrfalcon"
     _doc_link_template = DOC_LINK
 
@@ -310,7 +311,7 @@ class BKB(BaseEstimator):  # type: ignore[misc]
         return "candidates_" in vars(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(super().__getstate__())
+        state = dict(super().__getstate__())
         state.pop("_known", None)  # it is computed again, and is as large as the candidates
         state.pop("_lock", None)  # a copy has its own
         return state

@@ -6,7 +6,6 @@ import weakref
 from typing import Any, ClassVar, Self, overload
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import integer, optional, positive
@@ -19,6 +18,7 @@ from ..fitting.session import unchanged_on_failure
 from ..kernels import Kernel, KernelFunction
 from ..kernels.names import with_kernel_object
 from ..sources.scratch import Scratch
+from ._parameters import NamedParameters
 from ._sklearn import DOC_LINK
 
 _RULES = {
@@ -27,7 +27,7 @@ _RULES = {
 }
 
 
-class DPP(BaseEstimator):  # type: ignore[misc]
+class DPP(NamedParameters):
     """Determinantal point process: random subsets of the rows in which no two rows are alike.
 
     A subset S is drawn with a probability proportional to det(alpha k(S, S)), exactly, among all subsets or all of one
@@ -103,6 +103,7 @@ class DPP(BaseEstimator):  # type: ignore[misc]
     dtype: ClassVar[str] = "auto"
     scale: ClassVar[bool] = False
     memory_budget: ClassVar[str] = "auto"
+    device: ClassVar[None] = None
 
     alpha_: float
     expected_size_: float

@@ -26,7 +26,7 @@ from ..fitting.rows import follows_rows
 from ..fitting.session import fit_session
 from ..fitting.subspace import ChosenCenters
 from ..kernels import Kernel, KernelFunction
-from ..losses import Logistic, Loss, Softmax, as_loss
+from ..losses import Logistic, Loss, Softmax, as_loss, loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
 from ._base import KernelClassifier, warm_start_of
@@ -74,10 +74,10 @@ class FalkonClassifier(KernelClassifier):
         times the mean of k(x, x), is raised to that. "auto" chooses one on a sample of the rows, in about a second, by
         leave-one-out errors for the squared loss and by held-out rows of the sample for others; `penalty_` is what it
         chose.
-    loss : "squared", "logistic", "log_loss" or Loss, default="squared"
+    loss : "squared", "logistic" or Loss, default="squared"
         What is minimised. "squared" is fastest: one linear system. "logistic" is the negative log-likelihood, which
         gives probabilities and takes several times longer. Also a loss of `gyrfalcon.losses`, which is given targets +1
-        and -1.
+        and -1. scikit-learn's names "squared_error" and "log_loss" are taken for "squared" and "logistic".
     multi_class : "multinomial" or "ovr", default="multinomial"
         What the logistic loss is with more than two classes: one model of all their probabilities (softmax), or one
         model of each class against the rest, whose probabilities are then made to sum to one.
@@ -345,7 +345,7 @@ class FalkonClassifier(KernelClassifier):
     def _make_loss(self, n_classes: int) -> Loss:
         """Return the loss that the parameters ask for."""
         loss = as_loss(self.loss)
-        if isinstance(self.loss, str) and self.loss not in ("squared", "logistic", "log_loss"):
+        if loss_name(self.loss) not in (None, "squared", "logistic"):
             raise ValueError(f'loss={self.loss!r} must be "squared", "logistic" or a loss of gyrfalcon.losses')
         if isinstance(loss, Logistic | Softmax):  # for two classes they are the same model
             return Softmax() if n_classes > 2 and self.multi_class == "multinomial" else Logistic()

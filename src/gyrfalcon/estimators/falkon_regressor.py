@@ -24,7 +24,7 @@ from ..fitting.rows import follows_rows, for_score
 from ..fitting.session import fit_session
 from ..fitting.subspace import ChosenCenters
 from ..kernels import Kernel, KernelFunction
-from ..losses import Loss, Poisson, Quantile, Squared, as_loss
+from ..losses import Loss, Poisson, Quantile, Squared, as_loss, loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
 from ._base import warm_start_of
@@ -62,7 +62,8 @@ class FalkonRegressor(PosteriorRegressor):
     loss : "squared", "huber", "quantile", "poisson" or Loss, default="squared"
         What is minimised. "squared" learns the mean, and is fastest: one linear system. "huber" learns it too, and is
         robust to outliers; "quantile" learns `quantiles`; "poisson" learns the mean of counts, as exp(f). Also a loss
-        of `gyrfalcon.losses`, where its parameters can be chosen, or one of your own.
+        of `gyrfalcon.losses`, where its parameters can be chosen, or one of your own. scikit-learn's names
+        "squared_error" and "absolute_error" (the median) are taken for "squared" and "quantile".
     quantiles : float, list of float, or None, default=None
         Levels for loss="quantile". A list gives a column of predictions for each, which never cross. None is the
         median.
@@ -364,7 +365,7 @@ class FalkonRegressor(PosteriorRegressor):
         if self.quantiles is not None and not (isinstance(self.loss, str) and self.loss == "quantile"):
             raise ValueError(f'quantiles={self.quantiles!r} are for loss="quantile", not for loss={self.loss!r}')
         loss = as_loss(self.loss)
-        if isinstance(self.loss, str) and self.loss in ("logistic", "log_loss"):
+        if loss_name(self.loss) == "logistic":
             raise ValueError(f'loss="{self.loss}" is for labels: use FalkonClassifier')
         return loss if self.quantiles is None else Quantile(self.quantiles, ordered=True)
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,13 +26,14 @@ from ..kernels.names import with_kernel_object
 from ..operators import feature_operator
 from ..sources import Rows
 from ..storage.models import save
+from ._parameters import NamedParameters
 from ._sklearn import DOC_LINK
 
 Array = NDArray[Any]
 
 
 @register
-class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedParameters):  # type: ignore[misc]
     """Random features of a kernel, as a step of a pipeline before any linear method.
 
     Inner products of the features are the kernel on average, with an error that falls like 1 / sqrt(n_components):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import integer, number, one_of
@@ -29,6 +29,7 @@ from ..sources.metric import MetricArray
 from ..storage.models import save
 from ._base import KernelRegressor
 from ._metric_rounds import Rounds, drawn, root_metric, under
+from ._parameters import NamedParameters
 from ._sklearn import DOC_LINK
 from .divide_and_conquer import DivideAndConquerRegressor
 from .exact import ExactRegressor
@@ -52,7 +53,7 @@ _WORSE = 1.05  # a round whose error is larger than the best by this factor ends
 
 
 @register
-class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  # type: ignore[misc]
     """Scales of the features, or a matrix, under which a kernel method learns y better; a step before any of them.
 
     A kernel with one length scale treats all features alike, and those that do not matter drown the others. Here a

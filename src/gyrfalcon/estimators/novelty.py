@@ -189,7 +189,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
                 leverage = row_squares(operator, _leverage(s, V, whitening, mu), effective_n_jobs(self.n_jobs))
                 self.offset_ = float(np.quantile(_left_out(scores, leverage), _FALSE_ALARMS))
             else:
-                self.offset_ = float(np.quantile(scores, self.contamination))
+                self.offset_ = float(np.quantile(scores, float(self.contamination)))
         return self
 
     @lazily

@@ -18,7 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.checks import one_of, positive
 from .._utils.memory import BudgetError, format_bytes
 from ..callbacks import CallbackLike, CallbackList, Record
-from ..estimators._sklearn import DOC_LINK, BaseEstimator
+from ..estimators._parameters import NamedParameters
+from ..estimators._sklearn import DOC_LINK
 from ..fitting.attributes import check_attributes
 from ..fitting.folds import check_cv, folds_among
 from ..fitting.parameters import check_parameters
@@ -56,7 +57,7 @@ def advice_on_memory(estimator: AutoEstimator, n: int) -> Iterator[None]:
         ) from error
 
 
-class AutoEstimator(BaseEstimator):
+class AutoEstimator(NamedParameters):
     """A blend of kernel models of a table, found by a search."""
 
     _doc_link_module = "gyrfalcon"

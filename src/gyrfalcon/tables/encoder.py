@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, _num_samples, check_is_fitted
 
@@ -17,6 +17,7 @@ from .._utils.checks import array, float_dtype, integer, one_of
 from .._utils.registry import register
 from .._utils.warnings import warn
 from .._utils.words import listed, shown
+from ..estimators._parameters import NamedParameters
 from ..estimators._sklearn import DOC_LINK
 from ..fitting.attributes import check_attributes
 from ..fitting.parameters import check_parameters
@@ -40,7 +41,7 @@ _MOST_TARGETS = 3  # for each of which there is a column
 
 
 @register
-class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
     """Columns that a kernel understands, from a table as it is.
 
     It takes tables of pandas, polars and pyarrow, arrays, lists of rows, and sparse matrices that are small. What a
