@@ -44,3 +44,25 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
+
+
+def counted(number: float, one: str, several: str | None = None) -> str:
+    """Return a number with its noun, in the plural unless the number is 1.
+
+    Parameters
+    ----------
+    number : int or float
+        Written with separators of thousands, and without a fraction of 0.
+    one : str
+        The noun in the singular.
+    several : str, optional
+        The plural, if it is not the singular with an "s".
+
+    Examples
+    --------
+    >>> from gyrfalcon._utils.words import counted
+    >>> counted(1, "row"), counted(1500, "row"), counted(2.5, "pass", "passes")
+    ('1 row', '1,500 rows', '2.5 passes')
+    """
+    whole = int(number) if number == int(number) else number
+    return f"{whole:,} {one if number == 1 else several or one + 's'}"

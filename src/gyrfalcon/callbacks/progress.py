@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import os
 import sys
 import threading
@@ -12,12 +13,14 @@ from typing import IO, Any, cast
 
 from .._utils.checks import integer
 from .._utils.terminal import printable
+from .._utils.words import counted
 from .base import Callback, Record
 
 __all__ = ["ProgressBar", "progress_callback"]
 
 logger = logging.getLogger("gyrfalcon")
 
+_BEGUN = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} passes [{elapsed}]"  # nothing is known of the time left
 _COUNTED = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} passes [{elapsed}<{remaining}{postfix}]"
 _OPEN_ENDED = "{desc}: {n_fmt} passes [{elapsed}{postfix}]"
 
@@ -86,7 +89,7 @@ class ProgressBar(Callback):
             desc=type(estimator).__name__,
             total=total,
             file=file,
-            bar_format=_OPEN_ENDED if total is None else _COUNTED,
+            bar_format=_OPEN_ENDED if total is None else _BEGUN,
             dynamic_ncols=True,
             mininterval=0.1,
             miniters=1,
@@ -97,7 +100,9 @@ class ProgressBar(Callback):
         if bar is None:
             return
         bar.set_postfix_str(_summary(record), refresh=False)
-        passes = record.get("passes", bar.n + 1)
+        bar.bar_format = _OPEN_ENDED if bar.total is None else _COUNTED
+        # passes over a sample of the rows are parts of one, and one that was begun is shown
+        passes = math.ceil(record.get("passes", bar.n + 1))
         if record.get("converged") or (bar.total is not None and passes > bar.total):
             # A fit that ends early is complete: a bar that stops halfway looks like a failure.
             bar.total = passes
@@ -158,7 +163,7 @@ def _summary(record: Record) -> str:
 def _details(record: Record) -> str:
     parts = [_summary(record)]
     if "passes" in record:
-        parts.append(f"{record['passes']} passes")
+        parts.append(counted(round(record["passes"], 1), "pass", "passes"))
     if "seconds" in record:
         parts.append(f"{record['seconds']:.2f} s")
     return ", ".join(part for part in parts if part)

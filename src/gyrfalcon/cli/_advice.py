@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.words import shown
+from .._utils.words import counted, shown
 from ..tables import AutoRegressor
 from ..tables._auto import AutoEstimator
+from ..tables.learning import SEARCH_SHARE
 from ._automatic import importances
 
 Array = NDArray[Any]
@@ -18,7 +19,7 @@ Array = NDArray[Any]
 _FEW_ROWS = 500
 _FEW_JUDGED = 100
 _DOMINATES = 0.8
-_SEARCH_SHARE = 0.3  # of the time budget, at most
+_NEARLY_ALL = 0.85  # of the time that there was: candidates that would take longer than the rest are not begun
 _COVERAGE = 0.9
 
 
@@ -77,8 +78,8 @@ def of_numbers(model: Any, y: Array, predictions: Array, coverage: float | None,
         outside = int(((y < low) | (y > high)).sum())
         if outside:
             yield (
-                f"{outside:,} rows have a target outside the range of training, {low:.4g} to {high:.4g}, which "
-                "predictions never leave."
+                f"Targets outside the range of training, {low:.4g} to {high:.4g}, which predictions never leave: "
+                f"{counted(outside, 'row')}."
             )
 
 
@@ -97,8 +98,8 @@ def of_labels(model: Any, y: Array, codes: Array, probabilities: Array | None, p
     unknown = sorted({str(label) for label in y[codes < 0]})
     if unknown:
         yield (
-            f"{int((codes < 0).sum()):,} rows have labels that were not in training, which the model cannot predict: "
-            f"{_listed(unknown)}."
+            f"Labels that were not in training, which the model cannot predict: {_listed(unknown)}, in "
+            f"{counted(int((codes < 0).sum()), 'row')}."
         )
     counts = np.bincount(codes[codes >= 0], minlength=len(classes))
     absent = [name for name, count in zip(classes, counts, strict=True) if not count]
@@ -131,7 +132,7 @@ def of_labels(model: Any, y: Array, codes: Array, probabilities: Array | None, p
 def of_model(model: Any, n: int) -> Iterator[str]:
     """Yield advice about what was learnt, and about the number of rows that it is judged by."""
     if n < _FEW_JUDGED:
-        yield f"These are {n} rows only: figures of another {n} rows may be quite different."
+        yield f"The figures are of {counted(n, 'row')} only: those of as many others may be quite different."
     if isinstance(model, AutoEstimator):
         yield from _of_search(model)
         return
@@ -146,18 +147,24 @@ def of_model(model: Any, n: int) -> Iterator[str]:
 def _of_search(model: AutoEstimator) -> Iterator[str]:
     rows = max(fitted.centers_.shape[0] for fitted in model.models_)
     if rows < _FEW_ROWS:
-        yield f"The model was learnt from some {rows} rows: more rows would help more than anything else."
+        yield f"The model was learnt from some {counted(rows, 'row')}: more rows would help more than anything else."
     (first, share), *rest = importances(model)
     if rest and share > _DOMINATES:
         yield (
             f"The column {first!r} alone has {share:.0%} of the importance. If it is known only after the target, or "
             "computed from it, leave it out with --features: the model will not have it when it matters."
         )
-    spent = sum(record["seconds"] for record in model.candidates_ if record["stage"] == "search")
-    if spent > 0.85 * _SEARCH_SHARE * model.time_budget:
+    seconds = sum(record["seconds"] for record in model.candidates_)
+    searched = sum(record["seconds"] for record in model.candidates_ if record["stage"] == "search")
+    if seconds > _NEARLY_ALL * model.time_budget:
         yield (
-            f"Time ended the search after {len(model.candidates_)} candidates: a --time-budget of more than "
+            f"Time ended the search after {counted(len(model.candidates_), 'candidate')}: a --time-budget of more than "
             f"{model.time_budget:g} seconds may find a better model."
+        )
+    elif searched > _NEARLY_ALL * SEARCH_SHARE * model.time_budget:
+        yield (
+            f"The search on samples ended with its share of the time budget, {searched:.3g} of {model.time_budget:g} "
+            "s: with a larger --time-budget it tries more candidates."
         )
     known = vars(model).get("feature_names_in_")
     dropped = model.encoders_[0].kinds_ == "dropped"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .._utils.memory import format_bytes
-from .._utils.words import shown
+from .._utils.words import counted, shown
 from .csv_files import CsvFormat
 from .stored import DataFiles, StoredRows
 
@@ -112,7 +112,7 @@ class Dataset:
         count = len(self.files)
         files = f"{count} {self._files.format} file{'s' * (count != 1)}, {format_bytes(size)}"
         origin = files if count else f"a {self._files.format}"
-        return f"<Dataset: {n:,} rows of {d} features in {self.X.dtype}{target}{weight}; {origin}>"
+        return f"<Dataset: {counted(n, 'row')} of {counted(d, 'feature')} in {self.X.dtype}{target}{weight}; {origin}>"
 
 
 def open(

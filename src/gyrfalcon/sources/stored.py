@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.words import counted
 from ._prefetch import prefetch
 from .base import Rows
 from .blocks import Indices
@@ -161,7 +162,9 @@ class RowReader(ABC):
             raise_read_error(self.path, error)
         self.check_unchanged()
         if expected is not None and count != expected:
-            raise ContentsError(f"{self.path} gave {count} rows where {expected} were found when it was opened")
+            raise ContentsError(
+                f"{self.path} gave {counted(count, 'row')} where {expected} were found when it was opened"
+            )
 
     def check_unchanged(self) -> None:
         """Raise OSError if the file has changed since it was opened."""
@@ -270,7 +273,7 @@ class StoredRows(Rows):
 
     def __repr__(self) -> str:
         (n, d), count = self.shape, len(self.readers)
-        return f"<{n:,} rows of {d} features in {self.dtype}, {count} file{'s' * (count != 1)}>"
+        return f"<{counted(n, 'row')} of {counted(d, 'feature')} in {self.dtype}, {counted(count, 'file')}>"
 
     @property
     def buffer_bytes(self) -> int:

@@ -46,7 +46,7 @@ _ROWS_A_SECOND = 150  # of the sample, for each second of the budget
 _LARGER = 8 / 3  # times as many are looked at again
 _SAMPLE_ROWS = 3 * MOST_SEARCHED // 8
 _LISTED = 6  # candidates, or some more
-_SEARCH_SHARE, _REFINE_SHARE = 0.3, 0.45  # of the budget, when they end
+SEARCH_SHARE, _REFINE_SHARE = 0.3, 0.45  # of the budget, when they end
 _GRADIENT = 3e8  # rows x centers x columns of the gradient that importances are from
 EXACT_ROWS = 60_000  # beyond that every row as a center takes too long, whatever the machine
 _QUICK_ROWS = 10_000  # up to which an exact fit takes no longer than FALKON
@@ -110,7 +110,7 @@ class Learning:
         first, second = self.plan.draw((size, larger), counted, random_state)
         self.indices = first.indices
         self._encode(int(random_state.randint(2**31 - 1)))
-        self.finder = self._finder(first, _SEARCH_SHARE, mixes=second is None)
+        self.finder = self._finder(first, SEARCH_SHARE, mixes=second is None)
         self.refiner = None if second is None else self._finder(second, _REFINE_SHARE, mixes=True)
         if found is not None:
             found(self)

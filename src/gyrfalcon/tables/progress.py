@@ -41,7 +41,7 @@ def progress_line(estimator: Verbose, clock: Clock) -> Iterator[tuple[Callable[[
     bar: Any = bar_class(notebook=True)(
         desc=type(estimator).__name__,
         file=sys.stderr,
-        bar_format="{desc}: {postfix} [{elapsed}]",
+        bar_format="{desc} [{elapsed}]",
         dynamic_ncols=True,
         mininterval=0.1,
     )
@@ -52,7 +52,7 @@ def progress_line(estimator: Verbose, clock: Clock) -> Iterator[tuple[Callable[[
         tried += 1
         least = min(least, record["error"]) if record["error"] == record["error"] else least
         text = f"{record['stage']}, {tried} tried, least error {least:.4g}, {max(0.0, clock.left):.0f} s left"
-        bar.set_postfix_str(text, refresh=False)
+        bar.set_description_str(f"{type(estimator).__name__}: {text}", refresh=False)
         bar.update(1)
         if estimator.verbose >= 2:
             details = f"{record['encoding']}, {record['kernel']}, round {record['round']}"
