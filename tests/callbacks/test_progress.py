@@ -120,6 +120,26 @@ def test_more_passes_than_foreseen():
     assert "4/4 passes" in last_line(out.getvalue())
 
 
+def test_parts_of_passes_are_rounded():
+    """Passes over a sample are parts of one."""
+    out = io.StringIO()
+    history = [{"iteration": i, "residual": 0.1, "passes": 2.84375 * i, "seconds": 0.5} for i in range(1, 4)]
+    run(ProgressBar(file=out), history, {"max_iter": 7})
+    assert "| 0/8 passes [00:00]" in out.getvalue()
+    assert "?" not in out.getvalue()
+    assert "9/9 passes" in last_line(out.getvalue())
+    assert ".84375" not in out.getvalue()
+
+
+def test_parts_of_passes_in_lines(caplog):
+    with caplog.at_level(logging.INFO, logger="gyrfalcon"):
+        run(
+            ProgressBar(log=True, file=io.StringIO()),
+            [{"iteration": 1, "passes": 2.84375}, {"iteration": 2, "passes": 1}],
+        )
+    assert [record.getMessage() for record in caplog.records] == ["iteration 1: 2.8 passes", "iteration 2: 1 pass"]
+
+
 def test_sparse_records():
     out = io.StringIO()
     run(
