@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import scipy.sparse
@@ -89,6 +89,14 @@ class Rows(ABC):
     @abstractmethod
     def take(self, indices: Indices) -> Block:
         """Return the rows at `indices`, in that order, as the same kind of matrix as a block."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        # without it NumPy makes an array of one object, and its errors name something else
+        raise TypeError(
+            f"{type(self).__name__} is read block by block, and is no array: rows.take(indices) reads rows into memory, "
+            "rows.subset(indices) leaves them where they are, and gyrfalcon.open(...).split() takes the place of "
+            "train_test_split"
+        )
 
     @property
     def is_sparse(self) -> bool:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .._utils.memory import format_bytes
 from .._utils.words import counted, shown
+from .base import Rows
 from .csv_files import CsvFormat
-from .stored import DataFiles, StoredRows
+from .memory import ArrayRows
+from .stored import DataFiles
 
 __all__ = ["Dataset", "open"]
 
@@ -37,7 +39,7 @@ _STORE_MARKS = ("zarr.json", ".zarray", ".zgroup")
 
 
 class Dataset:
-    """Rows, a target and weights in files. Use `gyrfalcon.open` to make it.
+    """Rows, a target and weights in files. Use `gyrfalcon.open` to make it, and `split` to hold rows out.
 
     Attributes
     ----------
@@ -53,12 +55,13 @@ class Dataset:
         Empty for tables that are no files.
     """
 
-    def __init__(self, files: DataFiles, X: StoredRows, paths: list[str], target: Any, weight: Any) -> None:
+    def __init__(self, files: DataFiles, X: Rows, paths: list[str], target: Any, weight: Any, size: int) -> None:
         self._files = files
         self.X = X
         self.files = paths
         self._target = target
         self._weight = weight
+        self._size = size  # of the files, in bytes
         # not functools.cached_property: before Python 3.12 it has a lock, which a fork may leave locked
         self._kept: dict[str, Array | None] = {}
 
@@ -82,6 +85,86 @@ class Dataset:
             self._kept["weight"] = self._read_weight()
         return self._kept["weight"]
 
+    def split(
+        self,
+        test_size: float | int = 0.25,
+        random_state: int | np.random.RandomState | None = None,
+        shuffle: bool = True,
+    ) -> tuple[Dataset, Dataset]:
+        """Split into rows to learn from and rows to judge by, with their targets and weights; nothing is copied.
+
+        The same rows as those of `sklearn.model_selection.train_test_split`, but each part has its rows in the order
+        of the files, which a pass over a part reads and leaves the others out.
+
+        Parameters
+        ----------
+        test_size : float or int, default=0.25
+            Share of the rows, between 0 and 1, or number of rows of the second part.
+        random_state : int, RandomState or None, default=None
+            Seed of the choice of rows.
+        shuffle : bool, default=True
+            Whether rows are chosen at random. With False the second part is the last rows, as for times.
+
+        Returns
+        -------
+        train, test : Dataset
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> import gyrfalcon
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.save(os.path.join(folder, "rows.npy"), np.arange(12.0).reshape(4, 3))
+        ...     train, test = gyrfalcon.open(folder, target=-1).split(shuffle=False)
+        ...     print(train.X.shape, test.y)
+        (3, 2) [11.]
+        """
+        from sklearn.model_selection import train_test_split
+
+        rows = np.arange(self.n_rows)
+        train, test = train_test_split(rows, test_size=test_size, random_state=random_state, shuffle=shuffle)
+        return self.subset(np.sort(train)), self.subset(np.sort(test))
+
+    def subset(self, indices: ArrayLike) -> Dataset:
+        """Return the rows at increasing `indices`, with their targets and weights; they stay in the files.
+
+        Parameters
+        ----------
+        indices : array of int
+
+        Returns
+        -------
+        Dataset
+        """
+        chosen = self._checked(indices)
+        if (np.diff(chosen) <= 0).any():
+            raise ValueError("indices must increase: sort them, or read the rows into memory with take(indices)")
+        return _Part(self, self.X.subset(chosen), chosen)
+
+    def take(self, indices: ArrayLike) -> Dataset:
+        """Return the rows at `indices`, in that order, with their targets and weights; they are read into memory.
+
+        Parameters
+        ----------
+        indices : array of int
+
+        Returns
+        -------
+        Dataset
+        """
+        chosen = self._checked(indices)
+        return _Part(self, ArrayRows(self.X.take(chosen), feature_names=self.feature_names), chosen)
+
+    def _checked(self, indices: ArrayLike) -> Array:
+        """Return numbers of rows that exist, at least one."""
+        chosen, n = np.asarray(indices), self.n_rows
+        if chosen.ndim != 1 or not len(chosen) or chosen.dtype.kind not in "iu":
+            raise ValueError("indices must be a list or an array of integers, at least one")
+        if chosen.min() < 0 or chosen.max() >= n:
+            raise IndexError(f"indices go from {chosen.min()} to {chosen.max()}, and rows from 0 to {n - 1}")
+        return chosen.astype(np.intp)
+
     def _read_target(self) -> Array | None:
         if self._target is None:
             return None
@@ -102,17 +185,41 @@ class Dataset:
         return column.astype(np.float64)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        raise TypeError("a Dataset is rows, a target and weights: take the rows alone, data.X, or the target, data.y")
+        raise TypeError(
+            "a Dataset is rows, a target and weights, and no array: take the rows alone, data.X, or the target, data.y; "
+            "data.split(test_size=0.25) takes the place of train_test_split, and data.take(indices) reads rows into memory"
+        )
 
     def __repr__(self) -> str:
-        size = sum(reader.state.size for reader in self.X.readers if reader.state is not None)
         target = "" if self._target is None else f", target {shown(self._target)}"
         weight = "" if self._weight is None else f", weight {shown(self._weight)}"
         n, d = self.X.shape
         count = len(self.files)
-        files = f"{count} {self._files.format} file{'s' * (count != 1)}, {format_bytes(size)}"
+        files = f"{counted(count, f'{self._files.format} file')}, {format_bytes(self._size)}"
         origin = files if count else f"a {self._files.format}"
         return f"<Dataset: {counted(n, 'row')} of {counted(d, 'feature')} in {self.X.dtype}{target}{weight}; {origin}>"
+
+
+class _Part(Dataset):
+    """Some rows of a Dataset.
+
+    Parameters
+    ----------
+    whole : Dataset
+    X : Rows
+    chosen : array of int
+        Their numbers in the whole.
+    """
+
+    def __init__(self, whole: Dataset, X: Rows, chosen: Array) -> None:
+        super().__init__(whole._files, X, whole.files, whole._target, whole._weight, whole._size)
+        self._whole, self._chosen = whole, chosen
+
+    def _read_target(self) -> Array | None:
+        return None if self._whole.y is None else self._whole.y[self._chosen]
+
+    def _read_weight(self) -> Array | None:
+        return None if self._whole.weight is None else self._whole.weight[self._chosen]
 
 
 def open(
@@ -217,7 +324,8 @@ def open(
     X = files.rows(features, targets, weights, asked)
     if X.shape[0] == 0:
         raise ValueError(f"there are no rows in {_listed(paths)}")
-    return Dataset(files, X, paths, target, weight)
+    size = sum(reader.state.size for reader in X.readers if reader.state is not None)
+    return Dataset(files, X, paths, target, weight, size)
 
 
 def is_lazy_table(X: Any) -> bool:

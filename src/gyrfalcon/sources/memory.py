@@ -22,6 +22,7 @@ class ArrayRows(Rows):
         The type of the blocks; by default float32 stays and all else becomes float64.
     index : array of int, optional
         The rows to use, in this order; all by default.
+    feature_names : list of str, optional
 
     Examples
     --------
@@ -35,9 +36,16 @@ class ArrayRows(Rows):
     is_sparse = False
     in_memory = True
 
-    def __init__(self, X: ArrayLike, dtype: Any = None, index: Indices | None = None) -> None:
+    def __init__(
+        self,
+        X: ArrayLike,
+        dtype: Any = None,
+        index: Indices | None = None,
+        feature_names: list[str] | None = None,
+    ) -> None:
         self.X: NDArray[Any] = np.asarray(X)
         self.index = index
+        self.feature_names = feature_names
         if self.X.ndim != 2:
             raise ValueError(f"rows must be a 2-D array, not one of shape {self.X.shape}")
         if self.X.dtype.kind not in "fiub":
@@ -58,4 +66,5 @@ class ArrayRows(Rows):
 
     def subset(self, indices: Indices) -> ArrayRows:
         """Return the rows at `indices`, in any order, which are copied block by block when they are read."""
-        return ArrayRows(self.X, self.dtype, indices if self.index is None else self.index[indices])
+        index = indices if self.index is None else self.index[indices]
+        return ArrayRows(self.X, self.dtype, index, self.feature_names)

@@ -16,7 +16,6 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from .._utils.words import counted
 from .base import DerivedRows, Rows
 from .blocks import Block, Indices
 
@@ -216,7 +215,7 @@ class CheckedRows(DerivedRows):
             start = stop
         if start < n:
             raise RowsChangedError(
-                f"{self.rows.origin()} gave {counted(start, 'row')} where its shape says {n}: did it change meanwhile? "
+                f"{self.rows.origin()} gave {start} rows where its shape says {n}: did it change meanwhile? "
                 f"{self.rows.remedy}"
             )
 

@@ -162,9 +162,7 @@ class RowReader(ABC):
             raise_read_error(self.path, error)
         self.check_unchanged()
         if expected is not None and count != expected:
-            raise ContentsError(
-                f"{self.path} gave {counted(count, 'row')} where {expected} were found when it was opened"
-            )
+            raise ContentsError(f"{self.path} gave {count} rows where {expected} were found when it was opened")
 
     def check_unchanged(self) -> None:
         """Raise OSError if the file has changed since it was opened."""

@@ -17,7 +17,6 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from .._utils.atomic import replacing
-from .._utils.words import counted
 from ..sources import Rows, as_source
 from ..sources.files import Dataset
 
@@ -197,9 +196,7 @@ class Predictions:
             yield values
             self.written += len(values)
         if self.written != self.n:
-            raise ValueError(
-                f"X gave {counted(self.written, 'row')} where its shape says {self.n}: did it change meanwhile?"
-            )
+            raise ValueError(f"X gave {self.written} rows where its shape says {self.n}: did it change meanwhile?")
 
 
 # ---- blocks of rows --------------------------------------------------------------------------------------------------
