@@ -12,13 +12,23 @@ import threading
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
 from plain import plain
 from sklearn.exceptions import NotFittedError
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier
 
-from gyrfalcon import FalkonClassifier, FalkonRegressor
+from gyrfalcon import (
+    AutoClassifier,
+    ConformalClassifier,
+    ExactClassifier,
+    FalkonClassifier,
+    FalkonRegressor,
+    RandomFeaturesClassifier,
+)
 from gyrfalcon.callbacks import Callback
 from gyrfalcon.kernels import Gaussian, Laplacian, Linear
 
@@ -663,6 +673,8 @@ def test_ctrl_c(n_jobs):
         import threading, time
         import numpy as np
         from sklearn.exceptions import NotFittedError
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier
         from gyrfalcon import FalkonRegressor
 
         X = np.random.default_rng(0).standard_normal((300_000, 10), dtype=np.float32)
@@ -727,3 +739,25 @@ def test_gaps_are_told_what_fills_them():
     ) as e:
         FalkonRegressor().fit(X, [1.0, 2.0])
     assert "HistGradientBoosting" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "Estimator", [FalkonClassifier, ExactClassifier, RandomFeaturesClassifier, ConformalClassifier, AutoClassifier]
+)
+def test_several_labels_a_row_are_answered_with_what_learns_them(Estimator):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 2)), rng.integers(0, 2, size=(40, 3))
+    name = Estimator.__name__
+    message = rf"shape \(40, 3\).*MultiOutputClassifier\({name}\(...\)\).*OneVsRestClassifier\({name}\(...\)\)"
+    for labels in (y, pd.DataFrame(y), y.tolist()):
+        with pytest.raises(ValueError, match=message):
+            Estimator().fit(X, labels)
+
+
+def test_several_labels_a_row_are_learnt_so():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = (X @ rng.standard_normal((2, 3)) > 0).astype(int)
+    model = FalkonClassifier(n_centers=10, penalty=1e-3, random_state=0)
+    assert MultiOutputClassifier(model).fit(X, y).predict(X).shape == (60, 3)
+    assert OneVsRestClassifier(model).fit(X, y).predict(X).shape == (60, 3)

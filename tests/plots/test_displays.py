@@ -117,6 +117,21 @@ def test_estimators_that_cannot_be_drawn(display, unfitted, arguments):
     assert display.__name__ in names
 
 
+@pytest.mark.parametrize("skewed", [False, True])
+def test_automatic_estimators_are_drawn_of_their_largest_model(skewed):
+    target = np.exp(3 * y) if skewed else y
+    model = AutoRegressor(time_budget=0.5, random_state=0).fit(X[:100], target[:100])
+    best = model.models_[int(np.argmax(model.weights_))]
+    display = drawn(ConvergenceDisplay.from_estimator(model))
+    np.testing.assert_array_equal(
+        display.residual_line_.get_ydata(), drawn(ConvergenceDisplay.from_estimator(best)).residual_line_.get_ydata()
+    )
+    with pytest.raises(TypeError, match=r"is drawn of a KernelPCA: got TableEncoder .*, of AutoRegressor"):
+        KernelPCADisplay.from_estimator(model, X)
+    with pytest.raises(NotFittedError):
+        ConvergenceDisplay.from_estimator(AutoRegressor())
+
+
 def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
     with pytest.raises(ImportError, match=r"SpectrumDisplay needs matplotlib: pip install gyrfalcon\[plots\]"):
@@ -426,7 +441,7 @@ def test_intervals_over_a_feature(nystrom):
     with pytest.raises(ValueError, match=r"of shape \(n, 2\), got \(1, 2, 2\)"):
         IntervalDisplay.from_predictions([1.0], np.zeros((1, 2, 2)))
     one = drawn(IntervalDisplay.from_predictions([1.0], [[0.0, 1.0]]))
-    assert words(one.ax_) == ["inside: 100% of 1 rows", "outside"]
+    assert words(one.ax_) == ["inside: 100% of 1 row", "outside"]
 
 
 # ---- importances -----------------------------------------------------------------------------------------------------

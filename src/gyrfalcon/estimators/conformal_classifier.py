@@ -12,7 +12,7 @@ from .._utils.registry import register
 from ..fitting.conformal import COVERAGE, Conformity, Part
 from ..fitting.data import mixed_labels
 from ..fitting.lazy import in_kind
-from ..fitting.rows import at_once, computed, for_score, labelled
+from ..fitting.rows import at_once, computed, for_score, labelled, require_one_label
 from ..sources import as_source
 from ._conformal import ConformalEstimator
 from ._sklearn import ClassifierMixin
@@ -126,6 +126,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         self._check(y)
         if self.estimator is not None:
             _require_probabilities("estimator", self.estimator)
+        require_one_label(self, y)
         y = _check_y(mixed_labels(computed(y, as_source(X))), estimator=self)
         if y_val is not None:
             y_val = _check_y(mixed_labels(computed(y_val, as_source(X_val))), estimator=self)

@@ -26,6 +26,7 @@ from .rows import (
     Reader,
     computed,
     labelled,
+    require_one_label,
     scaled,
     standardises,
     tile_dtype,
@@ -289,6 +290,7 @@ def classification_data(
     """
     X, y, sample_weight = labelled(X, y, sample_weight)
     X_val, y_val, _ = labelled(X_val, y_val)
+    require_one_label(estimator, y)
     rows, y, counted = training_rows(
         estimator, X, mixed_labels(y), sample_weight, random_access=random_access, scratch=scratch
     )

@@ -125,6 +125,22 @@ def labelled(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
     return X.X, y, X.weight if sample_weight is None else sample_weight
 
 
+def require_one_label(estimator: Any, y: Any) -> None:
+    """Raise ValueError if y has several columns, which scikit-learn learns with one classifier each."""
+    try:
+        shape = tuple(y.shape)  # of an array that is computed later, too
+    except AttributeError:
+        shape = np.asarray(y).shape
+    if len(shape) == 2 and shape[1] > 1:
+        name = type(estimator).__name__
+        raise ValueError(
+            f"y should be a 1d array, got an array of shape {shape} instead: {name} learns one label a row. For "
+            f"several labels a row use sklearn.multioutput.MultiOutputClassifier({name}(...)), or for a matrix of 0 "
+            f"and 1 sklearn.multiclass.OneVsRestClassifier({name}(...)); if the columns are one-hot classes, give "
+            "y.argmax(axis=1)"
+        )
+
+
 def unlabelled_rows(
     estimator: Reader, X: Any, scratch: Scratch | None = None, sample_weight: Any = None
 ) -> tuple[Rows, Counted]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
@@ -15,6 +16,7 @@ from sklearn.utils.validation import _get_feature_names, check_is_fitted
 from .._utils.checks import integer
 from ..estimators import FalkonClassifier, FalkonRegressor, KernelKMeans, KernelPCA, NystromRegressor, NytroRegressor
 from ..sources import Rows, as_rows, is_dask
+from ..tables._auto import AutoEstimator
 
 __all__ = ["ON_CENTERS", "ON_CENTERS_WORDS", "feature_names", "feature_of", "find", "number_of"]
 
@@ -31,8 +33,8 @@ def find(estimator: Any, kinds: tuple[type, ...], display: type, words: str, X: 
     Parameters
     ----------
     estimator : estimator
-        Of one of the kinds; or a pipeline, of which the last step of these kinds counts, or a search, whose best
-        estimator counts.
+        Of one of the kinds; or a pipeline, of which the last step of these kinds counts, a search, whose best
+        estimator counts, or an automatic estimator, whose model with the largest weight counts.
     kinds : tuple of classes
     display : class
         Who asks, for the error.
@@ -49,11 +51,19 @@ def find(estimator: Any, kinds: tuple[type, ...], display: type, words: str, X: 
                 "with refit=True, or fit the estimator with its best parameters"
             )
         estimator = estimator.best_estimator_
+    whole = type(estimator).__name__
+    if isinstance(estimator, AutoEstimator) and not isinstance(estimator, kinds):
+        check_is_fitted(estimator)
+        estimator = estimator.best_estimator_
+    if isinstance(estimator, TransformedTargetRegressor):
+        check_is_fitted(estimator)
+        estimator = estimator.regressor_
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
     places = [i for i, step in enumerate(steps) if isinstance(step, kinds)]
     if not places:
         got = " and ".join(type(step).__name__ for step in steps)
-        raise TypeError(f"{display.__name__} is drawn of {words}: got {got}")
+        of = "" if whole in (got, "Pipeline") else f", of {whole}"
+        raise TypeError(f"{display.__name__} is drawn of {words}: got {got}{of}")
     last = places[-1]
     check_is_fitted(steps[last])
     return steps[last], (estimator[:last].transform(X) if last and X is not None else X)

@@ -102,7 +102,8 @@ class ConvergenceDisplay(Display):
         Parameters
         ----------
         estimator : fitted estimator
-            Any that has a `history_` of iterations; a pipeline or a search that ends with one.
+            Any that has a `history_` of iterations; a pipeline or a search that ends with one; or `AutoRegressor` and
+            `AutoClassifier`, of which the model with the largest weight is drawn.
         ax : matplotlib.axes.Axes or list of them, optional
             Where to draw; see `plot`.
 

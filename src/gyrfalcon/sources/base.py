@@ -93,9 +93,9 @@ class Rows(ABC):
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
         # without it NumPy makes an array of one object, and its errors name something else
         raise TypeError(
-            f"{type(self).__name__} is read block by block, and is no array: rows.take(indices) reads rows into memory, "
-            "rows.subset(indices) leaves them where they are, and gyrfalcon.open(...).split() takes the place of "
-            "train_test_split"
+            f"{type(self).__name__} is read block by block, and is no array: rows.take(indices) reads rows into "
+            "memory, rows.subset(indices) leaves them where they are, and gyrfalcon.open(...).split() takes the place "
+            "of train_test_split"
         )
 
     @property

@@ -186,8 +186,9 @@ class Dataset:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
         raise TypeError(
-            "a Dataset is rows, a target and weights, and no array: take the rows alone, data.X, or the target, data.y; "
-            "data.split(test_size=0.25) takes the place of train_test_split, and data.take(indices) reads rows into memory"
+            "a Dataset is rows, a target and weights: take the rows alone, data.X, or the target, "
+            "data.y; data.split(test_size=0.25) takes the place of train_test_split, and data.take(indices) reads rows "
+            "into memory"
         )
 
     def __repr__(self) -> str:
