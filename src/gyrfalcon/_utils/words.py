@@ -46,7 +46,7 @@ def _plain(value: Any) -> Any:
     return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
 
 
-def counted(number: float, one: str, several: str | None = None) -> str:
+def plural(number: float, one: str, several: str | None = None) -> str:
     """Return a number with its noun, in the plural unless the number is 1.
 
     Parameters
@@ -60,8 +60,8 @@ def counted(number: float, one: str, several: str | None = None) -> str:
 
     Examples
     --------
-    >>> from gyrfalcon._utils.words import counted
-    >>> counted(1, "row"), counted(1500, "row"), counted(2.5, "pass", "passes")
+    >>> from gyrfalcon._utils.words import plural
+    >>> plural(1, "row"), plural(1500, "row"), plural(2.5, "pass", "passes")
     ('1 row', '1,500 rows', '2.5 passes')
     """
     whole = int(number) if number == int(number) else number

@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 
 from .._utils.checks import integer
 from .._utils.terminal import printable
-from .._utils.words import counted
+from .._utils.words import plural
 from .base import Callback, Record
 
 __all__ = ["ProgressBar", "progress_callback"]
@@ -163,7 +163,7 @@ def _summary(record: Record) -> str:
 def _details(record: Record) -> str:
     parts = [_summary(record)]
     if "passes" in record:
-        parts.append(counted(round(record["passes"], 1), "pass", "passes"))
+        parts.append(plural(round(record["passes"], 1), "pass", "passes"))
     if "seconds" in record:
         parts.append(f"{record['seconds']:.2f} s")
     return ", ".join(part for part in parts if part)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.words import counted, shown
+from .._utils.words import plural, shown
 from ..tables import AutoRegressor
 from ..tables._auto import AutoEstimator
 from ..tables.learning import SEARCH_SHARE
@@ -79,7 +79,7 @@ def of_numbers(model: Any, y: Array, predictions: Array, coverage: float | None,
         if outside:
             yield (
                 f"Targets outside the range of training, {low:.4g} to {high:.4g}, which predictions never leave: "
-                f"{counted(outside, 'row')}."
+                f"{plural(outside, 'row')}."
             )
 
 
@@ -99,7 +99,7 @@ def of_labels(model: Any, y: Array, codes: Array, probabilities: Array | None, p
     if unknown:
         yield (
             f"Labels that were not in training, which the model cannot predict: {_listed(unknown)}, in "
-            f"{counted(int((codes < 0).sum()), 'row')}."
+            f"{plural(int((codes < 0).sum()), 'row')}."
         )
     counts = np.bincount(codes[codes >= 0], minlength=len(classes))
     absent = [name for name, count in zip(classes, counts, strict=True) if not count]
@@ -132,7 +132,7 @@ def of_labels(model: Any, y: Array, codes: Array, probabilities: Array | None, p
 def of_model(model: Any, n: int) -> Iterator[str]:
     """Yield advice about what was learnt, and about the number of rows that it is judged by."""
     if n < _FEW_JUDGED:
-        yield f"The figures are of {counted(n, 'row')} only: those of as many others may be quite different."
+        yield f"The figures are of {plural(n, 'row')} only: those of as many others may be quite different."
     if isinstance(model, AutoEstimator):
         yield from _of_search(model)
         return
@@ -147,7 +147,7 @@ def of_model(model: Any, n: int) -> Iterator[str]:
 def _of_search(model: AutoEstimator) -> Iterator[str]:
     rows = max(fitted.centers_.shape[0] for fitted in model.models_)
     if rows < _FEW_ROWS:
-        yield f"The model was learnt from some {counted(rows, 'row')}: more rows would help more than anything else."
+        yield f"The model was learnt from some {plural(rows, 'row')}: more rows would help more than anything else."
     (first, share), *rest = importances(model)
     if rest and share > _DOMINATES:
         yield (
@@ -158,7 +158,7 @@ def _of_search(model: AutoEstimator) -> Iterator[str]:
     searched = sum(record["seconds"] for record in model.candidates_ if record["stage"] == "search")
     if seconds > _NEARLY_ALL * model.time_budget:
         yield (
-            f"Time ended the search after {counted(len(model.candidates_), 'candidate')}: a --time-budget of more than "
+            f"Time ended the search after {plural(len(model.candidates_), 'candidate')}: a --time-budget of more than "
             f"{model.time_budget:g} seconds may find a better model."
         )
     elif searched > _NEARLY_ALL * SEARCH_SHARE * model.time_budget:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._utils.words import counted
+from .._utils.words import plural
 from ..tables._auto import AutoEstimator
 
 
@@ -23,5 +23,5 @@ def members(model: AutoEstimator) -> list[str]:
         kernel, centers = type(fitted.kernel_).__name__, fitted.centers_.shape[0]
         of = "" if target == "y" else f" of {target}"
         how = f"numbers={encoder.numbers!r}" + (", integers='both'" if encoder.integers == "both" else "")
-        found.append(f"{type(fitted).__name__}{of}, {kernel} kernel, {counted(centers, 'center')}, TableEncoder({how})")
+        found.append(f"{type(fitted).__name__}{of}, {kernel} kernel, {plural(centers, 'center')}, TableEncoder({how})")
     return found

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 
 from .._utils.memory import format_bytes
-from .._utils.words import counted, shown
+from .._utils.words import plural, shown
 from ..tables import AutoClassifier, AutoRegressor, TableEncoder
 from ..tables.forms import NumberForm
 from ..tables.given import in_form
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     chosen_by = _read_validation(arguments, data, options)
     check_output(arguments.output, *data.files, *(chosen_by.files if chosen_by is not None else []))
     target = ", ".join(arguments.target)
-    rows, columns = counted(data.n_rows, "row"), counted(data.n_features, "column")
+    rows, columns = plural(data.n_rows, "row"), plural(data.n_features, "column")
     say(f"Learning from {rows} of {columns} in {where(arguments.train, data.files)} ...", arguments)
     form = None if data.has_categories else target_form(arguments, target, _known(data))
     data, chosen_by = _in_numbers(data, form), None if chosen_by is None else _in_numbers(chosen_by, form)
@@ -98,7 +98,7 @@ def _task(arguments: argparse.Namespace, target: str, data: TableData) -> str:
         different = len(np.unique(y))
         if different > max(2, len(y) // 2):
             raise ValueError(
-                f"the target {target!r} has {different:,} different labels in {counted(len(y), 'row')}, such as "
+                f"the target {target!r} has {different:,} different labels in {plural(len(y), 'row')}, such as "
                 f"{shown(y[0])}: most would be seen once only. If they are numbers, write them without other characters"
             )
     return task
@@ -127,7 +127,7 @@ def _split(arguments: argparse.Namespace, data: TableData, task: str) -> tuple[T
     count = round(arguments.holdout * data.n_rows)
     if not 1 <= count < data.n_rows - 1:
         raise UsageError(
-            f"--holdout {arguments.holdout:g} of {counted(data.n_rows, 'row')} is {count}: too few are left"
+            f"--holdout {arguments.holdout:g} of {plural(data.n_rows, 'row')} is {count}: too few are left"
         )
     order = check_random_state(arguments.random_state).permutation(data.n_rows)
     train, held = data.take(np.sort(order[count:])), data.take(np.sort(order[:count]))
@@ -203,8 +203,8 @@ def _report(
     most = ", ".join(f"{name} {share:.0%}" for name, share in matters[:5])
     lines = [
         ("fitted", f"{type(model).__name__} of {', '.join(arguments.target)}"),
-        ("rows", f"{train.n_rows:,} of {counted(train.n_features, 'column')}"),
-        ("tried", f"{counted(len(model.candidates_), 'model')}, of which {_averaged(len(model.models_))}"),
+        ("rows", f"{train.n_rows:,} of {plural(train.n_features, 'column')}"),
+        ("tried", f"{plural(len(model.candidates_), 'model')}, of which {_averaged(len(model.models_))}"),
         ("matters most", most),
         ("time", seconds(took)),
     ]
@@ -214,7 +214,7 @@ def _report(
     lines.append(("written", f"{arguments.output} ({format_bytes(size)})"))
     print_table(lines)
     if held is not None:
-        print(f"\n{counted(held.n_rows, 'row')} held out:")
+        print(f"\n{plural(held.n_rows, 'row')} held out:")
         _print_comparison(errors)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .. import kernels
 from .._utils.memory import format_bytes
-from .._utils.words import counted
+from .._utils.words import plural
 from ..callbacks import Callback
 from ..estimators import FalkonClassifier, FalkonRegressor
 from ..losses import loss_name
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     n, d = data.X.shape
     target = ", ".join(arguments.target)
     say(
-        f"Reading {counted(n, 'row')} of {counted(d, 'feature')} ({data.X.dtype}) from "
+        f"Reading {plural(n, 'row')} of {plural(d, 'feature')} ({data.X.dtype}) from "
         f"{where(arguments.train, data.files)} ...",
         arguments,
     )
@@ -150,7 +150,7 @@ def _open_validation(arguments: argparse.Namespace, data: Dataset) -> Dataset | 
     held = open_data([arguments.validation], target=arguments.target, features=features, csv=csv_format(arguments))
     if held.X.shape[1] != data.X.shape[1]:
         raise ValueError(
-            f"--validation {arguments.validation} gives {counted(held.X.shape[1], 'feature')}, and the training data "
+            f"--validation {arguments.validation} gives {plural(held.X.shape[1], 'feature')}, and the training data "
             f"{data.X.shape[1]}: choose them with --features"
         )
     return held
@@ -255,7 +255,7 @@ def _report(
     print_table(
         [
             ("fitted", f"{type(model).__name__} of {', '.join(arguments.target)}"),
-            ("rows", f"{n:,} of {counted(d, 'feature')}"),
+            ("rows", f"{n:,} of {plural(d, 'feature')}"),
             ("centers", f"{M:,}"),
             ("kernel", written(model.kernel_)),
             ("penalty", f"{model.penalty_:.3g}"),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.memory import format_bytes
-from .._utils.words import counted
+from .._utils.words import plural
 from ..tables._auto import AutoEstimator
 from ._automatic import importances, members
 from ._charts import Chart, span, thinned
@@ -50,7 +50,7 @@ def about_numbers(y: Array, predictions: Array, name: str, half_width: float | N
         second.band(-half_width, half_width)
     second.curve(np.array(second.x), np.zeros(2), "guide")
     second.points(shown, errors)
-    some = "" if len(shown) == len(y) else f" {len(shown):,} of {counted(len(y), 'row')}, at random."
+    some = "" if len(shown) == len(y) else f" {len(shown):,} of {plural(len(y), 'row')}, at random."
     inside = "" if half_width is None else " The band is the interval of 90%."
     return section(
         f"Errors of {name}" if several else "Errors",
@@ -180,7 +180,7 @@ def _about_search(model: AutoEstimator) -> list[str]:
         section(
             "What was tried",
             paragraph(
-                f"{counted(len(records), 'candidate')} in {seconds(total)}, of a time budget of {model.time_budget:g} "
+                f"{plural(len(records), 'candidate')} in {seconds(total)}, of a time budget of {model.time_budget:g} "
                 "s. Errors are of rows that were held out in training; 1 is that of a constant."
             ),
             _search_chart(known) if len(known) > 2 else "",
@@ -219,7 +219,7 @@ def _about_fit(model: Any) -> str:
         facts.append(["kernel", written(model.kernel_)])
     if "centers_" in learnt:
         size = format_bytes(model.centers_.nbytes)
-        facts.append(["centers", f"{model.centers_.shape[0]:,} of {counted(model.n_features_in_, 'feature')} ({size})"])
+        facts.append(["centers", f"{model.centers_.shape[0]:,} of {plural(model.n_features_in_, 'feature')} ({size})"])
     if "penalty_" in learnt:
         facts.append(["penalty", f"{float(model.penalty_):.4g}"])
     if history:

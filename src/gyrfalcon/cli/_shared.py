@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 
 from .._utils.atomic import check_replaceable
 from .._utils.terminal import printable
-from .._utils.words import counted
+from .._utils.words import plural
 from ..callbacks.progress import bar_class
 from ..sources import Rows
 from ..sources.base import DerivedRows
@@ -200,7 +200,7 @@ def open_for(
         raise UsageError(f"--features {listed(names)}: the model was fitted to {listed(known)}, in that order")
     if d != model.n_features_in_:
         raise ValueError(
-            f"{data.files[0]} gives {counted(d, 'feature')}, and the model was fitted to {model.n_features_in_}: "
+            f"{data.files[0]} gives {plural(d, 'feature')}, and the model was fitted to {model.n_features_in_}: "
             "choose them with --features"
         )
     return data
@@ -209,8 +209,8 @@ def open_for(
 def where(paths: list[str], files: list[str]) -> str:
     """Describe the files that paths stand for."""
     if len(paths) > 1:
-        return counted(len(files), "file")
-    return paths[0] if len(files) == 1 else f"{counted(len(files), 'file')} of {paths[0]}"
+        return plural(len(files), "file")
+    return paths[0] if len(files) == 1 else f"{plural(len(files), 'file')} of {paths[0]}"
 
 
 def check_output(path: str, *inputs: str) -> None:

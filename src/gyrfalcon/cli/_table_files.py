@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.memory import available_memory, format_bytes
-from .._utils.words import counted
+from .._utils.words import plural
 from ..sources.arrow_files import ArrowReader, ParquetReader, check_texts, read_parquet
 from ..sources.csv_files import FIRST_BLOCK, CsvFormat, check_text, explained, place_of, wrong_encoding
 from ..sources.files import Dataset, find
@@ -194,7 +194,7 @@ def _read_for(
         data = replace(data, X=np.column_stack(rows))
     if data.n_features != model.n_features_in_:
         raise ValueError(
-            f"{data.files[0]} gives {counted(data.n_features, 'column')}, and the model was fitted to "
+            f"{data.files[0]} gives {plural(data.n_features, 'column')}, and the model was fitted to "
             f"{model.n_features_in_}: choose them with --features"
         )
     return data

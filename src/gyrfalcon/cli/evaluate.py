@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from .._utils.words import counted
+from .._utils.words import plural
 from ._metrics import in_words, measure
 from ._shared import (
     add_model_arguments,
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.model} does not say which column its target is: name it with --target")
     data = rows_for(model, arguments, target, arguments.weight)
     n, d = data.X.shape
-    say(f"Predicting {', '.join(target)} for {counted(n, 'row')} of {counted(d, 'feature')} ...", arguments)
+    say(f"Predicting {', '.join(target)} for {plural(n, 'row')} of {plural(d, 'feature')} ...", arguments)
     began = time.perf_counter()
     with no_choice_of_features(), watched(data.X, "Predicting", arguments) as X:
         metrics = measure(model, X, known_target(model, data), data.weight)

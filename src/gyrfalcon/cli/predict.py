@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from .._utils.terminal import printable
-from .._utils.words import counted
+from .._utils.words import plural
 from ..storage.predictions import WRITERS, Predictions, write, write_csv
 from ..tables import AutoRegressor
 from ._shared import (
@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
         if os.path.isdir(path) and os.path.realpath(arguments.output).startswith(os.path.realpath(path) + os.sep):
             raise UsageError(f"--output {arguments.output} is in a folder of data, and would be data itself next time")
     n, d = data.X.shape
-    say(f"Predicting for {counted(n, 'row')} of {counted(d, 'feature')} ...", arguments)
+    say(f"Predicting for {plural(n, 'row')} of {plural(d, 'feature')} ...", arguments)
     began = time.perf_counter()
     with (
         no_choice_of_features(),

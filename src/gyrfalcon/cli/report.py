@@ -13,7 +13,7 @@ from sklearn.base import is_classifier
 
 from .._utils.atomic import replacing
 from .._utils.terminal import printable
-from .._utils.words import counted
+from .._utils.words import plural
 from ..losses import Quantile
 from ._advice import of_labels, of_model, of_numbers
 from ._metrics import NAMES, codes_of, in_words, measure
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     data = rows_for(model, arguments, target)
     check_output(arguments.output, arguments.model, *data.files)
     n, y = data.X.shape[0], known_target(model, data)
-    say(f"Predicting {', '.join(target)} for {counted(n, 'row')} ...", arguments)
+    say(f"Predicting {', '.join(target)} for {plural(n, 'row')} ...", arguments)
     with no_choice_of_features(), watched(data.X, "Predicting", arguments) as X:
         metrics = measure(model, X, y)
         found = _labels(model, X, y, metrics) if is_classifier(model) else _numbers(model, X, y, target, metrics)
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         [
             f"<h1>How well “{text(', '.join(target))}” is predicted</h1>",
             paragraph(
-                f"{type(model).__name__} in {os.path.basename(arguments.model)}, on {counted(n, 'row')} of "
+                f"{type(model).__name__} in {os.path.basename(arguments.model)}, on {plural(n, 'row')} of "
                 f"{', '.join(os.path.basename(path) for path in arguments.data)}. {time.strftime('%Y-%m-%d %H:%M')}.",
                 soft=True,
             ),
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"output": arguments.output, "rows": n, "metrics": metrics, "advice": words})
     else:
         summary = ", ".join(f"{name} {value}" for name, value in in_words(metrics))
-        print(printable(f"{arguments.output} written: {summary} on {counted(n, 'row')}"))
+        print(printable(f"{arguments.output} written: {summary} on {plural(n, 'row')}"))
     return 0
 
 

@@ -10,7 +10,7 @@ from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
 from .._utils.checks import integer
-from .._utils.words import counted
+from .._utils.words import plural
 from ._drawing import GREY, ORANGE, Array, Display
 from ._fitted import ON_CENTERS, ON_CENTERS_WORDS, feature_names, find
 
@@ -115,7 +115,7 @@ class CentersDisplay(Display):
         self
         """
         (axes,) = self._open(ax)
-        count = counted(len(self.centers), "center")
+        count = plural(len(self.centers), "center")
         (self.points_,) = axes.plot(*self.points.T, ".", color=GREY, alpha=0.45, markersize=3, label="rows")
         (self.centers_,) = axes.plot(
             *self.centers.T, "o", color=ORANGE, markersize=5, markeredgecolor="white", markeredgewidth=0.6, label=count

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._utils.checks import integer
-from .._utils.words import counted
+from .._utils.words import plural
 from ..estimators import ConformalRegressor
 from ..estimators._posterior import PosteriorRegressor
 from ..fitting.rows import computed
@@ -189,7 +189,7 @@ class IntervalDisplay(Display):
         x, y, low, high = self.x[shown], self.y_true[shown], self.low[shown], self.high[shown]
         holds = (low <= y) & (y <= high)
         asked = "" if self.coverage is None else f", {100 * self.coverage:.3g}% asked for"
-        of = f"{100 * self.observed_coverage:.3g}% of {counted(n, 'row')}"
+        of = f"{100 * self.observed_coverage:.3g}% of {plural(n, 'row')}"
         drawn = []
         for which, color, marker, label in (
             (holds, BLUE, ".", f"inside: {of}{asked}"),

@@ -10,7 +10,7 @@ from scipy.linalg import eigvalsh
 
 from .._utils.checks import numbers
 from .._utils.threads import single_threaded_blas
-from .._utils.words import counted
+from .._utils.words import plural
 from ..preconditioners import Whitening
 from ..solvers.nystrom_features import feature_sums
 from ._drawing import BLUE, GREEN, GREY, Array, Display, column, mark
@@ -145,7 +145,7 @@ class SpectrumDisplay(Display):
         self.penalty_line_ = self.centers_line_ = None
         if self.n_centers is not None:
             self.centers_line_ = right.axhline(
-                self.n_centers, color=GREY, linestyle=":", label=counted(self.n_centers, "center")
+                self.n_centers, color=GREY, linestyle=":", label=plural(self.n_centers, "center")
             )
         if self.penalty is not None:
             s = self.eigenvalues

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .._utils.memory import format_bytes
-from .._utils.words import counted, shown
+from .._utils.words import plural, shown
 from .base import Rows
 from .csv_files import CsvFormat
 from .memory import ArrayRows
@@ -196,9 +196,9 @@ class Dataset:
         weight = "" if self._weight is None else f", weight {shown(self._weight)}"
         n, d = self.X.shape
         count = len(self.files)
-        files = f"{counted(count, f'{self._files.format} file')}, {format_bytes(self._size)}"
+        files = f"{plural(count, f'{self._files.format} file')}, {format_bytes(self._size)}"
         origin = files if count else f"a {self._files.format}"
-        return f"<Dataset: {counted(n, 'row')} of {counted(d, 'feature')} in {self.X.dtype}{target}{weight}; {origin}>"
+        return f"<Dataset: {plural(n, 'row')} of {plural(d, 'feature')} in {self.X.dtype}{target}{weight}; {origin}>"
 
 
 class _Part(Dataset):

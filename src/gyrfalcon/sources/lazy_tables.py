@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.words import counted
+from .._utils.words import plural
 from .base import Rows, hash_of_blocks
 from .blocks import Indices
 from .rereading import CheckedRows, RowHashes
@@ -69,7 +69,7 @@ class LazyRows(StoredRows):
 
     def __repr__(self) -> str:
         n, d = self.shape
-        return f"<{counted(n, 'row')} of {counted(d, 'feature')} in {self.dtype}>"
+        return f"<{plural(n, 'row')} of {plural(d, 'feature')} in {self.dtype}>"
 
     def fingerprint(self) -> str:
         return hash_of_blocks(self)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.words import counted
+from .._utils.words import plural
 from ._prefetch import prefetch
 from .base import Rows
 from .blocks import Indices
@@ -271,7 +271,7 @@ class StoredRows(Rows):
 
     def __repr__(self) -> str:
         (n, d), count = self.shape, len(self.readers)
-        return f"<{counted(n, 'row')} of {counted(d, 'feature')} in {self.dtype}, {counted(count, 'file')}>"
+        return f"<{plural(n, 'row')} of {plural(d, 'feature')} in {self.dtype}, {plural(count, 'file')}>"
 
     @property
     def buffer_bytes(self) -> int:
