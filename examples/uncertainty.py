@@ -26,7 +26,7 @@ model = NystromRegressor(
 ).fit(X[:half], y[:half])
 for point in ([0.0, 0.0], [3.0, 3.0], [6.0, 6.0]):
     mean, std = model.predict([point], return_std=True)
-    print(f"f{tuple(point)} is {mean[0]:.2f} +- {std[0]:.2f}; y is another {np.sqrt(model.noise_variance_[0]):.2f} off")
+    print(f"f{tuple(point)} is {mean[0]:.2f} +- {std[0]:.2f}; y is another {np.sqrt(model.noise_variance_):.2f} off")
 print("three functions at two points:", model.sample_y([[0.0, 0.0], [6.0, 6.0]], n_samples=3).round(2).tolist())
 
 

@@ -59,7 +59,7 @@ def plainly(model, rows):
     scaled = rows if model.scale_ is None else (rows - model.mean_) / model.scale_
     scaled = scaled.astype(model.centers_.dtype)
     f = KernelOperator(model.kernel_, scaled, model.centers_, memory_budget=0).matmat(model.dual_coef_)
-    return (f + model.offset_).astype(f.dtype)
+    return (f.astype(np.float64) + model.offset_).astype(f.dtype)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 import gyrfalcon
-from gyrfalcon import FalkonClassifier, FalkonRegressor
+from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, NystromRegressor, RandomFeaturesRegressor
 from gyrfalcon.kernels import Gaussian, Laplacian
 
 KERNEL = Gaussian(1.5)
@@ -90,7 +90,7 @@ def test_it_is_the_fit_without_intercept_to_what_the_mean_leaves(model):
     without = clone(model).set_params(fit_intercept=False)
     mean = (y + 5).mean()
     assert_allclose(with_it, without.fit(X, y + 5 - mean).predict(X) + mean, rtol=1e-8)
-    assert_array_equal(without.offset_, [0.0])
+    assert without.offset_ == 0.0
 
 
 def test_rows_held_out_have_no_say():
@@ -206,3 +206,41 @@ def test_dask_and_files(tmp_path):
     np.save(tmp_path / "rows.npy", np.column_stack([X, y + 50]))
     table = gyrfalcon.open(tmp_path / "rows.npy", target=-1)
     assert_allclose(model.fit(table.X, table.y).predict(table.X), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        FalkonRegressor(n_centers=10, uncertainty=True, random_state=0),
+        NystromRegressor(n_centers=10, uncertainty=True, random_state=0),
+        ExactRegressor(uncertainty=True),
+        RandomFeaturesRegressor(n_components=20, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_one_column_has_plain_numbers(model, tmp_path):
+    """A float where y has no second axis, else one number for each column."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 2))
+    y = X[:, 0] + 3.0
+    names = ["offset_", "noise_variance_"] if "uncertainty" in model.get_params() else ["offset_"]
+    for name in names:
+        value = getattr(model.fit(X, y), name)
+        assert type(value) is float, name
+        for columns in (y[:, None], np.column_stack([y, -y])):
+            assert getattr(clone(model).fit(X, columns), name).shape == columns.shape[1:]
+    model.fit(X, y).save(tmp_path / "model.gyr")
+    again = gyrfalcon.load(tmp_path / "model.gyr")
+    assert [getattr(again, name) for name in names] == [getattr(model, name) for name in names]
+    assert_array_equal(again.predict(X), model.predict(X))
+    model.offset_ = np.array([1.0])
+    model.save(tmp_path / "wrong.gyr")
+    with pytest.raises(gyrfalcon.ModelFileError, match="offset_"):
+        gyrfalcon.load(tmp_path / "wrong.gyr")
+
+
+def test_two_classes_have_one_number_as_offset():
+    X = np.random.default_rng(0).standard_normal((60, 2))
+    model = FalkonClassifier(n_centers=10, random_state=0)
+    assert type(model.fit(X, X[:, 0] > 0).offset_) is float
+    assert model.fit(X, np.digitize(X[:, 0], [-0.5, 0.5])).offset_.shape == (3,)

@@ -640,7 +640,7 @@ def test_rows_that_are_held_out_do_not_decide_where_f_starts():
     y = np.arange(300.0)
     model = measured(loss="poisson", early_stopping=True, n_centers=40, random_state=0, validation_fraction=0.5)
     model.fit(X, y)
-    assert model.offset_[0] != pytest.approx(np.log(y.mean()), rel=1e-12)
+    assert model.offset_ != pytest.approx(np.log(y.mean()), rel=1e-12)
 
 
 @pytest.mark.parametrize("unit", [1e-12, 1e6, 1e12])
@@ -723,3 +723,26 @@ def test_names_of_losses_in_scikit_learn(theirs, ours):
     else:
         with pytest.raises(ValueError, match=r'loss=.absolute_error. must be "squared", "logistic"'):
             FalkonClassifier(loss=theirs).fit(X, y > 0)
+
+
+def test_intervals_of_quantiles():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(400, 1))
+    y = X[:, 0] + (0.2 + 0.2 * (X[:, 0] > 0)) * rng.standard_normal(400)
+    options = {"loss": "quantile", "n_centers": 10, "penalty": 1e-4, "random_state": 0}
+    model = FalkonRegressor(quantiles=[0.5, 0.9, 0.1, 0.95, 0.05], **options).fit(X, y)
+    np.testing.assert_array_equal(model.predict_interval(X), model.predict(X)[:, [4, 3]])
+    np.testing.assert_array_equal(model.predict_interval(X, coverage=0.8), model.predict(X)[:, [2, 1]])
+    with pytest.raises(ValueError, match=r"coverage=0\.5 needs the quantiles 0\.25, 0\.75, and the fit has 0\.5, 0\.9"):
+        model.predict_interval(X, coverage=0.5)
+    with pytest.raises(ValueError, match="coverage"):
+        model.predict_interval(X, coverage=1.0)
+    two = FalkonRegressor(quantiles=[0.1, 0.9], **options).fit(X, y)
+    low, high = two.predict_interval(X).T
+    assert np.mean((low <= y) & (y <= high)) == pytest.approx(0.8, abs=0.06)
+    with pytest.raises(ValueError, match=r"one quantile of y is no interval: fit with quantiles=\[0\.05, 0\.95\]"):
+        FalkonRegressor(quantiles=[0.1], **options).fit(X, y).predict_interval(X)
+    huber = FalkonRegressor(loss="huber", n_centers=10, penalty=1e-4, random_state=0).fit(X, y)
+    for ask in (huber.predict_interval, lambda rows: huber.predict(rows, return_std=True)):
+        with pytest.raises(ValueError, match=r'no deviations: for intervals use loss="quantile".*ConformalRegressor'):
+            ask(X)

@@ -291,7 +291,7 @@ def test_intervals_are_those_of_the_model_that_predicts(stops, dtype):
     assert abs(np.mean((low <= y) & (y <= high)) - 0.9) < 4 * np.sqrt(0.09 * (1 / 1900 + 1 / 2000))
     if dtype == "float64":  # the penalty of float32 is far larger than so little noise, and counts as noise
         mean, std = model.predict(X, return_std=True)
-        assert_allclose(np.mean(std**2) + model.noise_variance_[0], np.mean((y - mean) ** 2), rtol=0.2)
+        assert_allclose(np.mean(std**2) + model.noise_variance_, np.mean((y - mean) ** 2), rtol=0.2)
 
 
 def test_intervals_of_a_settled_solution_are_those_of_the_direct_one():
@@ -312,7 +312,7 @@ def test_deviations_are_as_large_as_errors_with_few_centers(penalty, noise):
     y = f + noise * rng.standard_normal(3000)
     model = certain(NystromRegressor, kernel=Gaussian(1.0), penalty=penalty).fit(X[:1500], y[:1500])
     mean, std = model.predict(X[1500:], return_std=True)
-    foreseen = np.sqrt(np.mean(std**2) + model.noise_variance_[0])
+    foreseen = np.sqrt(np.mean(std**2) + model.noise_variance_)
     assert_allclose(foreseen, np.sqrt(np.mean((y[1500:] - mean) ** 2)), rtol=0.15)
 
 

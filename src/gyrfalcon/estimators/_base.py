@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any, ClassVar, Protocol, Self
 
@@ -10,6 +11,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from .._utils.checks import number
 from .._utils.portable import beside, in_float64
 from ..centers import Selection
 from ..fitting.attributes import check_attributes
@@ -54,7 +56,7 @@ class KernelEstimator(NamedParameters):
     dual_coef_: Array
     centers_: Any
     kernel_: Kernel
-    offset_: Array
+    offset_: Any
     output_dtype_: str = "float32"
     mean_: Array | None
     scale_: Array | None
@@ -110,7 +112,7 @@ class KernelEstimator(NamedParameters):
         self.n_iter_ = session.history[-1]["iteration"]
         self.history_ = session.history
         self.mean_, self.scale_ = data.mean, data.scale
-        self.offset_ = np.zeros(data.targets.shape[1]) if data.offset is None else data.offset
+        self.offset_ = data.shown(np.zeros(data.targets.shape[1]) if data.offset is None else data.offset)
         self.output_dtype_ = np.promote_types(data.outputs, data.rows.dtype).name
 
     def _set_centers(self, kernel: Kernel, centers: Any) -> None:
@@ -152,11 +154,12 @@ class KernelEstimator(NamedParameters):
 
     def _from_offset(self, f: Array) -> Array:
         """Return function values with the offset: added in float64, and rounded to float32 where that is enough."""
-        if not self.offset_.any():
+        offset = np.atleast_1d(self.offset_)
+        if not offset.any():
             return f
         columns = f.reshape(len(f), -1)
         wide = in_float64(columns)
-        total = wide + beside(self.offset_, wide)
+        total = wide + beside(offset, wide)
         if self.output_dtype_ == "float64":
             return total.reshape(f.shape)
         columns[:] = total
@@ -195,8 +198,9 @@ class KernelEstimator(NamedParameters):
                 raise ValueError(f"{name} does not hold finite numbers")
 
     def _check_offset(self, coef: Array) -> None:
-        columns = 1 if coef.ndim == 1 else coef.shape[1]
-        if self.offset_.shape != (columns,) or not np.isfinite(self.offset_).all():
+        if coef.ndim == 1:
+            number(math.isfinite, "a finite number")("offset_", self.offset_)
+        elif np.shape(self.offset_) != coef.shape[1:] or not np.isfinite(self.offset_).all():
             raise ValueError(f"offset_={self.offset_!r} does not fit coefficients of shape {coef.shape}")
 
     def __sklearn_tags__(self) -> Any:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.checks import array, integer
 from .._utils.memory import format_bytes, require
 from ..fitting.conformal import COVERAGE, Conformity
+from ..fitting.data import FitData
 from ..fitting.lazy import in_kind, lazily
 from ..fitting.posterior import Uncertainty, in_float64, widening
 from ..fitting.rows import at_once, read_again
@@ -36,16 +37,16 @@ class PosteriorRegressor(KernelRegressor):
     posterior_: Posterior
     spread_: Array
     conformity_: Conformity
-    noise_variance_: Array
+    noise_variance_: Any
 
-    def _set_uncertainty(self, found: Uncertainty | None) -> None:
+    def _set_uncertainty(self, found: Uncertainty | None, data: FitData) -> None:
         """Set the attributes of a fit with uncertainty, or remove those of an earlier one."""
         for name in _ATTRIBUTES:
             vars(self).pop(name, None)
         if found is not None:
             self.posterior_, self.spread_, self.conformity_ = found.posterior, found.spread, found.conformity
             with np.errstate(over="ignore"):
-                self.noise_variance_ = np.square(found.posterior.noise_deviation)
+                self.noise_variance_ = data.shown(np.square(found.posterior.noise_deviation))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict y.
@@ -169,11 +170,11 @@ class PosteriorRegressor(KernelRegressor):
             raise ValueError(f"of {', '.join(_ATTRIBUTES)} it has only {', '.join(known)}")
         if not (isinstance(self.posterior_, Posterior) and isinstance(self.conformity_, Conformity)):
             raise ValueError("posterior_ or conformity_ is something else")
-        M, k = len(self.dual_coef_), len(self.offset_)
+        M, k = len(self.dual_coef_), np.size(self.offset_)
         if self.posterior_.projection.shape[0] != M or self.posterior_.prior_deviation.shape != (k,):
             raise ValueError(f"posterior_ does not fit {M} centers and {k} outputs")
         array((M, k))("spread_", self.spread_)
-        if self.conformity_.scores.shape[1] != k or np.shape(self.noise_variance_) != (k,):
+        if self.conformity_.scores.shape[1] != k or np.shape(self.noise_variance_) != np.shape(self.offset_):
             raise ValueError(f"conformity_ or noise_variance_ does not fit {k} outputs")
 
 

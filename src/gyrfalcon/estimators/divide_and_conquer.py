@@ -79,7 +79,7 @@ class DivideAndConquerRegressor(KernelRegressor):
         Number of parts solved; fewer than `n_partitions` if a callback stopped the fit, which then averages those.
     history_ : list of dict
         For each part: `iteration`, `rows`, `seconds`, and the `validation_error` of the average so far.
-    offset_ : array of shape (n_outputs,)
+    offset_ : float, or array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     output_dtype_ : {"float32", "float64"}
         Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.

@@ -141,11 +141,11 @@ class ExactRegressor(PosteriorRegressor):
         `uncertainty`), and `validation_error`, `gcv_error` or `loo_error`, in the units of y; for each iteration of
         "early_stopping" and "pcg" what `FalkonRegressor` has. "pcg" adds `n_columns`, the systems still at work (one
         for each penalty, fold and output), `cv_errors` of the penalties, and at the end `validation_errors`.
-    offset_ : array of shape (n_outputs,)
+    offset_ : float, or array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     output_dtype_ : {"float32", "float64"}
         Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
-    noise_variance_ : array of shape (n_outputs,)
+    noise_variance_ : float, or array of shape (n_outputs,)
         With `uncertainty=True`, the variance of y around f, for a row of average weight.
     posterior_, spread_, conformity_ : objects
         With `uncertainty=True`, what deviations and intervals are made of.
@@ -332,7 +332,7 @@ class ExactRegressor(PosteriorRegressor):
                 coef = self._solve_one(data, operator, y, scale, penalty, session)
             else:
                 coef, penalty, uncertainty = self._solve_path(data, operator, y, scale, penalties, session)
-            self._set_uncertainty(uncertainty)
+            self._set_uncertainty(uncertainty, data)
             self._set_solution(data, session)
             self._set_expansion(operator, coef, data)
             if penalty is None:

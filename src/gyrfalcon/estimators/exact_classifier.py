@@ -117,7 +117,7 @@ class ExactClassifier(KernelClassifier):
         One record for each iteration, as for `ExactRegressor` with `method="pcg"`; `cv_errors` are root mean squares
         for targets +1 and -1, and `validation_error` and `validation_errors` shares of wrong classes before
         calibration.
-    offset_ : array of shape (n_outputs,)
+    offset_ : float for two classes, else array of shape (n_classes,)
         Constants that f is measured from; 0 without `fit_intercept`.
     output_dtype_ : {"float32", "float64"}
         Precision of the values of f.

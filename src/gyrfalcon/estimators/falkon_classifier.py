@@ -182,7 +182,7 @@ class FalkonClassifier(KernelClassifier):
     history_ : list of dict
         One record for each iteration, as for `FalkonRegressor`; the validation error is the share of wrong classes for
         the squared loss, and the mean loss for others.
-    offset_ : array of shape (1,) for two classes, else (n_classes,)
+    offset_ : float for two classes, else array of shape (n_classes,)
         Constants that f is measured from; 0 without `fit_intercept`.
     output_dtype_ : {"float32", "float64"}
         Precision of the values of f.

@@ -16,11 +16,13 @@ from .._utils.threads import single_threaded_blas
 from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
 from ..fitting import falkon
+from ..fitting.conformal import COVERAGE
 from ..fitting.data import regression_data
+from ..fitting.lazy import in_kind
 from ..fitting.parameters import check_parameters
 from ..fitting.posterior import BUFFERS, check_noise, uncertainty_of_centers
 from ..fitting.precision import warn_if_iterates_rounded
-from ..fitting.rows import follows_rows, for_score
+from ..fitting.rows import at_once, follows_rows, for_score
 from ..fitting.session import fit_session
 from ..fitting.subspace import ChosenCenters
 from ..kernels import Kernel, KernelFunction
@@ -171,11 +173,11 @@ class FalkonRegressor(PosteriorRegressor):
         The penalty that was used or chosen.
     loss_ : Loss
         The loss, with parameters that depend on the data resolved.
-    offset_ : array of shape (n_outputs,)
+    offset_ : float, or array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     output_dtype_ : {"float32", "float64"}
         Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
-    noise_variance_ : array of shape (n_outputs,)
+    noise_variance_ : float, or array of shape (n_outputs,)
         With `uncertainty=True`, the variance of y around f, for a row of average weight. What iterations that stopped
         early left out of f is part of it, as its mean square over the rows.
     posterior_, spread_, conformity_ : objects
@@ -347,7 +349,7 @@ class FalkonRegressor(PosteriorRegressor):
             uncertainty = None
             if self.uncertainty:
                 uncertainty = uncertainty_of_centers(space, solution.coef, space.penalty, self.n_jobs)
-            self._set_uncertainty(uncertainty)
+            self._set_uncertainty(uncertainty, data)
             self._set_solution(data, session)
             self._set_expansion(space.operator, solution.coef, data)
             warn_if_iterates_rounded(
@@ -368,6 +370,62 @@ class FalkonRegressor(PosteriorRegressor):
         if loss_name(self.loss) == "logistic":
             raise ValueError(f'loss="{self.loss}" is for labels: use FalkonClassifier')
         return loss if self.quantiles is None else Quantile(self.quantiles, ordered=True)
+
+    @in_kind
+    def predict_interval(self, X: Any, coverage: float | None = None) -> Array:
+        """Predict intervals that hold y with the given probability, for a fit with `uncertainty=True` or `quantiles`.
+
+        With `uncertainty=True` they are wide where the model knows little (by the deviation of y) and where y is noisy
+        (by the leave-one-out errors of training rows nearby), and as wide as all leave-one-out errors ask for: no row
+        is held out, and no distribution is assumed. Rows to come must be like the training rows. With a list of
+        `quantiles` they go from one quantile to another, as learnt: `ConformalRegressor` makes such intervals hold.
+
+        Parameters
+        ----------
+        X : as for `predict`
+            A Dask collection is computed at once.
+        coverage : float or None, default=None
+            Between 0 and 1, both excluded. None is 0.9, or for quantiles what lies between the outer ones. Quantiles
+            have intervals of the coverages between two of their levels that are as far from 0 as from 1.
+
+        Returns
+        -------
+        array of shape (n, 2) or (n, 2, n_outputs): lower and upper ends
+        """
+        check_is_fitted(self)
+        if not isinstance(self.loss_, Quantile):
+            return super().predict_interval(X, 0.9 if coverage is None else coverage)
+        low, high = self._ends(coverage)
+        predictions = np.asarray(self.predict(at_once(X)), dtype=np.float64)
+        return predictions[:, [low, high]]
+
+    def _ends(self, coverage: float | None) -> tuple[int, int]:
+        """Return the columns of the quantiles that are the ends of an interval."""
+        assert isinstance(self.loss_, Quantile)
+        levels = np.atleast_1d(self.loss_.level)
+        if len(levels) < 2 or not self.loss_.ordered:
+            raise ValueError("one quantile of y is no interval: fit with quantiles=[0.05, 0.95], for 90% of y")
+        if coverage is None:
+            return int(np.argmin(levels)), int(np.argmax(levels))
+        COVERAGE("coverage", coverage)
+        wanted = np.array([1 - coverage, 1 + coverage]) / 2
+        low, high = np.abs(levels[:, None] - wanted).argmin(axis=0)
+        if not np.allclose(levels[[low, high]], wanted, rtol=0, atol=1e-6):
+            ends = ", ".join(f"{level:g}" for level in wanted)
+            known = ", ".join(f"{level:g}" for level in levels)
+            raise ValueError(
+                f"coverage={coverage!r} needs the quantiles {ends}, and the fit has {known}: fit with them"
+            )
+        return int(low), int(high)
+
+    def _require_posterior(self) -> None:
+        check_is_fitted(self)
+        if not isinstance(self.loss_, Squared):
+            raise ValueError(
+                f'a fit of {type(self.loss_).__name__} has no deviations: for intervals use loss="quantile", '
+                "quantiles=[0.05, 0.95], or ConformalRegressor, which makes them around any model"
+            )
+        super()._require_posterior()
 
     def _n_levels(self) -> int | None:
         """Return the number of quantiles if they are a list, each of which gets a column."""

@@ -123,7 +123,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     callbacks: ClassVar[None] = None
     verbose: ClassVar[int] = 0
 
-    offset_: float  # type: ignore[assignment]
+    offset_: float
     penalty_: float
     effective_dimension_: float
     n_samples_fit_: int

@@ -137,11 +137,11 @@ class NystromRegressor(PosteriorRegressor):
         With "direct", for each penalty: `penalty`, `df` (degrees of freedom), `log_evidence` (the logarithm of the
         density of y, summed over outputs), and `validation_error`, `gcv_error` or `loo_error`, in the units of y.
         Otherwise, for each iteration, what `FalkonRegressor` has.
-    offset_ : array of shape (n_outputs,)
+    offset_ : float, or array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     output_dtype_ : {"float32", "float64"}
         Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
-    noise_variance_ : array of shape (n_outputs,)
+    noise_variance_ : float, or array of shape (n_outputs,)
         With `uncertainty=True`, the variance of y around f, for a row of average weight.
     posterior_, spread_, conformity_ : objects
         With `uncertainty=True`, what deviations and intervals are made of.
@@ -304,7 +304,7 @@ class NystromRegressor(PosteriorRegressor):
             self._set_expansion(space.operator, coef, space.data)
             foreseen = self.penalties is None and not follows_rows(self.dtype)
             warn_if_rounded(space.operator, coef, penalty if direct else None, foreseen=foreseen)
-            self._set_uncertainty(uncertainty)
+            self._set_uncertainty(uncertainty, data)
             self.penalty_ = penalty
         return self
 

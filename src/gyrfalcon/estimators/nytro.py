@@ -107,7 +107,7 @@ class NytroRegressor(KernelRegressor):
     history_ : list of dict
         For each iteration: `iteration`, `residual`, `passes`, `seconds`, `converged`, and `validation_error` where
         there are validation rows.
-    offset_ : array of shape (n_outputs,)
+    offset_ : float, or array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     output_dtype_ : {"float32", "float64"}
         Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.

@@ -120,7 +120,7 @@ def _values(graph: Graph, model: KernelEstimator) -> tuple[str, int]:
     values, dtype = graph.add("MatMul", matrix, graph.constant(coef)), _output_precision(graph, model)
     if dtype != graph.dtype:
         values = graph.cast(values, dtype)
-    return graph.add("Add", values, graph.constant(model.offset_, dtype)), coef.shape[1]
+    return graph.add("Add", values, graph.constant(np.atleast_1d(model.offset_), dtype)), coef.shape[1]
 
 
 def _output_precision(graph: Graph, model: KernelEstimator) -> np.dtype[Any]:

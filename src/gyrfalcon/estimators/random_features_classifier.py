@@ -107,7 +107,7 @@ class RandomFeaturesClassifier(KernelClassifier):
         Number of epochs; 1 for "direct".
     history_ : list of dict
         As for `RandomFeaturesRegressor`; the validation error is the share of wrong classes.
-    offset_ : array of shape (1,) for two classes, else (n_classes,)
+    offset_ : float for two classes, else array of shape (n_classes,)
         Constants that f is measured from; 0 without `fit_intercept`.
     output_dtype_ : {"float32", "float64"}
         Precision of the values of f.

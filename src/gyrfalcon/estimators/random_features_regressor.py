@@ -106,7 +106,7 @@ class RandomFeaturesRegressor(KernelRegressor):
         For each epoch: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there is a
         validation set, and what callbacks added; with "bcd" also `error`, an estimate of how far the fitted values are
         from the solution's, as a share of their standard deviation.
-    offset_ : array of shape (n_outputs,)
+    offset_ : float, or array of shape (n_outputs,)
         Constants that f is measured from; 0 without `fit_intercept`.
     output_dtype_ : {"float32", "float64"}
         Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.

@@ -115,6 +115,10 @@ class FitData:
         """Return coefficients of shape (M, k) in the shape that an estimator shows: (M,) if y has no second axis."""
         return coef[:, 0] if self.flat else coef
 
+    def shown(self, values: Array) -> Any:
+        """Return one number for each of the k columns as an estimator shows it: a float if y has no second axis."""
+        return float(values[0]) if self.flat else values
+
     def of_all(self, predictions: Array) -> Array:
         """Return predictions of the rows in the shape of y, with NaN for rows of weight 0."""
         shaped = self.shaped(predictions)

@@ -67,9 +67,9 @@ def check_model(model: Any, classes: tuple[type, ...], n_features: int, n_output
             f"a model is a {type(model).__name__} and not a {' or '.join(one.__name__ for one in classes)}"
         )
     check_is_fitted(model)
-    if model.n_features_in_ != n_features or len(model.offset_) != n_outputs:
+    if model.n_features_in_ != n_features or np.size(model.offset_) != n_outputs:
         raise ValueError(
-            f"a model has {model.n_features_in_} features and {len(model.offset_)} outputs where there are "
+            f"a model has {model.n_features_in_} features and {np.size(model.offset_)} outputs where there are "
             f"{n_features} and {n_outputs}"
         )
 
