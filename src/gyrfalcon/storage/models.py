@@ -29,6 +29,8 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.atomic import replacing
 from .._utils.registry import is_registered_estimator
 from .._utils.version import package_version
+from .._utils.warnings import warn
+from .scikit_learn import VERSION, known_of, names
 from .values import (
     TENSOR_DTYPES,
     Array,
@@ -74,7 +76,9 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     estimator : estimator
-        A fitted instance of a registered class; it needs no method ``save`` of its own.
+        A fitted instance of a registered class; it needs no method ``save`` of its own. Also a `Pipeline` of
+        scikit-learn of such, with its common transformers: `ColumnTransformer`, `FeatureUnion`, `StandardScaler` and
+        the other scalers, `SimpleImputer`, `OneHotEncoder`, `OrdinalEncoder`, `PCA`, `PolynomialFeatures` and so on.
     path : str or path-like
         Where to write.
 
@@ -107,10 +111,11 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     True
     """
     cls = type(estimator)
-    if not is_registered_estimator(cls):
+    if not (is_registered_estimator(cls) or known_of(cls) is not None):
         raise TypeError(
             f"cannot save {reprlib.repr(estimator)}: {cls.__module__}.{cls.__qualname__} is not a registered estimator "
-            "(decorate a class of your own with gyrfalcon.storage.register)"
+            "(decorate a class of your own with gyrfalcon.storage.register), and none of those of scikit-learn that "
+            f"model files may hold: {', '.join(names())}"
         )
     check_is_fitted(estimator)
     encoder = Encoder(cls.__name__)
@@ -200,6 +205,13 @@ def _read(path: str) -> Any:
     node, tensors = read_file(path, _MODEL)
     decoder = Decoder(tensors)
     estimator = decoder.estimator(node)
+    others = sorted(decoder.versions - {VERSION})
+    if others:
+        warn(
+            f"{path!r} holds estimators of scikit-learn {reprlib.repr(others[0])}, and this is {VERSION}: "
+            "compare predictions with known ones, or save the model again with this version",
+            UserWarning,
+        )
     if decoder.unused:
         raise ModelFileError(f"it holds an array that belongs to nothing: {reprlib.repr(min(decoder.unused))}")
     return estimator

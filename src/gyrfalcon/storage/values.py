@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.registry import is_estimator, registered
 from .._utils.version import package_version
+from .scikit_learn import PREFIX, VERSION, Known, check_known, is_kept, known_of, named
 
 Array = npt.NDArray[Any]
 
@@ -56,6 +57,8 @@ _MAX_STRINGS = 32 * 2**20
 _MAX_EMPTY = 100_000
 # Parameters that are neither saved nor read: who watches a fit, where it writes, and which hardware it uses.
 _LEFT_OUT = ("callbacks", "checkpoint", "device", "precision")
+# The same of scikit-learn's estimators: a cache on disk holds pickles, and n_jobs starts processes.
+_LEFT_OUT_OF_SCIKIT_LEARN = ("memory", "n_jobs")
 # Most keys of a dict with the same hash, each of which is compared with each: 64-bit integers have up to 16.
 _MAX_ALIKE = 16
 # Types of the items of an array of objects.
@@ -104,6 +107,11 @@ def _is_fitted_name(name: str) -> bool:
     return name.isidentifier() and name.endswith("_") and not name.startswith("_")
 
 
+def _is_kept(name: str, known: Known | None) -> bool:
+    """Whether an attribute goes into a file; of scikit-learn's estimators also the private ones of our list."""
+    return _is_fitted_name(name) or (known is not None and is_kept(known, name))
+
+
 class Encoder:
     """Encode an estimator as JSON values, and collect its arrays in `tensors` under the path that leads to them."""
 
@@ -113,17 +121,25 @@ class Encoder:
         self.strings = 0  # bytes of arrays of strings
 
     def estimator(self, estimator: Any, where: str, depth: int = 0) -> dict[str, Any]:
+        known = known_of(type(estimator))
+        left_out = _LEFT_OUT if known is None else _LEFT_OUT_OF_SCIKIT_LEARN
         params = {
             name: None if isinstance(value, np.random.RandomState | np.random.Generator) else value
             for name, value in estimator.get_params(deep=False).items()
-            if name not in _LEFT_OUT
+            if name not in left_out
         }
-        attributes = {name: value for name, value in vars(estimator).items() if _is_fitted_name(name)}
-        return {
+        attributes = {name: value for name, value in vars(estimator).items() if _is_kept(name, known)}
+        if known is not None and attributes:
+            try:
+                check_known(estimator, known)
+            except ValueError as error:
+                raise TypeError(f"cannot save {self.owner}: {type(estimator).__name__}: {error}") from error
+        node = {
             "class": type(estimator).__name__,
             "params": self.fields(params, f"{where}params.", depth),
             "attributes": self.fields(attributes, f"{where}attributes.", depth),
         }
+        return node if known is None else {**node, "class": PREFIX + known.cls.__name__, "version": VERSION}
 
     def fields(self, values: Mapping[str, Any], where: str, depth: int) -> dict[str, Any]:
         return {name: self.value(value, where + name, depth + 1) for name, value in values.items()}
@@ -154,6 +170,10 @@ class Encoder:
             return {"__dtype__": value.name}
         if isinstance(value, type) and value in _TYPES.values():
             return {"__type__": next(name for name, known in _TYPES.items() if known is value)}
+        if kind is slice:
+            return {"__slice__": self.items([value.start, value.stop, value.step], where, depth)}
+        if known_of(kind) is not None:
+            return {"__estimator__": self.estimator(value, f"{where}.", depth + 1)}
         if registered(kind.__name__) is kind:
             if is_estimator(kind):
                 return {"__estimator__": self.estimator(value, f"{where}.", depth + 1)}
@@ -215,7 +235,11 @@ class Encoder:
 
     def refuse(self, value: Any, where: str, why: str) -> NoReturn:
         kind, _, name = where.partition(".")
-        remedy = "a named kernel" if callable(value) else "numbers, strings or NumPy arrays"
+        remedy = (
+            "a named kernel or a class of your own that is registered"
+            if callable(value)
+            else "numbers, strings or NumPy arrays"
+        )
         raise TypeError(
             f"cannot save {self.owner}: {'parameter' if kind == 'params' else 'attribute'} {name!r} cannot go into a "
             f"model file, which holds data and no code: {why}. Use {remedy} instead, or pickle the estimator"
@@ -227,24 +251,31 @@ class Decoder:
 
     def __init__(self, tensors: Mapping[str, Array]) -> None:
         self.unused = dict(tensors)
+        self.versions: set[str] = set()  # of scikit-learn that wrote its estimators
         self.strings = 0  # bytes of arrays of strings
 
     def estimator(self, node: Any, depth: int = 0) -> Any:
-        node = self.keys(node, "class", "params", "attributes")
-        cls = self.registered(node["class"], estimator=True)
-        forbidden = sorted(set(_LEFT_OUT).intersection(node["params"] if isinstance(node["params"], dict) else ()))
+        known = named(node.get("class")) if isinstance(node, dict) else None
+        node = self.keys(node, "class", "params", "attributes", *(["version"] if known is not None else []))
+        cls = self.registered(node["class"], estimator=True) if known is None else known.cls
+        if known is not None:
+            self.versions.add(str(node["version"]))
+        left_out = _LEFT_OUT if known is None else _LEFT_OUT_OF_SCIKIT_LEARN
+        forbidden = sorted(set(left_out).intersection(node["params"] if isinstance(node["params"], dict) else ()))
         if forbidden:
             raise ModelFileError(f"it sets {forbidden[0]!r} of {cls.__name__}, which no model file may hold")
         estimator = self.build(cls, node["params"], depth)
         if not isinstance(node["attributes"], dict):
             raise ModelFileError(f"the attributes of {cls.__name__} are not a JSON object")
         for name, value in node["attributes"].items():
-            if not _is_fitted_name(name) or _is_descriptor(inspect.getattr_static(cls, name, None)):
+            if not _is_kept(name, known) or _is_descriptor(inspect.getattr_static(cls, name, None)):
                 raise ModelFileError(f"{cls.__name__} has no attribute {name!r} that can be set")
             setattr(estimator, name, self.value(value, depth + 1))
         if depth and not node["attributes"]:
             return estimator  # a parameter of another one, to be cloned and fitted
         try:
+            if known is not None:
+                check_known(estimator, known)
             check_is_fitted(estimator)
             getattr(estimator, "_check_loaded", lambda: None)()  # optional for users' own classes, see `register`
         except NotFittedError as error:
@@ -307,6 +338,12 @@ class Decoder:
         if not isinstance(node, list):
             raise ModelFileError(f"it holds {reprlib.repr(node)} where a list should be")
         return [self.value(item, depth + 1) for item in node]
+
+    def slice_(self, node: Any, depth: int) -> slice:
+        ends = self.items(self.keys(node, "__slice__")["__slice__"], depth)
+        if len(ends) != 3 or not all(end is None or type(end) is int for end in ends):
+            raise ModelFileError(f"it holds {reprlib.repr(ends)} where the ends of a slice should be")
+        return slice(*ends)
 
     def tuple_(self, node: Any, depth: int) -> tuple[Any, ...]:
         return tuple(self.items(self.keys(node, "__tuple__")["__tuple__"], depth))
@@ -407,6 +444,7 @@ class Decoder:
 
     tags: Mapping[str, Callable[[Decoder, Any, int], Any]] = {
         "__tuple__": tuple_,
+        "__slice__": slice_,
         "__dict__": dict_,
         "__float__": float_,
         "__scalar__": scalar,
