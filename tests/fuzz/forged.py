@@ -15,6 +15,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.random import Generator
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline, make_pipeline, make_union
+from sklearn.preprocessing import (
+    MinMaxScaler,
+    OneHotEncoder,
+    PolynomialFeatures,
+    QuantileTransformer,
+    StandardScaler,
+)
 
 import gyrfalcon
 from gyrfalcon import kernels
@@ -59,9 +70,16 @@ MODELS: list[Callable[[], Any]] = [
     lambda: _played(gyrfalcon.BBKB(random_state=0)),
     lambda: gyrfalcon.AutoRegressor(random_state=0, callbacks=_brief).fit(TABLE, Y),
     lambda: gyrfalcon.AutoClassifier(random_state=0, callbacks=_brief).fit(TABLE, WORDS),
+    lambda: _piped(StandardScaler(), PCA(2)),
+    lambda: _piped(make_union(MinMaxScaler(), QuantileTransformer(n_quantiles=9)), PolynomialFeatures(2)),
+    lambda: _piped(ColumnTransformer([("a", OneHotEncoder(), [0, 1]), ("b", SimpleImputer(), [2])])),
 ]
 # Errors of a forged model that is used. Each says what is wrong; that of `load` is a ModelFileError and no other.
 CLEAR = (ValueError, TypeError, MemoryError, FloatingPointError, NotImplementedError)
+
+
+def _piped(*steps: Any) -> Any:
+    return make_pipeline(*steps, gyrfalcon.FalkonRegressor(n_centers=9, random_state=0)).fit(np.round(X), Y)
 
 
 def _played(bandit: Any) -> Any:
@@ -111,7 +129,24 @@ def model(rng: Generator, folder: Path) -> None:
         return
     except Exception as error:
         raise Finding(f"load raises {type(error).__name__} and not ModelFileError: {error}") from error
-    used(loaded, path)
+    if isinstance(loaded, Pipeline):
+        used_pipeline(loaded, path)
+    else:
+        used(loaded, path)
+
+
+def used_pipeline(loaded: Pipeline, path: Path) -> None:
+    """Use a pipeline, whose errors are those of scikit-learn: any of them will do, and a crash will not."""
+    for what in (repr, lambda one: one.predict(np.round(X)), lambda one: one[:-1].transform(np.round(X))):
+        with silent(), contextlib.suppress(Exception):
+            what(loaded)
+    with silent(), contextlib.suppress(Exception):
+        gyrfalcon.save(loaded, path.with_name("again"))
+    before = sorted(found.name for found in path.parent.iterdir())
+    with silent(), contextlib.suppress(Exception):
+        loaded.set_params(falkonregressor__callbacks=_brief).fit(np.round(X), Y)
+    if sorted(found.name for found in path.parent.iterdir()) != before:
+        raise Finding("a fit writes where the file says")
 
 
 def used(loaded: Any, path: Path) -> None:
