@@ -16,7 +16,7 @@ REGRESSORS = [
     FalkonRegressor(KERNEL, n_centers=40, penalty=1e-2, max_iter=100, random_state=0),
     FalkonRegressor(KERNEL, n_centers=40, penalty=1e-2, max_iter=100, random_state=0, early_stopping=True),
     FalkonRegressor(KERNEL, n_centers=40, penalty=1e-4, random_state=0, loss="huber"),
-    FalkonRegressor(KERNEL, n_centers=40, penalty=1e-4, random_state=0, loss="quantile"),
+    FalkonRegressor(KERNEL, n_centers=40, penalty=1e-4, random_state=0, loss="quantile", tol=1e-5, max_iter=60),
     gyrfalcon.NystromRegressor(KERNEL, n_centers=40, penalty=1e-4, random_state=0),
     gyrfalcon.NystromRegressor(KERNEL, n_centers=40, penalties=[1e-5, 1e-3], random_state=0),
     gyrfalcon.NystromRegressor(KERNEL, n_centers=40, penalty=1e-2, solver="gd", max_iter=50, random_state=0),

@@ -94,8 +94,9 @@ def read_data(
         data = open_data(paths, target=target, features=features, weight=weight, csv=csv)
         size = data.n_rows * data.X.shape[1] * 8
         _require_memory(files[0], size, remedy)
-        file_bytes = sum(reader.state.size for reader in data.X.readers if reader.state is not None)
-        require_in_proportion(files[0], file_bytes, size, f"its {data.n_rows} rows take", "are so many rows meant?")
+        require_in_proportion(
+            files[0], data.file_bytes, size, f"its {data.n_rows} rows take", "are so many rows meant?"
+        )
         X = np.concatenate([np.asarray(block) for block in data.X.blocks(_ARRAY_BLOCK)])
         return TableData(X, None if target is None else data.y, data.weight, files)
     if csv is not None and csv.given and format != "CSV":

@@ -53,6 +53,8 @@ class Dataset:
     n_rows : int
     files : list of str
         Empty for tables that are no files.
+    file_bytes : int
+        Size of the files.
     """
 
     def __init__(self, files: DataFiles, X: Rows, paths: list[str], target: Any, weight: Any, size: int) -> None:
@@ -61,7 +63,7 @@ class Dataset:
         self.files = paths
         self._target = target
         self._weight = weight
-        self._size = size  # of the files, in bytes
+        self.file_bytes = size
         # not functools.cached_property: before Python 3.12 it has a lock, which a fork may leave locked
         self._kept: dict[str, Array | None] = {}
 
@@ -196,7 +198,7 @@ class Dataset:
         weight = "" if self._weight is None else f", weight {shown(self._weight)}"
         n, d = self.X.shape
         count = len(self.files)
-        files = f"{plural(count, f'{self._files.format} file')}, {format_bytes(self._size)}"
+        files = f"{plural(count, f'{self._files.format} file')}, {format_bytes(self.file_bytes)}"
         origin = files if count else f"a {self._files.format}"
         return f"<Dataset: {plural(n, 'row')} of {plural(d, 'feature')} in {self.X.dtype}{target}{weight}; {origin}>"
 
@@ -213,7 +215,7 @@ class _Part(Dataset):
     """
 
     def __init__(self, whole: Dataset, X: Rows, chosen: Array) -> None:
-        super().__init__(whole._files, X, whole.files, whole._target, whole._weight, whole._size)
+        super().__init__(whole._files, X, whole.files, whole._target, whole._weight, whole.file_bytes)
         self._whole, self._chosen = whole, chosen
 
     def _read_target(self) -> Array | None:
