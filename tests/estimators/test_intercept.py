@@ -16,7 +16,7 @@ REGRESSORS = [
     FalkonRegressor(KERNEL, n_centers=40, penalty=1e-2, max_iter=100, random_state=0),
     FalkonRegressor(KERNEL, n_centers=40, penalty=1e-2, max_iter=100, random_state=0, early_stopping=True),
     FalkonRegressor(KERNEL, n_centers=40, penalty=1e-4, random_state=0, loss="huber"),
-    FalkonRegressor(KERNEL, n_centers=40, penalty=1e-4, random_state=0, loss="quantile", tol=1e-5, max_iter=60),
+    FalkonRegressor(KERNEL, n_centers=40, penalty=1e-4, random_state=0, loss="quantile"),
     gyrfalcon.NystromRegressor(KERNEL, n_centers=40, penalty=1e-4, random_state=0),
     gyrfalcon.NystromRegressor(KERNEL, n_centers=40, penalties=[1e-5, 1e-3], random_state=0),
     gyrfalcon.NystromRegressor(KERNEL, n_centers=40, penalty=1e-2, solver="gd", max_iter=50, random_state=0),
@@ -61,6 +61,8 @@ def test_a_shift_of_y_shifts_predictions(model, k):
 def test_a_shift_of_y_in_float32(model):
     X, y = data(dtype=np.float32)
     y = 100 * y  # float32 has predictions of 1e5 to 0.004
+    if "quantile" in repr(model):  # with its mean y is fitted in float64, on another path of Newton steps
+        model = clone(model).set_params(tol=1e-5, max_iter=60)
     here, there = (model.fit(X, y + c).predict(X).astype(np.float64) - c for c in (0.0, 1e5))
     assert np.sqrt(np.mean(np.square(there - here))) < 1e-3 * y.std()
 
