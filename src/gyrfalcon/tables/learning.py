@@ -287,10 +287,7 @@ class Learning:
                 judged, values = learnt[counts], values[counts]
         has_few = model is None
         if has_few:
-            if in_turn:
-                judged, values = self._out_of_fold(candidate, encoding, share / 2)
-                share = share / 2
-            model = self._fit_falkon(candidate, X, learnt, share)
+            model, judged, values = self._fit_few(candidate, encoding, X, share)
         if values is None and judged is not None and len(judged):
             values = self.problem.values(model, candidate.target, encoding.take(judged))
         if values is None:
@@ -316,8 +313,32 @@ class Learning:
                 folds.append(judged)
         return folds
 
-    def _out_of_fold(self, candidate: Candidate, encoding: Encoding, share: float) -> tuple[Any, Any]:
-        """Learn without a fold, with few centers, and predict it, for as many folds as there is time for.
+    def _fit_few(self, candidate: Candidate, encoding: Encoding, X: Any, share: float) -> tuple[Any, Any, Any]:
+        """Fit with few centers; return the model, the rows that judge it and, if folds are held out, their predictions.
+
+        The fits without a fold have as many centers and iterations as that of all rows, however busy the machine is:
+        errors of smaller models would say nothing of this one.
+        """
+        in_turn = self._in_turn
+        share = share / 2 if in_turn else share
+        most = affordable_centers(
+            candidate.kernel, X, self.problem.codes.shape[1], self.problem.falkon_cost, share, self.settings
+        )
+        for M in fewer_centers(most):
+            try:
+                until = self._until(len(self.plan.learnt), share)
+                model = self._fit_falkon(candidate, X, self.plan.learnt, M, until)
+                held = self._out_of_fold(candidate, encoding, M, model.n_iter_, share) if in_turn else None
+            except BudgetError as error:
+                refused = error
+                continue
+            return model, *(held or (self.plan.judged, None))
+        raise refused
+
+    def _out_of_fold(
+        self, candidate: Candidate, encoding: Encoding, M: int, iterations: int, share: float
+    ) -> tuple[Any, Any]:
+        """Learn without a fold, with M centers, and predict it, for as many folds as there is time for.
 
         A blend and probabilities that few rows decide on are overconfident, so small tables are judged by all folds.
         """
@@ -329,7 +350,7 @@ class Learning:
             if judged and used * (len(judged) + 1) / len(judged) > share:
                 break
             rest = np.setdiff1d(self.plan.learnt, held)
-            model = self._fit_falkon(candidate, encoding.rows(rest), rest, share - used)
+            model = self._fit_falkon(candidate, encoding.rows(rest), rest, M, Enough(most=iterations))
             values.append(self.problem.values(model, candidate.target, encoding.take(held)))
             judged.append(held)
         if not judged:
@@ -358,7 +379,7 @@ class Learning:
             tol=_TOLERANCE,
             max_iter=_MAX_ITER,
             **choice,
-            **self._common(n, share),
+            **self._common(self._until(n, share)),
         )
         self._fit(model, X, rows, target, [None, *_PRECONDITIONERS])
         values = None
@@ -382,16 +403,12 @@ class Learning:
                     refused = error
         raise refused
 
-    def _fit_falkon(self, candidate: Candidate, X: Any, rows: Array, share: float) -> Any:
-        n, target = len(rows), candidate.target
-        M = affordable_centers(
-            candidate.kernel, X, self.problem.codes.shape[1], self.problem.falkon_cost, share, self.settings
-        )
-        model = self.problem.falkon(candidate.kernel, candidate.mu / n, **self._common(n, share))
-        self._fit(model, X, rows, target, fewer_centers(M))
+    def _fit_falkon(self, candidate: Candidate, X: Any, rows: Array, M: int, until: Enough) -> Any:
+        model = self.problem.falkon(candidate.kernel, candidate.mu / len(rows), **self._common(until))
+        self._fit(model, X, rows, candidate.target, [min(M, len(rows))])
         return plain(model)
 
-    def _common(self, n: int, share: float) -> dict[str, Any]:
+    def _common(self, until: Enough) -> dict[str, Any]:
         """Return the parameters that every last fit has."""
         settings = self.settings
         return {
@@ -399,8 +416,12 @@ class Learning:
             "memory_budget": settings.memory_budget,
             "n_jobs": settings.n_jobs,
             "random_state": int(settings.random_state.randint(2**31 - 1)),
-            "callbacks": Enough(time.perf_counter() + share, _LEAST_ITERATIONS if n <= _QUICK_ROWS else 1),
+            "callbacks": until,
         }
+
+    def _until(self, n: int, share: float) -> Enough:
+        """Return what ends a fit of n rows after a share of the time."""
+        return Enough(time.perf_counter() + share, _LEAST_ITERATIONS if n <= _QUICK_ROWS else 1)
 
     def _columns(self, kernel: Kernel, X: Any, shares: tuple[float, ...]) -> tuple[int, int, float] | None:
         """Return how many penalties and folds an exact fit has time for, and the first share of it that is enough.

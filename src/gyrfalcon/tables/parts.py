@@ -150,7 +150,7 @@ class Settings:
 
 
 class Enough(Callback):
-    """Ends a fit at a deadline, or when errors of cross-validation no longer fall.
+    """Ends a fit at a deadline, after some iterations, or when errors of cross-validation no longer fall.
 
     Parameters
     ----------
@@ -158,14 +158,19 @@ class Enough(Callback):
         A time of `time.perf_counter`.
     least : int
         Iterations that there are in any case: a solver that has hardly begun predicts worse than a small sample.
+    most : int or None
+        Iterations after which a fit ends.
     """
 
-    def __init__(self, deadline: float, least: int = 1) -> None:
+    def __init__(self, deadline: float = np.inf, least: int = 1, most: int | None = None) -> None:
         self.deadline = deadline
         self.least = least
+        self.most = most
         self.errors: list[float] = []
 
     def on_iteration(self, record: Record) -> bool:
+        if record["iteration"] == self.most:
+            return True
         if time.perf_counter() > self.deadline and record["iteration"] >= self.least:
             return True
         self.errors.append(min(record.get("cv_errors") or [0.0]))
