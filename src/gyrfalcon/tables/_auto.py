@@ -191,9 +191,9 @@ class AutoEstimator(NamedParameters):
         self.weights_ = learnt.weights
         self.candidates_ = learning.records
         self.feature_importances_ = learnt.importances
-        self._set_outcome(learnt, problem, learning.weight)
+        self._set_outcome(learning, learnt, problem)
 
-    def _set_outcome(self, learnt: Learnt, problem: Problem, weight: Array | None) -> None:
+    def _set_outcome(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
         """Set what a kind of problem has beside that."""
         raise NotImplementedError
 

@@ -22,6 +22,7 @@ from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator
 from .blending import best_temperature
+from .learning import Learning
 from .parts import Learnt
 from .problems import CLASSIFIERS, Classification, Problem, class_values
 from .stored import check_list, check_model
@@ -178,10 +179,10 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         self._learn(X, problem, weight, groups, X_val, counted)
         return self
 
-    def _set_outcome(self, learnt: Learnt, problem: Problem, weight: Array | None) -> None:
+    def _set_outcome(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
         assert isinstance(problem, Classification)
         judged = learnt.judged
-        weight = None if weight is None else weight[judged]
+        weight = None if learning.weight is None else learning.weight[judged]
         self.classes_ = np.unique(problem.y)
         self.calibrations_ = learnt.calibrations
         self.temperature_ = best_temperature(

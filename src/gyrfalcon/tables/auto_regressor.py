@@ -22,14 +22,18 @@ from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator
 from .forms import NumberForm
+from .inputs import as_inputs
+from .learning import Learning
 from .parts import Learnt
 from .problems import REGRESSORS, Problem, Regression
+from .reach import Reach
 from .stored import check_floats, check_model
 from .transforms import LogTarget
 
 Array = NDArray[Any]
 
 _KEPT_RESIDUALS = 10_000
+_BLOCK = 65_536  # rows
 
 
 @register
@@ -86,11 +90,14 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         What models learn is (y - shift_) / unit_: 0 and 1, unless y is so large, small or far from zero that float32
         could not tell its numbers apart.
     residuals_ : array of shape (m, n_outputs)
-        Sorted absolute errors of predictions of rows that were held out, for `predict_interval`.
+        Sorted absolute errors of predictions of rows that were held out, for `predict_interval`; those of fitted rows
+        where these are larger.
     target_form_ : NumberForm or None
         How y is written, if it was text of numbers, such as "1,234.50 €"; predictions are numbers. See `TableEncoder`.
     range_ : array of shape (2, n_outputs)
-        The least and the largest y; predictions stay between them.
+        The least and the largest y of training. Predictions are clipped to them, also where X is outside its range.
+    reach_ : Reach
+        How far rows are from those of training, for `predict_interval`.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : array of str
@@ -128,6 +135,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
     residuals_: Array
     range_: Array
+    reach_: Reach
     one_column_: bool
     target_form_: NumberForm | None
     shift_: Array
@@ -193,17 +201,19 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         self._learn(X, problem, given.weights(counted, len(problem.codes)), groups, X_val, counted)
         return self
 
-    def _set_outcome(self, learnt: Learnt, problem: Problem, weight: Array | None) -> None:
+    def _set_outcome(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
         assert isinstance(problem, Regression)
         self.one_column_ = problem.y.ndim == 1
         self.target_form_ = problem.form
         self.shift_, self.unit_ = problem.shift, problem.unit
         columns = problem.y.reshape(len(problem.y), -1)
         self.range_ = np.stack([columns.min(axis=0), columns.max(axis=0)])
-        predictions = np.clip(learnt.values * problem.deviation + problem.mean, *self.range_)
-        residuals = np.sort(np.abs(columns[learnt.judged] - predictions), axis=0)
-        step = max(1, len(residuals) // _KEPT_RESIDUALS)
-        self.residuals_ = residuals[step // 2 :: step]
+        around = learning.surroundings(learnt)
+        held, fitted = (
+            np.clip(values * problem.deviation + problem.mean, *self.range_) for values in (learnt.values, around.values)
+        )
+        self.residuals_ = _honest(np.abs(columns[learnt.judged] - held), np.abs(columns[around.rows] - fitted))
+        self.reach_ = Reach().fit(around.table, around.encoder, learnt.importances, fitted)
 
     def _check_model(self, model: Any, n_features: int) -> None:
         check_model(model, REGRESSORS, n_features, len(self.shift_))
@@ -217,12 +227,19 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         if k != 1 and (k == 0 or self.one_column_):
             raise ValueError(f"one_column_={self.one_column_} does not fit {k} outputs")
         super()._check_loaded()
+        if not isinstance(self.reach_, Reach):
+            raise ValueError("reach_ is no Reach")
+        if self.reach_.encoder_.n_features_in_ != self.n_features_in_ or len(self.reach_.slopes_) != k:
+            raise ValueError(f"reach_ is not of {self.n_features_in_} columns and {k} outputs")
         if not isinstance(self.target_form_, NumberForm | None):
             raise ValueError(f"target_form_={self.target_form_!r} is no form of numbers")
 
     @lazily
     def predict(self, X: Any) -> Array:
         """Predict y.
+
+        Predictions stay between the least and the largest y of training (`range_`): a trend does not go on outside
+        the training rows. There `predict_interval` says how little is known.
 
         Parameters
         ----------
@@ -265,10 +282,11 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict intervals that hold y with the given probability.
 
-        They have the same width everywhere, the quantile of the absolute errors of predictions of rows that were held
-        out (the jackknife with folds), and end at 0 where no y of the training table is on its other side: lower ends
-        are not negative if no y is, and upper ends not positive if no y is. Rows to come must be like those of the
-        training table.
+        Among the training rows they have the same width everywhere: the quantile of the absolute errors of predictions
+        of rows that were held out (the jackknife with folds). They are wider the further a row is from all of the
+        training table: numbers and dates outside its range, categories it has not, and combinations that no row is
+        like. That is a caution, and no promise: nothing is known of y there. They end at 0 where no y of the training
+        table is on its other side: lower ends are not negative if no y is, and upper ends not positive if no y is.
 
         Parameters
         ----------
@@ -286,9 +304,19 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         width = self.residuals_[min(m - 1, int(np.ceil((m + 1) * coverage)) - 1)]
         predictions = self.predict(X)
         centers = predictions.reshape(len(predictions), -1)
+        width = width + self._widening(X, centers)
         least, most = np.where(self.range_[0] >= 0, 0.0, -np.inf), np.where(self.range_[1] <= 0, 0.0, np.inf)
         ends = np.stack([np.maximum(centers - width, least), np.minimum(centers + width, most)], axis=1)
         return ends[:, :, 0] if self.one_column_ else ends
+
+    def _widening(self, X: Any, centers: Array) -> Array:
+        """Return by how much intervals are wider than among the training rows, block by block."""
+        inputs = as_inputs(X)
+        parts = [np.empty((0, centers.shape[1]))]
+        for start in range(0, inputs.n_rows, _BLOCK):
+            rows = np.arange(start, min(start + _BLOCK, inputs.n_rows))
+            parts.append(self.reach_.widening(inputs.take(rows), centers[rows]))
+        return np.concatenate(parts)
 
     def _pipeline(self, number: int) -> Any:
         pipeline = super()._pipeline(number)
@@ -303,3 +331,20 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         whole.regressor_, whole.transformer_ = pipeline, transformer
         whole._training_dim = 1 if self.one_column_ else 2
         return whole
+
+
+def _honest(held: Array, fitted: Array) -> Array:
+    """Return the sorted errors of rows that were held out, no quantile of which is below that of the fitted rows.
+
+    A model that predicts the rows it was fitted to worse than others were predicted is not the one that predicted
+    these: where y has no noise, its solver has ended a little earlier.
+
+    Parameters
+    ----------
+    held, fitted : arrays of shape (m, k) and (m', k)
+        Absolute errors.
+    """
+    step = max(1, len(held) // _KEPT_RESIDUALS)
+    kept = np.sort(held, axis=0)[step // 2 :: step]
+    shares = (np.arange(len(kept)) + 0.5) / len(kept)
+    return np.maximum(kept, np.quantile(fitted, shares, axis=0))

@@ -84,10 +84,18 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
 
     def transform(self, column: Column) -> Array:
         """Return the outputs of each row."""
+        return self.values_[self._places(column)]
+
+    def unknown(self, column: Column) -> Array:
+        """Return which rows have a level that has no outputs of its own."""
+        return np.asarray(self._places(column) == len(self.levels_) + 1)
+
+    def _places(self, column: Column) -> Array:
+        """Return the row of `values_` of each row."""
         index = {level: at for at, level in enumerate(self.levels_)}
         n = len(self.levels_)
         lookup = np.array([*(index.get(level, n + 1) for level in column.levels), n])
-        return self.values_[lookup[column.values]]
+        return np.asarray(lookup[column.values])
 
     def _check_loaded(self) -> None:
         array((len(self.levels_) + 2, len(self.names_)))("values_", self.values_)

@@ -218,21 +218,33 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
         -------
         array of shape (n, n_features_out)
         """
-        check_is_fitted(self)
-        table = read_table(X, type(self).__name__)
-        n, names = table.n_rows, self._input_names()
-        nothing = Column("number", np.full(n, np.nan))  # in place of what has no output, whatever it holds
-        ordered = zip(self._in_order(table), self.kinds_, strict=True)
-        columns = [nothing if kind == "dropped" else column for column, kind in ordered]
-        numbers = self._numbers_of(columns, names)
-        dates = self._dates_of(columns, names, n)
-        parts = [self.numbers_.transform(np.hstack([_stacked(numbers, n), dates])), self.dates_.transform(dates)]
-        values = dict(zip(self.number_columns_, numbers, strict=True))
-        for at, category in zip(self.category_columns_, self.categories_, strict=True):
-            column = Column("number", values[at]) if at in values else columns[at]
-            is_flag = self.kinds_[at] == "boolean"
-            parts.append(category.transform(as_booleans(column, names[at]) if is_flag else as_text(column)))
+        numbers, dates, texts = self._read(X)
+        parts = [self.numbers_.transform(np.hstack([numbers, dates])), self.dates_.transform(dates)]
+        parts += [category.transform(text) for category, text in zip(self.categories_, texts, strict=True)]
         return self._joined(parts)
+
+    def beyond(self, X: Any) -> Array:
+        """Return how far each value is outside those that its column had in training.
+
+        Parameters
+        ----------
+        X : table, array or sparse matrix of shape (n, n_features)
+            Named columns in any order.
+
+        Returns
+        -------
+        array of shape (n, n_features)
+            Of numbers and dates the distance from the range of training, in units of the range between quartiles; 1
+            for a category that has no outputs of its own, and for a missing number or date if training had none; else
+            0.
+        """
+        numbers, dates, texts = self._read(X)
+        out = np.zeros((len(numbers), self.n_features_in_))
+        out[:, [*self.number_columns_, *self.date_columns_]] = self.numbers_.beyond(np.hstack([numbers, dates]))
+        for at, category, text in zip(self.category_columns_, self.categories_, texts, strict=True):
+            if at not in self.number_columns_ and category.names_:
+                out[:, at] = category.unknown(text)
+        return out
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Name the output columns.
@@ -360,6 +372,22 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
         self.kinds_ = np.array([kind if at in used else "dropped" for at, kind in enumerate(kinds)], dtype=object)
 
     # ---- what fit and transform share --------------------------------------------------------------------------------
+
+    def _read(self, X: Any) -> tuple[Array, Array, list[Column]]:
+        """Return the numbers and the dates of a table as arrays, and its categories as text."""
+        check_is_fitted(self)
+        table = read_table(X, type(self).__name__)
+        n, names = table.n_rows, self._input_names()
+        nothing = Column("number", np.full(n, np.nan))  # in place of what has no output, whatever it holds
+        ordered = zip(self._in_order(table), self.kinds_, strict=True)
+        columns = [nothing if kind == "dropped" else column for column, kind in ordered]
+        numbers = self._numbers_of(columns, names)
+        values = dict(zip(self.number_columns_, numbers, strict=True))
+        texts = []
+        for at in self.category_columns_:
+            column = Column("number", values[at]) if at in values else columns[at]
+            texts.append(as_booleans(column, names[at]) if self.kinds_[at] == "boolean" else as_text(column))
+        return _stacked(numbers, n), self._dates_of(columns, names, n), texts
 
     def _joined(self, parts: list[Array]) -> Array:
         """Put the outputs of the parts where they belong."""

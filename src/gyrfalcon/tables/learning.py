@@ -25,8 +25,9 @@ from .costs import MOST_SEARCHED, affordable_centers, exact_seconds, fewer_cente
 from .encoder import TableEncoder
 from .inputs import Inputs
 from .notes import columns_in_words, warn_of_columns
-from .parts import Encoding, Enough, Learnt, Member, Settings
+from .parts import Encoding, Enough, Learnt, Member, Settings, Surroundings
 from .problems import Problem
+from .reach import reach_rows
 from .reading import recognised_table
 from .screening import Sample
 from .search import Candidate, Search, View
@@ -490,6 +491,17 @@ class Learning:
         members, weights = [judgeable[i] for i in kept], blend.weights[kept]
         calibrations = [blend.calibrations[i] for i in kept if blend.calibrations]
         return Learnt(members, weights, blend.values, calibrations, judged, self._importances(members, weights))
+
+    def surroundings(self, learnt: Learnt) -> Surroundings:
+        """Return some training rows, and what the blend says of them."""
+        first = self.encodings[0]
+        rows = self.plan.learnt[reach_rows(len(self.plan.learnt), first.X.shape[1])]
+        values: Any = 0.0
+        for member, weight in zip(learnt.members, learnt.weights, strict=True):
+            candidate = member.candidate
+            X = self.encodings[candidate.view].mixed(candidate.mixing).take(rows)
+            values = values + weight * self.problem.values(member.model, candidate.target, X)
+        return Surroundings(rows, self.inputs.take(rows), first.encoder, values)
 
     def _importances(self, members: list[Member], weights: Array) -> Array:
         """Return how much the blend changes with each column of the table, in shares of all."""

@@ -126,6 +126,23 @@ class NumberColumns(BaseEstimator):  # type: ignore[misc]
             scaled = smoothly_clipped(scaled)
         return np.hstack([scaled, missing[:, self.indicates_]])
 
+    def beyond(self, values: Array) -> Array:
+        """Return how far numbers are outside those of training, in units of the scale; 1 for the first missing ones.
+
+        Parameters
+        ----------
+        values : array of shape (n, n_columns)
+
+        Returns
+        -------
+        array of shape (n, n_columns), zero for infinities, which stand for the least and the largest number
+        """
+        known = np.clip(np.where(np.isfinite(values), values, self.median_), -_LARGEST, _LARGEST)
+        with np.errstate(over="ignore"):
+            outside = np.maximum(np.maximum(known - self.high_, self.low_ - known), 0.0) / self.scale_
+        news = np.isnan(values) & self.varies_ & ~self.indicates_
+        return np.where(news, 1.0, np.minimum(outside, _FAR))
+
     def _check_loaded(self) -> None:
         d = self.low_.shape[0]
         for name in ("low_", "high_", "median_", "center_", "scale_"):

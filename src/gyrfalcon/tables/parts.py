@@ -126,6 +126,27 @@ class Learnt:
 
 
 @dataclass
+class Surroundings:
+    """Some training rows.
+
+    Attributes
+    ----------
+    rows : array of shape (m,)
+        Their positions among the targets.
+    table : table with m rows
+    encoder : TableEncoder
+        One of numbers as they are, so that those outside the range of training differ from those inside.
+    values : array of shape (m, k)
+        What the blend says of them, as columns like `Problem.codes`.
+    """
+
+    rows: Array
+    table: Any
+    encoder: TableEncoder
+    values: Array
+
+
+@dataclass
 class Settings:
     """What the user decides.
 

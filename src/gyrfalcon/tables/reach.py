@@ -1,0 +1,152 @@
+"""How far rows are from those of training, and how much wider intervals are to be there.
+
+Errors of rows that were held out say nothing of rows that no training row is like. There a kernel model falls back to
+the mean of y, with as small an error as anywhere by its own account.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.checks import not_negative
+from .._utils.registry import register
+from .encoder import TableEncoder
+from .stored import check_floats
+
+Array = NDArray[Any]
+
+_MOST_ROWS, _NUMBERS = 1_000, 1_000_000  # rows that are kept, and numbers of them
+_USUAL = 0.99  # of the training rows are within reach
+_STEEP = 0.95  # quantile of the changes of predictions with distance
+_FACTOR = 2.0  # beyond the training rows y may change faster than among them
+_PAIRINGS = 10
+
+
+def reach_rows(n: int, d: int) -> Array:
+    """Return which of n rows with d encoded columns to keep: random ones, the same for each fit."""
+    most = int(np.clip(_NUMBERS // max(d, 1), 1, _MOST_ROWS))
+    return np.sort(np.random.RandomState(0).permutation(n)[:most])
+
+
+@register
+class Reach(BaseEstimator):  # type: ignore[misc]
+    """Distances from training rows, in which a column counts as much as predictions change with it.
+
+    The distance of a row is the larger of two: that from the nearest of some training rows, beyond that which most of
+    these have from each other; and the sum over columns of how far a value is outside those of training.
+
+    Attributes
+    ----------
+    encoder_ : TableEncoder
+    weights_ : array of shape (n_features_in_,)
+        What one unit of each column of the table counts.
+    usual_ : array of shape (n_features_in_,)
+        How far outside training values (see `TableEncoder.beyond`) values of the column usually are: levels that occur
+        once, say.
+    points_ : array of shape (m, n_features_out)
+        Some training rows, encoded.
+    predictions_ : array of shape (m, n_outputs)
+        Predictions of y at them.
+    radius_ : float
+        The distance from the nearest other one that most of them have at most.
+    slopes_ : array of shape (n_outputs,)
+        How much predictions change with distance.
+    """
+
+    encoder_: TableEncoder
+    weights_: Array
+    usual_: Array
+    points_: Array
+    predictions_: Array
+    radius_: float
+    slopes_: Array
+
+    def fit(self, table: Any, encoder: TableEncoder, importances: Array, predictions: Array) -> Reach:
+        """Learn from training rows.
+
+        Parameters
+        ----------
+        table : table with m rows
+        encoder : TableEncoder
+            Fitted, with ``numbers="robust"``, so that numbers outside those of training differ from these.
+        importances : array of shape (n_features_in_,)
+        predictions : array of shape (m, n_outputs)
+        """
+        points = encoder.transform(table)
+        variance = np.bincount(
+            encoder.feature_origin_, weights=points.var(axis=0, dtype=np.float64), minlength=len(importances)
+        )
+        self.encoder_, self.points_ = encoder, points
+        self.predictions_ = np.asarray(predictions, dtype=np.float64)
+        self.weights_ = np.asarray(importances / np.sqrt(np.where(variance > 0, variance, 1.0)), dtype=np.float64)
+        self.usual_ = np.quantile(encoder.beyond(table), _USUAL, axis=0, method="higher")
+        self.radius_ = self._usual_distance()
+        self.slopes_ = self._changes()
+        return self
+
+    def widening(self, table: Any, predictions: Array) -> Array:
+        """Return by how much intervals are wider on either side than among the training rows: 0 for rows like these.
+
+        It is twice what predictions of training rows change over that distance, and what the prediction differs from
+        that of the nearest training row: far from all of them it is the mean of y, whatever y is like nearby.
+
+        Parameters
+        ----------
+        table : table with n rows
+        predictions : array of shape (n, n_outputs)
+
+        Returns
+        -------
+        array of shape (n, n_outputs)
+        """
+        check_is_fitted(self)
+        outside = np.maximum(self.encoder_.beyond(table) - self.usual_, 0.0) @ self.weights_
+        neighbors = NearestNeighbors(n_neighbors=1, p=1).fit(self._scaled(self.points_))
+        distance, nearest = neighbors.kneighbors(self._scaled(self.encoder_.transform(table)))
+        distance = np.maximum(np.maximum(distance[:, 0] - self.radius_, 0.0), outside)[:, None]
+        share = np.minimum(distance / max(self.radius_, np.finfo(np.float64).tiny), 1.0)
+        differs = np.abs(predictions - self.predictions_[nearest[:, 0]])
+        return np.asarray(_FACTOR * self.slopes_ * distance + share * differs)
+
+    def _scaled(self, rows: Array) -> Array:
+        return np.asarray(rows * self.weights_[self.encoder_.feature_origin_], dtype=np.float64)
+
+    def _usual_distance(self) -> float:
+        if len(self.points_) < 2:
+            return 0.0
+        distances, _ = NearestNeighbors(n_neighbors=1, p=1).fit(self._scaled(self.points_)).kneighbors()
+        return float(np.quantile(distances, _USUAL, method="higher"))
+
+    def _changes(self) -> Array:
+        """Return a high quantile of the changes of predictions between two points, relative to their distance."""
+        rng, points, m = np.random.RandomState(0), self._scaled(self.points_), len(self.points_)
+        distances, changes = [], []
+        for _ in range(_PAIRINGS):
+            other = rng.permutation(m)
+            distances.append(np.abs(points - points[other]).sum(axis=1))
+            changes.append(np.abs(self.predictions_ - self.predictions_[other]))
+        distance, change = np.concatenate(distances), np.concatenate(changes)
+        apart = distance > 0
+        if not apart.any():
+            return np.zeros(change.shape[1])
+        return np.asarray(np.quantile(change[apart] / distance[apart, None], _STEEP, axis=0))
+
+    def _check_loaded(self) -> None:
+        if not isinstance(self.encoder_, TableEncoder):
+            raise ValueError("encoder_ of a Reach is no TableEncoder")
+        check_is_fitted(self.encoder_)
+        d, width = self.encoder_.n_features_in_, len(self.encoder_.feature_origin_)
+        m, k = max(1, len(self.points_)), len(self.slopes_)
+        check_floats("points_", self.points_, (m, width))
+        check_floats("predictions_", self.predictions_, (m, k))
+        for name, shape in {"weights_": (d,), "usual_": (d,), "slopes_": (k,)}.items():
+            check_floats(name, vars(self)[name], shape)
+            if (vars(self)[name] < 0).any():
+                raise ValueError(f"{name} of a Reach holds negative numbers")
+        not_negative()("radius_", self.radius_)
