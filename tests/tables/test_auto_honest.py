@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from itertools import chain, repeat
 
 import numpy as np
@@ -11,7 +13,11 @@ from short_search import Brief
 
 import gyrfalcon
 from gyrfalcon import AutoClassifier, AutoRegressor
-from gyrfalcon.tables import learning
+from gyrfalcon.fitting import calibration
+from gyrfalcon.tables import _auto, costs, learning, numbers
+from gyrfalcon.tables.clock import Clock
+from gyrfalcon.tables.parts import Settings
+from gyrfalcon.tables.problems import Classification
 
 
 def waves(n=600, d=3, seed=0):
@@ -113,7 +119,9 @@ def test_intervals_widen_for_new_categories_dates_and_gaps(tmp_path):
     assert min(outside) > 1.2 * inside
     assert outside[-1] > outside[2]
     model.save(tmp_path / "model")
-    np.testing.assert_array_equal(gyrfalcon.load(tmp_path / "model").predict_interval(rows), model.predict_interval(rows))
+    np.testing.assert_array_equal(
+        gyrfalcon.load(tmp_path / "model").predict_interval(rows), model.predict_interval(rows)
+    )
 
 
 @pytest.mark.filterwarnings("ignore:column 'name'")
@@ -156,3 +164,136 @@ def test_intervals_of_several_outputs_and_of_rows_from_files(tmp_path):
     assert (np.diff(ends[5:], axis=1) > np.diff(ends[:5], axis=1)).all()
     np.save(tmp_path / "rows.npy", rows)
     np.testing.assert_allclose(model.predict_interval(gyrfalcon.open(tmp_path / "rows.npy")), ends, rtol=1e-6)
+
+
+# ---- time, classes and columns ---------------------------------------------------------------------------------------
+
+
+def blobs(n, k, seed=0):
+    """Rows of k classes, each of which has one row at least."""
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.arange(k), rng.integers(k, size=n - k)])
+    return 4 * rng.standard_normal((k, 3))[y] + 0.3 * rng.standard_normal((n, 3)), y
+
+
+def test_more_classes_than_there_is_time_for_are_refused():
+    X, y = blobs(6000, 3000)
+    with pytest.raises(ValueError, match=r"time_budget=5 is too little for 3,000 classes of 6,000 rows") as caught:
+        AutoClassifier(time_budget=5).fit(X, y)
+    named = float(re.search(r"Use time_budget=(\d+)", str(caught.value))[1])
+    _auto.refuse_slow_classes(6000, 3000, named)
+    with pytest.raises(ValueError, match="too little"):
+        _auto.refuse_slow_classes(6000, 3000, named - 1)
+    _auto.refuse_slow_classes(3000, 500, 3.0)
+    _auto.refuse_slow_classes(10**6, 100, 0.01)  # a warning says what it takes
+
+
+@pytest.mark.parametrize("labels", [np.arange(200), [f"name {at}" for at in range(200)], np.arange(200) // 1.5 // 1])
+def test_targets_of_nearly_as_many_classes_as_rows_are_refused(labels):
+    X = np.random.default_rng(0).standard_normal((200, 2))
+    with pytest.raises(ValueError, match=r"classes in 200 rows, such as .*seen once only.*AutoRegressor"):
+        AutoClassifier(time_budget=600).fit(X, labels)
+
+
+def test_a_budget_below_the_smallest_fit_is_said():
+    X, y = waves(300)
+    with pytest.warns(UserWarning, match=r"time_budget=0\.01 is less than the smallest search and fit of 300 rows"):
+        AutoRegressor(time_budget=0.01, random_state=0).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        AutoRegressor(time_budget=2, random_state=0, callbacks=Brief(1)).fit(X, y)
+
+
+def test_the_least_time_grows_with_rows_classes_and_columns():
+    least = costs.least_seconds
+    assert least(1000, 1, 5) < least(10_000, 1, 5) < least(10_000, 100, 5) < least(10_000, 1000, 5)
+    assert least(2000, 1, 5) < least(2000, 1, 3000)
+
+
+def test_costs_of_many_columns_are_measured_with_few(monkeypatch):
+    """A product with as many columns as a fit of 1,500 classes has would take as long as the fit."""
+    widths = []
+
+    class Counting(costs.KernelOperator):
+        def matmat(self, V):
+            widths.append(V.shape[1])
+            return super().matmat(V)
+
+    monkeypatch.setattr(costs, "KernelOperator", Counting)
+    settings = Settings(Clock(1.0), None, "auto", np.random.RandomState(0), lambda record: False)
+    X = np.random.default_rng(0).standard_normal((200, 3)).astype(np.float32)
+    seconds = costs.exact_seconds(gyrfalcon.kernels.Gaussian(), X, settings)
+    assert seconds(9000) > seconds(900) > 0
+    assert max(widths) <= 100
+
+
+def test_what_there_is_no_time_for_is_left_out(monkeypatch):
+    """Neither other encodings, nor a larger sample, nor a second kind of model is begun when the time is over."""
+    monkeypatch.setattr(learning, "_ENCODE_SHARE", 0.0)
+    monkeypatch.setattr(learning, "_REFINE_SHARE", 0.0)
+    monkeypatch.setattr(learning, "_SAMPLE_ROWS", 100)
+    monkeypatch.setattr(learning, "affordable_centers", lambda *arguments: None)
+    X, y = waves(1000)
+    model = AutoClassifier(600, random_state=0, callbacks=Brief(60)).fit(X, y > 0)
+    assert {record["encoding"] for record in model.candidates_} == {"robust"}
+    assert {record["stage"] for record in model.candidates_} == {"search", "all rows"}
+
+
+def test_many_classes_are_judged_by_few_folds_where_time_is_short(monkeypatch):
+    folds = []
+    exact = Classification.exact
+
+    def recorded(self, kernel, **parameters):
+        folds.append(len(np.unique(parameters["cv"])))
+        return exact(self, kernel, **parameters)
+
+    monkeypatch.setattr(Classification, "exact", recorded)
+    monkeypatch.setattr(learning, "exact_seconds", lambda *arguments: lambda columns: np.inf)
+    X, y = blobs(400, 40)
+    AutoClassifier(600, random_state=0, callbacks=Brief(1)).fit(X, y)
+    assert folds[0] == 2
+
+
+def test_a_sample_without_all_classes_is_completed(monkeypatch):
+    """The sample is fitted alone where the time has ended the last fits early; rare classes are not in it."""
+    monkeypatch.setattr(learning, "_SAMPLE_ROWS", 60)
+    monkeypatch.setattr(learning.Learning, "_is_cut_short", lambda self: True)
+    X, y = blobs(400, 60)
+    model = AutoClassifier(600, random_state=0, callbacks=Brief(1)).fit(X, y)
+    assert "sample alone" in {record["stage"] for record in model.candidates_}
+    assert model.predict_proba(X).shape == (400, 60)
+
+
+def test_categories_of_many_levels_beside_many_classes():
+    """Each class would have a column of its own for such a category, by as many fits of an encoder."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(40, size=400)
+    table = pd.DataFrame({"street": [f"via {at}" for at in (y + rng.integers(2, size=400))], "x": rng.random(400)})
+    model = AutoClassifier(600, random_state=0, callbacks=Brief(1)).fit(table, y)
+    assert len(model.encoders_[0].feature_origin_) < 15
+    assert model.score(table, y) > 0.3
+
+
+def test_calibration_of_many_rows_and_classes_keeps_the_shares_of_classes(monkeypatch):
+    rng = np.random.default_rng(0)
+    n, k = 3000, 30
+    codes = np.concatenate([np.arange(k), np.minimum(rng.geometric(0.2, n - k) - 1, k - 1)])
+    values = rng.normal(size=(n, k)) * 0.3 - 0.8
+    values[np.arange(n), codes] += 1.0
+    whole = calibration.fit_calibration(values, codes, k)
+    monkeypatch.setattr(calibration, "_MOST_VALUES", 600 * k)
+    kept, labels, weight = calibration._some_of_each(values, codes, None, k)
+    assert len(labels) == 600
+    np.testing.assert_allclose(np.bincount(labels, weights=weight, minlength=k), np.bincount(codes, minlength=k))
+    some = calibration.fit_calibration(values, codes, k)
+    difference = np.abs(some.probabilities(values) - whole.probabilities(values))
+    assert difference.mean() < 0.02
+
+
+@pytest.mark.parametrize("method", ["linear", "nearest"])
+@pytest.mark.parametrize("n", [1, 2, 7, 1000])
+def test_quantiles_of_sorted_columns_are_those_of_numpy(n, method):
+    values = np.sort(np.random.default_rng(0).standard_normal((n, 3)), axis=0)
+    levels = [0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0]
+    expected = np.quantile(values, levels, axis=0, method=method)
+    np.testing.assert_allclose(numbers._of_sorted(values, levels, method), expected, rtol=1e-14, atol=1e-15)

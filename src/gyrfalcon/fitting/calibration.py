@@ -37,6 +37,7 @@ _SLOPE_DEVIATION = 10.0  # of what is known about slopes without any rows: that 
 # The least slope keeps values apart whose logarithms are clipped, the largest keep probabilities of separable rows
 # from 0 and 1
 _SLOPES = (1e-2, 40.0)
+_MOST_VALUES = 400_000  # rows times classes that decide, as long as each class has a row
 _BOUNDS = [_SLOPES, (0.0, 10.0), (0.0, 10.0)]
 
 
@@ -143,7 +144,7 @@ def fit_calibration(values: Array, codes: Array, n_classes: int, weight: Array |
     >>> bool(np.abs(found - p).mean() < 0.03)
     True
     """
-    values, codes, weight = with_absent_classes(values, codes, n_classes, weight)
+    values, codes, weight = _some_of_each(*with_absent_classes(values, codes, n_classes, weight), n_classes)
     w = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
     w = w / w.sum()
     best: tuple[float, Calibration] | None = None
@@ -204,6 +205,25 @@ def with_absent_classes(
         np.concatenate([codes, absent]),
         np.concatenate([w, np.full(len(absent), _ABSENT_ROWS * w[w > 0].mean())]),
     )
+
+
+def _some_of_each(
+    values: Array, codes: Array, weight: Array | None, n_classes: int
+) -> tuple[Array, Array, Array | None]:
+    """Return some rows of every class, with the weight of all of them, where all would take long."""
+    most = max(_MOST_VALUES // n_classes, n_classes)
+    if len(codes) <= most:
+        return values, codes, weight
+    shuffled = np.random.RandomState(0).permutation(len(codes))
+    by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    counts = np.bincount(codes, minlength=n_classes)
+    rank = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    # the first of every class, and of larger ones more in proportion
+    kept = np.sort(by_class[np.argsort(rank / np.repeat(counts, counts), kind="stable")[:most]])
+    w = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
+    of_all, of_kept = (np.bincount(codes[rows], weights=w[rows], minlength=n_classes) for rows in (shuffled, kept))
+    factor = np.divide(of_all, of_kept, out=np.zeros(n_classes), where=of_kept > 0)
+    return values[kept], codes[kept], w[kept] * factor[codes[kept]]
 
 
 def _features(values: Array, n_classes: int, eps: float) -> Vectors:

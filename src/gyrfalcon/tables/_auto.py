@@ -29,7 +29,7 @@ from ..sources.scratch import Scratch
 from ..storage.checkpoints import identify
 from ..storage.models import save
 from .clock import Clock
-from .costs import searched_rows
+from .costs import least_seconds, searched_rows
 from .encoder import TableEncoder
 from .inputs import as_inputs, mixed
 from .learning import EXACT_ROWS, Learning
@@ -44,6 +44,8 @@ from .validation import groups_among, make_plan
 
 Array = NDArray[Any]
 
+_MANY_CLASSES = 100  # beyond which a budget that is too small is refused
+
 
 @contextmanager
 def advice_on_memory(estimator: AutoEstimator, n: int) -> Iterator[None]:
@@ -55,6 +57,16 @@ def advice_on_memory(estimator: AutoEstimator, n: int) -> Iterator[None]:
         raise MemoryError(
             f"{name} takes at least {format_bytes(error.size)} for {n} rows, and {error.room}: raise memory_budget"
         ) from error
+
+
+def refuse_slow_classes(n: int, n_classes: int, budget: float) -> None:
+    """Raise ValueError if the smallest fit of many classes takes longer than the budget."""
+    least = least_seconds(n, n_classes)
+    if n_classes > _MANY_CLASSES and least > budget:
+        raise ValueError(
+            f"time_budget={budget:g} is too little for {n_classes:,} classes of {n:,} rows: the smallest fit takes "
+            f"about {np.ceil(least):.0f} s. Use time_budget={np.ceil(least):.0f} or more, fewer classes or fewer rows"
+        )
 
 
 class AutoEstimator(NamedParameters):
@@ -107,6 +119,7 @@ class AutoEstimator(NamedParameters):
         clock = Clock(float(self.time_budget))
         cv, groups = folds_among(self.cv, counted), groups_among(groups, counted)
         total = len(problem.codes)
+        refuse_slow_classes(total, problem.codes.shape[1], clock.budget)
         with search_journal(self.checkpoint) as journal, closing(Scratch()) as scratch:
             inputs = as_inputs(X, scratch, counted)
             held = None if X_val is None else as_inputs(X_val, scratch)

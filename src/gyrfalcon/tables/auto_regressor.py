@@ -210,7 +210,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         self.range_ = np.stack([columns.min(axis=0), columns.max(axis=0)])
         around = learning.surroundings(learnt)
         held, fitted = (
-            np.clip(values * problem.deviation + problem.mean, *self.range_) for values in (learnt.values, around.values)
+            np.clip(values * problem.deviation + problem.mean, *self.range_)
+            for values in (learnt.values, around.values)
         )
         self.residuals_ = _honest(np.abs(columns[learnt.judged] - held), np.abs(columns[around.rows] - fitted))
         self.reach_ = Reach().fit(around.table, around.encoder, learnt.importances, fitted)

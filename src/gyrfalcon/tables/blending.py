@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 
 Array = NDArray[Any]
 
-_MOST_ROWS = 10_000  # that decide on the weights of classes' members
+_MOST_ROWS, _MOST_VALUES = 10_000, 500_000  # rows, and rows times classes, that decide on the members of classes
 _TEMPERATURES = (0.3, 3.0)
 
 
@@ -82,7 +82,7 @@ def greedy_log_weights(logs: list[Array], labels: Array, weight: Array | None = 
     """
     if len(logs) == 1:
         return np.ones(1)
-    some = slice(None, None, -(-len(labels) // _MOST_ROWS))
+    some = _some(logs[0], _MOST_ROWS)
     loss = _loss_of(labels[some], None if weight is None else weight[some])
     members = [member[some] for member in logs]
     counts, total = np.zeros(len(members)), np.zeros_like(members[0])
@@ -110,11 +110,18 @@ def best_temperature(logs: Array, labels: Array, weight: Array | None = None) ->
     >>> round(best_temperature(2 * truth, np.array([0] * 8 + [1] * 2)), 2)  # overconfident by a factor of two
     2.0
     """
-    loss = _loss_of(labels, weight)
+    some = _some(logs, len(labels))
+    logs, loss = logs[some], _loss_of(labels[some], None if weight is None else weight[some])
     found = minimize_scalar(
         lambda u: loss(logs / np.exp(u)), bounds=np.log(_TEMPERATURES), method="bounded", options={"xatol": 1e-4}
     )
     return float(np.exp(found.x))
+
+
+def _some(logs: Array, most: int) -> slice:
+    """Return every row, or some of them where there are many rows or classes."""
+    n, k = logs.shape
+    return slice(None, None, -(-n // max(1, min(most, max(_MOST_VALUES // k, k)))))
 
 
 def _loss_of(labels: Array, weight: Array | None) -> Callable[[Array], float]:

@@ -18,6 +18,8 @@ from .forms import NumberForm, number_form
 
 Array = NDArray[Any]
 
+_FEW_CLASSES = 10  # that any number of rows may have
+
 
 def counted_rows(X: Any, sample_weight: Any) -> Counted:
     """Return which rows of a table or a source have a weight."""
@@ -101,11 +103,21 @@ def labels(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any, counted: Coun
         parts.append(part)
     classes = np.unique(parts[0])
     require_classes(classes)
+    _refuse_many_classes(parts[0], len(classes))
     unseen = sorted(set(parts[-1].tolist()) - set(classes.tolist()), key=str)
     if unseen:
         raise ValueError(f"y_val has classes that y has not: {unseen}")
     together = np.concatenate(parts)
     return together, classes, np.searchsorted(classes, together)
+
+
+def _refuse_many_classes(y: Array, n_classes: int) -> None:
+    """Raise ValueError if most classes are those of one row: numbers, names or ids, from which nothing is learnt."""
+    if n_classes > max(_FEW_CLASSES, len(y) // 2):
+        raise ValueError(
+            f"y has {n_classes:,} classes in {len(y):,} rows, such as {y[0].item()!r}: most would be seen once only. "
+            "Use AutoRegressor if they are numbers, or merge rare classes until there are two rows of each on average"
+        )
 
 
 def weights(counted: Counted, total: int) -> Array | None:

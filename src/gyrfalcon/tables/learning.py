@@ -15,13 +15,25 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from .._utils.memory import BudgetError
+from .._utils.warnings import warn
 from ..callbacks import Record
 from ..estimators._metric_rounds import under
 from ..kernels import Kernel
 from ..operators import mean_square_gradient
 from .blending import greedy_weights
 from .clock import Clock
-from .costs import MOST_SEARCHED, affordable_centers, exact_seconds, fewer_centers, searched_rows
+from .costs import (
+    ENCODED_ROWS,
+    LEAST_CENTERS,
+    LEAST_FOLDS,
+    MOST_SEARCHED,
+    QUICK_ROWS,
+    affordable_centers,
+    exact_seconds,
+    fewer_centers,
+    least_seconds,
+    searched_rows,
+)
 from .encoder import TableEncoder
 from .inputs import Inputs
 from .notes import columns_in_words, warn_of_columns
@@ -30,7 +42,7 @@ from .problems import Problem
 from .reach import reach_rows
 from .reading import recognised_table
 from .screening import Sample
-from .search import Candidate, Search, View
+from .search import Candidate, OutOfTimeError, Search, View
 from .transforms import Target
 from .validation import Drawn, Plan
 
@@ -42,7 +54,7 @@ _ENCODINGS = (
     {"numbers": "quantile", "integers": "numbers"},
     {"numbers": "robust", "integers": "both"},
 )
-_ENCODED_ROWS = 100_000  # from which an encoder learns
+_ENCODE_SHARE = 0.1  # of the budget: when the first encoding takes more, the others are left out
 _ROWS_A_SECOND = 150  # of the sample, for each second of the budget
 _LARGER = 8 / 3  # times as many are looked at again
 _SAMPLE_ROWS = 3 * MOST_SEARCHED // 8
@@ -50,12 +62,12 @@ _LISTED = 6  # candidates, or some more
 SEARCH_SHARE, _REFINE_SHARE = 0.3, 0.45  # of the budget, when they end
 _GRADIENT = 3e8  # rows x centers x columns of the gradient that importances are from
 EXACT_ROWS = 60_000  # beyond that every row as a center takes too long, whatever the machine
-_QUICK_ROWS = 10_000  # up to which an exact fit takes no longer than FALKON
+_MANY_OUTPUTS = 30  # classes whose fits take longer than all else: with fewer folds and iterations, where time is short
 _MEMBERS = 6
 _OVERLAP = 0.6  # error of codes above which classes overlap, and the logistic loss tells more than the squared one
 _LEAST_WEIGHT = 0.05  # of a candidate in the blend, below which it is not fitted to all rows
 _RESERVE = 0.04  # of the budget, for what comes after the last fit
-_MAX_ITER, _LEAST_ITERATIONS = 40, 5  # the least of a fit of so few rows
+_MAX_ITER, _LEAST_ITERATIONS, _FEWEST_ITERATIONS = 40, 5, 2  # the least of a fit of few rows, and of many outputs
 _CUT_SHORT = 1.2  # times the error that the sample had: a last fit with more had no time to converge
 _FIRST_SHARE = 0.65  # of the time left, for a fit that others may follow
 _LEAST_SHARE = 0.08  # of the budget, for a fit that follows others
@@ -110,14 +122,15 @@ class Learning:
         larger = min(most, int(_LARGER * size))
         first, second = self.plan.draw((size, larger), counted, random_state)
         self.indices = first.indices
-        self._encode(int(random_state.randint(2**31 - 1)))
+        self._encode(int(random_state.randint(2**31 - 1)), _ENCODE_SHARE * clock.budget if found is None else np.inf)
+        self._warn_of_time()
         self.finder = self._finder(first, SEARCH_SHARE, mixes=second is None)
         self.refiner = None if second is None else self._finder(second, _REFINE_SHARE, mixes=True)
         if found is not None:
             found(self)
             return
         self.finder.run()
-        if self.refiner is not None and not self.stopped:
+        if self.refiner is not None and not self.stopped and self.refiner.clock.left > 0:
             self.refiner.refine(self.finder.shortlist(_LISTED))
 
     @property
@@ -139,7 +152,7 @@ class Learning:
             views,
             sample,
             self.problem.transforms,
-            Clock(until * clock.budget, began=clock.began),
+            Clock(min(until * clock.budget, max(clock.budget - self._least, 0.0)), began=clock.began),
             random_state,
             self.settings.n_jobs,
             self._tell_candidate,
@@ -151,20 +164,39 @@ class Learning:
         """Return weights of mean 1."""
         return None if self.weight is None else self.weight[indices] / self.weight[indices].mean()
 
-    def _encode(self, seed: int) -> None:
+    def _warn_of_time(self) -> None:
+        """Say what a fit takes at least, if that is more than the budget."""
+        budget, least = self.settings.clock.budget, self._least
+        if budget < least:
+            n, d = self.inputs.n_rows, self.encodings[0].X.shape[1]
+            warn(
+                f"time_budget={budget:g} is less than the smallest search and fit of {n:,} rows and {d:,} encoded "
+                f"columns take, about {least:.2g} s: raise it to that",
+                UserWarning,
+            )
+
+    @property
+    def _least(self) -> float:
+        """Seconds that the smallest search and fit take."""
+        return least_seconds(self.inputs.n_rows, self.problem.codes.shape[1], self.encodings[0].X.shape[1])
+
+    def _encode(self, seed: int, share: float) -> None:
+        """Encode the table in as many ways as a share of the time allows, and at least in one."""
         n = self.inputs.n_rows
-        every = n <= _ENCODED_ROWS
+        every = n <= ENCODED_ROWS
         rows = np.arange(n)
         if not every:
-            rows = np.sort(self.settings.random_state.choice(n, _ENCODED_ROWS, replace=False))
+            rows = np.sort(self.settings.random_state.choice(n, ENCODED_ROWS, replace=False))
         table = recognised_table(self.inputs.take(rows), TableEncoder.__name__)  # once for all encodings
-        y = self.problem.learnt(self.problem.transforms[0])[rows]
+        y, target_type = self.problem.encoded(rows)
         fold = self._folds_of_encoding(rows) if self.settings.given_folds else None
         for parameters in _ENCODINGS:
+            if self.encodings and self.settings.clock.used > share:
+                break
             encoder = TableEncoder(
                 parameters["numbers"],
                 integers=parameters["integers"],
-                target_type=self.problem.target_type,
+                target_type=target_type,
                 dtype="float32",
                 random_state=seed,
             )
@@ -244,7 +276,7 @@ class Learning:
                 break
             try:
                 self._fit_one(candidate, few, last=place == len(fits) - 1)
-            except BudgetError:
+            except (BudgetError, OutOfTimeError):
                 if not self.members:
                     raise
                 continue
@@ -325,7 +357,9 @@ class Learning:
         most = affordable_centers(
             candidate.kernel, X, self.problem.codes.shape[1], self.problem.falkon_cost, share, self.settings
         )
-        for M in fewer_centers(most):
+        if most is None and self.members:
+            raise OutOfTimeError
+        for M in fewer_centers(min(LEAST_CENTERS, len(self.plan.learnt)) if most is None else most):
             try:
                 until = self._until(len(self.plan.learnt), share)
                 model = self._fit_falkon(candidate, X, self.plan.learnt, M, until)
@@ -396,6 +430,8 @@ class Learning:
             weight = np.where(weight > 0, weight, 1.0)
         with warnings.catch_warnings():  # how good a member is, rows that were held out say
             warnings.simplefilter("ignore", ConvergenceWarning)
+            # scikit-learn's doubt about few rows of many classes: a sample has fewer than the table
+            warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
             for M in n_centers:
                 try:
                     model.set_params(n_centers=M).fit(X, self.problem.learnt(target)[rows], sample_weight=weight)
@@ -422,7 +458,8 @@ class Learning:
 
     def _until(self, n: int, share: float) -> Enough:
         """Return what ends a fit of n rows after a share of the time."""
-        return Enough(time.perf_counter() + share, _LEAST_ITERATIONS if n <= _QUICK_ROWS else 1)
+        least = _FEWEST_ITERATIONS if self.problem.codes.shape[1] > _MANY_OUTPUTS else _LEAST_ITERATIONS
+        return Enough(time.perf_counter() + share, least if n <= QUICK_ROWS else 1)
 
     def _columns(self, kernel: Kernel, X: Any, shares: tuple[float, ...]) -> tuple[int, int, float] | None:
         """Return how many penalties and folds an exact fit has time for, and the first share of it that is enough.
@@ -435,11 +472,12 @@ class Learning:
         choices = [(1, 5), (1, 3), (1, 0)] if self.found is self.refiner else [(3, 5), (1, 5), (1, 3), (1, 0)]
         if self._in_turn:
             choices.remove((1, 0))  # it could not be judged
+            choices += [(1, LEAST_FOLDS)] if outputs > _MANY_OUTPUTS else []
         for share in shares:
             for n_penalties, folds in choices:
                 if seconds(n_penalties * (folds + 1) * outputs) < share:
                     return n_penalties, folds, share
-            if len(points) <= _QUICK_ROWS:
+            if len(points) <= QUICK_ROWS:
                 return *choices[-1], share
         return None
 
@@ -455,10 +493,10 @@ class Learning:
         """Fit the sample alone, with the best candidate: what there is when there is no time for more."""
         candidate = self.found.best
         began = time.perf_counter()
-        model, values = self._of_sample(candidate)
+        rows, model, values = self._of_sample(candidate)
         encoder, seconds = self.encodings[candidate.view].encoder, time.perf_counter() - began
-        self.members.append(Member(encoder, model, candidate, False, self.indices, values, seconds))
-        self._tell("sample alone", candidate, float(model.penalty_), self._error(values, self.indices), seconds)
+        self.members.append(Member(encoder, model, candidate, False, rows, values, seconds))
+        self._tell("sample alone", candidate, float(model.penalty_), self._error(values, rows), seconds)
 
     def has_best_so_far(self) -> bool:
         """Make do with what an interrupted run has found, of which nobody is told; return whether there is anything."""
@@ -469,13 +507,14 @@ class Learning:
             self.fit_sample()
         return True
 
-    def _of_sample(self, candidate: Candidate) -> tuple[Any, Array]:
-        """Fit the sample; return the model, and its predictions out of fold."""
-        X = self.encodings[candidate.view].mixed(candidate.mixing).take(self.indices)
-        fold = np.arange(len(self.indices)) % min(5, len(self.indices))
-        model, values = self._fit_exact(candidate, X, self.indices, fold, np.ones(1), share=np.inf)
+    def _of_sample(self, candidate: Candidate) -> tuple[Array, Any, Array]:
+        """Fit the sample, and a row of each class that it lacks; return its rows, the model and predictions of them."""
+        rows = self.problem.completed(self.indices, self.plan.learnt)
+        X = self.encodings[candidate.view].mixed(candidate.mixing).take(rows)
+        fold = np.arange(len(rows)) % min(5, len(rows))
+        model, values = self._fit_exact(candidate, X, rows, fold, np.ones(1), share=np.inf)
         assert values is not None
-        return model, values
+        return rows, model, values
 
     def result(self) -> Learnt:
         """Blend the members that can be judged."""
@@ -484,8 +523,9 @@ class Learning:
             judged = reduce(np.intersect1d, [member.judged for member in judgeable])
             values = [member.values[np.isin(member.judged, judged)] for member in judgeable]
         else:  # no rows are left to judge by
-            judged, judgeable = self.indices, self.members
-            values = [self._of_sample(member.candidate)[1] for member in judgeable]
+            judgeable = self.members
+            samples = [self._of_sample(member.candidate) for member in judgeable]
+            judged, values = samples[0][0], [values for _, _, values in samples]
         blend = self.problem.blend(values, judged, self._weight(judged))
         kept = np.flatnonzero(blend.weights)
         members, weights = [judgeable[i] for i in kept], blend.weights[kept]

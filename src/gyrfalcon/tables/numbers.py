@@ -175,17 +175,27 @@ def _normal(values: Array, quantiles: Array) -> Array:
     return ndtri(np.clip(levels, ndtr(-_CLIP), ndtr(_CLIP)))
 
 
-def _quantiles(values: Array, levels: Sequence[float], seed: int, method: Any = "linear") -> Array:
+def _quantiles(values: Array, levels: Sequence[float], seed: int, method: str = "linear") -> Array:
     """Compute quantiles of columns with missing values, those without any all at once."""
     result = np.empty((len(levels), values.shape[1]))
     missing = np.isnan(values).any(axis=0)
     rng = np.random.RandomState(seed)
-    # sorted, since many quantiles of sorted numbers are found faster
-    result[:, ~missing] = np.quantile(np.sort(_sample(values[:, ~missing], rng), axis=0), levels, axis=0, method=method)
+    result[:, ~missing] = _of_sorted(np.sort(_sample(values[:, ~missing], rng), axis=0), levels, method)
     for column in np.flatnonzero(missing):
         known = values[:, column]
-        result[:, column] = np.quantile(np.sort(_sample(known[~np.isnan(known)], rng)), levels, method=method)
+        result[:, column] = _of_sorted(np.sort(_sample(known[~np.isnan(known)], rng)), levels, method)
     return result
+
+
+def _of_sorted(values: Array, levels: Sequence[float], method: str) -> Array:
+    """Return quantiles of sorted columns; `np.quantile` would sort them again, which takes a hundred times as long."""
+    place = np.asarray(levels) * (len(values) - 1)
+    if method == "nearest":
+        return np.asarray(values[np.around(place).astype(np.intp)])
+    low = np.floor(place).astype(np.intp)
+    share = (place - low).reshape(-1, *[1] * (values.ndim - 1))
+    first, last = values[low], values[np.minimum(low + 1, len(values) - 1)]
+    return np.asarray(np.where(share < 0.5, first + (last - first) * share, last - (last - first) * (1 - share)))
 
 
 def _sample(values: Array, rng: np.random.RandomState) -> Array:

@@ -29,6 +29,7 @@ _LOGISTIC = 0.3
 _EQUAL = 1e-14  # a deviation so much smaller than the mean is rounding
 _FAR = 1e3  # numbers that are so many deviations from zero lose digits in float32
 _LARGEST = 1e15  # whose squares float32 can hold
+_MOST_ENCODED = 30  # classes that each have a column for a category of many levels: more have random combinations
 _MOST_COLUMNS = 8  # of the targets of a sample: more are replaced by so many random combinations
 
 
@@ -77,6 +78,10 @@ class Problem(ABC):
     has_likelihood: bool = False
     falkon_cost: tuple[int, int] = (30, 1)
 
+    def encoded(self, rows: Array) -> tuple[Array, str]:
+        """Return the targets of rows that encodings are made by, and what `TableEncoder` calls them."""
+        return self.learnt(self.transforms[0])[rows], self.target_type
+
     @abstractmethod
     def screened(self, indices: Array, random_state: np.random.RandomState) -> Array:
         """Return the targets of a sample, of mean 0 and total variance 1."""
@@ -96,6 +101,10 @@ class Problem(ABC):
     @abstractmethod
     def is_whole(self, rows: Array) -> bool:
         """Return whether all there is to learn can be learnt from rows: whether every class is among them."""
+
+    @abstractmethod
+    def completed(self, rows: Array, others: Array) -> Array:
+        """Return rows with as few of the others as it takes to learn all there is: one of each class they lack."""
 
     @abstractmethod
     def values(self, model: Any, target: Target, X: Any) -> Array:
@@ -173,6 +182,9 @@ class Regression(Problem):
     def is_whole(self, rows: Array) -> bool:
         return len(rows) > 0
 
+    def completed(self, rows: Array, others: Array) -> Array:
+        return rows
+
     def values(self, model: Any, target: Target, X: Any) -> Array:
         return self._restored(model.predict(X), target)
 
@@ -235,6 +247,12 @@ class Classification(Problem):
         size = float(np.sqrt(np.square(columns).sum(axis=1).mean()))
         return columns / (size or 1.0)
 
+    def encoded(self, rows: Array) -> tuple[Array, str]:
+        if self.n_classes <= _MOST_ENCODED:
+            return super().encoded(rows)
+        columns = indicators(self.labels[rows], self.n_classes)
+        return sketched(columns - columns.mean(axis=0), np.random.RandomState(0)), "continuous"
+
     def exact(self, kernel: Kernel, **parameters: Any) -> ExactClassifier:
         return ExactClassifier(kernel, scale=False, class_weight=self.class_weight, **parameters)
 
@@ -253,6 +271,10 @@ class Classification(Problem):
 
     def is_whole(self, rows: Array) -> bool:
         return len(np.unique(self.labels[rows])) == self.n_classes
+
+    def completed(self, rows: Array, others: Array) -> Array:
+        classes, first = np.unique(self.labels[others], return_index=True)
+        return np.union1d(rows, others[first[~np.isin(classes, self.labels[rows])]])
 
     def values(self, model: Any, target: Target, X: Any) -> Array:
         return class_values(model, X)
