@@ -37,7 +37,7 @@ _SLOPE_DEVIATION = 10.0  # of what is known about slopes without any rows: that 
 # The least slope keeps values apart whose logarithms are clipped, the largest keep probabilities of separable rows
 # from 0 and 1
 _SLOPES = (1e-2, 40.0)
-_MOST_VALUES = 400_000  # rows times classes that decide, as long as each class has a row
+MOST_VALUES = 400_000  # rows times classes that decide, as long as each class has a row
 _BOUNDS = [_SLOPES, (0.0, 10.0), (0.0, 10.0)]
 
 
@@ -211,7 +211,7 @@ def _some_of_each(
     values: Array, codes: Array, weight: Array | None, n_classes: int
 ) -> tuple[Array, Array, Array | None]:
     """Return some rows of every class, with the weight of all of them, where all would take long."""
-    most = max(_MOST_VALUES // n_classes, n_classes)
+    most = max(MOST_VALUES // n_classes, n_classes)
     if len(codes) <= most:
         return values, codes, weight
     shuffled = np.random.RandomState(0).permutation(len(codes))

@@ -45,6 +45,7 @@ from .validation import groups_among, make_plan
 Array = NDArray[Any]
 
 _MANY_CLASSES = 100  # beyond which a budget that is too small is refused
+_KEPT_TO = 1.2  # times the budget, that a fit may take
 
 
 @contextmanager
@@ -62,7 +63,7 @@ def advice_on_memory(estimator: AutoEstimator, n: int) -> Iterator[None]:
 def refuse_slow_classes(n: int, n_classes: int, budget: float) -> None:
     """Raise ValueError if the smallest fit of many classes takes longer than the budget."""
     least = least_seconds(n, n_classes)
-    if n_classes > _MANY_CLASSES and least > budget:
+    if n_classes > _MANY_CLASSES and least > _KEPT_TO * budget:
         raise ValueError(
             f"time_budget={budget:g} is too little for {n_classes:,} classes of {n:,} rows: the smallest fit takes "
             f"about {np.ceil(least):.0f} s. Use time_budget={np.ceil(least):.0f} or more, fewer classes or fewer rows"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.memory import limit_of, parse_memory
+from ..fitting.calibration import MOST_VALUES
 from ..kernels import Kernel
 from ..operators import KernelOperator
 from .parts import Settings
@@ -33,6 +34,10 @@ _EACH_NUMBER = 1e-8  # seconds that an iteration takes for each row of each colu
 # What the smallest fit takes: operations a second (two cores), passes, seconds of a search, for each encoded value and
 # for each center before the first pass
 _OPERATIONS, _LEAST_PASSES, _LEAST_SEARCH, _EACH_VALUE, _LEAST_BEFORE = 5e10, 3, 0.1, 3e-7, 2.5e-4
+_LEAST_VECTORS, _EACH_PROBABILITY = (
+    1.5e-7,
+    2e-6,
+)  # seconds for each row of each column, and of each class in calibration
 ENCODED_ROWS = 100_000  # from which an encoder learns
 QUICK_ROWS = 10_000  # up to which an exact fit takes no longer than FALKON
 LEAST_FOLDS, LEAST_CENTERS = 2, _CENTERS[-1]  # of a fit that there is hardly time for
@@ -115,8 +120,9 @@ def least_seconds(n: int, outputs: int, d: int = 1) -> float:
     before = min(_BEFORE[0], _LEAST_BEFORE * centers)
     columns = (LEAST_FOLDS + 1) * outputs
     passes = 2.0 * n * centers * (d + _LEAST_PASSES * columns) / _OPERATIONS
-    vectors = _EACH_NUMBER * n * (columns + d)
-    return _LEAST_SEARCH + encoded + before + passes + vectors
+    vectors = _LEAST_VECTORS * n * columns
+    calibration = _EACH_PROBABILITY * min(n * outputs, max(MOST_VALUES, outputs**2)) if outputs > 1 else 0.0
+    return _LEAST_SEARCH + encoded + before + passes + vectors + calibration
 
 
 def _product_seconds(kernel: Kernel, X: Any, centers: Array, n_jobs: int | None) -> Callable[[int], float]:

@@ -332,6 +332,11 @@ class Learning:
         self._tell(stage, candidate, float(model.penalty_), error, seconds)
 
     @property
+    def _has_many(self) -> bool:
+        """Whether fits of many outputs take longer than all else."""
+        return self.problem.codes.shape[1] > _MANY_OUTPUTS
+
+    @property
     def _in_turn(self) -> bool:
         """Whether each row is held out by one of several folds."""
         return self.plan.judged is None and self.plan.n_folds > 1
@@ -416,7 +421,7 @@ class Learning:
             **choice,
             **self._common(self._until(n, share)),
         )
-        self._fit(model, X, rows, target, [None, *_PRECONDITIONERS])
+        self._fit(model, X, rows, target, _PRECONDITIONERS[1:] if self._has_many else [None, *_PRECONDITIONERS])
         values = None
         if fold is not None:
             values = self.problem.held_out(model, target)
@@ -458,7 +463,7 @@ class Learning:
 
     def _until(self, n: int, share: float) -> Enough:
         """Return what ends a fit of n rows after a share of the time."""
-        least = _FEWEST_ITERATIONS if self.problem.codes.shape[1] > _MANY_OUTPUTS else _LEAST_ITERATIONS
+        least = _FEWEST_ITERATIONS if self._has_many else _LEAST_ITERATIONS
         return Enough(time.perf_counter() + share, least if n <= QUICK_ROWS else 1)
 
     def _columns(self, kernel: Kernel, X: Any, shares: tuple[float, ...]) -> tuple[int, int, float] | None:
@@ -472,7 +477,7 @@ class Learning:
         choices = [(1, 5), (1, 3), (1, 0)] if self.found is self.refiner else [(3, 5), (1, 5), (1, 3), (1, 0)]
         if self._in_turn:
             choices.remove((1, 0))  # it could not be judged
-            choices += [(1, LEAST_FOLDS)] if outputs > _MANY_OUTPUTS else []
+            choices += [(1, LEAST_FOLDS)] if self._has_many else []
         for share in shares:
             for n_penalties, folds in choices:
                 if seconds(n_penalties * (folds + 1) * outputs) < share:
