@@ -53,7 +53,7 @@ def test_folds_are_judged_by_models_of_the_same_size(make, monkeypatch):
 def line(n=400, d=1, noise=0.0):
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (n, d))
-    return X, 3 * X[:, 0] + noise * rng.standard_normal(n)
+    return X, 3 * X[:, 0] - 1 + noise * rng.standard_normal(n)
 
 
 def widths(model, X):
@@ -71,7 +71,7 @@ def test_intervals_widen_outside_the_training_rows(d):
     assert min(outside) > (50 if d == 1 else 3) * inside
     assert outside[1] < outside[2] < outside[3]
     ends = model.predict_interval(rows)
-    truth = 3 * rows[:, 0]
+    truth = 3 * rows[:, 0] - 1
     assert (ends[1:3, 0] < truth[1:3]).all()
     assert (truth[1:3] < ends[1:3, 1]).all()
 

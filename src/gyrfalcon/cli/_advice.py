@@ -59,8 +59,9 @@ def of_numbers(model: Any, y: Array, predictions: Array, coverage: float | None,
         grows = float(np.corrcoef(sizes, predictions)[0, 1])
         if grows > 0.35:
             yield (
-                "Errors grow with the prediction. Intervals have the same width everywhere: too wide for small "
-                "predictions and too narrow for large ones. The logarithm of the target may be the better target."
+                "Errors grow with the prediction. Intervals have the same width for all rows like those of training: "
+                "too wide for small predictions and too narrow for large ones. The logarithm of the target may be the "
+                "better target."
             )
     if coverage is not None and coverage < _COVERAGE - 3 * (_COVERAGE * (1 - _COVERAGE) / n) ** 0.5 - 0.01:
         yield (

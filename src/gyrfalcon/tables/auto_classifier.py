@@ -42,8 +42,10 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     ----------
     time_budget : float, default=60
         Seconds that `fit` may take, kept to within a fifth. The search takes half of it at most, and small tables
-        take less. Where the time ends the search or a fit, another run may end it elsewhere; where it does not, the
-        same `random_state` gives the same model.
+        take less. The smallest search and fit take a few tenths of a second, more with rows, columns and classes: a
+        budget below that gets a warning that says how much, and with more than 100 classes an error. Where the time
+        ends the search or a fit, another run may end it elsewhere; where it does not, the same `random_state` gives
+        the same model.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied with `sample_weight`. "balanced" gives every class the same total weight.
     cv : int, splitter or array of int of shape (n,), default=5
@@ -156,7 +158,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
             of it. Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or
             dates is to be read with pandas or pyarrow, or fitted by the command line.
         y : array of shape (n,)
-            Labels: numbers or strings; those of a `Dataset` by default.
+            Labels: numbers or strings; those of a `Dataset` by default. More than ten classes need two rows each on
+            average.
         sample_weight : array of shape (n,), optional
             Not negative. Rows with weight 0 are ignored; a class that is in no other row is not a class.
         groups : array of shape (n,), optional

@@ -49,8 +49,9 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     ----------
     time_budget : float, default=60
         Seconds that `fit` may take, kept to within a fifth. The search takes half of it at most, and small tables
-        take less. Where the time ends the search or a fit, another run may end it elsewhere; where it does not, the
-        same `random_state` gives the same model.
+        take less. The smallest search and fit take a few tenths of a second, more with rows, columns and outputs: a
+        budget below that gets a warning that says how much. Where the time ends the search or a fit, another run may
+        end it elsewhere; where it does not, the same `random_state` gives the same model.
     cv : int, splitter or array of int of shape (n,), default=5
         Folds by which everything is chosen: how many, a splitter of scikit-learn, or the number of each row's fold. Of
         a splitter whose splits do not hold out each row once, such as `TimeSeriesSplit`, the last split is used.

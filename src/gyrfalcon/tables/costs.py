@@ -34,10 +34,8 @@ _EACH_NUMBER = 1e-8  # seconds that an iteration takes for each row of each colu
 # What the smallest fit takes: operations a second (two cores), passes, seconds of a search, for each encoded value and
 # for each center before the first pass
 _OPERATIONS, _LEAST_PASSES, _LEAST_SEARCH, _EACH_VALUE, _LEAST_BEFORE = 5e10, 3, 0.1, 3e-7, 2.5e-4
-_LEAST_VECTORS, _EACH_PROBABILITY = (
-    1.5e-7,
-    2e-6,
-)  # seconds for each row of each column, and of each class in calibration
+# Seconds for each row of each column, and for each row of each class in calibration
+_LEAST_VECTORS, _EACH_PROBABILITY = 1.2e-7, 1e-6
 ENCODED_ROWS = 100_000  # from which an encoder learns
 QUICK_ROWS = 10_000  # up to which an exact fit takes no longer than FALKON
 LEAST_FOLDS, LEAST_CENTERS = 2, _CENTERS[-1]  # of a fit that there is hardly time for

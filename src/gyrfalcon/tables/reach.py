@@ -78,7 +78,7 @@ class Reach(BaseEstimator):  # type: ignore[misc]
         importances : array of shape (n_features_in_,)
         predictions : array of shape (m, n_outputs)
         """
-        points = encoder.transform(table)
+        points = np.asarray(encoder.transform(table))
         variance = np.bincount(
             encoder.feature_origin_, weights=points.var(axis=0, dtype=np.float64), minlength=len(importances)
         )
@@ -115,7 +115,7 @@ class Reach(BaseEstimator):  # type: ignore[misc]
         return np.asarray(_FACTOR * self.slopes_ * distance + share * differs)
 
     def _scaled(self, rows: Array) -> Array:
-        return np.asarray(rows * self.weights_[self.encoder_.feature_origin_], dtype=np.float64)
+        return np.asarray(np.asarray(rows) * self.weights_[self.encoder_.feature_origin_], dtype=np.float64)
 
     def _usual_distance(self) -> float:
         if len(self.points_) < 2:
