@@ -259,6 +259,13 @@ def test_centers_that_are_no_rows(indices):
         decode_selection(values, ArrayRows(X))
 
 
+@pytest.mark.parametrize("n_draws", [0, -1, True, 2**63, 2.0])
+def test_numbers_of_draws_that_nobody_makes(n_draws):
+    values = encode_selection(Selection(X[:2], np.arange(2)), None) | {"n_draws": n_draws}
+    with pytest.raises(CheckpointError, match="centers do not belong to these rows"):
+        decode_selection(values, ArrayRows(X))
+
+
 def test_sparse_centers_with_indices_that_lead_elsewhere(tmp_path):
     selection = encode_selection(Selection(scipy.sparse.csr_array(np.eye(3, 2)), None), None)
     with Journal(Checkpoint(tmp_path)) as journal:

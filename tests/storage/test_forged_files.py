@@ -115,6 +115,7 @@ def test_position_of_a_checkpoint(position, tmp_path):
         (lambda _, arrays: arrays.update({"checkpoint.progress.coef": np.zeros((4, 1))}), "coef has shape"),
         (lambda _, arrays: arrays.update({"checkpoint.progress.coef": np.zeros((5, 2))}), "coef has shape"),
         (lambda _, arrays: arrays.update({"checkpoint.progress.best": np.zeros(5)}), "best has shape"),
+        (lambda _, arrays: arrays.update({"checkpoint.progress.last.error": np.zeros(2)}), "error has shape"),
     ],
 )
 def test_progress_of_another_shape(change, message, tmp_path):

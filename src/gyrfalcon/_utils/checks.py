@@ -98,7 +98,7 @@ def array(shape: tuple[int | None, ...], dtype: DTypeLike = np.float64, *, finit
     def check(name: str, value: Any) -> None:
         wanted = f"{name} must be an array of {np.dtype(dtype)} of shape {shape}"
         if not isinstance(value, np.ndarray):
-            raise ValueError(f"{wanted}, not a {type(value).__name__}")
+            raise ValueError(f"{wanted}, not {'None' if value is None else f'a {type(value).__name__}'}")
         fits = len(value.shape) == len(shape) and all(b in (a, None) for a, b in zip(value.shape, shape, strict=True))
         if not fits or value.dtype != dtype:
             raise ValueError(f"{wanted}, not one of {value.dtype} of shape {value.shape}")

@@ -111,7 +111,10 @@ class Iterate:
     @classmethod
     def again(cls, numbers: Mapping[str, Any], **functions: Any) -> Self:
         """Make an iterate of what `numbers` gave, or of a state; `StateError` if it is not complete and sound."""
-        return cls(**dict(zip(cls.rules, recall(numbers, cls.rules), strict=True)), **functions)
+        found = cls(**dict(zip(cls.rules, recall(numbers, cls.rules), strict=True)), **functions)
+        if found.error.shape != found.signal.shape:
+            raise StateError(f"error has shape {found.error.shape} and signal {found.signal.shape}")
+        return found
 
     def state(self) -> dict[str, Any]:
         """Return numbers and arrays by name from which the solver can go on, bit for bit.

@@ -115,7 +115,12 @@ class Graph:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
         helper.set_model_props(model, metadata)
         model.producer_name = "gyrfalcon"
-        onnx().checker.check_model(model, full_check=True)
+        try:
+            onnx().checker.check_model(model, full_check=True)
+        except (onnx().checker.ValidationError, onnx().shape_inference.InferenceError) as error:
+            raise ValueError(
+                f"the model cannot be written as ONNX, since its numbers do not fit together: {error}"
+            ) from error
         return model
 
 

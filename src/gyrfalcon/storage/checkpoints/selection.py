@@ -47,7 +47,8 @@ def decode_selection(values: Mapping[str, Any], rows: Rows) -> tuple[Selection, 
     if not all(array is None or (is_floats(array) and array.shape == points.shape[:1]) for array in (D, weight)):
         raise CheckpointError(_DAMAGED)
     finite = all(array is None or np.isfinite(array).all() for array in (D, weight))
-    if not (finite and isinstance(sampled, bool) and isinstance(n_draws, int | None)):
+    drawn = n_draws is None or (type(n_draws) is int and 1 <= n_draws < 2**63)
+    if not (finite and isinstance(sampled, bool) and drawn):
         raise CheckpointError(_DAMAGED)
     return Selection(points, indices, D, n_draws, sampled), weight
 
