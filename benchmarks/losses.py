@@ -34,6 +34,8 @@ from gyrfalcon.kernels import Gaussian
 ROOT = Path(__file__).resolve().parents[1]
 PENALTY = 1e-6
 EQUAL = 5e-4  # less than another draw of the centers changes
+# widths are in the units that `load` gives the features; the peer has an intercept, too
+PINNED: dict[str, Any] = {"scale": False, "fit_intercept": True, "preconditioner": "falkon"}
 Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -82,7 +84,7 @@ def compare(name: str, M: int, width: float, most_passes: int, folder: Path, qui
     classes, codes = np.unique(y_test, return_inverse=True)
 
     def falkon(penalty: float, **params: Any) -> Callable[[], Any]:
-        model = FalkonClassifier(Gaussian(width), n_centers=M, penalty=penalty, random_state=0, **params)
+        model = FalkonClassifier(Gaussian(width), n_centers=M, penalty=penalty, random_state=0, **PINNED, **params)
         return lambda: model.fit(X, y)
 
     def peer(penalty: float) -> Callable[[], Any]:
@@ -137,7 +139,8 @@ def agreement(folder: Path, quick: bool) -> None:
     for k, target in ((2, y), (4, four)):
         for penalty in (1e-3, 1e-6, 1e-9):
             model = FalkonClassifier(
-                Gaussian(5.0), loss="logistic", n_centers=300, penalty=penalty, tol=1e-13, max_iter=100, random_state=0
+                Gaussian(5.0), loss="logistic", n_centers=300, penalty=penalty, tol=1e-13, max_iter=100, random_state=0,
+                **PINNED,
             ).fit(X, target)  # fmt: skip
             K = model.kernel_(X, model.centers_)
             values, vectors = np.linalg.eigh(model.kernel_(model.centers_, model.centers_))
@@ -208,7 +211,7 @@ def hard_negatives(folder: Path, quick: bool) -> None:
     def detector(chosen: np.ndarray) -> FalkonClassifier:
         centers = X[np.r_[positives[: M // 2], chosen[: M // 2]]]
         return FalkonClassifier(
-            Gaussian(5.0), loss="logistic", centers=centers, penalty=PENALTY, preconditioner="falkon", warm_start=True
+            Gaussian(5.0), loss="logistic", centers=centers, penalty=PENALTY, warm_start=True, **PINNED
         )
 
     def note(name: str, model: FalkonClassifier, number: int, seconds: float) -> list[Any]:
