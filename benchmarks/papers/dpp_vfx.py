@@ -38,15 +38,15 @@ SIZE, NEXT, PEERS_NEXT = 10, 10, 3
 KERNEL = Gaussian(float(np.sqrt(78.4)))
 
 
-def ours(X: np.ndarray, **size: Any) -> tuple[float, float]:
-    """Seconds of the first sample and of a further one."""
+def ours(X: np.ndarray, **size: Any) -> tuple[float, float, float]:
+    """Seconds of the first sample and of a further one, and their mean number of rows."""
     began = time.perf_counter()
     process = DPP(KERNEL, random_state=0, **size).fit(X)
     process.sample()
     first = time.perf_counter() - began
     began = time.perf_counter()
-    process.sample(NEXT)
-    return first, (time.perf_counter() - began) / NEXT
+    samples = process.sample(NEXT)
+    return first, (time.perf_counter() - began) / NEXT, float(np.mean([len(sample) for sample in samples]))
 
 
 def peer(X: np.ndarray) -> tuple[float, float] | None:
@@ -88,12 +88,12 @@ def main() -> None:
     for n in (5_000, 10_000) if given.quick else (10_000, 30_000, 70_000):
         cells: list[Any] = [f"{n:,}"]
         for size in ({"expected_size": SIZE}, {"size": SIZE}):
-            first, following = ours(X[:n], **size)
-            cells += [f"{first:.1f}", f"{following:.2f}"]
+            first, following, number = ours(X[:n], **size)
+            cells += [f"{first:.1f}", f"{following:.2f}", f"{number:.1f}"]
         found = peer(X[:n].astype(np.float64)) if n <= 10_000 else None
         cells += ["-", "-"] if found is None else [f"{found[0]:.1f}", f"{found[1]:.2f}"]
         rows.append(cells)
-    header = ["n", "expected size: first", "next", "size: first", "next", "DPPy, size: first", "next"]
+    header = ["n", "expected size: first", "next", "rows", "size: first", "next", "rows", "DPPy, size: first", "next"]
     table(f"Seconds of a sample of {SIZE} digits", header, rows)
     many(*((50_000, 30) if given.quick else (1_000_000, 100)))
 

@@ -1,0 +1,223 @@
+"""The papers' scripts in benchmarks/ compute what the papers define, whatever the defaults of the estimators become.
+
+Each has one test, on data that is made or comes with scikit-learn: a number of the script beside the same number by
+dense linear algebra in float64, or beside what the paper promises.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_digits
+
+from gyrfalcon.kernels import Gaussian
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Import a script of benchmarks/papers or benchmarks by its name."""
+    for folder in ("benchmarks", "benchmarks/papers"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    return load
+
+
+def nystrom(X: np.ndarray, y: np.ndarray, C: np.ndarray, X_new: np.ndarray, width: float, penalty: float) -> np.ndarray:
+    """Predictions of (K'K + lambda n K_MM) alpha = K'y: no scaling, no intercept, K_MM's null space left out."""
+    values, vectors = np.linalg.eigh(gaussian(C, C, width))
+    keep = values > 1e-13 * values[-1]
+    R = vectors[:, keep] / np.sqrt(values[keep])
+    F = gaussian(X, C, width) @ R
+    beta = np.linalg.solve(F.T @ F + penalty * len(X) * np.eye(F.shape[1]), F.T @ y)
+    return gaussian(X_new, C, width) @ R @ beta
+
+
+def gaussian(A: np.ndarray, B: np.ndarray, width: float) -> np.ndarray:
+    squares = np.square(A).sum(axis=1)[:, None] + np.square(B).sum(axis=1) - 2 * A @ B.T
+    return np.exp(-np.maximum(squares, 0) / (2 * width**2))
+
+
+def smooth(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Three features of deviations 0.3 to 3 and means that are not 0, and a y whose mean is 2."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3)) * [0.3, 1.0, 3.0] + [1.0, 0.0, -2.0]
+    return X, 2 + np.sin(3 * X[:, 0]) * X[:, 1] + 0.2 * X[:, 2] + 0.1 * rng.standard_normal(n)
+
+
+def test_nytro(script):
+    """NKRLS, FALKON and Early Stopping of Table 2, on the Wisconsin tumours with features in [-1, 1]."""
+    nytro = script("nytro")
+    X, y = load_breast_cancer(return_X_y=True)
+    X = 2 * (X - X.min(axis=0)) / np.ptp(X, axis=0) - 1
+    y = np.where(y == 1, 1.0, -1.0)
+    data = nytro.Data(X[:400], y[:400], X[400:], y[400:])
+    experiment = nytro.Experiment("tumours", "", 3.0, 100, 0.0069, np.float64)
+    methods, trial = nytro.Methods(experiment, data, 100), nytro.Trial.draw(data, 0)
+    assert nytro.PENALTIES[0] <= methods.nkrls(0).parameter <= nytro.PENALTIES[-1]
+    falkon = methods._falkon(0, "falkon").fit(trial.X, trial.y)
+    expected = nystrom(trial.X, trial.y, falkon.centers_, data.X_test, 3.0, methods.penalties[0])
+    error = nytro.rmse(expected, data.y_test)
+    assert methods.targets[0] == pytest.approx(error, rel=1e-6)
+    assert methods.falkon(0).rmse == pytest.approx(error, rel=nytro.EQUAL)
+
+    found = methods.early_stopping(0)
+    K = gaussian(trial.X, trial.X, 3.0)
+    coef, step = np.zeros(len(K)), 1 / np.linalg.eigvalsh(K)[-1]
+    for _ in range(int(found.parameter)):
+        coef += step * (trial.y - K @ coef)
+    # the largest eigenvalue is estimated there, within some percent
+    expected = nytro.rmse(gaussian(data.X_test, trial.X, 3.0) @ coef, data.y_test)
+    assert found.rmse == pytest.approx(expected, rel=0.02)
+
+
+def test_falkon_figure1(script):
+    """Every FALKON ends at the direct solve; the paper's B is the one of its Definition 3; passes are all counted."""
+    figure1 = script("falkon_figure1")
+    X, y = smooth(1_500)
+    data = figure1.Data(X[:1_000], y[:1_000], X[1_000:], y[1_000:])
+    M, width, penalty = 60, 1.5, 1e-4
+    curves = dict(figure1.curves_of(data, M, width, penalty, 30))
+    centers = data.X[np.random.default_rng(0).choice(1_000, M, replace=False)]
+    best = figure1.rmse(nystrom(data.X, data.y, centers, data.X_test, width, penalty), data.y_test)
+    assert curves["direct solve"][0][1] == pytest.approx(best, rel=1e-5)
+    falkons = [figure1.ALGORITHM_1, *figure1.PRECONDITIONERS]
+    for name in falkons:
+        assert curves[name][-1][1] == pytest.approx(best, rel=1e-3), name
+    assert {name.split()[0] for name in curves} == {"FALKON,", "Nyström", "NYTRO", "direct"}
+    first = {name: curve[0][0] for name, curve in curves.items()}
+    assert first["FALKON, Algorithm 1"] == first["FALKON, falkon"] == 2
+    assert first["FALKON, krill"] == 3  # the sketch, too
+    assert first["Nyström BCD"] == 2
+    assert first["FALKON, sample"] > 2  # and parts of passes on the sample
+
+    K = gaussian(centers, centers, width)
+    B = figure1.Definition3(K, penalty, 1_000).apply(np.eye(M))
+    T = np.linalg.cholesky(K + np.finfo(float).eps * M * np.eye(M)).T
+    A = np.linalg.cholesky(T @ T.T / M + penalty * np.eye(M)).T
+    np.testing.assert_allclose(T @ B @ np.eye(M) * np.sqrt(1_000) @ A, np.eye(M), atol=1e-6)
+
+
+def test_falkon_table1(script):
+    """Methods that solve the same problem have the same error, and FALKON the same preconditioner at every size."""
+    table1 = script("falkon_table1")
+    assert {table1.make("falkon", n).preconditioner for n in (500, 256_000)} == {"falkon"}
+    X, y = table1.problem(600)
+    X, y = 2 * X.astype(np.float64) + 1, y + 3.0
+    found = {name: table1.make(name, 400).fit(X[:400], y[:400]) for name in ("exact", "nystrom", "falkon")}
+    penalty = 1 / np.sqrt(400)
+    for name, model in found.items():
+        C = X[:400] if name == "exact" else model.centers_
+        expected = nystrom(X[:400], y[:400], C, X[400:], table1.WIDTH, penalty)
+        np.testing.assert_allclose(model.predict(X[400:]), expected, atol=1e-3)
+    steps = round(0.5 * np.log(400) + 5)
+    assert found["falkon"].history_[-1]["passes"] == steps + 1
+
+
+def test_falkon_theorems(script):
+    """The condition number that the script computes is that of B'HB for the paper's B, made apart from it."""
+    theorems, figure1 = script("falkon_theorems"), script("falkon_figure1")
+    X, _ = smooth(500)
+    kernel = Gaussian(2.0)
+    dense = theorems.Dense.of(kernel, X, theorems.Selection(X[:40]))
+    B = figure1.Definition3(gaussian(X[:40], X[:40], 2.0), 1e-4, len(X)).apply(np.eye(40))
+    K = gaussian(X, X[:40], 2.0)
+    H = K.T @ K + 1e-4 * len(X) * gaussian(X[:40], X[:40], 2.0)
+    values = np.linalg.eigvalsh(B.T @ H @ B)
+    assert dense.condition_number(1e-4) == pytest.approx(values[-1] / values[0], rel=1e-3)
+    assert dense.condition_number_with(B, 1e-4) == pytest.approx(values[-1] / values[0], rel=1e-3)
+    assert theorems.nu(17) == pytest.approx(np.log(1 + 2 / (np.sqrt(17) - 1)))
+
+
+@pytest.mark.parametrize("name", ["mnist", "california_housing", "flights_3m"])
+def test_falkon2(script, name):
+    """FALKON solves the published problem: pixels, or features, as they are given."""
+    falkon2 = script("falkon2")
+    X, y = smooth(800)
+    if name == "mnist":
+        X, y = load_digits(return_X_y=True)
+        X, y = X[:800] / 16, y[:800]
+    _, width, penalty, iterations = falkon2.RUNS[name]
+    model = falkon2.falkon(name, 60)
+    assert (model.max_iter, model.tol, model.preconditioner) == (iterations, 0.0, "falkon")
+    model.set_params(max_iter=100).fit(X[:600], y[:600])  # to the solution: 60 centers make poor preconditioners
+    targets = np.where(y[:600, None] == np.arange(10), 1.0, -1.0) if name == "mnist" else y[:600]
+    expected = nystrom(X[:600], targets, model.centers_, X[600:], width, penalty)
+    found = model.decision_function(X[600:]) if name == "mnist" else model.predict(X[600:])
+    assert np.sqrt(np.mean(np.square(found - expected))) < 1e-3 * expected.std()
+
+
+def test_bbkb(script):
+    """Both bandits regret less than half of what uniform play does, and BBKB asks for batches."""
+    bbkb = script("bbkb")
+    X, y = smooth(200)
+    X, values = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.min()) / np.ptp(y)
+    for cls in (bbkb.BBKB, bbkb.BKB):
+        bandit = cls(bbkb.KERNEL, noise=bbkb.NOISE, exploration=0.1, random_state=0).fit(X)
+        (ratio,), _, batches, m = bbkb.play(bandit, values, 80, [80])
+        assert ratio < 0.5
+        assert m < 80
+        assert batches < 60 if cls is bbkb.BBKB else batches == 80
+
+
+def test_dpp_vfx(script):
+    """Samples have the size that was asked for: in expectation, where the deviation is below the root of it."""
+    dpp_vfx = script("dpp_vfx")
+    X = load_digits().data[:600] / 16
+    assert dpp_vfx.ours(X, size=10)[2] == 10
+    assert abs(dpp_vfx.ours(X, expected_size=10)[2] - 10) < 4 * np.sqrt(10 / dpp_vfx.NEXT)
+
+
+def test_unsupervised_centers(script):
+    """With every row a center kernel PCA is exact: what 50 components leave is in the centred matrix' eigenvalues."""
+    unsupervised = script("unsupervised_centers")
+    X, y = load_digits(return_X_y=True)
+    X, y = 2 * X[:300] / 16, y[:300]
+    (left, cost, agreement), _ = unsupervised.measure(X, y, 300, 0)
+    K = gaussian(X, X, 7.0)
+    centred = K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean()
+    values = np.linalg.eigvalsh(centred)[::-1]
+    assert left == pytest.approx(1 - values[:50].sum() / values.sum(), rel=1e-3)
+    assert 0 < cost < values.sum() / 300  # less than that of one cluster
+    assert agreement > 0.5
+
+
+def test_losses(script):
+    """The logistic fit is that of a dense solve, on features as they are; the intercept is the log-odds."""
+    losses = script("losses")
+    X, y = load_breast_cancer(return_X_y=True)
+    X = X[:, :10] / X[:, :10].max(axis=0)  # deviations from 0.08 to 0.25
+    _, ours, best = losses.beside_dense(X, y, 0.5, 50, 1e-4)
+    assert ours == pytest.approx(best, abs=1e-6)
+    model = losses.classifier(0.5, 1e-4, loss="logistic", n_centers=50).fit(X, y)
+    assert model.offset_[0] == pytest.approx(np.log(np.mean(y) / np.mean(1 - y)), rel=1e-3)
+    assert model.scale_ is None
+
+
+def test_hard_negatives(script, monkeypatch, capsys):
+    """Most negatives are easy: the example keeps a part of them, and gets better by these."""
+    monkeypatch.setattr(sys, "argv", ["hard_negatives.py", "4000"])
+    runpy.run_path(str(ROOT / "examples" / "hard_negatives.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    counts = np.array(re.findall(r"(\d+) of (\d+) are hard", printed), dtype=float)
+    assert len(counts) == 3
+    assert np.all(counts[:, 0] < 0.6 * counts[:, 1]), printed
+    first, last, _ = map(float, re.findall(r"average precision ([\d.]+)", printed))
+    assert last > max(first, 0.95), printed
+
+
+def test_every_script_has_a_test():
+    scripts = {path.stem for path in (ROOT / "benchmarks" / "papers").glob("[a-z]*.py")}
+    tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    assert scripts <= tested
