@@ -162,7 +162,7 @@ def fit(quick: bool) -> None:
     nystroem = Nystroem(gamma=0.5 / WIDTH**2, n_components=M, random_state=0)
     centers = X[nystroem_rows(n, M)]
     # which are uniform draws, though given: so the preconditioner is the one for those
-    common = {"penalty": penalty, "centers": centers, "preconditioner": "falkon", "random_state": 0}
+    common = {"penalty": penalty, "centers": centers, "preconditioner": "falkon", "scale": False, "random_state": 0}
     models = {
         "K not kept, 10 iterations": FalkonRegressor(Gaussian(WIDTH), max_iter=10, memory_budget=0, **common),
         "K kept, 10 iterations": FalkonRegressor(Gaussian(WIDTH), max_iter=10, memory_budget="4GB", **common),

@@ -160,7 +160,8 @@ def real(folder: Path, rounds: int) -> None:
         n, d = data[0].shape
 
         def make(cls: Any = cls, M: int = M, d: int = d, **parameters: Any) -> Any:
-            common = {"n_centers": M, "penalty": 1e-6, "random_state": 0, "memory_budget": 0}
+            # the length scale is in deviations of the features
+            common = {"n_centers": M, "penalty": 1e-6, "scale": True, "random_state": 0, "memory_budget": 0}
             return cls(Gaussian(float(np.sqrt(d / 2))), **{**common, **parameters})
 
         more = {"sample": {"preconditioner": "sample"}, "default, memory_budget=auto": {"memory_budget": "auto"}}
@@ -168,7 +169,7 @@ def real(folder: Path, rounds: int) -> None:
 
 
 def split(arrays: Any, classes: bool) -> Data:
-    """Training and test rows, as given or a random fifth; features and numbers standardised."""
+    """Training and test rows, as given or a random fifth; y standardised, where it is numbers."""
     X, y = np.asarray(arrays["X"], dtype=np.float32), np.asarray(arrays["y"])
     if "X_test" in arrays.files:
         T, t = np.asarray(arrays["X_test"], dtype=np.float32), np.asarray(arrays["y_test"])

@@ -1,4 +1,7 @@
-"""What the documentation shows is run: the examples, and every block of Python in README.md and docs."""
+"""What the documentation shows is run: the examples, and every block of Python in README.md and docs.
+
+Where a page says in a comment what a ``print(...)`` prints, the numbers that are printed are compared with it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import runpy
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +18,14 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CLAIM = re.compile(r"\bprint\(.*\)  # (.*)$")
+NUMBER = re.compile(r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?")
+# Printed numbers may differ from the page's by this: other machines round otherwise, and a search may end elsewhere
+RELATIVE, ABSOLUTE = 0.03, 0.006
+# Pages of a few seconds that are run by the quick tests, too
+QUICK = ("getting_started", "learned_metric", "scaling", "theory", "unsupervised")
+# How many lines of a page say what they print
+CLAIMS = {"README": 2, "index": 1, "getting_started": 4, "tables": 2, "learned_metric": 3, "theory": 6, "scaling": 4}
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
 
 
@@ -42,19 +54,68 @@ def test_example(example, tmp_path, monkeypatch, capsys):
         assert float(printed.split()[-1]) < 0.2, printed
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda path: path.stem)
-@pytest.mark.slow
+def run_page(page: Path) -> dict[int, str]:
+    """Run the blocks of a page one after the other; return what each line printed, by its number."""
+    text, printed = page.read_text(), {}
+
+    def keep(*values: Any) -> None:
+        line = sys._getframe(1).f_lineno
+        printed[line] = f"{printed.get(line, '')} {' '.join(map(str, values))}"
+
+    namespace: dict[str, object] = {"__name__": "__page__", "print": keep}
+    for block in BLOCK.finditer(text):
+        # blank lines first, so that an error names the line of the page
+        code = "\n" * text[: block.start(1)].count("\n") + block.group(1)
+        exec(compile(code, str(page), "exec"), namespace)
+    return printed
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in NUMBER.findall(text)]
+
+
+def check_claims(page: Path, printed: dict[int, str]) -> int:
+    """Compare what lines printed with their comments, up to a colon; return how many had one with a number."""
+    checked = 0
+    for line, text in enumerate(page.read_text().splitlines(), start=1):
+        claim = CLAIM.search(text)
+        if claim is None or line not in printed:
+            continue
+        claimed, found = numbers(claim[1].split(":")[0]), numbers(printed[line])
+        if claimed:
+            checked += 1
+            where = f"{page.name}:{line} says {claim[1]!r}, and {printed[line]!r} is printed"
+            assert len(found) >= len(claimed), where
+            for expected, value in zip(claimed, found, strict=False):
+                assert value == pytest.approx(expected, rel=RELATIVE, abs=ABSOLUTE), where
+    return checked
+
+
+def pages() -> list[Any]:
+    found = [page for page in PAGES if BLOCK.search(page.read_text())]
+    return [pytest.param(page, marks=() if page.stem in QUICK else pytest.mark.slow, id=page.stem) for page in found]
+
+
+@pytest.mark.parametrize("page", pages())
 def test_page(page, tmp_path, monkeypatch):
     if page.stem in ("devices", "tensors"):
         pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    text = page.read_text()
-    namespace: dict[str, object] = {"__name__": "__page__"}
-    for block in BLOCK.finditer(text):
-        # blank lines first, so that an error names the line of the page
-        code = "\n" * text[: block.start(1)].count("\n") + block.group(1)
-        exec(compile(code, str(page), "exec"), namespace)
+    checked = check_claims(page, run_page(page))
+    assert checked >= CLAIMS.get(page.stem, 0), "a line that prints a number no longer says which"
+
+
+def test_claims_that_are_not_true_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nprint(0.173, 1_000)  # 0.17, 1,000: R2, of 5\nfor i in (1, 2):\n    print(i)  # 1, 2\n```\n"
+    )
+    assert check_claims(page, run_page(page)) == 2
+    for claim in ("print(0.173)  # 0.12: R2", "print('nothing')  # about 0.17"):
+        page.write_text(f"```python\n{claim}\n```\n")
+        with pytest.raises(AssertionError, match="is printed"):
+            check_claims(page, run_page(page))
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.stem)
