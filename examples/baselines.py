@@ -1,7 +1,7 @@
-"""Every method of the papers
-=============================
+"""The papers' methods side by side
+==================================
 
-Every method of the FALKON and NYTRO papers on the same data: test error, seconds, and what validation chose.
+Methods that the FALKON and NYTRO papers compare, on the same data: test error, seconds, and what validation chose.
 
 Run it with ``python examples/baselines.py [rows]``.
 """

@@ -201,7 +201,7 @@ def test_losses(script):
     _, ours, best = losses.beside_dense(X, y, 0.5, 50, 1e-4)
     assert ours == pytest.approx(best, abs=1e-6)
     model = losses.classifier(0.5, 1e-4, loss="logistic", n_centers=50).fit(X, y)
-    assert model.offset_[0] == pytest.approx(np.log(np.mean(y) / np.mean(1 - y)), rel=1e-3)
+    assert float(np.ravel(model.offset_)[0]) == pytest.approx(np.log(np.mean(y) / np.mean(1 - y)), rel=1e-3)
     assert model.scale_ is None
 
 
