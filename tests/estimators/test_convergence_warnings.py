@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from gyrfalcon import ExactRegressor, FalkonRegressor, NystromRegressor, RandomFeaturesRegressor
-from gyrfalcon.kernels import Gaussian, Polynomial
+from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, NystromRegressor, RandomFeaturesRegressor
+from gyrfalcon.kernels import Gaussian, Matern, Polynomial
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -70,3 +70,30 @@ def test_a_penalty_lost_in_float64_is_told():
     model = FalkonRegressor(Polynomial(degree=2), n_centers=50, penalty=1e-6, scale=False, random_state=0)
     with pytest.warns(ConvergenceWarning, match="float64 cannot tell penalty=1e-06 from rounding.*rescale"):
         model.fit(X, X[:, 0] ** 2)
+
+
+def hardly_explained(**options):
+    """A logistic fit whose objective is near that of the best constant, and its decision values."""
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((1000, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 4 * rng.standard_normal(1000) > 0
+    model = FalkonClassifier(
+        Matern(2.0, nu=2.5), n_centers=50, penalty=1e-4, loss="logistic", random_state=0, **options
+    ).fit(X, y)
+    return model, model.decision_function(X)
+
+
+def test_newton_goes_on_until_fitted_values_stand_still():
+    """The objective, of which little is explained, no longer changed where decision values were off by 15%."""
+    model, found = hardly_explained()
+    wanted = hardly_explained(tol=1e-12, max_iter=100)[1]
+    assert np.std(found - wanted) < 0.05 * np.std(wanted)
+    assert model.history_[-1]["error"] <= 0.05 < model.history_[0]["error"]
+
+
+def test_newton_steps_that_still_move_fitted_values_are_told():
+    """The last step promises to lower the objective by less than 5e-3, and moves decision values by more than 5%."""
+    with pytest.warns(ConvergenceWarning, match="the last of 5 Newton steps moved fitted values by 0.*max_iter=5"):
+        model, _ = hardly_explained(max_iter=5)
+    assert model.history_[-1]["residual"] < 5e-3
+    assert hardly_explained(max_iter=5, tol=5e-3)[0].n_iter_ == 5  # which is what was asked for: no warning

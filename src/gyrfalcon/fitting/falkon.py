@@ -25,6 +25,7 @@ from ..solvers.two_level import ENOUGH, is_poor
 from ..sources import Rows, TensorRows, as_rows
 from .convergence import (
     NEWTON_TOLERANCE,
+    UNSETTLED,
     tolerance,
     warn_if_newton_unsettled,
     warn_if_unsettled,
@@ -439,6 +440,7 @@ def _newton_steps(
         space.penalty * loss.penalty_unit(data.targets, data.weight) * unit,
         max_iter=model.max_iter,
         tol=tol,
+        close=UNSETTLED if model.tol is None else math.inf,
         weight=data.weight,
         start=None if space.start is None else space.start * (space.scale / unit),
         offset=None if data.offset is None else data.offset / unit,
@@ -452,5 +454,7 @@ def _newton_steps(
             penalty=iterate.penalty / unit,
             objective=iterate.objective * unit,
             decrement=iterate.decrement * math.sqrt(unit),
+            error=iterate.error * unit,
+            signal=iterate.signal * unit,
             _state=iterate.state,
         )

@@ -70,6 +70,7 @@ _ARMIJO = 1e-4
 _LONGEST = 4.0
 _SHORTEST = 1e-10
 _CONFIRMED = 2  # steps in a row that predict little, for a loss with stages
+_LEAST_SIGNAL = 0.01  # standard deviation of f in the unit of the loss, below which it is a constant and rounding
 _PATIENCE = 2  # steps in a row that change the objective by no more than rounding
 
 
@@ -83,6 +84,9 @@ class NewtonIterate(Iterate):
     ----------
     residual : float
         The decrease that the step's quadratic model predicted, relative to the objective; `residuals` for each column.
+    error, signal : ndarray of shape (k,)
+        Root mean square by which the step moved f, and the standard deviation of f after it, or 0.01 of the loss's unit
+        where that is larger.
     penalty : float
         The penalty of the step, which falls to the one asked for.
     objective : float
@@ -113,7 +117,7 @@ class NewtonIterate(Iterate):
     @property
     def details(self) -> dict[str, Any]:
         """Numbers for the record that this solver has beside those of every solver."""
-        return {
+        return super().details | {
             "penalty": self.penalty,
             "objective": self.objective,
             "decrement": self.decrement,
@@ -131,6 +135,7 @@ def newton(
     *,
     max_iter: int,
     tol: float,
+    close: float = np.inf,
     weight: Array | None = None,
     start: Array | None = None,
     offset: Array | None = None,
@@ -158,8 +163,9 @@ def newton(
     tol : float
         Done when a step at the last penalty predicts, for every column, a decrease of at most ``tol`` times the
         objective, and for a loss with stages when two steps in a row do; the step is still taken, so what remains is
-        smaller. Also done when steps no longer lower the
-        objective at the precision of the tiles.
+        smaller. Also done when steps no longer lower the objective at the precision of the tiles.
+    close : float
+        Such a step must also move the fitted values of every column by at most this share of their standard deviation.
     weight : ndarray of shape (n,), optional
         Sample weights, with mean 1.
     start : ndarray of shape (M, k), optional
@@ -236,7 +242,9 @@ def newton(
         largest = float(predicted.max(initial=0.0))
         near = largest < (_NEAR if mu > last else _NEAR_STAGE)
         waiting = waiting + 1 if ((before - after) <= rounding * before).all() else 0
-        settled = settled + 1 if at_last and largest <= tol else 0
+        error, signal = model.moved(t.astype(direction.Kd.dtype) * direction.Kd)
+        still = largest <= tol and bool((error <= close * signal).all())
+        settled = settled + 1 if at_last and still else 0
         iterate = NewtonIterate(
             iteration=iteration,
             residual=largest,
@@ -246,6 +254,8 @@ def newton(
             converged=settled >= (_CONFIRMED if has_stages else 1),
             step=t,
             ratio=direction.left,
+            error=error,
+            signal=signal,
             penalty=mu,
             objective=float((after.sum() + 0.5 * (last - mu) * model.square_norm()) / coordinates.n),
             decrement=float(np.sqrt(np.maximum(-direction.slope, 0).sum() / coordinates.n)),
@@ -325,6 +335,13 @@ class _Model:
         """Return the weighted second derivative of each row, averaged over the columns."""
         h = self.weighted(self.loss.hessian(self.y, self.f)).mean(axis=1, dtype=np.float64)
         return np.maximum(h, 0.0)
+
+    def moved(self, change: Array) -> tuple[Vectors, Vectors]:
+        """Return the root mean square of a change of f, and the standard deviation of f after it, at least 0.01."""
+        after = self.f + change
+        after -= self.weighted(after).mean(axis=0, dtype=np.float64).astype(after.dtype)
+        squares, spread = (self.total(self.weighted(np.square(x))) for x in (change, after))
+        return np.sqrt(squares / len(after)), np.maximum(np.sqrt(spread / len(after)), _LEAST_SIGNAL)
 
     def square_norm(self) -> float:
         """Return n times the squared norm of the function u."""
