@@ -254,3 +254,15 @@ def test_standard_error_of_the_difference_of_leave_one_out_errors(weighted):
     losses = [np.mean(np.square(path.leave_one_out_residuals(penalty)) / unit, axis=1) for penalty in PENALTIES]
     expected = [np.std(one - losses[1]) / np.sqrt(150) for one in losses]
     assert_allclose(found, expected, rtol=1e-9, atol=1e-15)
+
+
+def test_directions_that_are_kept_take_no_further_pass():
+    operator, Y, w = make(weighted=True)
+    whitening = Whitening(operator.centers_gram(np.float64), operator.shape[0])
+    path, kept = (nystrom_path(operator, Y, whitening, w, keep=keep) for keep in (False, True))
+    passes = operator.passes
+    errors, blur = kept.leave_one_out(PENALTIES), kept.paired_standard_errors(PENALTIES, 1, np.ones(2))
+    assert operator.passes == passes
+    assert np.array_equal(errors, path.leave_one_out(PENALTIES))
+    assert np.array_equal(blur, path.paired_standard_errors(PENALTIES, 1, np.ones(2)))
+    assert operator.passes == passes + 2

@@ -112,8 +112,8 @@ class FalkonClassifier(KernelClassifier):
         itself. A `ConvergenceWarning` says if that was not reached. None stops where further iterations would not show
         in predictions (1e-6 in float32 and 1e-10 in float64 for the squared loss, or with a sample of the rows when
         the squared error is known to a thousandth and predictions are known to a twentieth of their standard
-        deviation; for other losses 5e-3, which leaves some 0.1% of the objective, and a step that moves fitted values by
-        at most a twentieth of their standard deviation); 0 runs all `max_iter` iterations. Both warn only if
+        deviation; for other losses 5e-3, which leaves some 0.1% of the objective, and a step that moves fitted values
+        by at most a twentieth of their standard deviation); 0 runs all `max_iter` iterations. Both warn only if
         predictions would still change by a twentieth of their standard deviation, or the objective of another loss by
         5e-3 of itself.
     penalty_path : list of float, or None, default=None

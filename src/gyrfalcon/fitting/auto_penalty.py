@@ -205,7 +205,7 @@ def _squared_loss(sample: _Sample, M: int, n_jobs: int | None) -> tuple[float, f
     whitening = Whitening(operator.centers_gram(np.float64), n)
     targets = sample.data.targets / power_of_two(sample.data.targets, axis=0)
     targets = targets.astype(np.float64, copy=False)
-    path = nystrom_path(operator, targets, whitening, weight)
+    path = nystrom_path(operator, targets, whitening, weight, keep=True)  # two passes over it follow
     penalties = np.maximum(_GRID * sample.size * float(weight.mean()), whitening.least_penalty)
     errors = path.leave_one_out(penalties)
     # each output counts by the share of its own error that is left

@@ -244,7 +244,12 @@ class RidgePath:
 
 
 def nystrom_path(
-    operator: Operator, y: NDArray[Any], whitening: Whitening, weight: NDArray[Any] | None = None
+    operator: Operator,
+    y: NDArray[Any],
+    whitening: Whitening,
+    weight: NDArray[Any] | None = None,
+    *,
+    keep: bool = False,
 ) -> RidgePath:
     """Solve ``(K'WK + lambda n K_MM) alpha = K'W y`` for every lambda, in one pass over the rows.
 
@@ -258,10 +263,13 @@ def nystrom_path(
         T of the same centers, in float64.
     weight : ndarray of shape (n,), optional
         Sample weights, the diagonal of W.
+    keep : bool
+        Whether to keep D in memory, of shape (n, r), so that `leave_one_out` and the like take no further pass.
 
     Notes
     -----
-    Time n M^2 + some M^3, memory some M^2 and a block of rows; nothing of size n x M unless the operator keeps K.
+    Time n M^2 + some M^3, memory some M^2 and a block of rows; nothing of size n x M unless the operator keeps K, or
+    the path D.
 
     Examples
     --------
@@ -288,9 +296,14 @@ def nystrom_path(
     G, rhs = feature_sums(operator, whitening, Y, weight)
     s, V = _eigensystem(G, whitening)
 
-    def directions() -> Blocks:
+    def made() -> Blocks:
         for at, F in nystrom_features(operator, whitening):
             yield at, F.T @ V
+
+    kept = list(made()) if keep else None
+
+    def directions() -> Blocks:
+        return made() if kept is None else iter(kept)
 
     def lift(x: Vectors) -> Vectors:
         return whitening.apply(V @ x) * root_n
