@@ -273,7 +273,7 @@ def test_save_and_load(tmp_path, X):
     assert_array_equal(loaded.transform(X), model.transform(X))
     assert_array_equal(loaded.labels_, model.labels_)
     model.dual_coef_ = model.dual_coef_[:, 0]
-    model.offset_ = model.offset_[:1]
+    model.offset_ = float(model.offset_[0])
     model.save(tmp_path / "model")
     with pytest.raises(ModelFileError, match="a column for each cluster"):
         gyrfalcon.load(tmp_path / "model")
