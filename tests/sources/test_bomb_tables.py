@@ -174,6 +174,16 @@ def test_very_many_columns_of_parquet_are_read_in_parts(tmp_path):
     assert_array_equal(np.concatenate(list(gyrfalcon.open(path).X.blocks(250))), long)
 
 
+def test_more_columns_of_parquet_than_the_size_explains(tmp_path):
+    """Each column takes memory to describe and to decode; those that are not read are not counted."""
+    path = tmp_path / "wide.parquet"
+    value = np.zeros(1)
+    parquet.write_table(pa.table({f"c{j}": value for j in range(16_000)}), path, write_statistics=False)
+    with pytest.raises(ValueError, match=r"wide\.parquet: its 16000 columns take 240 MB of memory, out of proportion"):
+        list(gyrfalcon.open(path).X.blocks(1))
+    assert_array_equal(gyrfalcon.open(path, features=["c7", "c9"]).X.take(np.array([0])), [[0, 0]])
+
+
 def test_damaged_headers_of_messages_and_pages_name_the_file(tmp_path):
     rng = np.random.default_rng(0)
     table = pa.table({"a": rng.standard_normal(300), "y": rng.standard_normal(300)})

@@ -20,10 +20,11 @@ from ._parquet_pages import Pages, pages_of
 from .blocks import Indices
 from .limits import require_in_proportion
 from .stored import READ_BYTES, ContentsError, FileState
-from .table_reader import TableReader, arrow, column_types, is_view, kind_of, plain, shortened
+from .table_reader import TableReader, arrow, check_columns, column_types, is_view, kind_of, plain, shortened
 
 _READ_BUFFER = 1 << 16  # bytes of each column of a Parquet file that are read at once
 _FOOTER = 60  # bytes of memory for each byte that describes the columns of a Parquet file
+_COLUMN_BYTES = 15_000  # of memory for each column that is read: its description, its decoder, its arrays
 _AT_ONCE = 2_000  # columns that are read beside each other by one decoder, which takes kilobytes for each
 _REPEATED = 4 << 20  # bytes of texts that are decoded at once where each can repeat the one before
 _PAGES = 3 << 20  # bytes of each column that a Parquet decoder holds: a page, the same decompressed, a dictionary
@@ -79,9 +80,11 @@ class ParquetReader(TableReader):
     def _check_pages(self, groups: Sequence[int], columns: Sequence[str]) -> list[dict[str, Pages]]:
         """Find what the pages of columns decode to, for each row group.
 
-        Raises ContentsError if those that are decoded at once are out of proportion to the file.
+        Raises ContentsError if those that are decoded at once, or the columns' number, are out of proportion to the
+        file.
         """
         assert self.state is not None
+        check_columns(self.path, self.state.size, len(columns), _COLUMN_BYTES)
         unknown = [group for group in groups if not self._checked.setdefault(group, {}).keys() >= {*columns}]
         if unknown:
             with self._open(self.path) as file:
