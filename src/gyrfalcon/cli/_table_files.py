@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .._utils.memory import available_memory, format_bytes
 from .._utils.words import plural
 from ..sources.arrow_files import ArrowReader, ParquetReader, check_texts, read_parquet
-from ..sources.csv_files import FIRST_BLOCK, CsvFormat, check_text, explained, place_of, wrong_encoding
+from ..sources.csv_files import FIRST_BLOCK, CsvFormat, beginning, check_text, explained, place_of, wrong_encoding
 from ..sources.files import Dataset, find
 from ..sources.limits import require_in_proportion, text_labels
 from ..sources.stored import ContentsError
@@ -329,7 +329,7 @@ class CsvTable(Reader):
         format = self._format(path)
         with (
             explained(path, format.encoding or "utf-8"),
-            csv.open_csv(path, format.reading(FIRST_BLOCK), _parsing(format)) as reader,
+            csv.open_csv(beginning(path), format.reading(FIRST_BLOCK), _parsing(format)) as reader,
         ):
             return list(column_types(path, reader.schema))
 

@@ -100,7 +100,7 @@ class CsvFormat:
         """Count the columns that are numbers, by the first lines."""
         from pyarrow import csv
 
-        with csv.open_csv(path, self.reading(FIRST_BLOCK), self.parsing(), self.converting()) as reader:
+        with csv.open_csv(beginning(path), self.reading(FIRST_BLOCK), self.parsing(), self.converting()) as reader:
             return sum(kind_of(type_) == "number" for type_ in reader.schema.types)
 
     def reading(self, block: int, threads: bool = False) -> Any:
@@ -140,6 +140,15 @@ def _is_character(text: Any) -> bool:
 
 def _opener(path: str) -> Any:
     return gzip.open if path.lower().endswith(".gz") else open
+
+
+def beginning(path: str) -> Any:
+    """Read the text of two blocks, of which the first tells names and types.
+
+    Of a whole file pyarrow would read dozens of blocks ahead, however small the file is that they are compressed in.
+    """
+    with arrow().input_stream(path) as file:  # which decompresses by the name's ending
+        return arrow().BufferReader(file.read(2 * FIRST_BLOCK))
 
 
 def _mark_of(path: str) -> str | None:
@@ -194,7 +203,7 @@ class CsvReader(TableReader):
         with explained(path, self.format.encoding or "utf-8"):
             # types are inferred from the first lines
             reading, parsing = self.format.reading(FIRST_BLOCK), self.format.parsing()
-            with csv.open_csv(path, reading, parsing, self.format.converting()) as reader:
+            with csv.open_csv(beginning(path), reading, parsing, self.format.converting()) as reader:
                 self.types = column_types(path, reader.schema)
                 first_rows = next(iter(reader), None) if self.format.thousands is not None else None
         if any(arrow().types.is_binary(type_) for type_ in self.types.values()):
