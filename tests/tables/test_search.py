@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -148,6 +150,14 @@ def test_noise_is_not_learnt():
     rng = np.random.default_rng(0)
     finder, _ = searched(rng.standard_normal((300, 30)), rng.standard_normal(300))
     assert finder.best.error > 0.98
+
+
+def test_the_best_is_worth_another_look_also_where_nothing_is_left_to_learn():
+    """Where y is constant, or rows of the other class are all elsewhere, errors are 0."""
+    rng = np.random.default_rng(0)
+    finder, _ = searched(rng.standard_normal((300, 2)), rng.standard_normal(300), budget=0.5)
+    finder.candidates = [replace(one, error=0.0) for one in finder.candidates]
+    assert finder.shortlist(3)[0] is finder.best
 
 
 @pytest.mark.parametrize(("n", "gain"), [(300, 0.8), (3_000, 0.7)])

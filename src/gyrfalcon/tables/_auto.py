@@ -185,7 +185,7 @@ class AutoEstimator(NamedParameters):
                         self._set(learning, learning.result(), problem)
                     raise
                 learnt = learning.result()
-        self._set(learning, learnt, problem)
+            self._set(learning, learnt, problem)  # which looks at rows that may be in the scratch file
 
     def _set(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
         with unchanged_on_failure(self):  # a second Ctrl-C leaves no half of a model

@@ -205,7 +205,8 @@ class Search:
         With each round columns that matter little on few rows count less, in the metric and so in all that is learnt
         under it. On more rows they may be worth something.
         """
-        close = [one for one in self.finalists if one.error < _CLOSE * self.best.error][:most]
+        first, *others = self.finalists  # the best is worth it, also where its error is 0
+        close = [first, *(one for one in others if one.error < _CLOSE * first.error)][:most]
         for late in close[:_EARLIER]:
             alike = [one for one in self.candidates if one.kind[1:] == late.kind[1:]]  # of any encoding
             earlier = [one for one in alike if one.round < late.round and one.error < _CLOSE * late.error]
