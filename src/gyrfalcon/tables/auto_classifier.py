@@ -41,11 +41,11 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     Parameters
     ----------
     time_budget : float, default=60
-        Seconds that `fit` may take, kept to within a fifth. The search takes half of it at most, and small tables
-        take less. The smallest search and fit take a few tenths of a second, more with rows, columns and classes: a
-        budget below that gets a warning that says how much, and with more than 100 classes an error. Where the time
-        ends the search or a fit, another run may end it elsewhere; where it does not, the same `random_state` gives
-        the same model.
+        Seconds that `fit` may take, kept to within a fifth, or to twice as much with more than 100 classes. The search
+        takes half of it at most, and small tables take less. The smallest search and fit take a few tenths of a second,
+        more with rows, columns and classes: a budget below that gets a warning that says how much, and with more than
+        100 classes an error. Where the time ends the search or a fit, another run may end it elsewhere; where it does
+        not, the same `random_state` gives the same model.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied with `sample_weight`. "balanced" gives every class the same total weight.
     cv : int, splitter or array of int of shape (n,), default=5
