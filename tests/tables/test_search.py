@@ -15,7 +15,7 @@ from gyrfalcon.tables.blending import best_temperature, greedy_log_weights
 from gyrfalcon.tables.clock import Clock
 from gyrfalcon.tables.screening import Sample, screen
 from gyrfalcon.tables.search import Search, View
-from gyrfalcon.tables.transforms import Target
+from gyrfalcon.tables.transforms import Target, targets_of
 from gyrfalcon.tables.validation import Split, make_plan
 
 
@@ -143,6 +143,15 @@ def searched(X, y, sizes=(400, 1_000), budget=60.0):
     refiner = search(second)
     refiner.refine(finder.finalists[:3])
     return finder, refiner
+
+
+def test_logarithms_of_numbers_that_are_lost_beside_the_mean():
+    y = 10.0 ** np.linspace(-20, 20, 101)
+    _, log = targets_of(y)
+    found = log.learnt((y - log.mean) / log.deviation)
+    assert np.isfinite(found).all()
+    large = y > 1e8  # what is smaller is less than the rounding of the largest
+    assert_allclose(found[large], (np.log(y[large]) - log.center) / log.width, rtol=0, atol=0.01)
 
 
 def test_noise_is_not_learnt():

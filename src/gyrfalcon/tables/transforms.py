@@ -54,7 +54,8 @@ class LogTarget(Target):
     width: float = 1.0
 
     def learnt(self, y: Array) -> Array:
-        return np.asarray((np.log(y * self.deviation + self.mean) - self.center) / self.width)
+        least = np.finfo(np.float64).eps * (self.mean + self.deviation)  # smaller y have been rounded away, even to 0
+        return np.asarray((np.log(np.maximum(y * self.deviation + self.mean, least)) - self.center) / self.width)
 
     def restored(self, f: Array) -> Array:
         exponents = np.clip(f * self.width, -_WIDEST, _WIDEST) + self.center
