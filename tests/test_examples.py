@@ -60,7 +60,7 @@ def run_page(page: Path) -> dict[int, str]:
     """Run the blocks of a page one after the other; return what each line printed, by its number."""
     text, printed = page.read_text(), {}
 
-    def keep(*values: Any) -> None:
+    def keep(*values: Any, **options: Any) -> None:
         line = sys._getframe(1).f_lineno
         printed[line] = f"{printed.get(line, '')} {' '.join(map(str, values))}"
 

@@ -673,8 +673,6 @@ def test_ctrl_c(n_jobs):
         import threading, time
         import numpy as np
         from sklearn.exceptions import NotFittedError
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.multioutput import MultiOutputClassifier
         from gyrfalcon import FalkonRegressor
 
         X = np.random.default_rng(0).standard_normal((300_000, 10), dtype=np.float32)
