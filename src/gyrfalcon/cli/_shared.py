@@ -307,7 +307,7 @@ def plain(value: Any) -> Any:
 
 def print_table(lines: Sequence[tuple[str, str]]) -> None:
     """Print names and texts in two columns to standard output."""
-    shown = [(printable(name), printable(text)) for name, text in lines]
+    shown = [(printable(name), printable(str(text))) for name, text in lines]
     width = max(len(name) for name, _ in shown)
     for name, text in shown:
         print(f"{name.ljust(width)}  {text}")
