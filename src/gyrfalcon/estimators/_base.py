@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import number
+from .._utils.compute import Compute
 from .._utils.portable import beside, in_float64
 from ..centers import Selection
 from ..fitting.attributes import check_attributes
@@ -51,6 +52,7 @@ class KernelEstimator(NamedParameters):
     dtype: Any
     memory_budget: int | float | str
     device: Any = None
+    precision: str | None = None
     n_jobs: int | None
 
     dual_coef_: Array
@@ -104,6 +106,13 @@ class KernelEstimator(NamedParameters):
             If the file cannot be written.
         """
         save(self, path)
+
+    # ---- what is handed down -----------------------------------------------------------------------------------------
+
+    @property
+    def _compute(self) -> Compute:
+        """What the parameters ask to compute with."""
+        return Compute(self.n_jobs, self.memory_budget, self.device, self.precision)
 
     # ---- the end of a fit --------------------------------------------------------------------------------------------
 
