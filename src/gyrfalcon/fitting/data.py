@@ -25,6 +25,7 @@ from ..sources.scratch import Scratch
 from .rows import (
     Reader,
     computed,
+    follows_rows,
     labelled,
     require_one_label,
     scaled,
@@ -91,6 +92,8 @@ class FitData:
     flat : whether coefficients and predictions of one column have no second axis
     counted : which of the rows that `fit` was given these are, before some were held out; None if that is not known
     outputs : the least precision of predictions, which float32 would round too far where the offset is large
+    feature_names : names of the features, or None
+    dtype_given : whether the user chose the precision of the rows, which is then kept
     """
 
     rows: Rows
@@ -105,6 +108,8 @@ class FitData:
     flat: bool = False
     counted: Counted | None = None
     outputs: np.dtype[Any] = field(default_factory=partial(np.dtype, np.float32))
+    feature_names: Array | None = None
+    dtype_given: bool = False
 
     @property
     def is_least_squares(self) -> bool:
@@ -425,8 +430,16 @@ def _split_and_scaled(
         held = replace(held, rows=scaled(held.rows, mean, scale, dtype))
     if weight is not None:
         weight = weight / weight.mean()
-    rows = scaled(data.rows, mean, scale, dtype)
-    return replace(data, rows=rows, weight=weight, validation=held, mean=mean, scale=scale)
+    return replace(
+        data,
+        rows=scaled(data.rows, mean, scale, dtype),
+        weight=weight,
+        validation=held,
+        mean=mean,
+        scale=scale,
+        feature_names=vars(estimator).get("feature_names_in_"),
+        dtype_given=not follows_rows(estimator.dtype),
+    )
 
 
 class _TakenOut(ArrayRows):

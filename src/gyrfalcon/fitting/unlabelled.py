@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from ..sources.metric import has_metric
 from ..sources.scratch import Scratch
 from .data import FitData
-from .rows import Reader, scaled, standardises, tile_dtype, unlabelled_rows
+from .rows import Reader, follows_rows, scaled, standardises, tile_dtype, unlabelled_rows
 
 
 def unlabelled_data(
@@ -39,4 +39,6 @@ def unlabelled_data(
         scale=scale,
         counted=counted,
         metric=has_metric(X),
+        feature_names=vars(estimator).get("feature_names_in_"),
+        dtype_given=not follows_rows(estimator.dtype),
     )
