@@ -1,8 +1,9 @@
 """Whether two versions of Gyrfalcon find the same coefficients, bit for bit.
 
 A list of small fits: every estimator and solver on every kind of rows it takes, with weights, validation, scaling, warm
-starts and checkpoints, every loss, selector of centers and preconditioner. Run `write` with each version's Python
-on the same machine, then compare the files:
+starts and checkpoints, every loss, selector of centers and preconditioner; the default settings; and what is not fitted
+to y, intervals, tables and the automatic estimators, whose search is stopped after a few candidates. Run
+`write` with each version's Python on the same machine, then compare the files:
 
     python benchmarks/same_bits.py write before.npz
     python benchmarks/same_bits.py write after.npz
@@ -245,6 +246,119 @@ def fits(data: Data) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"{threads} threads", fit(regressor, few | {"n_jobs": threads})
 
 
+def others(data: Data) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """Names of what else is computed, and functions that compute it: arrays by name."""
+    X, X_new, y, classes = data.X, data.X_new, data.targets["number"][:N], data.targets["three"][:N]
+
+    for make, target in ((gyrfalcon.FalkonRegressor, y), (gyrfalcon.FalkonClassifier, classes)):
+        for kind in ("float64", "float32"):
+
+            def default(make: Any = make, target: Any = target, kind: str = kind) -> dict[str, Any]:
+                model = make(random_state=0).fit(data.rows(X, kind), target)
+                return {"coefficients": model.dual_coef_, "predict": model.predict(X_new), "penalty": model.penalty_}
+
+            yield f"default {make.__name__}, {kind}", default
+
+    def uncertain() -> dict[str, Any]:
+        model = gyrfalcon.FalkonRegressor(n_centers=40, penalty=1e-3, uncertainty=True, random_state=0).fit(X, y)
+        mean, deviation = model.predict(X_new, return_std=True)
+        return {"mean": mean, "deviation": deviation, "interval": model.predict_interval(X_new)}
+
+    def exact_classes() -> dict[str, Any]:
+        model = gyrfalcon.ExactClassifier(penalty=1e-3, random_state=0).fit(X, classes)
+        return {"probabilities": model.predict_proba(X_new)}
+
+    def conformal() -> dict[str, Any]:
+        model = gyrfalcon.ConformalRegressor(random_state=0).fit(X, y)
+        sets = gyrfalcon.ConformalClassifier(random_state=0).fit(X, classes)
+        return {"interval": model.predict_interval(X_new), "sets": sets.predict_set(X_new)}
+
+    def components() -> dict[str, Any]:
+        model = gyrfalcon.KernelPCA(3, n_centers=40, fit_inverse_transform=True, random_state=0).fit(X)
+        image = model.transform(X_new)
+        return {"transform": image, "inverse": model.inverse_transform(image)}
+
+    def clusters() -> dict[str, Any]:
+        model = gyrfalcon.KernelKMeans(4, n_centers=40, random_state=0).fit(X)
+        return {"labels": model.labels_, "predict": model.predict(X_new), "inertia": model.inertia_}
+
+    def novel() -> dict[str, Any]:
+        return {"scores": gyrfalcon.NoveltyDetector(n_centers=40, random_state=0).fit(X).score_samples(X_new)}
+
+    def metric() -> dict[str, Any]:
+        model = gyrfalcon.LearnedMetric(n_rounds=2, random_state=0).fit(X, y)
+        return {"transform": model.transform(X_new)}
+
+    def two_samples() -> dict[str, Any]:
+        found = gyrfalcon.mmd_test(X[:300], X[300:] + 0.2, n_permutations=50, random_state=0)
+        return {"statistic": found.statistic, "permutations": found.permutations}
+
+    def bandits() -> dict[str, Any]:
+        found = {}
+        for make in (gyrfalcon.BKB, gyrfalcon.BBKB):
+            model, asked = make(Gaussian(1.5), random_state=0).fit(X[:100]), []
+            for _ in range(12):
+                arms = model.ask()
+                asked.extend(arms)
+                model.tell(arms, y[arms])
+            found[make.__name__] = np.array(asked)
+        return found
+
+    def diverse() -> dict[str, Any]:
+        return {"rows": np.asarray(gyrfalcon.sample_dpp(X, Gaussian(1.5), size=10, random_state=0))}
+
+    def leverage() -> dict[str, Any]:
+        scores = gyrfalcon.leverage_scores(X, Gaussian(1.5), 1e-3, method="bless", random_state=0)
+        return {"scores": scores, "dimension": gyrfalcon.effective_dimension(X, Gaussian(1.5), 1e-3, random_state=0)}
+
+    def features() -> dict[str, Any]:
+        return {"features": gyrfalcon.RandomFeatures(Gaussian(1.5), 50, random_state=0).fit(X).transform(X_new)}
+
+    several = [uncertain, exact_classes, conformal, components, clusters, novel, metric, two_samples, bandits, diverse]
+    for function in [*several, leverage, features]:
+        yield function.__name__.replace("_", " "), function
+
+    table = mixed_table(data)
+    for numbers in ("robust", "quantile"):
+
+        def encoded(numbers: str = numbers) -> dict[str, Any]:
+            encoder = gyrfalcon.TableEncoder(numbers, random_state=0)
+            return {"fit": encoder.fit_transform(table, y), "transform": encoder.transform(table[::7])}
+
+        yield f"table encoder, {numbers}", encoded
+    for words, rows in (("numbers", X), ("mixed", table)):
+        for make, target in ((gyrfalcon.AutoRegressor, np.exp(y)), (gyrfalcon.AutoClassifier, classes)):
+            for weight in (None, data.weight):
+
+                def automatic(
+                    make: Any = make, rows: Any = rows, target: Any = target, weight: Any = weight
+                ) -> dict[str, Any]:
+                    model = make(600, cv=3, random_state=0, callbacks=brief(4), n_jobs=1)
+                    model.fit(rows, target, sample_weight=weight)
+                    verb = "predict" if make is gyrfalcon.AutoRegressor else "predict_proba"
+                    return {"predictions": getattr(model, verb)(rows[::7])}
+
+                yield f"{make.__name__}, {words}{'' if weight is None else ', weights'}", automatic
+
+
+def mixed_table(data: Data) -> Any:
+    """Return a table with numbers, gaps, text and dates that goes with the targets."""
+    import pandas as pd
+
+    X = data.X
+    numbers = X[:, 0].copy()
+    numbers[::11] = np.nan
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta((X[:, 3] * 40).astype(int), unit="D")
+    places = np.array(["north", "south", "west", None], dtype=object)[np.digitize(X[:, 2], [-0.5, 0.0, 0.5])]
+    codes = np.char.add("id ", (np.abs(X[:, 1]) * 30).astype(int).astype(str))
+    return pd.DataFrame({"number": numbers, "other": X[:, 1], "place": places, "code": codes, "day": days})
+
+
+def brief(candidates: int) -> Callable[[dict[str, Any]], bool]:
+    """Return a callback that ends a search after some candidates: the clock has no say in what it finds."""
+    return lambda record: record["iteration"] >= candidates
+
+
 def warm(run: Callable[[], Any], data: Data) -> Callable[[], Any]:
     """A fit that goes on from the coefficients of one before."""
 
@@ -313,6 +427,13 @@ def write(name: str) -> int:
             for verb in ("predict", "predict_proba", "decision_function"):
                 if hasattr(model, verb):
                     found[fit + ": " + verb] = np.asarray(getattr(model, verb)(X_new))
+        for other, compute in others(data):
+            count += 1
+            try:
+                found |= {f"{other}: {part}": np.asarray(values) for part, values in compute().items()}
+            except Exception as error:
+                failed += 1
+                print(f"{other}: {type(error).__name__}: {error}")
     np.savez(name, **found)
     print(f"{count} fits, {failed} failed, {time.perf_counter() - start:.0f} s: {name}")
     return int(failed > 0)

@@ -1,9 +1,10 @@
 """Fits that are killed at 200 points and started again; and what a checkpoint costs.
 
-The kill points are those of tests/estimators/killed_fits.py, of which the tests sample a few: conjugate gradient with
-early stopping, the change to KRILL's preconditioner on the way, and Newton's method, each killed with SIGKILL at random
-moments and at every step of writing a file. The cost is that of whole fits, in turn and best of several, with a
-checkpoint every 30 seconds (so at the start and at the end) and after each iteration, beside one without.
+The kill points are those of tests/estimators/checkpoints/killed_fits.py, of which the tests sample a few: conjugate
+gradient with early stopping, the change to KRILL's preconditioner on the way, and Newton's method, each killed with
+SIGKILL at random moments and at every step of writing a file. The cost is that of whole fits, in turn and best of
+several, with a checkpoint every 30 seconds (so at the start and at the end) and after each iteration, beside one
+without.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gyrfalcon import FalkonRegressor
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.storage.checkpoints import Checkpoint
 
-SCRIPT = Path(__file__).resolve().parents[2] / "tests" / "estimators" / "killed_fits.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "tests" / "estimators" / "checkpoints" / "killed_fits.py"
 POINTS = {"cg": 67, "switch": 67, "logistic": 66}
 COST = 1.05
 
@@ -56,11 +57,11 @@ def kill_points(small: bool) -> list[Row]:
 
 def killed(case: str, points: int) -> list[dict[str, Any]]:
     """What came of fits that were killed."""
-    package = str(Path(gyrfalcon.__file__).parents[1])
+    paths = os.pathsep.join([str(Path(gyrfalcon.__file__).parents[1]), str(SCRIPT.parents[1])])
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, str(SCRIPT), case, str(points), folder],
-            env=os.environ | {"PYTHONPATH": package},
+            env=os.environ | {"PYTHONPATH": paths},
             stdout=subprocess.PIPE,
             text=True,
             check=True,

@@ -1,0 +1,2 @@
+# A fixed share of the fuzzer's cases.
+$pytest -m slow tests/fuzz

@@ -1,0 +1,1 @@
+.venv/bin/ruff format --check .
