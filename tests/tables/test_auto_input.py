@@ -9,7 +9,8 @@ import scipy.sparse
 from short_search import Brief
 
 import gyrfalcon
-from gyrfalcon import AutoClassifier, AutoRegressor
+from gyrfalcon import AutoClassifier, AutoRegressor, TableEncoder
+from gyrfalcon.tables import reading
 
 
 def regressor(most=2, **parameters):
@@ -48,6 +49,36 @@ def output(model, X):
 
 
 # ---- columns ---------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_table_is_read_once_for_all_encodings(make, monkeypatch):
+    lengths = []
+
+    def counted(frame):
+        lengths.append(len(frame))
+        return from_pandas(frame)
+
+    from_pandas = reading._READERS["pandas"]
+    monkeypatch.setitem(reading._READERS, "pandas", counted)
+    X, y = table(150)
+    y = target_of(make, y)
+    model = make(most=12).fit(X[:100], y[:100], X_val=X[100:], y_val=y[100:])
+    assert sorted(lengths) == [50, 100]
+    model.encoders_ = [TableEncoder(how).fit(X, y) for how in ("robust", "quantile")]
+    model.models_, model.mixings_ = model.models_[:1] * 2, [None, None]
+    lengths.clear()
+    model._encoded(X)
+    assert lengths == [150]
+
+
+def test_an_error_in_a_long_table_names_the_row():
+    X, y = table()
+    model = regressor().fit(X[["x", "count"]], y)
+    long = pd.DataFrame({"x": np.zeros(70_000), "count": 1}).astype({"x": object})
+    long.loc[69_999, "x"] = "far"
+    with pytest.raises(ValueError, match="row 69999 of column 'x' holds 'far'"):
+        model.predict(long)
 
 
 @BOTH

@@ -16,8 +16,8 @@ import pytest
 import gyrfalcon
 from gyrfalcon import AutoRegressor, FalkonRegressor, TableEncoder
 from gyrfalcon.storage import ModelFileError
+from gyrfalcon.tables.dates import wall_clock
 from gyrfalcon.tables.forms import DateForm, NumberForm
-from gyrfalcon.tables.zones import wall_clock
 
 RNG = np.random.default_rng(0)
 VALUES = np.round(RNG.normal(size=200) * 3000, 2)

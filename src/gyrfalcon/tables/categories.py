@@ -6,6 +6,7 @@ that training had not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,8 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         self.min_frequency = min_frequency
 
     def fit(
-        self, column: Column, targets: Array | None = None, target_names: list[str] | None = None
-    ) -> CategoryColumn:
+        self, column: Column, targets: Array | None = None, target_names: Sequence[str] = (), fold: Array | None = None
+    ) -> Array | None:
         """Learn the outputs of levels.
 
         Parameters
@@ -63,24 +64,29 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         column : Column
             Of text.
         targets : array of shape (n, n_targets), optional
-        target_names : list of str, optional
-        """
-        self._fit(column, targets, target_names, None)
-        return self
+            They encode a column of more than `max_onehot` levels.
+        target_names : list of str
+        fold : array of shape (n,), optional
+            Number of the fold of each row. Rows of folds that are not negative have no part in the outputs of negative
+            ones.
 
-    def fit_transform(self, column: Column, targets: Array | None, target_names: list[str], fold: Array) -> Array:
-        """Learn the outputs of levels, and return those of the rows without use of the targets of their own fold.
-
-        Parameters
-        ----------
-        column, targets, target_names : as for `fit`
-        fold : array of shape (n,)
-            Numbers of folds. Rows of a fold that is not negative have no part in the outputs of negative ones.
+        Returns
+        -------
+        array of shape (n, n_held_out), or None
+            The outputs of the training rows that depend on the targets, computed from the targets of other folds; None
+            without `fold`, and if the targets are not used.
         """
-        own = self._fit(column, targets, target_names, fold)
-        values = self.transform(column)
-        values[:, : own.shape[1]] = own
-        return values
+        counts = np.bincount(column.values + 1, minlength=len(column.levels) + 1)
+        missing, counts = int(counts[0]), counts[1:]
+        order = sorted(np.flatnonzero(counts), key=lambda at: column.levels[at])
+        levels, counts = [column.levels[at] for at in order], counts[order]
+        if len(levels) + (missing > 0) > self.max_onehot and targets is not None:
+            return self._by_target(column, levels, counts, missing, targets, target_names, fold)
+        if len(levels) + (missing > 0) > self.max_onehot:
+            self._frequent(levels, counts, missing)
+        else:
+            self._one_hot(levels, counts, missing)
+        return None
 
     def transform(self, column: Column) -> Array:
         """Return the outputs of each row."""
@@ -101,24 +107,6 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         array((len(self.levels_) + 2, len(self.names_)))("values_", self.values_)
         if not all(isinstance(text, str) for text in (*self.levels_, *self.names_)):
             raise ValueError("levels_ and names_ must be strings")
-
-    def _fit(self, column: Column, targets: Array | None, target_names: list[str] | None, fold: Array | None) -> Array:
-        """Learn, and return outputs of the training rows that are to replace the first ones of the levels."""
-        counts = np.bincount(column.values + 1, minlength=len(column.levels) + 1)
-        missing, counts = int(counts[0]), counts[1:]
-        order = sorted(np.flatnonzero(counts), key=lambda at: column.levels[at])
-        levels, counts = [column.levels[at] for at in order], counts[order]
-        nothing = np.empty((len(column.values), 0))
-        if len(levels) + (missing > 0) < 2:
-            self.levels_, self.values_, self.names_ = [], np.empty((2, 0)), []
-            return nothing
-        if len(levels) + (missing > 0) <= self.max_onehot:
-            self._one_hot(levels, counts, missing)
-            return nothing
-        if targets is None:
-            self._frequent(levels, counts, missing)
-            return nothing
-        return self._by_target(column, levels, counts, missing, targets, target_names or [""], fold)
 
     def _one_hot(self, levels: list[str], counts: Array, missing: int) -> None:
         """Give a column to each level, and one to all that are rare; two levels share one column."""
@@ -158,9 +146,9 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         counts: Array,
         missing: int,
         targets: Array,
-        target_names: list[str],
+        target_names: Sequence[str],
         fold: Array | None,
-    ) -> Array:
+    ) -> Array | None:
         """Give a column to the mean of each target in a level, shrunk to that of all rows, and one to the frequency.
 
         A level of a single row has the mean of all: so it has in training, where its own row does not count.
@@ -185,7 +173,7 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         values = np.stack(means, axis=1) if means else np.empty((len(weight), 0))
         frequency = _log_frequencies(counts, missing)
         self._set_levels(levels, kept[:-1], values, names, frequency, weight)
-        return np.stack(own, axis=1) if own else np.empty((len(codes), 0))
+        return np.stack(own, axis=1) if own else None
 
     def _set_levels(
         self, levels: list[str], kept: Array, values: Array, names: list[str], frequency: Array, weight: Array

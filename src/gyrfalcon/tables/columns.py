@@ -1,6 +1,6 @@
 """Columns of a table, in one form: numbers, booleans, dates, text and categories.
 
-A column of numbers, booleans or dates is an array of float64 with NaN where a value is missing. One of text or
+A column of numbers, booleans or dates is a floating-point array with NaN where a value is missing. One of text or
 categories is an array of codes, -1 where a value is missing, beside the strings that they stand for. `recognised` finds
 numbers and dates that are written as text.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Real
@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .dates import name_of, wall_clock
 from .forms import (
     PLAIN,
     DateForm,
@@ -30,7 +31,6 @@ from .forms import (
     may_be_number,
     number_form,
 )
-from .zones import name_of, wall_clock
 
 Array = NDArray[Any]
 Form: TypeAlias = NumberForm | DateForm
@@ -51,8 +51,8 @@ class Column:
     kind : {"number", "boolean", "date", "text", "category"}
         "category" is text that was declared to be categories, and so never taken for numbers.
     values : array of shape (n,)
-        Numbers; 0 and 1 for booleans; codes for text. For dates seconds since 1970, by the clock on the wall where
-        there is no time zone, and else in UTC.
+        Numbers in float64 or float32; 0 and 1 for booleans; codes for text. For dates seconds since 1970, by the clock
+        on the wall where there is no time zone, and else in UTC.
     levels : list of str
         What the codes stand for, each once.
     zone : str
@@ -78,6 +78,17 @@ class Column:
     def missing(self) -> NDArray[np.bool_]:
         return self.values < 0 if self.is_text else np.isnan(self.values)
 
+    def take(self, rows: Array) -> Column:
+        """Return some of the rows; text keeps the strings that these have, in the order in which they occur."""
+        values = self.values[rows]
+        if self.kind != "text":
+            return replace(self, values=values)
+        codes, first = np.unique(values[values >= 0], return_index=True)
+        codes = codes[np.argsort(first)]
+        lookup = np.full(len(self.levels) + 1, -1)  # the last is that of missing values
+        lookup[codes] = np.arange(len(codes))
+        return replace(self, values=lookup[values], levels=[self.levels[code] for code in codes])
+
 
 def from_numbers(values: Array, missing: Array | None = None, zone: str = "") -> Column:
     """Make a column of an array of booleans, numbers, dates or durations, all but those `missing`.
@@ -92,7 +103,8 @@ def from_numbers(values: Array, missing: Array | None = None, zone: str = "") ->
     elif values.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: a column is {values.dtype}")
     else:
-        numbers = values.astype(np.float64)
+        # float32 stays, so that a large table is not copied before blocks of it are encoded
+        numbers = values if values.dtype == np.float32 else values.astype(np.float64, copy=False)
     if missing is not None and missing.any():
         numbers = np.where(missing, np.nan, numbers)
     return Column(kind, numbers, zone=zone)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_feature_names_in, _num_samples, check_is_fitted
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from .._utils.checks import array, float_dtype, integer, one_of
+from .._utils.checks import float_dtype, integer, one_of
 from .._utils.registry import register
 from .._utils.warnings import warn
 from .._utils.words import listed, shown
@@ -21,23 +19,19 @@ from ..estimators._parameters import NamedParameters
 from ..estimators._sklearn import DOC_LINK
 from ..fitting.attributes import check_attributes
 from ..fitting.parameters import check_parameters
-from ..fitting.session import unchanged_on_failure
-from ..sources.metric import MetricArray
 from ..storage.models import save
-from .categories import CategoryColumn, random_folds
-from .columns import Column, Form, as_booleans, as_dates, as_numbers, as_text
+from .categories import CategoryColumn
+from .columns import Column, Form
 from .dates import DateParts
-from .forms import DateForm, NumberForm
+from .encoding import EncoderSettings, FittedEncoding, encode_table, fit_encoding
 from .notes import warn_of_columns
 from .numbers import NumberColumns
 from .reading import Table, read_table, recognised_table
-from .targets import target_columns
-from .zones import zone as zone_of
 
 Array = NDArray[Any]
 
-_REPEATED = 10  # how often a number is there on average, to be taken for a category too
-_MOST_TARGETS = 3  # for each of which there is a column
+# What a fitted encoding holds beside the names of the columns; an encoder has each as an attribute
+_LEARNT = [field.name for field in fields(FittedEncoding) if field.name != "names"]
 
 
 @register
@@ -183,9 +177,9 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
         -------
         self
         """
-        with unchanged_on_failure(self):
-            self._fit(X, y, cross_fit=False)
-        return self
+        table, settings = self._training(X)
+        encoding, _ = fit_encoding(table, settings, y, settings.draw_seed())
+        return self._set(table, encoding)
 
     def fit_transform(self, X: Any, y: Any = None, fold: Any = None) -> Array:
         """Learn from the table, and return its columns; a row's own target has no part in them.
@@ -203,8 +197,10 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
         -------
         array of shape (n, n_features_out)
         """
-        with unchanged_on_failure(self):
-            return self._fit(X, y, cross_fit=True, fold=fold)
+        table, settings = self._training(X)
+        encoded = encode_table(table, settings, y, fold)
+        self._set(table, encoded.encoding)
+        return encoded.X
 
     def transform(self, X: Any) -> Array:
         """Return the columns of a table.
@@ -218,10 +214,7 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
         -------
         array of shape (n, n_features_out)
         """
-        numbers, dates, texts = self._read(X)
-        parts = [self.numbers_.transform(np.hstack([numbers, dates])), self.dates_.transform(dates)]
-        parts += [category.transform(text) for category, text in zip(self.categories_, texts, strict=True)]
-        return self._joined(parts)
+        return self._encoding().transform(self._columns(X), self.dtype)
 
     def beyond(self, X: Any) -> Array:
         """Return how far each value is outside those that its column had in training.
@@ -238,13 +231,7 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
             for a category that has no outputs of its own, and for a missing number or date if training had none; else
             0.
         """
-        numbers, dates, texts = self._read(X)
-        out = np.zeros((len(numbers), self.n_features_in_))
-        out[:, [*self.number_columns_, *self.date_columns_]] = self.numbers_.beyond(np.hstack([numbers, dates]))
-        for at, category, text in zip(self.category_columns_, self.categories_, texts, strict=True):
-            if at not in self.number_columns_ and category.names_:
-                out[:, at] = category.unknown(text)
-        return out
+        return self._encoding().beyond(self._columns(X))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Name the output columns.
@@ -275,8 +262,15 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
 
     # ---- learning ----------------------------------------------------------------------------------------------------
 
-    def _fit(self, X: Any, y: Any, cross_fit: bool, fold: Any = None) -> Array:
-        """Learn from a table, and return its columns."""
+    @classmethod
+    def of(cls, settings: EncoderSettings, encoding: FittedEncoding) -> TableEncoder:
+        """Return an encoder with an encoding that was fitted with these settings."""
+        encoder = cls(**vars(settings))
+        encoder._set_encoding(encoding)
+        return encoder
+
+    def _training(self, X: Any) -> tuple[Table, EncoderSettings]:
+        """Check the parameters and read a training table."""
         check_parameters(
             self,
             numbers=one_of("robust", "standard", "quantile"),
@@ -286,140 +280,35 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
             target_type=one_of("auto", "continuous", "binary", "multiclass"),
             dtype=_precision,
         )
-        table = recognised_table(X, type(self).__name__)
-        if y is not None and _num_samples(y) != table.n_rows:
-            raise ValueError(
-                f"Found input variables with inconsistent numbers of samples: {[table.n_rows, _num_samples(y)]}"
-            )
-        self._set_names(table)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        kinds, columns = [column.kind for column in table.columns], table.columns
-        names, n = self._input_names(), table.n_rows
+        return recognised_table(X, type(self).__name__), EncoderSettings(**self.get_params(deep=False))
 
-        self.forms_, self.zones_ = [column.form for column in columns], [column.zone for column in columns]
-        self.number_columns_ = [at for at, kind in enumerate(kinds) if kind == "number"]
-        numbers = _stacked(self._numbers_of(columns, names), n)
-        self.date_columns_ = [at for at, kind in enumerate(kinds) if kind == "date"]
-        dates = self._dates_of(columns, names, n)
-        together = np.hstack([numbers, dates])
-        self.numbers_ = NumberColumns(self.numbers, seed).fit(together)
-        self.dates_ = DateParts().fit(dates)
-        parts = [self.numbers_.transform(together), self.dates_.transform(dates)]
+    def _set(self, table: Table, encoding: FittedEncoding) -> TableEncoder:
+        warn_of_columns(table, encoding.kinds)
+        self._set_encoding(encoding)
+        return self
 
-        texts = {at: as_text(columns[at]) for at, kind in enumerate(kinds) if kind in ("category", "boolean")}
-        crowded = any(len(text.levels) + text.missing.any() > self.max_onehot for text in texts.values())
-        known = [values[~np.isnan(values)] for values in numbers.T] if self.integers == "both" else []
-        repeated = [_has_repeated_values(values, self.max_onehot) for values in known]
-        targets, labels = (
-            target_columns(y, self.target_type) if (crowded or any(repeated)) and y is not None else (None, [])
-        )
-        self.category_columns_, self.categories_ = [], []
-        own_fold = random_folds(n, seed) if fold is None else np.asarray(fold)
+    def _set_encoding(self, encoding: FittedEncoding) -> None:
+        for name in _LEARNT:
+            setattr(self, f"{name}_", getattr(encoding, name))
+        self.n_features_in_ = len(encoding.kinds)
+        if encoding.names is not None:
+            self.feature_names_in_ = np.array(encoding.names, dtype=object)
+        elif "feature_names_in_" in vars(self):  # of an earlier fit
+            del self.feature_names_in_
 
-        def add(at: int, text: Column, training: Column | None = None) -> None:
-            """Encode a column of text, by the target where it has many levels; of `training` alone, without."""
-            category = CategoryColumn(self.max_onehot, self.min_frequency)
-            if training is not None:
-                parts.append(category.fit(training).transform(text))
-            elif cross_fit:
-                parts.append(category.fit_transform(text, targets, labels, own_fold))
-            else:
-                parts.append(category.fit(text, targets, labels).transform(text))
-            self.category_columns_.append(at)
-            self.categories_.append(category)
+    # ---- what was learnt ---------------------------------------------------------------------------------------------
 
-        for at, text in texts.items():
-            add(at, text)
-        for number, values in enumerate(known):
-            at, column = self.number_columns_[number], Column("number", numbers[:, number])
-            if repeated[number] and targets is not None and len(labels) <= _MOST_TARGETS:
-                add(at, as_text(column))
-            elif _has_few_integers(values, self.max_onehot):
-                add(at, as_text(column), as_text(Column("number", values)))  # the numbers tell already what is missing
-        self._set_outputs(kinds)
-        if table is not X:  # who gives a table that was read already looks after it
-            warn_of_columns(table, self.kinds_)
-        return self._joined(parts)
-
-    def _set_names(self, table: Table) -> None:
-        self.n_features_in_ = len(table.columns)
-        if table.names is None:
-            if "feature_names_in_" in vars(self):  # of an earlier fit
-                del self.feature_names_in_
-            return
-        twice = [name for name, count in Counter(table.names).items() if count > 1]
-        if twice:
-            raise ValueError(f"X has {table.names.count(twice[0])} columns named {twice[0]!r}: rename all but one")
-        self.feature_names_in_ = np.array(table.names, dtype=object)
-
-    def _set_outputs(self, kinds: Sequence[str]) -> None:
-        """Sort the outputs of all parts by the columns that they come from, and name them."""
-        sources = np.array([*self.number_columns_, *self.date_columns_], dtype=np.int64)
-        numbers, indicators = sources[self.numbers_.varies_], sources[self.numbers_.indicates_]
-        origin, endings = [*numbers, *indicators], [""] * len(numbers) + [" missing"] * len(indicators)
-        for column, at in enumerate(self.date_columns_):
-            parts = self.dates_.names(column)
-            origin += [at] * len(parts)
-            endings += [f" {part}" for part in parts]
-        for at, category in zip(self.category_columns_, self.categories_, strict=True):
-            origin += [at] * len(category.names_)
-            endings += category.names_
-        order = np.argsort(np.array(origin, dtype=np.int64), kind="stable")
-        self.feature_origin_ = np.array(origin, dtype=np.int64)[order]
-        self.endings_ = [endings[at] for at in order]
-        self.places_ = np.argsort(order)
-        used = set(origin)
-        self.kinds_ = np.array([kind if at in used else "dropped" for at, kind in enumerate(kinds)], dtype=object)
-
-    # ---- what fit and transform share --------------------------------------------------------------------------------
-
-    def _read(self, X: Any) -> tuple[Array, Array, list[Column]]:
-        """Return the numbers and the dates of a table as arrays, and its categories as text."""
+    def _encoding(self) -> FittedEncoding:
         check_is_fitted(self)
-        table = read_table(X, type(self).__name__)
-        n, names = table.n_rows, self._input_names()
-        nothing = Column("number", np.full(n, np.nan))  # in place of what has no output, whatever it holds
-        ordered = zip(self._in_order(table), self.kinds_, strict=True)
-        columns = [nothing if kind == "dropped" else column for column, kind in ordered]
-        numbers = self._numbers_of(columns, names)
-        values = dict(zip(self.number_columns_, numbers, strict=True))
-        texts = []
-        for at in self.category_columns_:
-            column = Column("number", values[at]) if at in values else columns[at]
-            texts.append(as_booleans(column, names[at]) if self.kinds_[at] == "boolean" else as_text(column))
-        return _stacked(numbers, n), self._dates_of(columns, names, n), texts
+        return FittedEncoding(self._names(), **{name: vars(self)[f"{name}_"] for name in _LEARNT})
 
-    def _joined(self, parts: list[Array]) -> Array:
-        """Put the outputs of the parts where they belong."""
-        out = np.empty((len(parts[0]), len(self.places_)), dtype=self.dtype)
-        start = 0
-        for part in parts:
-            out[:, self.places_[start : start + part.shape[1]]] = part
-            start += part.shape[1]
-        return out.view(MetricArray)
+    def _names(self) -> list[str] | None:
+        return list(self.feature_names_in_) if "feature_names_in_" in vars(self) else None
 
-    def _numbers_of(self, columns: list[Column], names: list[str]) -> list[Array]:
-        forms = [self.forms_[at] for at in self.number_columns_]
-        return [
-            as_numbers(columns[at], names[at], form if isinstance(form, NumberForm) else None)
-            for at, form in zip(self.number_columns_, forms, strict=True)
-        ]
-
-    def _dates_of(self, columns: list[Column], names: list[str], n: int) -> Array:
-        forms = [self.forms_[at] for at in self.date_columns_]
-        dates = [
-            as_dates(columns[at], names[at], self.zones_[at], form if isinstance(form, DateForm) else None)
-            for at, form in zip(self.date_columns_, forms, strict=True)
-        ]
-        return _stacked(dates, n)
-
-    def _input_names(self) -> list[str]:
-        return [str(name) for name in _check_feature_names_in(self, None)]
-
-    def _in_order(self, table: Table) -> list[Column]:
-        """Return the columns in the order of training, by their names if there are names."""
+    def _columns(self, X: Any) -> list[Column]:
+        """Read a table; return its columns in the order of training, by their names if there are names."""
         owner = type(self).__name__
-        fitted = list(self.feature_names_in_) if "feature_names_in_" in vars(self) else None
+        table, fitted = read_table(X, owner), self._names()
         if fitted is not None and table.names is not None:
             known, place = set(fitted), {name: at for at, name in enumerate(table.names)}
             new = [name for name in table.names if name not in known]
@@ -455,31 +344,9 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
 
     def _check_loaded(self) -> None:
         check_attributes(self)
-        d = self.n_features_in_
-        for name in ("feature_origin_", "places_"):
-            array((None,), np.int64)(name, vars(self)[name])
-        columns = [*self.number_columns_, *self.date_columns_, *self.category_columns_]
-        outputs = [*self.numbers_.varies_, *self.numbers_.indicates_, *self.dates_.parts_.repeat(2)]
-        n_outputs = sum(outputs) + sum(len(category.names_) for category in self.categories_)
-        fits = [
-            len(self.numbers_.low_) == len(self.number_columns_) + len(self.date_columns_),
-            len(self.forms_) == len(self.zones_) == d,
-            all(isinstance(self.forms_[at], NumberForm | None) for at in self.number_columns_),
-            all(isinstance(self.forms_[at], DateForm | None) for at in self.date_columns_),
-            all(isinstance(zone, str) for zone in self.zones_),
-            len(self.dates_.parts_) == len(self.date_columns_),
-            len(self.categories_) == len(self.category_columns_),
-            all(isinstance(category, CategoryColumn) for category in self.categories_),
-            all(type(at) is int and 0 <= at < d for at in columns),
-            len(self.kinds_) == d == len(self._input_names()),
-            len(self.endings_) == len(self.feature_origin_) == len(self.places_) == n_outputs,
-            np.array_equal(np.sort(self.places_), np.arange(n_outputs)),
-            n_outputs == 0 or 0 <= self.feature_origin_.min() <= self.feature_origin_.max() < d,
-        ]
-        if not all(fits):
-            raise ValueError("its columns do not fit each other")
-        for zone in filter(None, self.zones_):
-            zone_of(zone)
+        if len(self.kinds_) != self.n_features_in_:
+            raise ValueError(f"there are {len(self.kinds_)} kinds_, and not one for each feature")
+        self._encoding().check()
 
 
 def _precision(name: str, value: Any) -> None:
@@ -488,18 +355,3 @@ def _precision(name: str, value: Any) -> None:
         float_dtype(name, value)
     except ValueError:
         raise ValueError(f'{name}={shown(value)} must be "float64" or "float32"') from None
-
-
-def _has_repeated_values(values: Array, few: int) -> bool:
-    """Whether values are more than a few, but each is there many times on average."""
-    return len(values) > _REPEATED * few and few < len(np.unique(values)) <= len(values) / _REPEATED
-
-
-def _has_few_integers(values: Array, most: int) -> bool:
-    if not len(values) or not np.isfinite(values).all() or (values != np.round(values)).any():
-        return False
-    return 2 < len(np.unique(values)) <= most
-
-
-def _stacked(columns: list[Array], n: int) -> Array:
-    return np.stack(columns, axis=1) if columns else np.empty((n, 0))

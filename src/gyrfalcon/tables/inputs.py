@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from .reading import Table, read_table
 
 Array = NDArray[Any]
 
-_BLOCK = 65_536
+_BLOCK = 65_536  # rows of a sparse matrix that are encoded at once
 
 
 class Inputs(ABC):
@@ -53,31 +54,45 @@ class Inputs(ABC):
 
 
 class TableInputs(Inputs):
-    """A table or an array in memory."""
+    """A table or an array in memory, which is read once, whatever is made of it."""
 
     def __init__(self, X: Any) -> None:
-        self.X = X.tocsr() if scipy.sparse.issparse(X) else X  # not all formats can be indexed
+        self.X = X
         self.n_rows = int(_num_samples(X))
+
+    @cached_property
+    def table(self) -> Table:
+        return read_table(self.X, TableEncoder.__name__)
 
     def take(self, indices: Indices) -> Any:
         if len(indices) == self.n_rows and np.array_equal(indices, np.arange(self.n_rows)):
-            return self.X
-        return _safe_indexing(self.X, np.asarray(indices))
+            return self.table
+        return self.table.take(np.asarray(indices))
 
     def subset(self, indices: Indices) -> Inputs:
-        return TableInputs(self.take(indices))
+        return type(self)(_safe_indexing(self.X, np.asarray(indices)))
 
     def fingerprint(self) -> str:
-        return table_digest(self.X)
+        parts: list[Any] = [json.dumps(self.table.names).encode()]
+        for column in self.table.columns:
+            parts += [json.dumps([column.kind, column.levels, column.zone]).encode(), column.values]
+        return f"({self.n_rows}, {len(self.table.columns)}) {digest(*parts)}"
 
     def encoded(self, encoder: TableEncoder) -> Any:
-        if self.n_rows <= _BLOCK:
-            return encoder.transform(self.X)
-        starts = range(0, self.n_rows, _BLOCK)
-        parts = [
-            encoder.transform(_safe_indexing(self.X, np.arange(start, min(start + _BLOCK, self.n_rows))))
-            for start in starts
-        ]
+        return encoder.transform(self.table)
+
+
+class SparseInputs(TableInputs):
+    """A sparse matrix, of which a block at a time becomes a table: the whole of it may be too large."""
+
+    def __init__(self, X: Any) -> None:
+        super().__init__(X.tocsr())  # not all formats can be indexed
+
+    def take(self, indices: Indices) -> Any:
+        return self.X[np.asarray(indices)]
+
+    def encoded(self, encoder: TableEncoder) -> Any:
+        parts = [encoder.transform(self.X[start : start + _BLOCK]) for start in range(0, self.n_rows, _BLOCK)]
         return np.concatenate(parts)
 
 
@@ -139,15 +154,6 @@ class EncodedRows(DerivedRows):
         return f"{self.rows.fingerprint()} {self.encoder!r} {self.mixing!r}"
 
 
-def table_digest(X: Any) -> str:
-    """Describe a table in memory by its contents."""
-    table = read_table(X, "the checkpoint")
-    parts: list[Any] = [json.dumps(table.names).encode()]
-    for column in table.columns:
-        parts += [json.dumps([column.kind, column.levels, column.zone]).encode(), column.values]
-    return f"({table.n_rows}, {len(table.columns)}) {digest(*parts)}"
-
-
 def mixed(rows: Any, mixing: Mixing | None) -> Any:
     """Return encoded rows, of an array or as they are read, multiplied with a matrix if there is one."""
     if mixing is None:
@@ -175,9 +181,10 @@ def as_inputs(X: Any, scratch: Scratch | None = None, counted: Counted | None = 
         The rows that have a weight; the others are left out.
     """
     X = to_host(X)
-    source = None if scipy.sparse.issparse(X) else as_source(X)
-    if source is None:
-        inputs: Inputs = TableInputs(X)
-    else:
+    if scipy.sparse.issparse(X):
+        inputs: Inputs = SparseInputs(X)
+    elif (source := as_source(X)) is not None:
         inputs = StreamedInputs(checked_rows(source) if scratch is None else scratch.rows(source))
+    else:
+        inputs = TableInputs(X)
     return inputs if counted is None or counted.positions is None else inputs.subset(counted.positions)

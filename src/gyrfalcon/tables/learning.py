@@ -35,12 +35,13 @@ from .costs import (
     searched_rows,
 )
 from .encoder import TableEncoder
+from .encoding import EncoderSettings, encode_table
 from .inputs import Inputs
 from .notes import columns_in_words, warn_of_columns
 from .parts import Encoding, Enough, Learnt, Member, Settings, Surroundings
 from .problems import Problem
 from .reach import reach_rows
-from .reading import recognised_table
+from .reading import read_table, recognised_table
 from .screening import Sample
 from .search import Candidate, OutOfTimeError, Search, View
 from .transforms import Target
@@ -188,25 +189,27 @@ class Learning:
         if not every:
             rows = np.sort(self.settings.random_state.choice(n, ENCODED_ROWS, replace=False))
         table = recognised_table(self.inputs.take(rows), TableEncoder.__name__)  # once for all encodings
+        X_val = None if self.X_val is None else read_table(self.X_val, TableEncoder.__name__)
         y, target_type = self.problem.encoded(rows)
         fold = self._folds_of_encoding(rows) if self.settings.given_folds else None
         for parameters in _ENCODINGS:
             if self.encodings and self.settings.clock.used > share:
                 break
-            encoder = TableEncoder(
+            settings = EncoderSettings(
                 parameters["numbers"],
-                integers=parameters["integers"],
+                parameters["integers"],
                 target_type=target_type,
                 dtype="float32",
                 random_state=seed,
             )
-            X = encoder.fit_transform(table, y, fold)
+            encoded = encode_table(table, settings, y, fold)
+            encoder, X = TableEncoder.of(settings, encoded.encoding), encoded.X
             if X.shape[1] == 0:
                 raise ValueError(f"every column of X is constant or missing in its {n} rows: there is nothing to learn")
             name = parameters["numbers"] if parameters["integers"] == "numbers" else "integers as categories"
             if name not in ("robust", "quantile") and X.shape[1] == self.encodings[0].X.shape[1]:
                 continue  # there are no such integers
-            held = np.empty((0, X.shape[1]), np.float32) if self.X_val is None else encoder.transform(self.X_val)
+            held = np.empty((0, X.shape[1]), np.float32) if X_val is None else encoder.transform(X_val)
             self.encodings.append(Encoding(name, encoder, X if every else self.inputs.encoded(encoder), held))
         kinds = self.encodings[0].encoder.kinds_
         warn_of_columns(table, kinds)

@@ -1,0 +1,278 @@
+"""Fit an encoding to a table, and apply it to other tables: plain values, which `TableEncoder` shows to users."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _num_samples
+
+from .._utils.checks import array
+from ..sources.metric import MetricArray
+from .categories import CategoryColumn, random_folds
+from .columns import Column, as_booleans, as_dates, as_numbers, as_text
+from .dates import DateParts, zone_of
+from .forms import DateForm, NumberForm
+from .numbers import NumberColumns
+from .reading import Table, labels_of
+from .targets import target_columns
+
+Array = NDArray[Any]
+
+_REPEATED = 10  # average number of rows per value from which a number is encoded by the target too
+_MOST_TARGETS = 3  # target columns up to which numbers are encoded by the target: each adds an output
+_BLOCK = 65_536  # rows whose numbers are scaled at once: temporary arrays are several times as large as the output
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """The parameters of `TableEncoder`."""
+
+    numbers: str = "robust"
+    integers: str = "numbers"
+    max_onehot: int = 30
+    min_frequency: int = 5
+    target_type: str = "auto"
+    dtype: Any = "float64"
+    random_state: Any = None
+
+    def draw_seed(self) -> int:
+        """Draw the seed of folds and of samples of rows."""
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+@dataclass(frozen=True)
+class FittedEncoding:
+    """How tables with the columns of a training table are encoded.
+
+    Attributes
+    ----------
+    names : list of str, or None
+        Names of the columns.
+    kinds, forms, zones, feature_origin : see `TableEncoder`
+    number_columns, date_columns, category_columns : list of int
+        Columns of each part. A number may be a category as well.
+    numbers : NumberColumns
+        Scales of the numbers, and then of the dates as elapsed time.
+    dates : DateParts
+    categories : list of CategoryColumn
+    endings : list of str
+        For each output what follows the name of its column.
+    places : array of int
+        Position of each output, in the order of the parts: numbers, dates, categories.
+    """
+
+    names: list[str] | None
+    kinds: Array
+    forms: list[Any]
+    zones: list[str]
+    number_columns: list[int]
+    numbers: NumberColumns
+    date_columns: list[int]
+    dates: DateParts
+    category_columns: list[int]
+    categories: list[CategoryColumn]
+    feature_origin: Array
+    endings: list[str]
+    places: Array
+
+    def transform(self, columns: Sequence[Column], dtype: Any, held_out: Sequence[Array | None] = ()) -> Array:
+        """Encode a table.
+
+        Parameters
+        ----------
+        columns : list of Column
+            In the order of training.
+        dtype : dtype of the outputs
+        held_out : list of arrays of shape (n, k) or None, optional
+            For each category the first k outputs of the rows, in place of those of their levels, see
+            `CategoryColumn.fit`.
+
+        Returns
+        -------
+        MetricArray of shape (n, n_outputs)
+        """
+        values, texts = self._read(columns)
+        out = np.empty((len(columns[0].values), len(self.places)), dtype=dtype)
+        end = len(self.places) - sum(len(category.names_) for category in self.categories)
+        for start in range(0, len(out), _BLOCK):
+            block = _stacked([column[start : start + _BLOCK] for column in values], min(_BLOCK, len(out) - start))
+            parts = [self.numbers.transform(block), self.dates.transform(block[:, len(self.number_columns) :])]
+            out[start : start + _BLOCK, self.places[:end]] = np.hstack(parts)
+        for category, text, own in zip(self.categories, texts, held_out or [None] * len(texts), strict=True):
+            made = category.transform(text)
+            if own is not None:
+                made[:, : own.shape[1]] = own
+            out[:, self.places[end : end + made.shape[1]]] = made
+            end += made.shape[1]
+        return out.view(MetricArray)
+
+    def beyond(self, columns: Sequence[Column]) -> Array:
+        """Return how far each value is outside those of training, see `TableEncoder.beyond`."""
+        values, texts = self._read(columns)
+        n = len(columns[0].values)
+        out = np.zeros((n, len(columns)))
+        out[:, [*self.number_columns, *self.date_columns]] = self.numbers.beyond(_stacked(values, n))
+        for at, category, text in zip(self.category_columns, self.categories, texts, strict=True):
+            if at not in self.number_columns and category.names_:
+                out[:, at] = category.unknown(text)
+        return out
+
+    def _read(self, columns: Sequence[Column]) -> tuple[list[Array], list[Column]]:
+        """Return the numbers and then the dates as arrays, and the categories as text."""
+        labels = labels_of(self.names, len(self.kinds))
+        nothing = Column("number", np.full(len(columns[0].values), np.nan))  # in place of a dropped one, whatever it is
+        columns = [nothing if kind == "dropped" else one for one, kind in zip(columns, self.kinds, strict=True)]
+        numbers = {at: as_numbers(columns[at], labels[at], self.forms[at]) for at in self.number_columns}
+        dates = [as_dates(columns[at], labels[at], self.zones[at], self.forms[at]) for at in self.date_columns]
+        texts = []
+        for at in self.category_columns:
+            column = Column("number", numbers[at]) if at in numbers else columns[at]
+            texts.append(as_booleans(column, labels[at]) if self.kinds[at] == "boolean" else as_text(column))
+        return [*numbers.values(), *dates], texts
+
+    def check(self) -> None:
+        """Raise ValueError if the parts, which may come from a model file, do not fit each other."""
+        d = len(self.kinds)
+        for name in ("feature_origin", "places"):
+            array((None,), np.int64)(f"{name}_", vars(self)[name])
+        columns = [*self.number_columns, *self.date_columns, *self.category_columns]
+        outputs = [*self.numbers.varies_, *self.numbers.indicates_, *self.dates.parts_.repeat(2)]
+        n_outputs = sum(outputs) + sum(len(category.names_) for category in self.categories)
+        fits = [
+            len(self.numbers.low_) == len(self.number_columns) + len(self.date_columns),
+            len(self.forms) == len(self.zones) == d,
+            all(isinstance(self.forms[at], NumberForm | None) for at in self.number_columns),
+            all(isinstance(self.forms[at], DateForm | None) for at in self.date_columns),
+            all(isinstance(zone, str) for zone in self.zones),
+            len(self.dates.parts_) == len(self.date_columns),
+            len(self.categories) == len(self.category_columns),
+            all(isinstance(category, CategoryColumn) for category in self.categories),
+            all(type(at) is int and 0 <= at < d for at in columns),
+            self.names is None or len(self.names) == d,
+            len(self.endings) == len(self.feature_origin) == len(self.places) == n_outputs,
+            np.array_equal(np.sort(self.places), np.arange(n_outputs)),
+            n_outputs == 0 or 0 <= self.feature_origin.min() <= self.feature_origin.max() < d,
+        ]
+        if not all(fits):
+            raise ValueError("its columns do not fit each other")
+        for zone in filter(None, self.zones):
+            zone_of(zone)
+
+
+@dataclass(frozen=True)
+class EncodedTable:
+    """An encoding and the rows that it was fitted to, encoded."""
+
+    encoding: FittedEncoding
+    X: Array
+
+
+def encode_table(table: Table, settings: EncoderSettings, y: Any = None, fold: Array | None = None) -> EncodedTable:
+    """Fit an encoding and encode the same table; the target of a row has no part in its own outputs.
+
+    Parameters
+    ----------
+    table : Table
+        Recognised, see `recognised_table`. Several encodings of one table share it.
+    settings : EncoderSettings
+    y, fold : see `TableEncoder.fit_transform`
+    """
+    seed = settings.draw_seed()
+    fold = random_folds(table.n_rows, seed) if fold is None else np.asarray(fold)
+    encoding, held_out = fit_encoding(table, settings, y, seed, fold)
+    return EncodedTable(encoding, encoding.transform(table.columns, settings.dtype, held_out))
+
+
+def fit_encoding(
+    table: Table, settings: EncoderSettings, y: Any, seed: int, fold: Array | None = None
+) -> tuple[FittedEncoding, list[Array | None]]:
+    """Fit an encoding; return it, and for each category what `CategoryColumn.fit` returns for these folds."""
+    _check(table, y)
+    columns, labels = table.columns, table.labels
+    number_columns = [at for at, column in enumerate(columns) if column.kind == "number"]
+    date_columns = [at for at, column in enumerate(columns) if column.kind == "date"]
+    seconds = [as_dates(columns[at], labels[at], columns[at].zone) for at in date_columns]
+    values = _stacked([*(columns[at].values for at in number_columns), *seconds], table.n_rows)
+    numbers = NumberColumns(settings.numbers, seed).fit(values)
+    dates = DateParts().fit(values[:, len(number_columns) :])
+    texts, targets, target_names = _categories(columns, settings, y)
+    categories = [CategoryColumn(settings.max_onehot, settings.min_frequency) for _ in texts]
+    pairs = zip(categories, texts.values(), strict=True)
+    held_out = [category.fit(text, targets, target_names, fold) for category, text in pairs]
+
+    sources = np.array([*number_columns, *date_columns], dtype=np.int64)
+    outputs = [(at, "") for at in sources[numbers.varies_]] + [(at, " missing") for at in sources[numbers.indicates_]]
+    outputs += [(at, f" {part}") for column, at in enumerate(date_columns) for part in dates.names(column)]
+    outputs += [(at, ending) for at, category in zip(texts, categories, strict=True) for ending in category.names_]
+    origin = np.array([at for at, _ in outputs], dtype=np.int64)
+    order = np.argsort(origin, kind="stable")  # the outputs of a column stand together
+    kept = set(origin.tolist())
+    encoding = FittedEncoding(
+        names=table.names,
+        kinds=np.array([one.kind if at in kept else "dropped" for at, one in enumerate(columns)], dtype=object),
+        forms=[column.form for column in columns],
+        zones=[column.zone for column in columns],
+        number_columns=number_columns,
+        numbers=numbers,
+        date_columns=date_columns,
+        dates=dates,
+        category_columns=list(texts),
+        categories=categories,
+        feature_origin=origin[order],
+        endings=[outputs[at][1] for at in order],
+        places=np.argsort(order),
+    )
+    return encoding, held_out
+
+
+def _check(table: Table, y: Any) -> None:
+    """Require as many targets as rows, and distinct names of columns."""
+    if y is not None and _num_samples(y) != table.n_rows:
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: {[table.n_rows, _num_samples(y)]}"
+        )
+    for name, count in Counter(table.names).items():
+        if count > 1:
+            raise ValueError(f"X has {count} columns named {name!r}: rename all but one")
+
+
+def _categories(
+    columns: Sequence[Column], settings: EncoderSettings, y: Any
+) -> tuple[dict[int, Column], Array | None, list[str]]:
+    """Return the training values of columns that are encoded as categories, and the targets that encode many levels.
+
+    Numbers are categories too, with ``integers="both"``, if they are few integers, or repeated values that the targets
+    encode.
+    """
+    most = settings.max_onehot
+    texts = {at: as_text(column) for at, column in enumerate(columns) if column.kind in ("category", "boolean")}
+    integers: dict[int, Column] = {}
+    repeated: dict[int, Column] = {}
+    if settings.integers == "both":
+        for at, column in enumerate(columns):
+            if column.kind != "number":
+                continue
+            known = column.values[~column.missing]
+            n_values = len(np.unique(known))
+            if len(known) > _REPEATED * most and most < n_values <= len(known) / _REPEATED:
+                repeated[at] = column
+            elif 2 < n_values <= most and np.isfinite(known).all() and (known == np.round(known)).all():
+                integers[at] = Column("number", known)  # the numbers tell already which are missing
+    crowded = any(len(text.levels) + text.missing.any() > most for text in texts.values())
+    targets: Array | None = None
+    names: list[str] = []
+    if y is not None and (crowded or repeated):
+        targets, names = target_columns(y, settings.target_type)
+    if targets is not None and len(names) <= _MOST_TARGETS:
+        integers.update(repeated)
+    return texts | {at: as_text(integers[at]) for at in sorted(integers)}, targets, names
+
+
+def _stacked(columns: list[Array], n: int) -> Array:
+    return np.stack(columns, axis=1, dtype=np.float64) if columns else np.empty((n, 0))
