@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from ._utils.words import a
 from .sources import Rows, RowsLike, as_rows
 from .sources.blocks import stack
 
@@ -99,7 +100,7 @@ def _check_block(rows: Rows, block: Any, what: str) -> None:
     if scipy.sparse.issparse(block):
         _require(block.format == "csr", f"{what} is sparse of format {block.format!r}: only CSR can be used")
     else:
-        _require(isinstance(block, np.ndarray), f"{what} is a {type(block).__name__}, neither an array nor CSR")
+        _require(isinstance(block, np.ndarray), f"{what} is {a(type(block).__name__)}, neither an array nor CSR")
         _require(block.flags.c_contiguous, f"{what} is not C-contiguous: use np.ascontiguousarray")
     _require(block.ndim == 2, f"{what} has {block.ndim} axes: a block has 2, also if it has one row or one column")
     _require(block.dtype == rows.dtype, f"{what} is of type {block.dtype}, where dtype says {rows.dtype}")

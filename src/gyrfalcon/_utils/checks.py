@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .words import shown
+from .words import a, shown
 
 Rule = Callable[[str, Any], None]
 
@@ -98,8 +98,8 @@ def array(shape: tuple[int | None, ...], dtype: DTypeLike = np.float64, *, finit
     def check(name: str, value: Any) -> None:
         wanted = f"{name} must be an array of {np.dtype(dtype)} of shape {shape}"
         if not isinstance(value, np.ndarray):
-            raise ValueError(f"{wanted}, not {'None' if value is None else f'a {type(value).__name__}'}")
-        fits = len(value.shape) == len(shape) and all(b in (a, None) for a, b in zip(value.shape, shape, strict=True))
+            raise ValueError(f"{wanted}, not {'None' if value is None else a(type(value).__name__)}")
+        fits = value.ndim == len(shape) and all(map(lambda size, want: want in (size, None), value.shape, shape))
         if not fits or value.dtype != dtype:
             raise ValueError(f"{wanted}, not one of {value.dtype} of shape {value.shape}")
         if finite and not np.isfinite(value).all():

@@ -46,6 +46,18 @@ def _plain(value: Any) -> Any:
     return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
 
 
+def a(noun: str) -> str:
+    """Return a noun, such as the name of a class, behind its indefinite article.
+
+    Examples
+    --------
+    >>> from gyrfalcon._utils.words import a
+    >>> a("AutoClassifier"), a("FalkonRegressor"), a("uint8")
+    ('an AutoClassifier', 'a FalkonRegressor', 'a uint8')
+    """
+    return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
+
+
 def plural(number: float, one: str, several: str | None = None) -> str:
     """Return a number with its noun, in the plural unless the number is 1.
 

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from .._utils.terminal import printable
-from .._utils.words import plural
+from .._utils.words import a, plural
 from ..storage.predictions import WRITERS, Predictions, write, write_csv
 from ..tables import AutoRegressor
 from ._shared import (
@@ -170,8 +170,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_method(model: Any, arguments: argparse.Namespace) -> None:
     if arguments.interval is not None and not isinstance(model, AutoRegressor):
         raise UsageError(
-            f"--interval: {arguments.model} is a {type(model).__name__}, and intervals come from an AutoRegressor, the "
-            "model of numbers that --method auto fits"
+            f"--interval: {arguments.model} is {a(type(model).__name__)}, and intervals come from an AutoRegressor, "
+            "the model of numbers that --method auto fits"
         )
     if hasattr(model, arguments.method):  # which scikit-learn's classifiers have or lack by their parameters
         return

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.checks import number
 from .._utils.compute import Compute
 from .._utils.portable import beside, in_float64
+from .._utils.words import a
 from ..centers import Selection
 from ..fitting.attributes import check_attributes
 from ..fitting.data import FitData, class_codes
@@ -180,7 +181,7 @@ class KernelEstimator(NamedParameters):
         if not isinstance(self.kernel_, Kernel):
             raise ValueError("kernel_ is not a kernel")
         if not (isinstance(self.centers_, np.ndarray) or scipy.sparse.issparse(self.centers_)):
-            raise ValueError(f"centers_ is a {type(self.centers_).__name__}")
+            raise ValueError(f"centers_ is {a(type(self.centers_).__name__)}")
         if self.centers_.ndim != 2 or self.centers_.dtype not in (np.float32, np.float64) or 0 in self.centers_.shape:
             raise ValueError("centers_ is not a matrix of floats")
         M = self.centers_.shape[0]

@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_y, validate_data
 
 from .._utils.memory import format_bytes, require
 from .._utils.ranges import check_range
-from .._utils.words import shown
+from .._utils.words import a, shown
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import ArrayRows, Rows, TensorRows, as_rows, as_source, is_dask, near, to_host
 from ..sources.blocks import stack
@@ -113,7 +113,7 @@ def training_rows(
 def labelled(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
     """Return rows, y and weights: of a `Dataset` its own, where they are not given."""
     if is_lazy_table(y):
-        raise TypeError(f"y is a {type(y).__name__}, whose values are not there yet: use open(frame, target=...)")
+        raise TypeError(f"y is {a(type(y).__name__)}, whose values are not there yet: use open(frame, target=...)")
     if is_lazy_table(X):
         X = as_rows(X)
     if not isinstance(X, Dataset):

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from .._utils.checks import not_negative
 from .._utils.registry import register
+from .._utils.words import a
 from .base import Array, Kernel, Slope
 from .callable import CallableKernel
 from .dot_product import Linear
@@ -97,7 +98,7 @@ class Pair(Kernel):
             operands.append(_written(pair.k2, self.rank + 1))
             first, second, pair = pair.k1, pair.k2, pair.k1
             if len(operands) > sys.getrecursionlimit():
-                raise RecursionError(f"a {type(self).__name__} that is a part of itself cannot be printed")
+                raise RecursionError(f"{a(type(self).__name__)} that is a part of itself cannot be printed")
         numbers = isinstance(first, Constant) and isinstance(second, Constant)  # which Python would combine by itself
         operands.append(repr(first) if numbers else _written(first, self.rank))
         text = f" {self.sign} ".join(reversed(operands))
@@ -126,7 +127,7 @@ class Pair(Kernel):
     def _check_parts(self) -> None:
         for name, part in (("k1", self.k1), ("k2", self.k2)):
             if not isinstance(part, Kernel):
-                raise ValueError(f"{name}={part!r} of a {type(self).__name__} must be a kernel")
+                raise ValueError(f"{name}={part!r} of {a(type(self).__name__)} must be a kernel")
 
     def diag(self, X: Array) -> Array:
         return type(self).combine(self.k1.diag(X), self.k2.diag(X))

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from .._utils.words import a
 from ._schedulers import STREAMED_AT_ONCE, Scheduler, find_scheduler
 from .base import Rows
 from .blocks import Block, Indices, reblock, stack
@@ -242,7 +243,7 @@ def find_partitions(X: Any, *, optimize: bool = True) -> Partitions:
     frames = sys.modules.get("dask.dataframe")
     if frames is not None and isinstance(X, frames.DataFrame):
         return _partitions_of_frame(X, optimize)
-    raise TypeError(f"X is a {type(X).__name__}: give a Dask array or a Dask dataframe")
+    raise TypeError(f"X is {a(type(X).__name__)}: give a Dask array or a Dask dataframe")
 
 
 def _partitions_of_array(X: Any) -> Partitions:

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from .._utils.sparse import canonical
 from .._utils.warnings import warn
+from .._utils.words import a
 from .base import Rows
 from .blocks import Indices
 
@@ -45,7 +46,7 @@ class SparseRows(Rows):
 
     def __init__(self, X: Any, dtype: DTypeLike | None = None, index: Indices | None = None) -> None:
         if not sp.issparse(X):
-            raise TypeError(f"rows are a {type(X).__name__}, not a scipy.sparse matrix: use ArrayRows for arrays")
+            raise TypeError(f"rows are {a(type(X).__name__)}, not a scipy.sparse matrix: use ArrayRows for arrays")
         if X.ndim != 2:
             raise ValueError(f"rows must be a 2-D matrix, not one of shape {X.shape}")
         if X.dtype.kind not in "fiub":

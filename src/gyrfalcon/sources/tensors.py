@@ -13,6 +13,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from .._utils.devices import import_torch, is_torch
+from .._utils.words import a
 
 _ON_HOST = {1, 3, 11}  # DLPack's numbers of host memory: plain, and pinned by CUDA or by ROCm
 
@@ -149,6 +150,6 @@ def _from_dlpack(X: Tensor) -> NDArray[Any]:
         return np.from_dlpack(X, device="cpu")  # type: ignore[call-arg,unused-ignore]
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"a {type(X).__name__} of shape {tuple(X.shape)} and type {X.dtype} cannot be read by NumPy: convert it to "
-            f"float32 or float64 in host memory ({error})"
+            f"{a(type(X).__name__)} of shape {tuple(X.shape)} and type {X.dtype} cannot be read by NumPy: convert it "
+            f"to float32 or float64 in host memory ({error})"
         ) from error

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from .._utils.words import a
 from ..sources import RowsLike, as_rows
 from .values import Encoder
 
@@ -108,7 +109,7 @@ class _Describer:
             contents = {"py_func": contents["py_func"]}
         compiled = isinstance(value, np.ufunc) or (_qualified_name(value) is not None and not contents)
         if compiled or contents is None:
-            raise TypeError(f"the contents of a {_name(type(value))} cannot be told")
+            raise TypeError(f"the contents of {a(_name(type(value)))} cannot be told")
         yield from (f"{name}={self.describe(part)}" for name, part in contents.items())
         for cls in type(value).__mro__:
             if cls.__module__.partition(".")[0] in _KNOWN:

@@ -7,7 +7,7 @@ of scikit-learn: a file says which one wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,15 +34,75 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from .._utils.checks import integer
+from .._utils.checks import integer, optional
 
 __all__ = ["PREFIX", "VERSION", "Known", "check_known", "is_kept", "known_of", "named", "names"]
 
 PREFIX = "sklearn."  # of names in files
 VERSION: str = sklearn.__version__
 
-_MOST_DEGREES = 100
+State = Mapping[str, Any]  # the attributes of an estimator
+
+_MOST_DEGREES = 100  # largest degree of polynomial features that a file may ask for
 _OUTPUT = "_sklearn_output_config"  # what set_output asked for
+
+
+def _check_numbers(name: str, value: Any, n: Any) -> None:
+    if not (isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.ndim):
+        raise ValueError(f"{name} must be an array of floats")
+    if value.shape[-1] != n:
+        raise ValueError(f"{name} has shape {value.shape}, and there are {n} features")
+
+
+def _check_degrees(state: State, n: Any) -> None:
+    integer(0, _MOST_DEGREES)("the degree", state.get("_max_degree"))
+    integer(0, _MOST_DEGREES)("the least degree", state.get("_min_degree"))
+
+
+def _check_categories(state: State, n: Any) -> None:
+    """Require a list of categories in order for each feature."""
+    if state.get("_infrequent_enabled") is not False:
+        raise ValueError("an encoder with min_frequency or max_categories cannot be kept: group rare categories before")
+    categories = state.get("categories_")
+    if not isinstance(categories, list) or len(categories) != n:
+        raise ValueError(f"categories_ must be a list of {n} arrays")
+    for one in categories:
+        if not isinstance(one, np.ndarray) or one.ndim != 1 or not len(one):
+            raise ValueError("categories_ must be arrays of one axis, none of them empty")
+        numbers = one[:-1] if one.dtype.kind == "f" and np.isnan(one[-1]) else one
+        if one.dtype.kind != "O" and not (numbers[:-1] < numbers[1:]).all():
+            raise ValueError("categories_ must increase")
+
+
+def _check_one_hot(state: State, n: Any) -> None:
+    """Require categories, and the number of columns that they make: compiled code follows these numbers."""
+    _check_categories(state, n)
+    widths = [len(one) for one in state["categories_"]]
+    dropped, after = state.get("drop_idx_"), state.get("_drop_idx_after_grouping")
+    if not (dropped is None) == (after is None) == (state["drop"] is None):
+        raise ValueError("drop_idx_ does not fit drop")
+    if dropped is not None and after is not None:
+        if not all(isinstance(one, np.ndarray) and one.shape == (n,) for one in (dropped, after)):
+            raise ValueError(f"drop_idx_ must have {n} entries")
+        places = dropped.tolist()
+        for place, width in zip(places, widths, strict=True):
+            optional(integer(0, width - 1))("drop_idx_", place)
+        if places != after.tolist():
+            raise ValueError("drop_idx_ is not that of its encoder")
+        widths = [width - (place is not None) for width, place in zip(widths, places, strict=True)]
+    if state.get("_n_features_outs") != widths:
+        raise ValueError(f"an encoder of {widths} columns says that it has {state.get('_n_features_outs')!r}")
+
+
+def _check_parts(name: str, parts: Any) -> None:
+    """Require a list of steps: a name, an estimator or a word such as "passthrough", and columns."""
+    if not isinstance(parts, Iterable) or isinstance(parts, str | dict):
+        raise ValueError(f"{name} must be a list of steps")
+    for part in parts:
+        if not (isinstance(part, tuple) and len(part) in (2, 3) and isinstance(part[0], str)):
+            raise ValueError(f"{name} has a step that is no pair of a name and an estimator")
+        if not isinstance(part[1], BaseEstimator | str | None):
+            raise ValueError(f"step {part[0]!r} of {name} is no estimator")
 
 
 @dataclass(frozen=True)
@@ -55,12 +115,14 @@ class Known:
     private : names of attributes that it predicts by, beside the public ones that end in an underscore
     features : names of attributes whose last axis has a number for each feature
     parts : names of parameters and attributes that are lists of named steps
+    check : function of the attributes and the number of features that raises ValueError for others than a fit gives
     """
 
     cls: type
     private: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
+    check: Callable[[State, Any], None] | None = None
 
 
 _KNOWN = {
@@ -82,11 +144,13 @@ _KNOWN = {
         Known(PowerTransformer, ("_scaler",), ("lambdas_",)),
         Known(SimpleImputer, ("_fit_dtype", "_fill_dtype")),
         Known(MissingIndicator, ("_precomputed", "_n_features")),
-        Known(OneHotEncoder, ("_infrequent_enabled", "_drop_idx_after_grouping", "_n_features_outs")),
-        Known(OrdinalEncoder, ("_infrequent_enabled", "_missing_indices")),
+        Known(
+            OneHotEncoder, ("_infrequent_enabled", "_drop_idx_after_grouping", "_n_features_outs"), check=_check_one_hot
+        ),
+        Known(OrdinalEncoder, ("_infrequent_enabled", "_missing_indices"), check=_check_categories),
         Known(PCA, ("_fit_svd_solver",), ("mean_", "components_")),
         Known(TruncatedSVD, features=("components_",)),
-        Known(PolynomialFeatures, ("_min_degree", "_max_degree", "_n_out_full")),
+        Known(PolynomialFeatures, ("_min_degree", "_max_degree", "_n_out_full"), check=_check_degrees),
         Known(VarianceThreshold, features=("variances_",)),
         Known(Normalizer),
         Known(Binarizer),
@@ -106,9 +170,11 @@ def named(name: Any) -> Known | None:
     return _KNOWN.get(name.removeprefix(PREFIX)) if isinstance(name, str) and name.startswith(PREFIX) else None
 
 
-def is_kept(known: Known, attribute: str) -> bool:
-    """Whether a private attribute is kept."""
-    return attribute in known.private or attribute == _OUTPUT
+def is_kept(known: Known | None, attribute: str) -> bool:
+    """Whether an attribute goes into a file: a public one that ends in an underscore, or a private one of the list."""
+    if known is not None and (attribute in known.private or attribute == _OUTPUT):
+        return True
+    return attribute.isidentifier() and attribute.endswith("_") and not attribute.startswith("_")
 
 
 def names() -> list[str]:
@@ -117,75 +183,18 @@ def names() -> list[str]:
 
 
 def check_known(estimator: Any, known: Known) -> None:
-    """Raise ValueError if an estimator that comes from a file has values that no fit gives it.
-
-    Parameters
-    ----------
-    estimator : estimator
-    known : Known
-    """
+    """Raise ValueError if an estimator that comes from a file has values that no fit gives it."""
     estimator._validate_params()
     state = vars(estimator)
     for name in known.parts:
         _check_parts(name, state.get(name, []))
     n = state.get("n_features_in_")
-    if n is not None and not (type(n) is int and n >= 1):
-        raise ValueError(f"n_features_in_={n!r} must be an integer of at least 1")
+    optional(integer(1))("n_features_in_", n)
     for name in known.features:
-        value = state.get(name)
-        if value is not None and not (isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.ndim):
-            raise ValueError(f"{name} must be an array of floats")
-        if value is not None and value.shape[-1] != n:
-            raise ValueError(f"{name} has shape {value.shape}, and there are {n} features")
-    if isinstance(estimator, OneHotEncoder | OrdinalEncoder):
-        _check_categories(estimator, n)
-    if isinstance(estimator, PolynomialFeatures):
-        integer(0, _MOST_DEGREES)("the degree", state.get("_max_degree"))
-        integer(0, _MOST_DEGREES)("the least degree", state.get("_min_degree"))
+        if state.get(name) is not None:
+            _check_numbers(name, state[name], n)
+    if known.check is not None:
+        known.check(state, n)
     output = state.get(_OUTPUT, {})
     if not isinstance(output, dict) or not all(isinstance(word, str) for item in output.items() for word in item):
         raise ValueError(f"{_OUTPUT} must be a dict of words")
-
-
-def _check_categories(encoder: Any, n: Any) -> None:
-    """Require categories in order, and as many columns as they make: compiled code follows these numbers."""
-    state = vars(encoder)
-    if state.get("_infrequent_enabled") is not False:
-        raise ValueError("an encoder with min_frequency or max_categories cannot be kept: group rare categories before")
-    categories = state.get("categories_")
-    if not isinstance(categories, list) or len(categories) != n:
-        raise ValueError(f"categories_ must be a list of {n} arrays")
-    for one in categories:
-        if not isinstance(one, np.ndarray) or one.ndim != 1 or not len(one):
-            raise ValueError("categories_ must be arrays of one axis, none of them empty")
-        numbers = one[:-1] if one.dtype.kind == "f" and np.isnan(one[-1]) else one
-        if one.dtype.kind != "O" and not (numbers[:-1] < numbers[1:]).all():
-            raise ValueError("categories_ must increase")
-    if not isinstance(encoder, OneHotEncoder):
-        return
-    dropped, after = state.get("drop_idx_"), state.get("_drop_idx_after_grouping")
-    if (dropped is None) != (after is None) or (dropped is None) != (encoder.drop is None):
-        raise ValueError("drop_idx_ does not fit drop")
-    widths = [len(one) for one in categories]
-    if dropped is not None:
-        if not (
-            isinstance(dropped, np.ndarray) and isinstance(after, np.ndarray) and dropped.shape == (n,) == after.shape
-        ):
-            raise ValueError(f"drop_idx_ must have {n} entries")
-        for i, (place, other) in enumerate(zip(dropped.tolist(), after.tolist(), strict=True)):
-            if place != other or not (place is None or (type(place) is int and 0 <= place < widths[i])):
-                raise ValueError(f"drop_idx_ has {place!r} for a feature of {widths[i]} categories")
-        widths = [width - (place is not None) for width, place in zip(widths, dropped.tolist(), strict=True)]
-    if state.get("_n_features_outs") != widths:
-        raise ValueError(f"an encoder of {widths} columns says that it has {state.get('_n_features_outs')!r}")
-
-
-def _check_parts(name: str, parts: Any) -> None:
-    """Require a list of steps: a name, an estimator or a word such as "passthrough", and columns."""
-    if not isinstance(parts, Iterable) or isinstance(parts, str | dict):
-        raise ValueError(f"{name} must be a list of steps")
-    for part in parts:
-        if not (isinstance(part, tuple) and len(part) in (2, 3) and isinstance(part[0], str)):
-            raise ValueError(f"{name} has a step that is no pair of a name and an estimator")
-        if not isinstance(part[1], BaseEstimator | str | None):
-            raise ValueError(f"step {part[0]!r} of {name} is no estimator")

@@ -13,7 +13,7 @@ import inspect
 import math
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,8 +22,9 @@ import scipy.sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.registry import is_estimator, registered
+from .._utils.registry import is_estimator, is_registered_estimator, registered
 from .._utils.version import package_version
+from .._utils.words import a
 from .scikit_learn import PREFIX, VERSION, Known, check_known, is_kept, known_of, named
 
 Array = npt.NDArray[Any]
@@ -31,20 +32,13 @@ Array = npt.NDArray[Any]
 # The safetensors name of every dtype a model may hold. NumPy lacks the others (bfloat16, 8-bit floats), or no estimator
 # makes them (complex).
 TENSOR_DTYPES: dict[str, type[np.generic]] = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "I64": np.int64,
-    "I32": np.int32,
-    "I16": np.int16,
-    "I8": np.int8,
-    "U64": np.uint64,
-    "U32": np.uint32,
-    "U16": np.uint16,
-    "U8": np.uint8,
+    "F64": np.float64, "F32": np.float32, "F16": np.float16,
+    "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8,
+    "U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8,
     "BOOL": np.bool_,
-}
+}  # fmt: skip
 _SCALAR_TYPES: dict[str, type[np.generic]] = {np.dtype(t).name: t for t in TENSOR_DTYPES.values()}
+_NUMPY_SCALARS = tuple(kind for kind in set(np.sctypeDict.values()) if np.dtype(kind).name in _SCALAR_TYPES)
 _TYPES: dict[str, type] = {**_SCALAR_TYPES, "float": float}
 
 _MAX_DEPTH = 50
@@ -63,8 +57,6 @@ _LEFT_OUT_OF_SCIKIT_LEARN = ("memory", "n_jobs")
 _MAX_ALIKE = 16
 # Types of the items of an array of objects.
 _ITEM_TYPES = (str, bool, int, float, np.generic, type(None))
-
-_CSR_ARRAYS = ("data", "indices", "indptr")
 
 
 class ModelFileError(ValueError):
@@ -103,15 +95,6 @@ def check_shape(shape: Sequence[int]) -> None:
         raise ValueError(f"an array of shape {tuple(shape)} is empty, and its axes are longer than {_MAX_EMPTY}")
 
 
-def _is_fitted_name(name: str) -> bool:
-    return name.isidentifier() and name.endswith("_") and not name.startswith("_")
-
-
-def _is_kept(name: str, known: Known | None) -> bool:
-    """Whether an attribute goes into a file; of scikit-learn's estimators also the private ones of our list."""
-    return _is_fitted_name(name) or (known is not None and is_kept(known, name))
-
-
 class Encoder:
     """Encode an estimator as JSON values, and collect its arrays in `tensors` under the path that leads to them."""
 
@@ -128,7 +111,7 @@ class Encoder:
             for name, value in estimator.get_params(deep=False).items()
             if name not in left_out
         }
-        attributes = {name: value for name, value in vars(estimator).items() if _is_kept(name, known)}
+        attributes = {name: value for name, value in vars(estimator).items() if is_kept(known, name)}
         if known is not None and attributes:
             try:
                 check_known(estimator, known)
@@ -147,38 +130,30 @@ class Encoder:
     def value(self, value: Any, where: str, depth: int) -> Any:
         if depth > _MAX_DEPTH:
             self.refuse(value, where, f"it is nested more than {_MAX_DEPTH} deep")
+        encode: Callable[..., Any] = self.kinds.get(type(value), Encoder.registered)
+        return encode(self, value, where, depth)
+
+    def registered(self, value: Any, where: str, depth: int) -> dict[str, Any]:
+        """Encode an estimator or a kernel; refuse a value of any class that is not registered."""
         kind = type(value)
-        if value is None or kind in (bool, int, str):
-            return value
-        if kind is float:
-            return value if math.isfinite(value) else {"__float__": str(value)}
-        if isinstance(value, np.str_):
-            return str(value)
-        if isinstance(value, np.generic) and value.dtype.name in _SCALAR_TYPES:
-            return {"__scalar__": value.dtype.name, "value": self.value(value.item(), where, depth + 1)}
-        if kind in (np.ndarray, np.memmap):
-            return self.array(value, where, depth)
-        if scipy.sparse.issparse(value) and value.format == "csr" and value.ndim == 2:
-            return self.csr(value, where, depth)
-        if kind is list:
-            return self.items(value, where, depth)
-        if kind is tuple:
-            return {"__tuple__": self.items(value, where, depth)}
-        if kind is dict:
-            return self.mapping(value, where, depth)
-        if isinstance(value, np.dtype) and value.name in _SCALAR_TYPES:
-            return {"__dtype__": value.name}
-        if isinstance(value, type) and value in _TYPES.values():
-            return {"__type__": next(name for name, known in _TYPES.items() if known is value)}
-        if kind is slice:
-            return {"__slice__": self.items([value.start, value.stop, value.step], where, depth)}
-        if known_of(kind) is not None:
+        if known_of(kind) is not None or is_registered_estimator(kind):
             return {"__estimator__": self.estimator(value, f"{where}.", depth + 1)}
         if registered(kind.__name__) is kind:
-            if is_estimator(kind):
-                return {"__estimator__": self.estimator(value, f"{where}.", depth + 1)}
             return self.kernel(value, where, depth)
         self.refuse(value, where, f"it is {reprlib.repr(value)} of type {kind.__module__}.{kind.__qualname__}")
+
+    def float_(self, value: float, where: str, depth: int) -> Any:
+        return value if math.isfinite(value) else {"__float__": str(value)}
+
+    def scalar(self, value: np.generic, where: str, depth: int) -> dict[str, Any]:
+        return {"__scalar__": value.dtype.name, "value": self.value(value.item(), where, depth + 1)}
+
+    def type_(self, value: type, where: str, depth: int) -> dict[str, Any]:
+        name = next((name for name, known in _TYPES.items() if known is value), None)
+        return self.registered(value, where, depth) if name is None else {"__type__": name}
+
+    def slice_(self, value: slice, where: str, depth: int) -> dict[str, Any]:
+        return {"__slice__": self.items([value.start, value.stop, value.step], where, depth)}
 
     def kernel(self, value: Any, where: str, depth: int) -> dict[str, Any]:
         """Encode a kernel; the nested sums of ``a + b + c + d`` become ``a + b`` and a list of further terms."""
@@ -230,6 +205,8 @@ class Encoder:
         return tensor
 
     def csr(self, matrix: Any, where: str, depth: int) -> dict[str, Any]:
+        if matrix.ndim != 2:
+            return self.registered(matrix, where, depth)
         parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
         return {"__csr__": [int(size) for size in matrix.shape], **self.fields(parts, f"{where}.", depth)}
 
@@ -240,6 +217,24 @@ class Encoder:
             f"cannot save {self.owner}: {'parameter' if kind == 'params' else 'attribute'} {name!r} cannot go into a "
             f"model file, which holds data and no code: {why}. Use {remedy} instead, or pickle the estimator"
         )
+
+    # By the very class of a value, as a subclass may hold more. NumPy has several classes for one dtype.
+    kinds: Mapping[type, Callable[[Encoder, Any, str, int], Any]] = {
+        **dict.fromkeys((type(None), bool, int, str), lambda self, value, where, depth: value),
+        np.str_: lambda self, value, where, depth: str(value),
+        float: float_,
+        **dict.fromkeys(_NUMPY_SCALARS, scalar),
+        **{type(np.dtype(kind)): lambda self, value, *_: {"__dtype__": value.name} for kind in _NUMPY_SCALARS},
+        type: type_,
+        slice: slice_,
+        list: items,
+        tuple: lambda self, value, where, depth: {"__tuple__": self.items(value, where, depth)},
+        dict: mapping,
+        np.ndarray: array,
+        np.memmap: array,
+        scipy.sparse.csr_array: csr,
+        scipy.sparse.csr_matrix: csr,
+    }
 
 
 class Decoder:
@@ -252,39 +247,34 @@ class Decoder:
 
     def estimator(self, node: Any, depth: int = 0) -> Any:
         known = named(node.get("class")) if isinstance(node, dict) else None
-        node = self.keys(node, "class", "params", "attributes", *(["version"] if known is not None else []))
+        names = ["class", "params", "attributes", *(["version"] if known is not None else [])]
+        if not isinstance(node, dict) or node.keys() != set(names):
+            raise ModelFileError(f"it holds {reprlib.repr(node)} where an object with {', '.join(names)} should be")
         cls = self.registered(node["class"], estimator=True) if known is None else known.cls
         if known is not None:
             self.versions.add(str(node["version"]))
         left_out = _LEFT_OUT if known is None else _LEFT_OUT_OF_SCIKIT_LEARN
-        forbidden = sorted(set(left_out).intersection(node["params"] if isinstance(node["params"], dict) else ()))
-        if forbidden:
-            raise ModelFileError(f"it sets {forbidden[0]!r} of {cls.__name__}, which no model file may hold")
-        estimator = self.build(cls, node["params"], depth)
+        estimator = self.build(cls, node["params"], depth, left_out=left_out)
         if not isinstance(node["attributes"], dict):
             raise ModelFileError(f"the attributes of {cls.__name__} are not a JSON object")
         for name, value in node["attributes"].items():
-            if not _is_kept(name, known) or _is_descriptor(inspect.getattr_static(cls, name, None)):
+            if not is_kept(known, name) or _is_descriptor(inspect.getattr_static(cls, name, None)):
                 raise ModelFileError(f"{cls.__name__} has no attribute {name!r} that can be set")
             setattr(estimator, name, self.value(value, depth + 1))
-        if depth and not node["attributes"]:
-            return estimator  # a parameter of another one, to be cloned and fitted
-        try:
-            if known is not None:
-                check_known(estimator, known)
-            check_is_fitted(estimator)
-            getattr(estimator, "_check_loaded", lambda: None)()  # optional for users' own classes, see `register`
-        except NotFittedError as error:
-            raise ModelFileError(f"it holds a {cls.__name__} that is not fitted") from error
-        except Exception as error:
-            raise ModelFileError(f"it holds an inconsistent {cls.__name__}: {error}") from error
+        if node["attributes"] or not depth:  # else it is a parameter of another one, to be cloned and fitted
+            _check_fitted(estimator, known)
         return estimator
 
-    def build(self, cls: type, params: Any, depth: int, **known: Any) -> Any:
+    def build(
+        self, cls: type, params: Any, depth: int, *, given: Mapping[str, Any] = {}, left_out: Iterable[str] = ()
+    ) -> Any:
         if not isinstance(params, dict):
             raise ModelFileError(f"the parameters of {cls.__name__} are not a JSON object")
-        allowed, needed = (names - known.keys() for names in _parameters(cls))
+        allowed, needed = (names - given.keys() for names in _parameters(cls))
+        forbidden = sorted(params.keys() & set(left_out))
         unknown, missing = sorted(params.keys() - allowed), sorted(needed - params.keys())
+        if forbidden:
+            raise ModelFileError(f"it sets {forbidden[0]!r} of {cls.__name__}, which no model file may hold")
         if missing:
             names = f"missing {len(missing)} required, {', '.join(missing)}"
             raise ModelFileError(f"{cls.__name__} refuses the parameters in it: {names}")
@@ -292,7 +282,7 @@ class Decoder:
             raise ModelFileError(f"{cls.__name__} has no parameter {unknown[0]!r} in gyrfalcon {package_version()}")
         values = {name: self.value(value, depth + 1) for name, value in params.items()}
         try:
-            return cls(**known, **values)
+            return cls(**given, **values)
         except Exception as error:
             raise ModelFileError(f"{cls.__name__} refuses the parameters in it: {error}") from error
 
@@ -318,17 +308,13 @@ class Decoder:
             return {key: self.value(item, depth + 1) for key, item in node.items()}
         if tag not in self.tags:
             raise ModelFileError(f"it holds a value of an unknown kind {reprlib.repr(tag)}")
+        content, others = node[tag], {key: item for key, item in node.items() if key != tag}
         try:
-            return self.tags[tag](self, node, depth)
+            return self.tags[tag](self, content, depth, **others)
         except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, ModelFileError):
                 raise
             raise ModelFileError(f"it holds a malformed value {reprlib.repr(node)}: {error}") from error
-
-    def keys(self, node: Any, *names: str) -> dict[str, Any]:
-        if not isinstance(node, dict) or node.keys() != set(names):
-            raise ModelFileError(f"it holds {reprlib.repr(node)} where an object with {', '.join(names)} should be")
-        return node
 
     def items(self, node: Any, depth: int) -> list[Any]:
         if not isinstance(node, list):
@@ -336,119 +322,121 @@ class Decoder:
         return [self.value(item, depth + 1) for item in node]
 
     def slice_(self, node: Any, depth: int) -> slice:
-        ends = self.items(self.keys(node, "__slice__")["__slice__"], depth)
+        ends = self.items(node, depth)
         if len(ends) != 3 or not all(end is None or type(end) is int for end in ends):
             raise ModelFileError(f"it holds {reprlib.repr(ends)} where the ends of a slice should be")
         return slice(*ends)
 
-    def tuple_(self, node: Any, depth: int) -> tuple[Any, ...]:
-        return tuple(self.items(self.keys(node, "__tuple__")["__tuple__"], depth))
-
     def dict_(self, node: Any, depth: int) -> dict[Any, Any]:
-        pairs = self.items(self.keys(node, "__dict__")["__dict__"], depth)
+        pairs = self.items(node, depth)
         alike = Counter(hash(key) for key, _ in pairs)
         if max(alike.values(), default=0) > _MAX_ALIKE:
-            raise ModelFileError(f"it holds a dict of which {max(alike.values())} keys have the same hash")
+            raise ModelFileError(f"it holds a dict with {max(alike.values())} keys of the same hash")
         return dict(pairs)
 
     def float_(self, node: Any, depth: int) -> float:
-        name = self.keys(node, "__float__")["__float__"]
-        if name not in ("inf", "-inf", "nan"):
-            raise ModelFileError(f"it holds {reprlib.repr(name)} where inf, -inf or nan should be")
-        return float(name)
+        if node not in ("inf", "-inf", "nan"):
+            raise ModelFileError(f"it holds {reprlib.repr(node)} where inf, -inf or nan should be")
+        return float(node)
 
-    def scalar(self, node: Any, depth: int) -> Any:
-        node = self.keys(node, "__scalar__", "value")
-        kind: Any = self.named(node["__scalar__"], _SCALAR_TYPES)
-        value = self.value(node["value"], depth + 1)
+    def scalar(self, node: Any, depth: int, *, value: Any) -> Any:
+        kind: Any = self.named(node, _SCALAR_TYPES)
+        value = self.value(value, depth + 1)
         if type(value) is not type(kind().item()):
-            raise ModelFileError(f"it holds {reprlib.repr(value)} where a {kind.__name__} should be")
+            raise ModelFileError(f"it holds {reprlib.repr(value)} where {a(kind.__name__)} should be")
         return kind(value)
-
-    def dtype(self, node: Any, depth: int) -> np.dtype[Any]:
-        return np.dtype(self.named(self.keys(node, "__dtype__")["__dtype__"], _SCALAR_TYPES))
-
-    def type_(self, node: Any, depth: int) -> type:
-        return self.named(self.keys(node, "__type__")["__type__"], _TYPES)
 
     def named(self, name: Any, names: Mapping[str, type]) -> type:
         if not isinstance(name, str) or name not in names:
             raise ModelFileError(f"it holds an unknown type {reprlib.repr(name)}")
         return names[name]
 
-    def kernel(self, node: Any, depth: int) -> Any:
-        node = self.keys({"then": [], **node}, "__kernel__", "params", "then")
-        cls, then = self.registered(node["__kernel__"], estimator=False), node["then"]
-        kernel = self.build(cls, node["params"], depth)
-        if not isinstance(then, list) or len(then) > _MAX_PARTS or (then and not kernel.get_params(deep=False)):
-            raise ModelFileError(f"it holds {reprlib.repr(then)} where parts of a {cls.__name__} should be")
-        for params in then:
-            kernel = self.build(cls, params, depth, **{min(kernel.get_params(deep=False)): kernel})
+    def kernel(self, node: Any, depth: int, *, params: Any, then: Any = ()) -> Any:
+        cls = self.registered(node, estimator=False)
+        kernel = self.build(cls, params, depth)
+        if not isinstance(then, list | tuple) or len(then) > _MAX_PARTS or (then and not kernel.get_params(deep=False)):
+            raise ModelFileError(f"it holds {reprlib.repr(then)} where parts of {a(cls.__name__)} should be")
+        for more in then:
+            kernel = self.build(cls, more, depth, given={min(kernel.get_params(deep=False)): kernel})
         return kernel
 
-    def nested(self, node: Any, depth: int) -> Any:
-        return self.estimator(self.keys(node, "__estimator__")["__estimator__"], depth + 1)
-
-    def array(self, node: Any, depth: int) -> Array:
-        node = self.keys(node, "__array__", "shape", "values")
-        shape, values = node["shape"], self.items(node["values"], depth)
-        if not (isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)):
-            raise ModelFileError(f"it holds {reprlib.repr(shape)} where the shape of an array should be")
+    def array(self, node: Any, depth: int, *, shape: Any, values: Any) -> Array:
+        shape, values = self.shape(shape, "an array"), self.items(values, depth)
         check_shape(shape)
         if math.prod(shape) != len(values):
             raise ModelFileError(f"it holds {len(values)} values for an array of shape {reprlib.repr(shape)}")
-        if node["__array__"] == "str" and all(type(value) is str for value in values):
+        if node == "str" and all(type(value) is str for value in values):
             longest = max(map(len, values), default=1)
             self.strings += 4 * len(values) * longest
             if self.strings > _MAX_STRINGS:
                 raise ModelFileError(f"it holds {len(values)} strings of up to {longest} characters, too many")
             return np.array(values, dtype=np.str_).reshape(shape)
-        if node["__array__"] == "object" and all(isinstance(value, _ITEM_TYPES) for value in values):
+        if node == "object" and all(isinstance(value, _ITEM_TYPES) for value in values):
             array = np.empty(len(values), dtype=object)
             array[:] = values
             return array.reshape(shape)
-        raise ModelFileError(f"it holds an array of {reprlib.repr(node['__array__'])} with {reprlib.repr(values)}")
+        raise ModelFileError(f"it holds an array of {reprlib.repr(node)} with {reprlib.repr(values)}")
 
-    def tensor(self, node: Any, depth: int) -> Array:
-        node = self.keys({"order": "C", **node}, "__tensor__", "order")
-        name, order = node["__tensor__"], node["order"]
+    def tensor(self, node: Any, depth: int, *, order: Any = "C") -> Array:
         if order not in ("C", "F"):
-            raise ModelFileError(f"the array {reprlib.repr(name)} has an unknown order {reprlib.repr(order)}")
+            raise ModelFileError(f"the array {reprlib.repr(node)} has an unknown order {reprlib.repr(order)}")
         # each array is used once, so that a small file cannot ask for many copies
-        if not isinstance(name, str) or name not in self.unused:
-            raise ModelFileError(f"the array {reprlib.repr(name)} is missing, or used twice")
-        array = self.unused.pop(name)
+        if not isinstance(node, str) or node not in self.unused:
+            raise ModelFileError(f"the array {reprlib.repr(node)} is missing, or used twice")
+        array = self.unused.pop(node)
         return array.T if order == "F" else array
 
-    def csr(self, node: Any, depth: int) -> Any:
-        node = self.keys(node, "__csr__", *_CSR_ARRAYS)
-        shape = node["__csr__"]
-        data, indices, indptr = (self.value(node[name], depth + 1) for name in _CSR_ARRAYS)
-        if not (isinstance(shape, list) and len(shape) == 2 and all(type(size) is int and size >= 0 for size in shape)):
-            raise ModelFileError(f"it holds {reprlib.repr(shape)} where the shape of a sparse matrix should be")
-        if not all(isinstance(part, np.ndarray) and part.ndim == 1 for part in (data, indices, indptr)):
+    def csr(self, node: Any, depth: int, *, data: Any, indices: Any, indptr: Any) -> Any:
+        shape = self.shape(node, "a sparse matrix", axes=2)
+        parts = [self.value(part, depth + 1) for part in (data, indices, indptr)]
+        if not all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts):
             raise ModelFileError("it holds a sparse matrix whose parts are not arrays")
-        if not (data.dtype.kind in "fiub" and indices.dtype == indptr.dtype and indices.dtype in (np.int32, np.int64)):
-            raise ModelFileError("it holds a sparse matrix of the wrong types")
-        # all indices are checked, since compiled code follows them
-        rows_fit = len(indptr) == shape[0] + 1 and indptr[0] == 0 and indptr[-1] == len(data) == len(indices)
-        if not (rows_fit and (indptr[1:] >= indptr[:-1]).all()):
-            raise ModelFileError("it holds a sparse matrix whose rows do not fit its numbers")
-        if len(indices) and not (indices.min() >= 0 and indices.max() < shape[1]):
-            raise ModelFileError(f"it holds a sparse matrix with indices outside its {shape[1]} columns")
-        return scipy.sparse.csr_array((data, indices, indptr), shape=tuple(shape))
+        _check_csr(shape, *parts)
+        return scipy.sparse.csr_array(tuple(parts), shape=tuple(shape))
 
-    tags: Mapping[str, Callable[[Decoder, Any, int], Any]] = {
-        "__tuple__": tuple_,
+    def shape(self, node: Any, what: str, axes: int | None = None) -> list[int]:
+        whole = isinstance(node, list) and all(type(size) is int and size >= 0 for size in node)
+        if not whole or axes not in (None, len(node)):
+            raise ModelFileError(f"it holds {reprlib.repr(node)} where the shape of {what} should be")
+        return list(node)
+
+    # Methods of the tag's value, the depth, and the other keys of the object by name: Python refuses unknown ones.
+    tags: Mapping[str, Callable[..., Any]] = {
+        "__tuple__": lambda self, node, depth: tuple(self.items(node, depth)),
         "__slice__": slice_,
         "__dict__": dict_,
         "__float__": float_,
         "__scalar__": scalar,
-        "__dtype__": dtype,
-        "__type__": type_,
+        "__dtype__": lambda self, node, depth: np.dtype(self.named(node, _SCALAR_TYPES)),
+        "__type__": lambda self, node, depth: self.named(node, _TYPES),
         "__kernel__": kernel,
-        "__estimator__": nested,
+        "__estimator__": lambda self, node, depth: self.estimator(node, depth + 1),
         "__array__": array,
         "__tensor__": tensor,
         "__csr__": csr,
     }
+
+
+def _check_fitted(estimator: Any, known: Known | None) -> None:
+    """Raise ModelFileError for an estimator that is not fitted, or that no fit gives."""
+    name = type(estimator).__name__
+    try:
+        if known is not None:
+            check_known(estimator, known)
+        check_is_fitted(estimator)
+        getattr(estimator, "_check_loaded", lambda: None)()  # optional for users' own classes, see `register`
+    except NotFittedError as error:
+        raise ModelFileError(f"it holds {a(name)} that is not fitted") from error
+    except Exception as error:
+        raise ModelFileError(f"it holds an inconsistent {name}: {error}") from error
+
+
+def _check_csr(shape: Sequence[int], data: Array, indices: Array, indptr: Array) -> None:
+    """Raise ModelFileError for arrays that make no CSR matrix; all indices are checked: compiled code follows them."""
+    if not (data.dtype.kind in "fiub" and indices.dtype == indptr.dtype and indices.dtype in (np.int32, np.int64)):
+        raise ModelFileError("it holds a sparse matrix of the wrong types")
+    rows_fit = len(indptr) == shape[0] + 1 and indptr[0] == 0 and indptr[-1] == len(data) == len(indices)
+    if not (rows_fit and (indptr[1:] >= indptr[:-1]).all()):
+        raise ModelFileError("it holds a sparse matrix whose rows do not fit its numbers")
+    if len(indices) and not (indices.min() >= 0 and indices.max() < shape[1]):
+        raise ModelFileError(f"it holds a sparse matrix with indices outside its {shape[1]} columns")

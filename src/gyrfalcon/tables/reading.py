@@ -14,6 +14,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
+from .._utils.words import a
 from .columns import Column, from_codes, from_numbers, from_objects, recognised
 from .dates import name_of
 
@@ -143,7 +144,7 @@ def _from_lists(X: Any) -> Any:
 
 def _from_pandas(X: Any) -> Table:
     if X.ndim != 2:
-        raise ValueError(f"Expected 2D array, got 1D array instead: a {type(X).__name__}. Use X.to_frame()")
+        raise ValueError(f"Expected 2D array, got 1D array instead: {a(type(X).__name__)}. Use X.to_frame()")
     columns = [_pandas_column(X.iloc[:, j]) for j in range(X.shape[1])]
     return Table(columns, _names(list(X.columns)), len(X))
 
@@ -223,7 +224,7 @@ def _from_pyarrow(X: Any) -> Table:
     import pyarrow as pa
 
     if not isinstance(X, pa.Table | pa.RecordBatch):
-        raise TypeError(f"X is a {type(X).__name__} of pyarrow: use a Table or a RecordBatch")
+        raise TypeError(f"X is {a(type(X).__name__)} of pyarrow: use a Table or a RecordBatch")
     return Table([_arrow_column(column) for column in X.columns], _names(X.column_names), X.num_rows)
 
 

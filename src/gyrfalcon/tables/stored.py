@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import Rule, integer, not_negative, number, one_of, positive
+from .._utils.words import a
 from .search import Candidate, Search
 
 _any_number = number(lambda x: True, "a number")
@@ -64,7 +65,7 @@ def check_model(model: Any, classes: tuple[type, ...], n_features: int, n_output
     """Require a fitted model of one of the classes, for a number of features and of outputs."""
     if type(model) not in classes:
         raise ValueError(
-            f"a model is a {type(model).__name__} and not a {' or '.join(one.__name__ for one in classes)}"
+            f"a model is {a(type(model).__name__)} and not {' or '.join(a(one.__name__) for one in classes)}"
         )
     check_is_fitted(model)
     if model.n_features_in_ != n_features or np.size(model.offset_) != n_outputs:

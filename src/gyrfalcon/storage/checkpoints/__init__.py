@@ -14,8 +14,7 @@ else is recomputed from the same numbers by the same code, to the same bits.
 from .identity import WARM, identify
 from .journal import Journal, journal, peek
 from .parameter import Checkpoint, CheckpointError, as_checkpoint
-from .selection import decode_selection, encode_selection
-from .state import Beginning, Progress
+from .state import Beginning, Progress, decode_selection, encode_selection
 
 __all__ = [
     "WARM",

@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a fit: its beginning and its progress, and their checks when they come from a file."""
+"""What a checkpoint holds of a fit: its beginning with the centers, and its progress; checked when read from a file."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
+from ...centers import Selection
+from ...sources import Rows
 from ..values import ModelFileError
 from .parameter import CheckpointError
 
-__all__ = ["Beginning", "Progress", "is_floats", "read_beginning", "read_progress"]
+__all__ = ["Beginning", "Progress", "decode_selection", "encode_selection", "read_beginning", "read_progress"]
 
 Array = NDArray[Any]
+
+_FOREIGN_CENTERS = "the checkpoint's centers do not belong to these rows: delete its folder to start afresh"
 
 
 @dataclass
@@ -129,8 +134,50 @@ def read_progress(values: Mapping[str, Any]) -> Progress:
     return progress
 
 
-def is_floats(value: Any) -> bool:
-    """Return whether a value is an array of floating-point numbers."""
+def encode_selection(selection: Selection, weight: Array | None) -> dict[str, Any]:
+    """Return centers and their sample weights as plain values; centers that are rows are stored as row numbers."""
+    return {
+        "points": None if selection.indices is not None else selection.points,
+        "indices": selection.indices,
+        "D": selection.D,
+        "n_draws": selection.n_draws,
+        "sampled": selection.sampled,
+        "weight": weight,
+    }
+
+
+def decode_selection(values: Mapping[str, Any], rows: Rows) -> tuple[Selection, Array | None]:
+    """Return what `encode_selection` was given; raise CheckpointError if it cannot be centers of these rows."""
+    names = ("points", "indices", "D", "n_draws", "sampled", "weight")
+    points, indices, D, n_draws, sampled, weight = map(values.get, names)
+    n, d = rows.shape
+    fits = _are_points(points, d) if indices is None else points is None and _are_rows(indices, n)
+    if not fits:
+        raise CheckpointError(_FOREIGN_CENTERS)
+    centers: Any = points if indices is None else rows.take(indices)
+    weighted = all(one is None or (_is_finite(one) and one.shape == centers.shape[:1]) for one in (D, weight))
+    drawn = n_draws is None or (type(n_draws) is int and 1 <= n_draws < 2**63)
+    if not (weighted and isinstance(sampled, bool) and drawn):
+        raise CheckpointError(_FOREIGN_CENTERS)
+    return Selection(centers, indices, D, n_draws, sampled), weight
+
+
+def _are_rows(indices: Any, n: int) -> bool:
+    whole = isinstance(indices, np.ndarray) and indices.dtype.kind == "i" and indices.ndim == 1
+    return whole and len(indices) > 0 and 0 <= indices.min() <= indices.max() < n
+
+
+def _are_points(points: Any, d: int) -> bool:
+    # the indices of sparse points were checked as the file was read
+    numbers = points.data if scipy.sparse.issparse(points) else points
+    return _is_finite(numbers) and points.ndim == 2 and points.shape[0] > 0 and points.shape[1] == d
+
+
+def _is_finite(value: Any) -> bool:
+    return _is_floats(value) and bool(np.isfinite(value).all())
+
+
+def _is_floats(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind == "f"
 
 
@@ -150,13 +197,13 @@ def _bytes(values: Mapping[str, Any], name: str) -> int:
 
 def _floats(values: Mapping[str, Any], name: str) -> Array | None:
     value = values.get(name)
-    if not (value is None or is_floats(value)):
+    if not (value is None or _is_floats(value)):
         raise ModelFileError(f"its {name} is not an array of numbers")
     return value
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
-        if not (isinstance(value, Real) or is_floats(value)):
+        if not (isinstance(value, Real) or _is_floats(value)):
             raise ModelFileError(f"its {name} is {reprlib.repr(value)}")
     return _Stored(values)
