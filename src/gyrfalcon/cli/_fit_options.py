@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from .. import centers, kernels, losses
@@ -19,7 +20,7 @@ from ..storage.values import Encoder
 from ..tables import AutoRegressor
 from ._docstrings import first_sentences, parameter_descriptions
 from ._expressions import read_object
-from ._shared import add_csv_arguments, add_data_argument, add_features_argument, add_talk_arguments
+from ._shared import CSV_OPTIONS, TALK_OPTIONS, Option, data_option, features_option
 
 EXAMPLES = """\
 examples:
@@ -29,31 +30,6 @@ examples:
       --method falkon --centers 2000 --penalty 1e-7 --memory-budget 4GB --checkpoint flights.state -o flights.gyr
   gyrfalcon fit rows.npy --target -1 --method falkon --kernel "gaussian(length_scale=2) + 0.1 * linear" -o rows.gyr
 """
-
-# Options that one method has and the other has not.
-OF_AUTO = ("time_budget", "holdout")
-OF_FALKON = (
-    "kernel",
-    "length_scale",
-    "nu",
-    "degree",
-    "n_centers",
-    "centers",
-    "penalty",
-    "loss",
-    "quantiles",
-    "fit_intercept",
-    "scale",
-    "max_iter",
-    "tol",
-    "preconditioner",
-    "early_stopping",
-    "validation_fraction",
-    "n_iter_no_change",
-    "dtype",
-    "checkpoint",
-    "checkpoint_every",
-)
 
 KERNELS: dict[str, Callable[..., Any]] = {
     **kernels.NAMES,
@@ -82,21 +58,6 @@ def _description(name: str, sentences: int) -> str:
     return first_sentences(_DESCRIPTIONS[name], sentences).replace("%", "%%")
 
 
-def _parsed(name: str, parse: Callable[[str], Any], rule: Rule | None = None) -> Callable[[str], Any]:
-    """Return a function that parses a text as the value of a parameter, and checks it by a rule."""
-
-    def convert(text: str) -> Any:
-        try:
-            value = parse(text)
-            if rule is not None:
-                rule(name, value)
-        except (ValueError, TypeError) as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-        return value
-
-    return convert
-
-
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -114,14 +75,6 @@ def _integer(text: str) -> int:
 def _numbers(text: str) -> float | list[float]:
     values = [_number(item) for item in text.split(",")]
     return values if len(values) > 1 else values[0]
-
-
-def _penalty(text: str) -> float | str:
-    return text if text == "auto" else _number(text)
-
-
-def _length_scale(text: str) -> Any:
-    return text if text == "scale" else _numbers(text)
 
 
 def _seed(text: str) -> int | None:
@@ -149,10 +102,6 @@ def _kernel(text: str) -> Any:
     return kernel
 
 
-def _loss(text: str) -> Any:
-    return text if losses.loss_name(text) in losses.NAMES else read_object(text, LOSSES)
-
-
 def _centers(text: str) -> Any:
     if text in centers.NAMES:
         return text
@@ -163,207 +112,213 @@ def _centers(text: str) -> Any:
     raise ValueError(f"{text!r} must be a number, or one of {', '.join(centers.NAMES)}")
 
 
+def _of_falkon(
+    flags: str,
+    help: str,
+    metavar: str | None = None,
+    parse: Callable[[str], Any] | None = None,
+    rule: Rule | None = None,
+    **more: Any,
+) -> Option:
+    """Return an option of --method falkon alone; its default is that of the parameter of `FalkonRegressor`."""
+    option = Option(flags, help, metavar, parse, rule, more, "falkon")
+    if option.name not in inspect.signature(FalkonRegressor).parameters or "default" in more:
+        return option
+    return replace(option, more={"default": default_of(option.name), **more})
+
+
+OPTIONS = {
+    "data": (
+        Option(
+            "--target",
+            "the column to learn; more than once for several columns of numbers. HDF5 and zarr: an array's name; .npy: "
+            "a column's number (-1 is the last), or another .npy file",
+            "NAME",
+            more={"action": "append", "required": True},
+        ),
+        features_option("by default all columns but the target and the weight"),
+        Option("--weight", "the column with the weights of the rows", "NAME"),
+        *CSV_OPTIONS,
+        Option("--validation", "held-out rows in the format of TRAIN, for the validation error", "FILE"),
+        Option(
+            "--task",
+            "whether the target is numbers or labels; auto looks at the target and reports its choice",
+            more={"choices": ["auto", "regression", "classification"], "default": "auto"},
+        ),
+        Option("--class-weight", "balanced: rare labels count as much as common ones", more={"choices": ["balanced"]}),
+    ),
+    "method": (
+        Option(
+            "--method",
+            "auto: find a model of the table as it is, with text, dates and gaps, in memory. falkon: one kernel model "
+            "of numbers, by the options below, from files of any size",
+            more={"choices": ["auto", "falkon"], "default": "auto"},
+        ),
+        Option(
+            "--time-budget",
+            "seconds that --method auto may take; small tables take less",
+            "SECONDS",
+            _number,
+            positive("a finite number of seconds greater than 0"),
+            {"default": inspect.signature(AutoRegressor).parameters["time_budget"].default},
+            method="auto",
+        ),
+        Option(
+            "--holdout",
+            "share of the rows, taken at random, that --method auto does not learn from; errors on them are printed "
+            "beside those of a linear model and of a constant",
+            "X",
+            _number,
+            _fraction,
+            method="auto",
+        ),
+        Option(
+            "--random-state",
+            "seed of the random generator, so that the same command gives the same model; none: another each time",
+            "SEED",
+            _seed,
+            more={"default": 0},
+        ),
+    ),
+    "model of --method falkon": (
+        _of_falkon(
+            "--kernel",
+            f"the similarity of two rows: {', '.join(kernels.NAMES)}; or quoted, with parameters, sums and products: "
+            '"matern(nu=2.5, length_scale=1.5) + 0.1 * linear"',
+            parse=_kernel,
+        ),
+        _of_falkon(
+            "--length-scale",
+            "the kernel's length scale: the distance over which rows are similar, in the units of the data, or with "
+            "--scale in standard deviations. One number, or one a feature: 1,2.5,0.3. Not given: found from the data",
+            "X",
+            lambda text: text if text == "scale" else _numbers(text),
+        ),
+        _of_falkon("--nu", "smoothness of the matern kernel", "X", _number),
+        _of_falkon("--degree", "degree of the polynomial kernel", "N", _integer),
+        _of_falkon(
+            "--n-centers",
+            _description("n_centers", 2) + ". Not given: 2,000, or 2 sqrt(n) beyond a million rows, at most 10,000",
+            "M",
+            _integer,
+            integer(1),
+        ),
+        _of_falkon(
+            "--centers",
+            f"a number is the same as --n-centers; a name says how centers are chosen: {', '.join(centers.NAMES)}. "
+            f"Both may be given: --centers 2000 --centers leverage (not given: {default_of('centers')})",
+            "M|HOW",
+            _centers,
+            action="append",
+            default=None,
+        ),
+        _of_falkon(
+            "--penalty",
+            "weight of smoothness against the error on the rows; the papers' lambda, on the mean squared error. auto: "
+            "chosen on a sample of the rows",
+            "X",
+            lambda text: text if text == "auto" else _number(text),
+            optional(not_negative(), "auto"),
+        ),
+        _of_falkon(
+            "--loss",
+            f"what is minimised: {', '.join(losses.NAMES)}. squared is the fastest; logistic gives probabilities of "
+            "labels; huber does not mind outliers; quantile learns --quantiles; poisson learns counts",
+            parse=lambda text: text if losses.loss_name(text) in losses.NAMES else read_object(text, LOSSES),
+        ),
+        _of_falkon("--quantiles", "levels for --loss quantile: 0.05,0.5,0.95", "Q", _numbers),
+        _of_falkon("--fit-intercept", _description("fit_intercept", 1), action=argparse.BooleanOptionalAction),
+        _of_falkon(
+            "--scale",
+            _description("scale", 1) + "; auto: where no length scale is given",
+            action=argparse.BooleanOptionalAction,
+        ),
+    ),
+    "solver of --method falkon": (
+        _of_falkon("--max-iter", _description("max_iter", 1), "N", _integer, integer(1)),
+        _of_falkon(
+            "--tol",
+            "stop when the relative residual is below X. Not given: when more iterations would not change predictions",
+            "X",
+            _number,
+            not_negative(),
+        ),
+        _of_falkon(
+            "--preconditioner",
+            "the preconditioner of conjugate gradient; auto is nearly always right",
+            choices=["auto", "falkon", "sample", "krill"],
+        ),
+        _of_falkon(
+            "--early-stopping",
+            "stop when the validation error no longer decreases, and keep the best solution. The error is that of "
+            "--validation, or of a random part of the rows",
+            action="store_true",
+        ),
+        _of_falkon(
+            "--validation-fraction",
+            "share of the rows that --early-stopping holds out if --validation is not given",
+            "X",
+            _number,
+            _fraction,
+        ),
+        _of_falkon(
+            "--n-iter-no-change",
+            "iterations without improvement after which --early-stopping stops",
+            "N",
+            _integer,
+            integer(1),
+        ),
+    ),
+    "resources": (
+        _of_falkon(
+            "--dtype",
+            "precision of the kernel of --method falkon; auto follows the data: float32 if all features are stored so, "
+            "else float64",
+            choices=["auto", "float32", "float64"],
+        ),
+        Option(
+            "--memory-budget",
+            "limit for the memory of the fit beside the target, such as 4GB. If the kernel matrix fits as well it is "
+            "kept, which is faster. auto: what is available; 0: likewise, but the matrix is never kept",
+            "SIZE",
+            _budget,
+            more={"default": default_of("memory_budget")},
+        ),
+        Option("--n-jobs", "threads (not given: all)", "N", _integer),
+        _of_falkon(
+            "--checkpoint",
+            "a folder for the state of a fit by --method falkon. If it is killed, the same command resumes from there, "
+            "to the same model. Delete the folder when done, or to start afresh",
+            "DIR",
+        ),
+        _of_falkon(
+            "--checkpoint-every",
+            "minimum time between two writes of the state; 0 writes after each iteration",
+            "SECONDS",
+            _number,
+            default=Checkpoint("x").every,
+        ),
+    ),
+    "output": (
+        Option("-o --output", "the model file to write, such as model.gyr", "MODEL", more={"required": True}),
+        *TALK_OPTIONS,
+        Option("-v --verbose", "print a line for each iteration or candidate", more={"action": "store_true"}),
+    ),
+}
+
+# Options that one method has and the other has not.
+OF_AUTO, OF_FALKON = (
+    tuple(option.name for options in OPTIONS.values() for option in options if option.method == method)
+    for method in ("auto", "falkon")
+)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``gyrfalcon fit``."""
     parser.usage = "%(prog)s TRAIN [TRAIN ...] --target NAME -o MODEL [options]"
     parser.epilog = EXAMPLES
-    add_data_argument(parser, "TRAIN")
-    data = parser.add_argument_group("data")
-    data.add_argument(
-        "--target",
-        metavar="NAME",
-        action="append",
-        required=True,
-        help="the column to learn; more than once for several columns of numbers. HDF5 and zarr: an array's name; "
-        ".npy: a column's number (-1 is the last), or another .npy file",
-    )
-    add_features_argument(data, "by default all columns but the target and the weight")
-    data.add_argument("--weight", metavar="NAME", help="the column with the weights of the rows")
-    add_csv_arguments(data)
-    data.add_argument(
-        "--validation", metavar="FILE", help="held-out rows in the format of TRAIN, for the validation error"
-    )
-    data.add_argument(
-        "--task",
-        choices=["auto", "regression", "classification"],
-        default="auto",
-        help="whether the target is numbers or labels; auto looks at the target and reports its choice",
-    )
-
-    data.add_argument("--class-weight", choices=["balanced"], help="balanced: rare labels count as much as common ones")
-
-    search = parser.add_argument_group("method")
-    search.add_argument(
-        "--method",
-        choices=["auto", "falkon"],
-        default="auto",
-        help="auto: find a model of the table as it is, with text, dates and gaps, in memory. falkon: one kernel model "
-        "of numbers, by the options below, from files of any size",
-    )
-    search.add_argument(
-        "--time-budget",
-        metavar="SECONDS",
-        type=_parsed("time_budget", _number, positive("a finite number of seconds greater than 0")),
-        default=inspect.signature(AutoRegressor).parameters["time_budget"].default,
-        help="seconds that --method auto may take; small tables take less",
-    )
-    search.add_argument(
-        "--holdout",
-        metavar="X",
-        type=_parsed("holdout", _number, _fraction),
-        help="share of the rows, taken at random, that --method auto does not learn from; errors on them are printed "
-        "beside those of a linear model and of a constant",
-    )
-    search.add_argument(
-        "--random-state",
-        metavar="SEED",
-        type=_parsed("random_state", _seed),
-        default=0,
-        help="seed of the random generator, so that the same command gives the same model; none: another each time",
-    )
-
-    model = parser.add_argument_group("model of --method falkon")
-    model.add_argument(
-        "--kernel",
-        type=_parsed("kernel", _kernel),
-        default=default_of("kernel"),
-        help=f"the similarity of two rows: {', '.join(kernels.NAMES)}; or quoted, with parameters, sums and products: "
-        '"matern(nu=2.5, length_scale=1.5) + 0.1 * linear"',
-    )
-    model.add_argument(
-        "--length-scale",
-        metavar="X",
-        type=_parsed("length_scale", _length_scale),
-        help="the kernel's length scale: the distance over which rows are similar, in the units of the data, or with "
-        "--scale in standard deviations. One number, or one a feature: 1,2.5,0.3. Not given: found from the data",
-    )
-    model.add_argument("--nu", metavar="X", type=_parsed("nu", _number), help="smoothness of the matern kernel")
-    model.add_argument(
-        "--degree", metavar="N", type=_parsed("degree", _integer), help="degree of the polynomial kernel"
-    )
-    model.add_argument(
-        "--n-centers",
-        metavar="M",
-        type=_parsed("n_centers", _integer, integer(1)),
-        help=_description("n_centers", 2) + ". Not given: 2,000, or 2 sqrt(n) beyond a million rows, at most 10,000",
-    )
-    model.add_argument(
-        "--centers",
-        metavar="M|HOW",
-        type=_parsed("centers", _centers),
-        action="append",
-        help=f"a number is the same as --n-centers; a name says how centers are chosen: {', '.join(centers.NAMES)}. "
-        f"Both may be given: --centers 2000 --centers leverage (not given: {default_of('centers')})",
-    )
-    model.add_argument(
-        "--penalty",
-        metavar="X",
-        type=_parsed("penalty", _penalty, optional(not_negative(), "auto")),
-        default=default_of("penalty"),
-        help="weight of smoothness against the error on the rows; the papers' lambda, on the mean squared error. auto: "
-        "chosen on a sample of the rows",
-    )
-    model.add_argument(
-        "--loss",
-        type=_parsed("loss", _loss),
-        default=default_of("loss"),
-        help=f"what is minimised: {', '.join(losses.NAMES)}. squared is the fastest; logistic gives probabilities of "
-        "labels; huber does not mind outliers; quantile learns --quantiles; poisson learns counts",
-    )
-    model.add_argument(
-        "--quantiles",
-        metavar="Q",
-        type=_parsed("quantiles", _numbers),
-        help="levels for --loss quantile: 0.05,0.5,0.95",
-    )
-    model.add_argument(
-        "--fit-intercept",
-        action=argparse.BooleanOptionalAction,
-        default=default_of("fit_intercept"),
-        help=_description("fit_intercept", 1),
-    )
-    model.add_argument(
-        "--scale",
-        action=argparse.BooleanOptionalAction,
-        default=default_of("scale"),
-        help=_description("scale", 1) + "; auto: where no length scale is given",
-    )
-
-    solver = parser.add_argument_group("solver of --method falkon")
-    solver.add_argument(
-        "--max-iter",
-        metavar="N",
-        type=_parsed("max_iter", _integer, integer(1)),
-        default=default_of("max_iter"),
-        help=_description("max_iter", 1),
-    )
-    solver.add_argument(
-        "--tol",
-        metavar="X",
-        type=_parsed("tol", _number, not_negative()),
-        help="stop when the relative residual is below X. Not given: when more iterations would not change predictions",
-    )
-    solver.add_argument(
-        "--preconditioner",
-        choices=["auto", "falkon", "sample", "krill"],
-        default=default_of("preconditioner"),
-        help="the preconditioner of conjugate gradient; auto is nearly always right",
-    )
-    solver.add_argument(
-        "--early-stopping",
-        action="store_true",
-        help="stop when the validation error no longer decreases, and keep the best solution. The error is that of "
-        "--validation, or of a random part of the rows",
-    )
-    solver.add_argument(
-        "--validation-fraction",
-        metavar="X",
-        type=_parsed("validation_fraction", _number, _fraction),
-        default=default_of("validation_fraction"),
-        help="share of the rows that --early-stopping holds out if --validation is not given",
-    )
-    solver.add_argument(
-        "--n-iter-no-change",
-        metavar="N",
-        type=_parsed("n_iter_no_change", _integer, integer(1)),
-        default=default_of("n_iter_no_change"),
-        help="iterations without improvement after which --early-stopping stops",
-    )
-
-    resources = parser.add_argument_group("resources")
-    resources.add_argument(
-        "--dtype",
-        choices=["auto", "float32", "float64"],
-        default=default_of("dtype"),
-        help="precision of the kernel of --method falkon; auto follows the data: float32 if all features are stored "
-        "so, else float64",
-    )
-    resources.add_argument(
-        "--memory-budget",
-        metavar="SIZE",
-        type=_parsed("memory_budget", _budget),
-        default=default_of("memory_budget"),
-        help="limit for the memory of the fit beside the target, such as 4GB. If the kernel matrix fits as well it is "
-        "kept, which is faster. auto: what is available; 0: likewise, but the matrix is never kept",
-    )
-    resources.add_argument("--n-jobs", metavar="N", type=_parsed("n_jobs", _integer), help="threads (not given: all)")
-    resources.add_argument(
-        "--checkpoint",
-        metavar="DIR",
-        help="a folder for the state of a fit by --method falkon. If it is killed, the same command resumes from "
-        "there, to the same model. Delete the folder when done, or to start afresh",
-    )
-    resources.add_argument(
-        "--checkpoint-every",
-        metavar="SECONDS",
-        type=_parsed("checkpoint_every", _number),
-        default=Checkpoint("x").every,
-        help="minimum time between two writes of the state; 0 writes after each iteration",
-    )
-
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "-o", "--output", metavar="MODEL", required=True, help="the model file to write, such as model.gyr"
-    )
-    add_talk_arguments(output)
-    output.add_argument("-v", "--verbose", action="store_true", help="print a line for each iteration or candidate")
+    data_option("TRAIN").add_to(parser)
+    for title, options in OPTIONS.items():
+        group = parser.add_argument_group(title)
+        for option in options:
+            option.add_to(group)

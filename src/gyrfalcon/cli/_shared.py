@@ -7,14 +7,16 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from .._utils.atomic import check_replaceable
+from .._utils.checks import Rule
 from .._utils.terminal import printable
 from .._utils.words import plural
 from ..callbacks.progress import bar_class
@@ -31,53 +33,111 @@ from .main import UsageError
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
-def add_data_argument(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add the files to read."""
-    parser.add_argument(
-        name.lower(),
-        metavar=name,
-        nargs="+",
-        help="a file, a folder, a pattern in quotes, or several files: Parquet, CSV, Arrow, HDF5, zarr or .npy",
-    )
+@dataclass(frozen=True)
+class Option:
+    """An option of a command, or an argument without a flag.
+
+    Attributes
+    ----------
+    flags : str
+        What is typed, separated by spaces; the long form comes last.
+    help : str
+        What it means.
+    metavar : str, optional
+        What stands for its value in the help.
+    parse : function of a text, optional
+        Returns the value, or raises ValueError or TypeError.
+    rule : function of a name and a value, optional
+        Checks the value, see `gyrfalcon._utils.checks`.
+    more : mapping
+        Other keywords of `argparse.ArgumentParser.add_argument`.
+    method : str, optional
+        The only method of ``gyrfalcon fit`` that has it.
+    """
+
+    flags: str
+    help: str
+    metavar: str | None = None
+    parse: Callable[[str], Any] | None = None
+    rule: Rule | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    method: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The attribute of the parsed arguments."""
+        return self.flags.split()[-1].lstrip("-").replace("-", "_")
+
+    def add_to(self, parser: Any) -> None:
+        """Add it to a parser or to a group of a parser."""
+        given = {"metavar": self.metavar, "type": None if self.parse is None else self.value}
+        given = {name: value for name, value in given.items() if value is not None}  # flags without a value have none
+        parser.add_argument(*self.flags.split(), help=self.help, **given, **self.more)
+
+    def value(self, text: str) -> Any:
+        """Return the value of a text."""
+        assert self.parse is not None
+        try:
+            value = self.parse(text)
+            if self.rule is not None:
+                self.rule(self.name, value)
+        except (ValueError, TypeError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        return value
 
 
-def add_features_argument(parser: Any, default: str) -> None:
-    """Add the option that names the feature columns."""
-    parser.add_argument(
+def data_option(name: str) -> Option:
+    """Return the argument that names the files to read."""
+    words = "a file, a folder, a pattern in quotes, or several files: Parquet, CSV, Arrow, HDF5, zarr or .npy"
+    return Option(name.lower(), words, name, more={"nargs": "+"})
+
+
+def features_option(default: str) -> Option:
+    """Return the option that names the feature columns."""
+    return Option(
         "--features",
-        metavar="A,B,C",
-        action="extend",
-        type=lambda text: [name.strip() for name in text.split(",") if name.strip()],
-        help=f"columns to learn from (.npy: their numbers; HDF5 and zarr: the name of the array of rows); {default}",
+        f"columns to learn from (.npy: their numbers; HDF5 and zarr: the name of the array of rows); {default}",
+        "A,B,C",
+        lambda text: [name.strip() for name in text.split(",") if name.strip()],
+        more={"action": "extend"},
     )
 
 
-def add_csv_arguments(parser: Any) -> None:
-    """Add the options for how CSV files are written."""
-    parser.add_argument(
+CSV_OPTIONS = (
+    Option(
         "--delimiter",
-        metavar="C",
-        type=lambda text: "\t" if text in ("tab", r"\t") else text,
-        help='what separates the columns of CSV files, such as ";" in quotes, or tab (not given: a comma, unless the '
-        "first line has none but semicolons, tabs or bars)",
-    )
-    parser.add_argument(
+        'what separates the columns of CSV files, such as ";" in quotes, or tab (not given: a comma, unless the first '
+        "line has none but semicolons, tabs or bars)",
+        "C",
+        lambda text: "\t" if text in ("tab", r"\t") else text,
+    ),
+    Option(
         "--encoding",
-        metavar="NAME",
-        help="how the text of CSV files is encoded, such as latin-1 or cp1252 (not given: UTF-8, or UTF-16 with "
-        "its mark)",
-    )
-    parser.add_argument(
+        "how the text of CSV files is encoded, such as latin-1 or cp1252 (not given: UTF-8, or UTF-16 with its mark)",
+        "NAME",
+    ),
+    Option(
         "--decimal",
-        metavar="C",
-        help='the decimal point of CSV files, "." or "," (not given: a comma if columns are not separated by commas, '
-        "and more of them are numbers with it)",
-    )
-    parser.add_argument(
+        'the decimal point of CSV files, "." or "," (not given: a comma if columns are not separated by commas, and '
+        "more of them are numbers with it)",
+        "C",
+    ),
+    Option(
         "--thousands",
-        metavar="C",
-        help='what separates groups of three digits in CSV files, such as "." or "," (not given: nothing)',
-    )
+        'what separates groups of three digits in CSV files, such as "." or "," (not given: nothing)',
+        "C",
+    ),
+)
+TALK_OPTIONS = (
+    Option("--json", "print the result as one JSON object, for programs", more={"action": "store_true"}),
+    Option("-q --quiet", "no progress and no messages, only the result", more={"action": "store_true"}),
+)
+_MODEL_ARGUMENTS = (
+    Option("model", "a file written by gyrfalcon fit, or by save in Python", "MODEL"),
+    data_option("DATA"),
+    features_option("by default those the model was fitted to; other columns of the data are ignored"),
+    *CSV_OPTIONS,
+)
 
 
 def csv_format(arguments: argparse.Namespace) -> CsvFormat:
@@ -88,12 +148,10 @@ def csv_format(arguments: argparse.Namespace) -> CsvFormat:
         raise UsageError(str(error)) from error
 
 
-def add_model_arguments(parser: argparse.ArgumentParser, data: str = "DATA") -> None:
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a model file, and the rows to use it on."""
-    parser.add_argument("model", metavar="MODEL", help="a file written by gyrfalcon fit, or by save in Python")
-    add_data_argument(parser, data)
-    add_features_argument(parser, "by default those the model was fitted to; other columns of the data are ignored")
-    add_csv_arguments(parser)
+    for option in _MODEL_ARGUMENTS:
+        option.add_to(parser)
 
 
 def add_target_argument(parser: argparse.ArgumentParser) -> None:
@@ -108,8 +166,8 @@ def add_target_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_talk_arguments(parser: Any) -> None:
     """Add the options for how much is printed, and how."""
-    parser.add_argument("--json", action="store_true", help="print the result as one JSON object, for programs")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no messages, only the result")
+    for option in TALK_OPTIONS:
+        option.add_to(parser)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
