@@ -101,6 +101,20 @@ def test_holdout_beside_a_linear_model_and_a_constant(folder):
     assert sum(told["importances"].values()) == pytest.approx(1)
 
 
+def test_cross_validation_of_labels_is_in_accuracy_and_log_loss(folder):
+    """Not relative to a constant's error, which no user could compare with anything."""
+    options = ("--target", "dear", "--features", "area", *BUDGET, "-o", "plain.gyr")
+    out, _ = command(folder, "fit", "train.csv", *options)
+    scores = gyrfalcon.load(folder / "plain.gyr").cv_scores_
+    shown = f"accuracy {scores['accuracy']:.5g}, log-loss {scores['log_loss']:.5g}"
+    assert f"in cross-validation  {shown}" in out
+    out, _ = command(folder, "inspect", "plain.gyr")
+    assert f"; in cross-validation {shown}" in out
+    told = json.loads(command(folder, "evaluate", "plain.gyr", "test.csv", "--json")[0])
+    assert abs(told["accuracy"] - scores["accuracy"]) < 0.15  # three deviations of both shares
+    assert abs(told["log_loss"] - scores["log_loss"]) < 0.3
+
+
 def test_predictions_with_intervals(folder):
     out, _ = command(folder, "predict", "price.gyr", "test.csv", "--interval", "0.9")
     (folder / "out.csv").write_text(out)
@@ -118,7 +132,7 @@ def test_probabilities_are_named_by_class(folder):
     assert list(found.columns) == ["probability_no", "probability_yes"]
     np.testing.assert_allclose(found.sum(axis=1), 1)
     _, err = command(folder, "predict", "dear.gyr", "test.csv", "--interval", "0.9", code=2)
-    assert "AutoClassifier" in err
+    assert "is an AutoClassifier" in err
     assert "--interval" in err
 
 

@@ -16,11 +16,15 @@ from ._automatic import importances
 
 Array = NDArray[Any]
 
-_FEW_ROWS = 500
-_FEW_JUDGED = 100
-_DOMINATES = 0.8
-_NEARLY_ALL = 0.85  # of the time that there was: candidates that would take longer than the rest are not begun
-_COVERAGE = 0.9
+_FEW_ROWS = 500  # rows of training below which more rows are the best advice
+_FEW_JUDGED = 100  # rows to judge by below which figures are rough
+_DOMINATES = 0.8  # share of importance of one column that is suspicious
+_NEARLY_ALL = 0.85  # share of the time budget: candidates that would take longer than the rest are not begun
+_COVERAGE = 0.9  # of the intervals that are judged
+_PERFECT = (
+    "The predictions are almost perfect, which is rare. Is there a column that is computed from the target, or is "
+    "known only after it? Are these rows also in the training data?"
+)
 
 
 def of_numbers(model: Any, y: Array, predictions: Array, coverage: float | None, target: str) -> Iterator[str]:
@@ -35,18 +39,8 @@ def of_numbers(model: Any, y: Array, predictions: Array, coverage: float | None,
     """
     n = len(y)
     errors = y - predictions
-    spread, deviation = float(np.sqrt(np.mean(errors**2))), float(y.std())
-    r2 = 1 - spread**2 / deviation**2 if deviation > 0 else 0.0
-    if r2 < 0.05:
-        yield (
-            f"The model is hardly better than a constant. The columns may say little about {target}, or these rows are "
-            "of another kind than those of training."
-        )
-    elif r2 > 0.999:
-        yield (
-            "The predictions are almost perfect, which is rare. Is there a column that is computed from the target, or "
-            "is known only after it? Are these rows also in the training data?"
-        )
+    spread = float(np.sqrt(np.mean(errors**2)))
+    yield from _of_fit(spread, float(y.std()), target)
     bias = float(errors.mean())
     if n >= 30 and abs(bias) > max(3 * spread / n**0.5, 0.1 * spread):
         way = "low" if bias > 0 else "high"
@@ -55,33 +49,48 @@ def of_numbers(model: Any, y: Array, predictions: Array, coverage: float | None,
             "example because they are later."
         )
     sizes = np.abs(errors)
-    if n >= 50 and sizes.std() > 0 and predictions.std() > 0:
-        grows = float(np.corrcoef(sizes, predictions)[0, 1])
-        if grows > 0.35:
-            yield (
-                "Errors grow with the prediction. Intervals have the same width for all rows like those of training: "
-                "too wide for small predictions and too narrow for large ones. The logarithm of the target may be the "
-                "better target."
-            )
+    if n >= 50 and sizes.std() > 0 and predictions.std() > 0 and np.corrcoef(sizes, predictions)[0, 1] > 0.35:
+        yield (
+            "Errors grow with the prediction. Intervals have the same width for all rows like those of training: "
+            "too wide for small predictions and too narrow for large ones. The logarithm of the target may be the "
+            "better target."
+        )
     if coverage is not None and coverage < _COVERAGE - 3 * (_COVERAGE * (1 - _COVERAGE) / n) ** 0.5 - 0.01:
         yield (
             f"Intervals of 90% hold {coverage:.0%} of these rows only. They rely on rows that are like those of "
             "training: are these from another time or source?"
         )
     if isinstance(model, AutoRegressor):
-        known = float(np.sqrt(np.mean(model.residuals_**2)))
-        if model.range_.shape[1] == 1 and n >= 50 and spread > 1.3 * known:
-            yield (
-                f"The error here ({spread:.4g}) is larger than in cross-validation ({known:.4g}). If rows belong "
-                "together, such as those of a person or a day, validate by groups or by time in Python (groups=, cv=)."
-            )
-        low, high = model.range_.min(axis=1)[0], model.range_.max(axis=1)[1]
-        outside = int(((y < low) | (y > high)).sum())
-        if outside:
-            yield (
-                f"Targets outside the range of training, {low:.4g} to {high:.4g}, which predictions never leave: "
-                f"{plural(outside, 'row')}."
-            )
+        yield from _beside_training(model, y, spread)
+
+
+def _of_fit(spread: float, deviation: float, target: str) -> Iterator[str]:
+    """Yield advice about predictions that explain almost nothing or almost everything."""
+    r2 = 1 - spread**2 / deviation**2 if deviation > 0 else 0.0
+    if r2 < 0.05:
+        yield (
+            f"The model is hardly better than a constant. The columns may say little about {target}, or these rows are "
+            "of another kind than those of training."
+        )
+    elif r2 > 0.999:
+        yield _PERFECT
+
+
+def _beside_training(model: AutoRegressor, y: Array, spread: float) -> Iterator[str]:
+    """Yield advice about rows that are unlike those of training."""
+    known = float(np.sqrt(np.mean(model.residuals_**2)))
+    if model.range_.shape[1] == 1 and len(y) >= 50 and spread > 1.3 * known:
+        yield (
+            f"The error here ({spread:.4g}) is larger than in cross-validation ({known:.4g}). If rows belong "
+            "together, such as those of a person or a day, validate by groups or by time in Python (groups=, cv=)."
+        )
+    low, high = model.range_.min(axis=1)[0], model.range_.max(axis=1)[1]
+    outside = int(((y < low) | (y > high)).sum())
+    if outside:
+        yield (
+            f"Targets outside the range of training, {low:.4g} to {high:.4g}, which predictions never leave: "
+            f"{plural(outside, 'row')}."
+        )
 
 
 def of_labels(model: Any, y: Array, codes: Array, probabilities: Array | None, predicted: Array) -> Iterator[str]:
@@ -112,10 +121,7 @@ def of_labels(model: Any, y: Array, codes: Array, probabilities: Array | None, p
     right = float(np.mean(predicted == codes))
     majority = float(counts.max() / len(codes))
     if right > 0.999 and len(codes) >= 50:
-        yield (
-            "The predictions are almost perfect, which is rare. Is there a column that is computed from the target, or "
-            "is known only after it? Are these rows also in the training data?"
-        )
+        yield _PERFECT
     elif right <= majority + 0.005:
         yield (
             f"To say {shown(classes[int(counts.argmax())])} always would be right as often ({majority:.1%}). Judge by "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._utils.words import plural
+from ..tables import AutoClassifier, AutoRegressor
 from ..tables._auto import AutoEstimator
 
 
@@ -14,6 +15,14 @@ def importances(model: AutoEstimator) -> list[tuple[str, float]]:
     names = [f"column {i}" for i in range(model.n_features_in_)] if known is None else [str(name) for name in known]
     order = np.argsort(-model.feature_importances_, kind="stable")
     return [(names[i], float(model.feature_importances_[i])) for i in order]
+
+
+def cross_validated(model: AutoEstimator) -> dict[str, float]:
+    """Return the errors of predictions for rows that were held out in the search."""
+    if isinstance(model, AutoClassifier):
+        return dict(model.cv_scores_)
+    assert isinstance(model, AutoRegressor)
+    return {"rmse": float(np.mean(model.residuals_**2)) ** 0.5, "mae": float(np.mean(model.residuals_))}
 
 
 def members(model: AutoEstimator) -> list[str]:

@@ -20,7 +20,7 @@ from .._utils.words import plural, shown
 from ..tables import AutoClassifier, AutoRegressor, TableEncoder
 from ..tables.forms import NumberForm
 from ..tables.given import in_form
-from ._automatic import importances
+from ._automatic import cross_validated, importances
 from ._metrics import NAMES, in_words, measure
 from ._shared import check_output, csv_format, print_json, print_table, say, seconds, shows_progress, where
 from ._table_files import TableData, read_data
@@ -156,12 +156,11 @@ def _compared(
 
 def _cross_validated(model: AutoRegressor | AutoClassifier, data: TableData) -> dict[str, Any]:
     """Return errors of predictions for rows that were held out in the folds of the search."""
-    if isinstance(model, AutoClassifier):
-        return {"validation_error": min(record["error"] for record in model.candidates_)}
-    squares = float(np.mean(model.residuals_**2))
+    metrics = cross_validated(model)
+    if isinstance(model, AutoClassifier) or _known(data).ndim > 1:
+        return metrics
     deviation = float(np.mean(np.var(_known(data), axis=0)))
-    metrics = {"rmse": squares**0.5, "mae": float(np.mean(model.residuals_))}
-    return {**metrics, "r2": 1 - squares / deviation} if _known(data).ndim == 1 else metrics
+    return {**metrics, "r2": 1 - float(np.mean(model.residuals_**2)) / deviation}
 
 
 # ---- the report ------------------------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def _about_search(model: AutoEstimator) -> list[str]:
             "What was tried",
             paragraph(
                 f"{plural(len(records), 'candidate')} in {seconds(total)}, of a time budget of {model.time_budget:g} "
-                "s. Errors are of rows that were held out in training; 1 is that of a constant."
+                "s. Errors are those of rows that were held out in training, relative to the error of a constant."
             ),
             _search_chart(known) if len(known) > 2 else "",
             table(names, rows[:_SHOWN_CANDIDATES]),

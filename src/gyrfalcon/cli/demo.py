@@ -160,55 +160,25 @@ def run(arguments: argparse.Namespace) -> int:
     rows, centers = arguments.rows, min(arguments.n_centers, arguments.rows)
 
     if not arguments.no_compare:
-        _say("With a million rows and two cores this takes one to two minutes, of which --no-compare leaves seconds.")
+        _say("With a million rows and two cores this takes one to two minutes; with --no-compare it takes seconds.")
     _say(f"Making {rows:,} rows of {2 * JOINTS} features: a robot arm's joint angles, and the distance of its hand ...")
-    train, validation, test = (
-        make_arm(n, seed)
-        for n, seed in zip(
-            (rows, VALIDATION_ROWS, TEST_ROWS), np.random.SeedSequence(arguments.seed).spawn(3), strict=True
-        )
-    )
+    seeds = np.random.SeedSequence(arguments.seed).spawn(3)
+    train, validation, test = map(make_arm, (rows, VALIDATION_ROWS, TEST_ROWS), seeds)
     _say(f"Learning with gyrfalcon: {centers:,} centers, {n_threads} threads ...")
     ours = _falkon(train, validation, test, centers, arguments.seed, arguments.n_jobs, budget)
-    outcomes = [ours]
-    notes = []
+    others: list[Outcome] = []
+    notes = [f"Test error is the root mean squared error on {TEST_ROWS:,} new rows; the noise alone makes {NOISE:g}."]
     if not arguments.no_compare:
+        _say(_done(ours))
         with threadpool_limits(n_threads):
-            _say(f"{_done(ours)} Now Ridge, a linear model ...")
-            outcomes.insert(0, _ridge(train, test))
-            _say(f"{_done(outcomes[0])} Now HistGradientBoosting, {TREES} trees ...")
-            outcomes.insert(1, _boosting(train, test, arguments.seed))
-            notes.append(f"HistGradientBoosting is scikit-learn's, with {TREES} trees and else its defaults.")
-            peer_rows = _rows_that_fit(rows, centers)
-            if peer_rows < centers:
-                notes.append(f"Nystroem + Ridge left out: its features of {centers:,} rows do not fit into memory.")
-            else:
-                _say(f"{_done(outcomes[1])} Now scikit-learn's Nystroem + Ridge, {peer_rows:,} rows, the longest ...")
-                outcomes.insert(
-                    2, _nystroem((train[0][:peer_rows], train[1][:peer_rows]), test, centers, arguments.seed)
-                )
-                notes.append(
-                    f"Same kernel (Gaussian, length_scale={LENGTH_SCALE:g}) and penalty ({PENALTY:g}, Ridge's "
-                    f"alpha={PENALTY * peer_rows:.3g}); float32; {n_threads} threads each."
-                )
-                if peer_rows < rows:
-                    notes.append(
-                        f"Nystroem + Ridge learned from {peer_rows:,} rows: it stores a feature for each row and "
-                        f"center, and those of {rows:,} rows do not fit into memory here."
-                    )
+            others, more = _compared(train, test, centers, arguments.seed, n_threads)
+        notes += more
+    outcomes = [*others, ours]
     picture = _draw(outcomes, ours, arguments.output)
     if arguments.json:
         print(json.dumps(_report(arguments, n_threads, outcomes, picture), indent=2))
     else:
-        print(_table(outcomes))
-        print()
-        for note in [
-            f"Test error is the root mean squared error on {TEST_ROWS:,} new rows; the noise alone makes {NOISE:g}.",
-            *notes,
-        ]:
-            print(note)
-        if picture is not None:
-            print(f"The picture is {picture}")
+        print(_table(outcomes), "", *notes, *([] if picture is None else [f"The picture is {picture}"]), sep="\n")
     return 0
 
 
@@ -237,6 +207,32 @@ def _falkon(
     outcome = _outcome("gyrfalcon FalkonRegressor", began, train, centers, model.predict, test)
     outcome.history = model.history_
     return outcome
+
+
+def _compared(train: Any, test: Any, centers: int, seed: int, n_threads: int) -> tuple[list[Outcome], list[str]]:
+    """Fit models of scikit-learn to the same rows; return their outcomes and what is to be known about them."""
+    rows = len(train[0])
+    _say("Now Ridge, a linear model ...")
+    ridge = _ridge(train, test)
+    _say(f"{_done(ridge)} Now HistGradientBoosting, {TREES} trees ...")
+    boosting = _boosting(train, test, seed)
+    notes = [f"HistGradientBoosting is scikit-learn's, with {TREES} trees and else its defaults."]
+    fitting = _rows_that_fit(rows, centers)
+    if fitting < centers:
+        notes.append(f"Nystroem + Ridge left out: its features of {centers:,} rows do not fit into memory.")
+        return [ridge, boosting], notes
+    _say(f"{_done(boosting)} Now scikit-learn's Nystroem + Ridge, {fitting:,} rows, the longest ...")
+    nystroem = _nystroem((train[0][:fitting], train[1][:fitting]), test, centers, seed)
+    notes.append(
+        f"Same kernel (Gaussian, length_scale={LENGTH_SCALE:g}) and penalty ({PENALTY:g}, Ridge's "
+        f"alpha={PENALTY * fitting:.3g}); float32; {n_threads} threads each."
+    )
+    if fitting < rows:
+        notes.append(
+            f"Nystroem + Ridge learned from {fitting:,} rows: it stores a feature for each row and center, and those "
+            f"of {rows:,} rows do not fit into memory here."
+        )
+    return [ridge, boosting, nystroem], notes
 
 
 def _ridge(train: Any, test: Any) -> Outcome:

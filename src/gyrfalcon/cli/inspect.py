@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
 from .._utils.memory import format_bytes
+from .._utils.words import plural
 from ..tables._auto import AutoEstimator
-from ._automatic import importances, members
+from ._automatic import cross_validated, importances, members
 from ._expressions import written
+from ._metrics import in_words
 from ._shared import described, listed, load_model, plain, print_json, print_table
 
 __all__ = ["add_arguments", "run"]
@@ -81,7 +84,7 @@ def _search(model: Any) -> dict[str, Any]:
             for weight, member in sorted(zip(model.weights_, members(model), strict=True), reverse=True)
         ],
         "importances": dict(importances(model)),
-        "error": min(record["error"] for record in model.candidates_),
+        "cross_validation": cross_validated(model),
     }
 
 
@@ -95,32 +98,51 @@ def _version(path: str) -> str:
 
 def _in_words(model: Any, values: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("file", f"{values['model']} ({format_bytes(values['bytes'])})"), ("model", values["class"])]
-    if values["target"] is not None:
-        lines.append(("target", listed(values["target"])))
-    if values["classes"] is not None:
-        lines.append(("labels", listed(values["classes"])))
-    names = "" if values["features"] is None else f": {listed(values['features'])}"
-    scaled = ", scaled to mean 0 and deviation 1" if values["scaled"] else ""
-    if values["n_features"] is not None:
-        lines.append(("features", f"{values['n_features']:,}{names}{scaled}"))
-    if values["kernel"] is not None:
-        lines.append(("kernel", written(model.kernel_)))
-    if values["n_centers"] is not None:
-        lines.append(("centers", f"{values['n_centers']:,} x {values['n_features']:,} in {values['dtype']}"))
-    if values["loss"] is not None:
-        lines.append(("loss", written(model.loss_)))
-    if values["penalty"] is not None:
-        known = isinstance(values["penalty"], Real)  # of a model without penalty_ it is the parameter, such as "auto"
-        lines.append(("penalty", f"{values['penalty']:g}" if known else described(values["penalty"])))
-    if values["n_iter"] is not None:
-        residual = "" if values["residual"] is None else f", residual {values['residual']:.1e}"
-        error = "" if values["validation_error"] is None else f", validation error {values['validation_error']:.5g}"
-        lines.append(("iterations", f"{values['n_iter']}{residual}{error}"))
+    lines += [(name, words(model, values)) for name, key, words in _LINES if values.get(key) is not None]
     if "members" in values:
-        lines.append(("tried", f"{values['candidates']} models, least error {values['error']:.4g} of a constant's"))
         lines += [(f"{one['weight']:.0%} of the blend", one["pipeline"]) for one in values["members"]]
         most = list(values["importances"].items())[:10]
         lines.append(("matters most", ", ".join(f"{name} {share:.0%}" for name, share in most)))
     if values["gyrfalcon_version"] != "unknown":  # written by a checkout that was not installed
         lines.append(("written by", f"gyrfalcon {values['gyrfalcon_version']}"))
     return lines
+
+
+def _features(model: Any, values: dict[str, Any]) -> str:
+    names = "" if values["features"] is None else f": {listed(values['features'])}"
+    scaled = ", scaled to mean 0 and deviation 1" if values["scaled"] else ""
+    return f"{values['n_features']:,}{names}{scaled}"
+
+
+def _penalty(model: Any, values: dict[str, Any]) -> str:
+    known = isinstance(values["penalty"], Real)  # of a model without penalty_ it is the parameter, such as "auto"
+    return f"{values['penalty']:g}" if known else str(described(values["penalty"]))
+
+
+def _iterations(model: Any, values: dict[str, Any]) -> str:
+    residual = "" if values["residual"] is None else f", residual {values['residual']:.1e}"
+    error = "" if values["validation_error"] is None else f", validation error {values['validation_error']:.5g}"
+    return f"{values['n_iter']}{residual}{error}"
+
+
+def _tried(model: Any, values: dict[str, Any]) -> str:
+    errors = ", ".join(f"{name} {text}" for name, text in in_words(values["cross_validation"]))
+    return f"{plural(values['candidates'], 'model')}; in cross-validation {errors}"
+
+
+# What a line is called, the value without which it is left out, and its text.
+_LINES: tuple[tuple[str, str, Callable[[Any, dict[str, Any]], str]], ...] = (
+    ("target", "target", lambda model, values: listed(values["target"])),
+    ("labels", "classes", lambda model, values: listed(values["classes"])),
+    ("features", "n_features", _features),
+    ("kernel", "kernel", lambda model, values: written(model.kernel_)),
+    (
+        "centers",
+        "n_centers",
+        lambda _, values: f"{values['n_centers']:,} x {values['n_features']:,} in {values['dtype']}",
+    ),
+    ("loss", "loss", lambda model, values: written(model.loss_)),
+    ("penalty", "penalty", _penalty),
+    ("iterations", "n_iter", _iterations),
+    ("tried", "candidates", _tried),
+)

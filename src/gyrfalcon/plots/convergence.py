@@ -134,21 +134,7 @@ class ConvergenceDisplay(Display):
         -------
         ConvergenceDisplay
         """
-        if not isinstance(history, Sequence) or not all(isinstance(record, Mapping) for record in history):
-            raise TypeError(f"history must be a list of records, as history_ is: got {type(history).__name__}")
-        if not history:
-            raise ValueError("history is empty: there is nothing to draw")
-        known = {key for record in history for key in record if record[key] is not None}
-        # Newton's method has penalties too, which it lowers from one iteration to the next
-        if "penalty" in known and "residual" not in known:
-            raise ValueError(
-                "history is of penalties and not of iterations: draw it with PenaltyPathDisplay, if there are several"
-            )
-        if not known & {"residual", "validation_error", "inertia"}:
-            raise ValueError(
-                "history has neither residuals nor validation errors nor inertias: the fit was a direct solve; give "
-                "fit X_val and y_val, or use an iterative solver"
-            )
+        known = _known(history)
 
         def values(key: str) -> list[float] | None:
             if key not in known:
@@ -203,3 +189,23 @@ class ConvergenceDisplay(Display):
         axes[-1].set_xlabel(self.step_name)
         count_steps(axes[-1])
         return self
+
+
+def _known(history: Any) -> set[str]:
+    """Return the quantities that records have; raise an error if none of them can be drawn."""
+    if not isinstance(history, Sequence) or not all(isinstance(record, Mapping) for record in history):
+        raise TypeError(f"history must be a list of records, as history_ is: got {type(history).__name__}")
+    if not history:
+        raise ValueError("history is empty: there is nothing to draw")
+    known = {key for record in history for key in record if record[key] is not None}
+    # Newton's method has penalties too, which it lowers from one iteration to the next
+    if "penalty" in known and "residual" not in known:
+        raise ValueError(
+            "history is of penalties and not of iterations: draw it with PenaltyPathDisplay, if there are several"
+        )
+    if not known & {"residual", "validation_error", "inertia"}:
+        raise ValueError(
+            "history has neither residuals nor validation errors nor inertias: the fit was a direct solve; give "
+            "fit X_val and y_val, or use an iterative solver"
+        )
+    return known

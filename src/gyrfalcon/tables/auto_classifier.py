@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 
-from .._utils.checks import positive
+from .._utils.checks import not_negative, positive
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..estimators._sklearn import ClassifierMixin
@@ -71,6 +71,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     ----------
     classes_ : array of shape (n_classes,)
         The classes.
+    cv_scores_ : dict
+        `accuracy` and `log_loss` of predictions for rows that were held out in cross-validation, or of `X_val`.
     candidates_ : list of dict
         What was tried, as for `AutoRegressor`; `error` is that of the class codes, relative to that of their means.
     feature_importances_ : array of shape (n_features_in_,)
@@ -116,6 +118,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     classes_: Array
     calibrations_: list[Calibration]
     temperature_: float
+    cv_scores_: dict[str, float]
 
     def __init__(
         self,
@@ -191,6 +194,11 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         self.temperature_ = best_temperature(
             *with_absent_classes(learnt.values, problem.labels[judged], problem.n_classes, weight)
         )
+        logs, labels = log_softmax(learnt.values / self.temperature_, axis=1), problem.labels[judged]
+        self.cv_scores_ = {
+            "accuracy": float(np.mean(logs.argmax(axis=1) == labels)),
+            "log_loss": -float(np.mean(logs[np.arange(len(labels)), labels])),
+        }
 
     def _check_model(self, model: Any, n_features: int) -> None:
         n_classes = len(self.classes_)
@@ -201,6 +209,10 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         if not isinstance(self.classes_, np.ndarray) or self.classes_.ndim != 1 or len(self.classes_) < 2:
             raise ValueError("classes_ is not an array of at least two classes")
         positive()("temperature_", self.temperature_)
+        if not isinstance(self.cv_scores_, dict) or self.cv_scores_.keys() != {"accuracy", "log_loss"}:
+            raise ValueError("cv_scores_ is not a dict of accuracy and log_loss")
+        for name, score in self.cv_scores_.items():
+            not_negative()(name, score)
         check_list("calibrations_", self.calibrations_, len(self.models_))
         for one in self.calibrations_:
             if not isinstance(one, Calibration) or len(one.bias) != len(self.classes_):
