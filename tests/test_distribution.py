@@ -36,6 +36,16 @@ def test_a_wheel_holds_the_package_and_nothing_else(installed):
     assert any(file.endswith("licenses/LICENSE") for file in others)
 
 
+def test_files_of_a_wheel_show_whole_docstrings(installed):
+    """Editors read files, where entries that classes share are filled in."""
+    files = [
+        file for file in installed.files if re.fullmatch(r"gyrfalcon/(estimators|tables)/\w+\.py", file.as_posix())
+    ]
+    text = {file.name: file.locate().read_text(encoding="utf-8") for file in files}
+    assert "    n_jobs : int or None, default=None\n        Number of threads" in text["falkon_regressor.py"]
+    assert [name for name in text if re.search(r"^ +\{[a-z]\w*[\w., \n]*\}$", text[name], flags=re.MULTILINE)] == []
+
+
 def test_metadata(installed):
     metadata = installed.metadata
     assert metadata["Requires-Python"] == ">=3.11"

@@ -16,6 +16,7 @@ from .._utils.compute import Compute
 from .._utils.portable import beside, in_float64
 from .._utils.words import a
 from ..centers import Selection
+from ..fitting.arguments import described
 from ..fitting.attributes import check_attributes
 from ..fitting.data import FitData, class_codes
 from ..fitting.lazy import lazily
@@ -35,6 +36,7 @@ from ._sklearn import DOC_LINK, CallbackSupportMixin, ClassifierMixin, Regressor
 Array = NDArray[Any]
 
 
+@described
 class KernelEstimator(NamedParameters):
     """A function offset + sum_j coef_j k(x, center_j) of the rows, once it is fitted.
 
@@ -94,8 +96,7 @@ class KernelEstimator(NamedParameters):
 
         Parameters
         ----------
-        path : str or path-like
-            Where to write.
+        {path}
 
         Raises
         ------
@@ -219,6 +220,7 @@ class KernelEstimator(NamedParameters):
         return tags
 
 
+@described
 class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
     """An estimator that predicts one or several columns of numbers."""
 
@@ -228,7 +230,7 @@ class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, tensor, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        {predict.X}
 
         Returns
         -------
@@ -243,9 +245,7 @@ class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : as for `predict`
-        y : array of shape (n,) or (n, n_outputs)
-        sample_weight : array of shape (n,), optional
+        {score.X, score.y, score.sample_weight}
 
         Returns
         -------
@@ -262,6 +262,7 @@ class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
         return tags
 
 
+@described
 class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
     """An estimator that predicts classes."""
 
@@ -273,7 +274,7 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, tensor, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        {predict.X}
 
         Returns
         -------
@@ -287,7 +288,7 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, tensor, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        {predict.X}
 
         Returns
         -------
@@ -303,9 +304,7 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : as for `predict`
-        y : array of shape (n,)
-        sample_weight : array of shape (n,), optional
+        {score.X, classes.y, score.sample_weight}
 
         Returns
         -------

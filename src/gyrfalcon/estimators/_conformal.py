@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import one_of, optional
+from .._utils.docstrings import Entry, describing
+from ..fitting.arguments import SHARED
 from ..fitting.attributes import check_attributes
 from ..fitting.conformal import Conformity, Part, hold_out
 from ..fitting.parameters import check_parameters
@@ -24,7 +27,27 @@ from ._sklearn import DOC_LINK
 
 Array = NDArray[Any]
 
+CONFORMAL: Mapping[str, Entry] = {
+    "conformal.random_state": Entry(
+        "int, RandomState or None",
+        "Seed of the rows that are held out, and of the default model.",
+    ),
+    "conformal.conformity_": Entry("object", "The scores of the rows that were held out."),
+    "conformal.X": Entry("whatever the model takes, of shape (n, n_features)"),
+    "conformal.sample_weight": Entry(
+        "array of shape (n,), optional",
+        "Not negative. Rows with weight 0 are ignored. The weights of rows that are held out count there.",
+    ),
+    "conformal.X_val y_val": Entry(
+        "optional",
+        "Rows that judge, in the place of a part of X. They are not learnt from.",
+    ),
+}
 
+described = describing(SHARED, CONFORMAL)
+
+
+@described
 class ConformalEstimator(NamedParameters):
     """A model, and scores of rows that it has not seen."""
 
@@ -48,8 +71,7 @@ class ConformalEstimator(NamedParameters):
 
         Parameters
         ----------
-        path : str or path-like
-            Where to write.
+        {path}
         """
         save(self, path)
 

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import array, integer
 from .._utils.memory import format_bytes, require
+from ..fitting.arguments import described
 from ..fitting.conformal import COVERAGE, Conformity
 from ..fitting.data import FitData
 from ..fitting.lazy import in_kind, lazily
@@ -26,6 +27,7 @@ Array = NDArray[Any]
 _ATTRIBUTES = ("posterior_", "spread_", "conformity_", "noise_variance_")
 
 
+@described
 class PosteriorRegressor(KernelRegressor):
     """A regressor with the parameter `uncertainty`, whose predictions then come with deviations and intervals."""
 
@@ -53,7 +55,7 @@ class PosteriorRegressor(KernelRegressor):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        {rows.X}
         return_std : bool, default=False
             Whether to return the standard deviation of f(x) as well, how far the learnt function itself may be off;
             that of y is ``np.sqrt(std**2 + model.noise_variance_)``. Needs a fit with `uncertainty=True`, takes M times
@@ -88,10 +90,7 @@ class PosteriorRegressor(KernelRegressor):
 
         Parameters
         ----------
-        X : as for `predict`
-            A Dask collection is computed at once.
-        coverage : float, default=0.9
-            Between 0 and 1, both excluded.
+        {interval.X, coverage}
 
         Returns
         -------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,10 +15,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import array, integer, number, optional, positive
+from .._utils.docstrings import Entry, describing
 from .._utils.generators import restored
 from .._utils.ranges import check_kernel_scale
 from .._utils.registry import register
 from .._utils.sampling import sample_rows
+from ..fitting.arguments import SHARED
 from ..fitting.attributes import check_attributes
 from ..fitting.parameters import check_parameters
 from ..fitting.rows import unlabelled_rows
@@ -42,8 +45,53 @@ _RULES = {
     "threshold": number(lambda x: 1 < x < math.inf, "a finite number greater than 1"),
 }
 
+BANDIT: Mapping[str, Entry] = {
+    "bandit.kernel": Entry(
+        "Kernel, str or callable",
+        """A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values:
+        the prior covariance of the rewards. Features are taken as they are: bring them to comparable scales first.""",
+    ),
+    "bandit.noise": Entry(
+        "float",
+        """Standard deviation of the noise of a reward. Rewards should be of the order of 1, around 0: the model expects
+        0 of arms unlike any that was played.""",
+    ),
+    "bandit.norm": Entry(
+        "float",
+        "Bound of the norm of the reward function in the kernel's space; larger explores more.",
+    ),
+    "bandit.delta": Entry("float", "Probability with which the confidence bounds may fail."),
+    "bandit.exploration": Entry(
+        "float",
+        """Factor of the width of the confidence bounds. 1 is what the theorem asks for, which is on the safe side for
+        any function of that norm; with a tenth to a third good arms are often found sooner.""",
+    ),
+    "bandit.oversampling": Entry(
+        "float",
+        """An arm is in the dictionary with probability `oversampling` times its number of plays times its variance.
+        More is more accurate and slower; a very large number takes every arm that was played.""",
+    ),
+    "bandit.random_state": Entry("int, RandomState or None", "Seed of the dictionaries."),
+    "bandit.candidates_": Entry("array of shape (N, n_features_in_)", "The arms."),
+    "bandit.counts_": Entry("array of shape (N,)", "How often each arm was played."),
+    "bandit.sums_": Entry("array of shape (N,)", "Sum of the rewards of each arm."),
+    "bandit.dictionary_": Entry("array of int", "The arms of the dictionary."),
+    "bandit.random_state_": Entry(
+        "tuple",
+        "State of the random generator, so that a saved bandit goes on as it would have.",
+    ),
+    "bandit.n_features_in_": Entry("int", "Number of features of an arm."),
+    "bandit.feature_names_in_": Entry(
+        "array of str",
+        "Names of the features, if the candidates have names that are all strings.",
+    ),
+}
+
+described = describing(SHARED, BANDIT)
+
 
 @register
+@described
 class BKB(NamedParameters):
     """Budgeted kernel bandit: find the best of many candidates by trying few, one after the other.
 
@@ -54,45 +102,13 @@ class BKB(NamedParameters):
 
     Parameters
     ----------
-    kernel : Kernel, str or callable, default="gaussian"
-        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values: the
-        prior covariance of the rewards. Features are taken as they are: bring them to comparable scales first.
-    noise : float, default=0.1
-        Standard deviation of the noise of a reward. Rewards should be of the order of 1, around 0: the model expects 0
-        of arms unlike any that was played.
-    norm : float, default=1.0
-        Bound of the norm of the reward function in the kernel's space; larger explores more.
-    delta : float, default=0.5
-        Probability with which the confidence bounds may fail.
-    exploration : float, default=1.0
-        Factor of the width of the confidence bounds. 1 is what the theorem asks for, which is on the safe side for any
-        function of that norm; with a tenth to a third good arms are often found sooner.
-    oversampling : float, default=5.0
-        An arm is in the dictionary with probability `oversampling` times its number of plays times its variance. More
-        is more accurate and slower; a very large number takes every arm that was played.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
-    random_state : int, RandomState or None, default=None
-        Seed of the dictionaries.
+    {bandit.kernel, bandit.noise, bandit.norm, bandit.delta, bandit.exploration, bandit.oversampling, n_jobs,
+    bandit.random_state}
 
     Attributes
     ----------
-    candidates_ : array of shape (N, n_features_in_)
-        The arms.
-    counts_ : array of shape (N,)
-        How often each arm was played.
-    sums_ : array of shape (N,)
-        Sum of the rewards of each arm.
-    dictionary_ : array of int
-        The arms of the dictionary.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
-    random_state_ : tuple
-        State of the random generator, so that a saved bandit goes on as it would have.
-    n_features_in_ : int
-        Number of features of an arm.
-    feature_names_in_ : array of str
-        Names of the features, if the candidates have names that are all strings.
+    {bandit.candidates_, bandit.counts_, bandit.sums_, bandit.dictionary_, kernel_, bandit.random_state_,
+    bandit.n_features_in_, bandit.feature_names_in_}
 
     See Also
     --------
@@ -283,8 +299,7 @@ class BKB(NamedParameters):
 
         Parameters
         ----------
-        path : str or path-like
-            Where to write.
+        {path}
         """
         save(self, path)
 
@@ -332,6 +347,7 @@ class BKB(NamedParameters):
 
 
 @register
+@described
 class BBKB(BKB):
     """Batched budgeted kernel bandit: find the best of many candidates by trying batches of them.
 
@@ -343,47 +359,15 @@ class BBKB(BKB):
 
     Parameters
     ----------
-    kernel : Kernel, str or callable, default="gaussian"
-        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values: the
-        prior covariance of the rewards. Features are taken as they are: bring them to comparable scales first.
-    noise : float, default=0.1
-        Standard deviation of the noise of a reward. Rewards should be of the order of 1, around 0: the model expects 0
-        of arms unlike any that was played.
-    norm : float, default=1.0
-        Bound of the norm of the reward function in the kernel's space; larger explores more.
-    delta : float, default=0.5
-        Probability with which the confidence bounds may fail.
-    exploration : float, default=1.0
-        Factor of the width of the confidence bounds. 1 is what the theorem asks for, which is on the safe side for any
-        function of that norm; with a tenth to a third good arms are often found sooner.
-    oversampling : float, default=5.0
-        An arm is in the dictionary with probability `oversampling` times its number of plays times its variance. More
-        is more accurate and slower; a very large number takes every arm that was played.
+    {bandit.kernel, bandit.noise, bandit.norm, bandit.delta, bandit.exploration, bandit.oversampling}
     threshold : float, default=2.0
         How much worse than one by one the bounds may become within a batch; larger makes larger batches.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
-    random_state : int, RandomState or None, default=None
-        Seed of the dictionaries.
+    {n_jobs, bandit.random_state}
 
     Attributes
     ----------
-    candidates_ : array of shape (N, n_features_in_)
-        The arms.
-    counts_ : array of shape (N,)
-        How often each arm was played.
-    sums_ : array of shape (N,)
-        Sum of the rewards of each arm.
-    dictionary_ : array of int
-        The arms of the dictionary.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
-    random_state_ : tuple
-        State of the random generator, so that a saved bandit goes on as it would have.
-    n_features_in_ : int
-        Number of features of an arm.
-    feature_names_in_ : array of str
-        Names of the features, if the candidates have names that are all strings.
+    {bandit.candidates_, bandit.counts_, bandit.sums_, bandit.dictionary_, kernel_, bandit.random_state_,
+    bandit.n_features_in_, bandit.feature_names_in_}
 
     See Also
     --------

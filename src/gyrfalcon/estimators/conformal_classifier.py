@@ -14,7 +14,7 @@ from ..fitting.data import mixed_labels
 from ..fitting.lazy import in_kind
 from ..fitting.rows import at_once, computed, for_score, labelled, require_one_label
 from ..sources import as_source
-from ._conformal import ConformalEstimator
+from ._conformal import ConformalEstimator, described
 from ._sklearn import ClassifierMixin
 from .falkon_classifier import FalkonClassifier
 
@@ -24,6 +24,7 @@ _LARGEST = 1.0  # of all scores: where it is the threshold, sets hold every clas
 
 
 @register
+@described
 class ConformalClassifier(ClassifierMixin, ConformalEstimator):
     """Sets of classes that hold the right one with a given probability, around any classifier with probabilities.
 
@@ -41,8 +42,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
     validation_fraction : float, default=0.2
         Share of the rows that is held out where `fit` is given no validation rows. If all rows of a class are drawn,
         one of them is learnt too, so that `classes_` are those of y, and judges as the least expected row of all.
-    random_state : int, RandomState or None, default=None
-        Seed of the rows that are held out, and of the default model.
+    {conformal.random_state}
 
     Attributes
     ----------
@@ -52,12 +52,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         The method of the fit, which sets are made by: that of a later `set_params` takes a new fit.
     classes_ : array of shape (n_classes,)
         The classes, in the order of the columns of `predict_set`.
-    conformity_ : object
-        The scores of the rows that were held out.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {conformal.conformity_, n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -109,13 +104,10 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
 
         Parameters
         ----------
-        X : whatever the model takes, of shape (n, n_features)
+        {conformal.X}
         y : array of shape (n,)
             Labels. By default those of X, if it was opened with a target.
-        sample_weight : array of shape (n,), optional
-            Not negative. Rows with weight 0 are ignored. The weights of rows that are held out count there.
-        X_val, y_val : optional
-            Rows that judge, in the place of a part of X. They are not learnt from.
+        {conformal.sample_weight, conformal.X_val y_val}
 
         Returns
         -------
@@ -169,7 +161,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
 
         Parameters
         ----------
-        X : whatever the model takes, of shape (n, n_features)
+        {conformal.X}
 
         Returns
         -------
@@ -185,7 +177,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
 
         Parameters
         ----------
-        X : whatever the model takes, of shape (n, n_features)
+        {conformal.X}
 
         Returns
         -------
@@ -201,10 +193,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
 
         Parameters
         ----------
-        X : as for `predict`
-            A Dask collection is computed at once.
-        coverage : float, default=0.9
-            Between 0 and 1, both excluded.
+        {interval.X, coverage}
 
         Returns
         -------
@@ -230,9 +219,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
 
         Parameters
         ----------
-        X : as for `predict`
-        y : array of shape (n,)
-        sample_weight : array of shape (n,), optional
+        {score.X, classes.y, score.sample_weight}
 
         Returns
         -------

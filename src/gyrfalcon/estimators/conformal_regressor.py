@@ -18,7 +18,7 @@ from ..fitting.conformal import COVERAGE, Conformity, Part
 from ..fitting.lazy import in_kind
 from ..fitting.rows import at_once, computed, for_score, labelled
 from ..sources import as_source
-from ._conformal import ConformalEstimator, columns_of
+from ._conformal import ConformalEstimator, columns_of, described
 from ._posterior import PosteriorRegressor
 from ._sklearn import MultiOutputMixin, RegressorMixin
 from .falkon_regressor import FalkonRegressor
@@ -34,6 +34,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 @register
+@described
 class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
     """Intervals that hold y with a given probability, around any regressor: split conformal prediction.
 
@@ -51,8 +52,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         noisy.
     validation_fraction : float, default=0.2
         Share of the rows that is held out where `fit` is given no validation rows.
-    random_state : int, RandomState or None, default=None
-        Seed of the rows that are held out, and of the default model.
+    {conformal.random_state}
 
     Attributes
     ----------
@@ -60,14 +60,10 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         The fitted model.
     method_ : str
         The method of the fit, which intervals are made by: that of a later `set_params` takes a new fit.
-    conformity_ : object
-        The scores of the rows that were held out.
+    {conformal.conformity_}
     one_column_ : bool
         Whether y has no second axis.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -122,13 +118,10 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
 
         Parameters
         ----------
-        X : whatever the model takes, of shape (n, n_features)
+        {conformal.X}
         y : array of shape (n,) or (n, n_outputs)
             Targets; one column with `method="quantiles"`. By default those of X, if it was opened with a target.
-        sample_weight : array of shape (n,), optional
-            Not negative. Rows with weight 0 are ignored. The weights of rows that are held out count there.
-        X_val, y_val : optional
-            Rows that judge, in the place of a part of X. They are not learnt from.
+        {conformal.sample_weight, conformal.X_val y_val}
 
         Returns
         -------
@@ -187,7 +180,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
 
         Parameters
         ----------
-        X : whatever the model takes, of shape (n, n_features)
+        {conformal.X}
 
         Returns
         -------
@@ -203,10 +196,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
 
         Parameters
         ----------
-        X : as for `predict`
-            A Dask collection is computed at once.
-        coverage : float, default=0.9
-            Between 0 and 1, both excluded.
+        {interval.X, coverage}
 
         Returns
         -------
@@ -233,9 +223,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
 
         Parameters
         ----------
-        X : as for `predict`
-        y : array of shape (n,) or (n, n_outputs)
-        sample_weight : array of shape (n,), optional
+        {score.X, score.y, score.sample_weight}
 
         Returns
         -------

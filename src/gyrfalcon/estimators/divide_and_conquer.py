@@ -12,6 +12,7 @@ from .._utils.checks import integer, not_negative, optional
 from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike
+from ..fitting.arguments import described
 from ..fitting.data import regression_data
 from ..fitting.kernel import fitted_kernel
 from ..fitting.parameters import check_parameters
@@ -28,6 +29,7 @@ _LARGEST_PART = 2_000  # rows: 32 MB, and a tenth of a second
 
 
 @register
+@described
 class DivideAndConquerRegressor(KernelRegressor):
     """The average of exact kernel ridge regressions on random parts of the rows.
 
@@ -37,35 +39,23 @@ class DivideAndConquerRegressor(KernelRegressor):
 
     Parameters
     ----------
-    kernel : Kernel, str or callable, default="gaussian"
-        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    {kernel}
     n_partitions : int or None, default=None
         Number of parts, at most n. None makes parts of at most 2,000 rows.
     penalty : float, default=1e-06
         The papers' lambda, on the mean squared error; not negative. A penalty below an eighth of the precision of the
         kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x)) cannot be told from rounding, and is
         raised to that.
-    fit_intercept : bool, default=True
-        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
-        constant is not penalised, and is what f is far from the rows.
-    scale : bool or "auto", default="auto"
-        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. "auto" does it where the library chooses the length scale. A
-        length scale that is given is in the units of X, and rows are then taken as they are, as are those that come
-        from `LearnedMetric` or `TableEncoder`.
+    {fit_intercept, dense.scale}
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of predictions; "auto" follows X, except that float64 is used where float32 would lose the penalty,
         or part of f, as with a smooth kernel and a small penalty. Systems are solved in float64.
     memory_budget : "auto", int or str, default="auto"
         Not used: a part's kernel matrix is all that is kept, (n / n_partitions)^2 numbers.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
+    {n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the parts.
-    callbacks : callable, Callback, list of them, or None, default=None
-        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
-    verbose : int, default=0
-        1 shows a progress bar, 2 also logs a line for each iteration.
+    {callbacks, verbose}
 
     Attributes
     ----------
@@ -73,22 +63,12 @@ class DivideAndConquerRegressor(KernelRegressor):
         The training rows, part after part, without those of weight 0.
     dual_coef_ : array of shape (n,) or (n, n_outputs)
         Their coefficients: those of the parts, divided by the number of parts.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
+    {kernel_}
     n_iter_ : int
         Number of parts solved; fewer than `n_partitions` if a callback stopped the fit, which then averages those.
     history_ : list of dict
         For each part: `iteration`, `rows`, `seconds`, and the `validation_error` of the average so far.
-    offset_ : float, or array of shape (n_outputs,)
-        Constants that f is measured from; 0 without `fit_intercept`.
-    output_dtype_ : {"float32", "float64"}
-        Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
-    mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None if rows were taken as they are.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {offset_, output_dtype_, mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -154,13 +134,7 @@ class DivideAndConquerRegressor(KernelRegressor):
 
         Parameters
         ----------
-        X : array, table, source or Dask collection of shape (n, n_features)
-            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
-            ``gyrfalcon.open(path, target=name)``, is read block by block, once for each pass.
-        y : array of shape (n,) or (n, n_outputs)
-            Targets. By default those of X, if it was opened with a target.
-        sample_weight : array of shape (n,), optional
-            Not negative. Rows with weight 0 are ignored. Only ratios matter: the penalty goes with weights of mean 1.
+        {dense.X, fit.y, fit.sample_weight}
         X_val, y_val : optional
             Rows on which the validation error (root mean squared) of the average so far is recorded.
 

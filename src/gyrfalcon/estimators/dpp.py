@@ -12,6 +12,7 @@ from .._utils.checks import integer, optional, positive
 from .._utils.threads import single_threaded_blas
 from ..centers.determinantal import Sampler, prepare_dpp
 from ..centers.leverage import Indices, RandomState, Scoring
+from ..fitting.arguments import described
 from ..fitting.parameters import check_parameters
 from ..fitting.rows import unlabelled_rows
 from ..fitting.session import unchanged_on_failure
@@ -27,6 +28,7 @@ _RULES = {
 }
 
 
+@described
 class DPP(NamedParameters):
     """Determinantal point process: random subsets of the rows in which no two rows are alike.
 
@@ -50,8 +52,7 @@ class DPP(NamedParameters):
         once if there are more, and `fit` takes n M^2 time. None is 10 times the size and at least 500, or all rows if
         they are up to 2,000, whose eigenvectors are computed then. One more than rows of a sample are the least: a
         smaller number is raised.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
+    {n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the centers and of the samples.
 
@@ -63,12 +64,7 @@ class DPP(NamedParameters):
         Expected number of rows of a sample without a given `size`. With fewer centers than rows it is an upper bound:
         some 5% too much with five times as many centers as rows in a sample, a quarter too much with as many, and
         twice the truth or more with fewer.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
-    n_features_in_ : int
-        Number of features of X.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {kernel_, n_features_in_, feature_names_in_}
 
     See Also
     --------

@@ -13,6 +13,7 @@ from .._utils.memory import format_bytes, parse_memory, require
 from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
+from ..fitting.arguments import described
 from ..fitting.convergence import tolerance, warn_if_unsettled
 from ..fitting.data import FitData, regression_data
 from ..fitting.kernel import fitted_kernel, validation_watch
@@ -30,6 +31,7 @@ _WORTH_THREADS = 3_000  # rows, below which a batch is done before a second thre
 
 
 @register
+@described
 class EigenProRegressor(KernelRegressor):
     """Kernel regression with a coefficient for every row, by EigenPro.
 
@@ -41,16 +43,7 @@ class EigenProRegressor(KernelRegressor):
 
     Parameters
     ----------
-    kernel : Kernel, str or callable, default="gaussian"
-        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
-    fit_intercept : bool, default=True
-        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
-        constant is not penalised, and is what f is far from the rows.
-    scale : bool or "auto", default="auto"
-        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. "auto" does it where the library chooses the length scale. A
-        length scale that is given is in the units of X, and rows are then taken as they are, as are those that come
-        from `LearnedMetric` or `TableEncoder`.
+    {kernel, fit_intercept, dense.scale}
     n_subsamples : int or None, default=None
         Rows from which the eigenvectors are estimated, at most n. None is 1,000, and 2,000 beyond 100,000 rows.
     n_components : int or None, default=None
@@ -71,33 +64,23 @@ class EigenProRegressor(KernelRegressor):
     early_stopping : bool, default=False
         Whether to stop when the validation error has not fallen for `n_iter_no_change` epochs, and keep the best
         solution. The validation set is the one given to `fit`, or a random part of the rows.
-    validation_fraction : float, default=0.1
-        Share of the rows that is held out where a validation set is needed and `fit` is given none.
-    n_iter_no_change : int, default=5
-        Number of iterations without improvement after which `early_stopping` stops.
+    {validation_fraction, n_iter_no_change}
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X. The eigenvectors are in float64.
     memory_budget : "auto", int or str, default="auto"
         Memory for the eigenvectors, which must fit, for X if it comes from a file, and for the kernel matrix of the
         validation rows, which is kept if it fits. Bytes, a string such as "4GB", or "auto" for what is available, half
         of it for the kernel matrix. The kernel matrix of the training rows is never kept.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
+    {n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the subsample, of the validation split and of the order of mini-batches.
-    callbacks : callable, Callback, list of them, or None, default=None
-        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
-    verbose : int, default=0
-        1 shows a progress bar, 2 also logs a line for each iteration.
+    {callbacks, verbose}
 
     Attributes
     ----------
     centers_ : array of shape (n, n_features_in_)
         The rows trained on.
-    dual_coef_ : array of shape (n,) or (n, n_outputs)
-        Their coefficients.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
+    {rows.dual_coef_, kernel_}
     n_components_, batch_size_, step_ : int, int, float
         The number of eigenvectors, the batch size and the step that were used.
     n_iter_ : int
@@ -105,16 +88,7 @@ class EigenProRegressor(KernelRegressor):
     history_ : list of dict
         For each epoch: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there is a
         validation set, and what callbacks added.
-    offset_ : float, or array of shape (n_outputs,)
-        Constants that f is measured from; 0 without `fit_intercept`.
-    output_dtype_ : {"float32", "float64"}
-        Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
-    mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None if rows were taken as they are.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {offset_, output_dtype_, mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -194,8 +168,7 @@ class EigenProRegressor(KernelRegressor):
         ----------
         X : array or table of shape (n, n_features)
             float32 is computed in float32, everything else in float64, unless `dtype` says otherwise.
-        y : array of shape (n,) or (n, n_outputs)
-            Targets. By default those of X, if it was opened with a target.
+        {fit.y}
         X_val, y_val : optional
             Rows on which the validation error (root mean squared) is recorded, and by which `early_stopping` stops.
 

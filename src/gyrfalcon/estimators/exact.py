@@ -18,6 +18,7 @@ from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..fitting import pcg
+from ..fitting.arguments import described
 from ..fitting.auto_penalty import as_penalty
 from ..fitting.data import FitData, regression_data
 from ..fitting.folds import check_cv
@@ -43,6 +44,7 @@ _MAX_ITER = 500  # of gradient descent
 
 
 @register
+@described
 class ExactRegressor(PosteriorRegressor):
     """Exact kernel least squares, with every row as a center: for some 10,000 rows, or 50,000 by `method="pcg"`.
 
@@ -53,14 +55,11 @@ class ExactRegressor(PosteriorRegressor):
 
     Parameters
     ----------
-    kernel : Kernel, str or callable, default="gaussian"
-        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    {kernel}
     n_centers : int or None, default=None
         Number of rows from which `method="pcg"` makes its preconditioner [2]_. More of them take fewer iterations. None
         is 5 sqrt(n), at least 1,000.
-    penalty : float or "auto", default="auto"
-        The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given. "auto"
-        chooses one by leave-one-out errors on a sample of the rows, in about a second; `penalty_` is what it chose.
+    {penalty}
     penalties : array of shape (P,), or None, default=None
         Penalties to choose among: one factorisation serves them all, and so do the passes of "pcg".
     choose_by : {"validation", "cv", "gcv", "loo", "evidence"} or None, default=None
@@ -75,14 +74,7 @@ class ExactRegressor(PosteriorRegressor):
         Kernel ridge regression; the same by conjugate gradient with a Nyström preconditioner; the function of least
         norm among those with the least squared error, without a penalty; or gradient descent on the squared error,
         whose stopping time takes the place of a penalty.
-    fit_intercept : bool, default=True
-        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
-        constant is not penalised, and is what f is far from the rows.
-    scale : bool or "auto", default="auto"
-        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. "auto" does it where the library chooses the length scale. A
-        length scale that is given is in the units of X, and rows are then taken as they are, as are those that come
-        from `LearnedMetric` or `TableEncoder`.
+    {fit_intercept, dense.scale}
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: n^2 numbers in
         float64, in memory and in model files. For `method="ridge"`, which then takes the time of a list of penalties.
@@ -93,68 +85,31 @@ class ExactRegressor(PosteriorRegressor):
         the fitted values' distance from the solution's, falls below `tol` times the standard deviation of y; a
         `ConvergenceWarning` says if it did not. None is 1e-4 in float32 and 1e-6 in float64, and warns only if
         predictions would still move by 5% of y's deviation.
-    step : float, "auto" or None, default=None
-        Length gamma of the steps of gradient descent. None is the papers' 1 / max k(x, x), which is stable for every
-        data set; "auto" is 1 / the largest eigenvalue, estimated in ten passes, which is longer.
-    early_stopping : bool, default=True
-        Whether the validation error chooses the stopping time; otherwise there are `max_iter` iterations. Validation
-        rows are those given to `fit`, or a random part of X.
-    validation_fraction : float, default=0.2
-        Share of the rows that is held out where a validation set is needed and `fit` is given none.
-    n_iter_no_change : int, default=1
-        Stop only after so many iterations in a row in which the validation error falls by less than `min_decrease`; the
-        papers' rule has 1. The best solution is kept.
-    min_decrease : float, default=0.0001
-        Stop at the first iteration at which the validation error falls by less than this, relative to what it was.
+    {step, stopping.early_stopping, validation_fraction, stopping.n_iter_no_change, min_decrease}
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of predictions and of iterations; "auto" follows X, except that float64 is used where float32 would
         lose a single penalty, or part of f, as with a smooth kernel and a small penalty. Systems are solved in float64.
     memory_budget : "auto", int or str, default="auto"
         If the n x n kernel matrix fits, "pcg" and "early_stopping" keep it, and iterations run at memory speed. Bytes,
         a string such as "4GB", or "auto" for half of what is available. The other methods cannot do without it.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
-    random_state : int, RandomState or None, default=None
-        Seed of the validation split, of folds, and of the preconditioner's centers.
-    callbacks : callable, Callback, list of them, or None, default=None
-        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
-    verbose : int, default=0
-        1 shows a progress bar, 2 also logs a line for each iteration.
+    {n_jobs, exact.random_state, callbacks, verbose}
 
     Attributes
     ----------
-    centers_ : array of shape (n, n_features_in_)
-        The training rows: all but those held out for validation and those of weight 0.
-    dual_coef_ : array of shape (n,) or (n, n_outputs)
-        Their coefficients.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
+    {rows.centers_, rows.dual_coef_, kernel_}
     penalty_ : float
         The penalty that was used or chosen; not with `method="early_stopping"`.
     cv_predictions_ : array of shape (n,) or (n, n_outputs)
         With `choose_by="cv"`, predictions for the rows given to `fit` by models of the chosen penalty that have not
         seen their fold; NaN for rows of weight 0. Nothing else needs it: delete it before `save` if it is too large.
-    n_iter_ : int
-        Number of iterations, or of penalties tried.
+    {penalties.n_iter_}
     history_ : list of dict
         For each penalty `penalty`, `df` (degrees of freedom) and `log_evidence` (both not for a single one without
         `uncertainty`), and `validation_error`, `gcv_error` or `loo_error`, in the units of y; for each iteration of
         "early_stopping" and "pcg" what `FalkonRegressor` has. "pcg" adds `n_columns`, the systems still at work (one
         for each penalty, fold and output), `cv_errors` of the penalties, and at the end `validation_errors`.
-    offset_ : float, or array of shape (n_outputs,)
-        Constants that f is measured from; 0 without `fit_intercept`.
-    output_dtype_ : {"float32", "float64"}
-        Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
-    noise_variance_ : float, or array of shape (n_outputs,)
-        With `uncertainty=True`, the variance of y around f, for a row of average weight.
-    posterior_, spread_, conformity_ : objects
-        With `uncertainty=True`, what deviations and intervals are made of.
-    mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None if rows were taken as they are.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {offset_, output_dtype_, noise_variance_, posterior_ spread_ conformity_, mean_ scale_, n_features_in_,
+    feature_names_in_}
 
     See Also
     --------
@@ -252,16 +207,7 @@ class ExactRegressor(PosteriorRegressor):
 
         Parameters
         ----------
-        X : array, table, source or Dask collection of shape (n, n_features)
-            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
-            ``gyrfalcon.open(path, target=name)``, is read block by block, once for each pass.
-        y : array of shape (n,) or (n, n_outputs)
-            Targets. By default those of X, if it was opened with a target.
-        sample_weight : array of shape (n,), optional
-            Not negative. Rows with weight 0 are ignored. Only ratios matter: the penalty goes with weights of mean 1.
-        X_val, y_val : optional
-            Rows on which the validation error (root mean squared) is recorded, and which
-            decide what is decided by validation, such as when `early_stopping` stops.
+        {dense.X, fit.y, fit.sample_weight, fit.X_val y_val}
 
         Returns
         -------

@@ -13,6 +13,7 @@ from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..fitting import pcg
+from ..fitting.arguments import described
 from ..fitting.auto_penalty import as_penalty
 from ..fitting.calibration import Calibration, fit_calibration
 from ..fitting.data import FitData, class_codes, classification_data
@@ -31,6 +32,7 @@ Array = NDArray[Any]
 
 
 @register
+@described
 class ExactClassifier(KernelClassifier):
     """Exact kernel least-squares classification, with every row as a center: for some 50,000 rows.
 
@@ -40,14 +42,11 @@ class ExactClassifier(KernelClassifier):
 
     Parameters
     ----------
-    kernel : Kernel, str or callable, default="gaussian"
-        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
+    {kernel}
     n_centers : int or None, default=None
         Number of rows from which the preconditioner is made. More of them take fewer iterations. None is 5 sqrt(n), at
         least 1,000.
-    penalty : float or "auto", default="auto"
-        The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given. "auto"
-        chooses one by leave-one-out errors on a sample of the rows, in about a second; `penalty_` is what it chose.
+    {penalty}
     penalties : array of shape (P,), or None, default=None
         Penalties to choose among, for all of which the same passes serve.
     choose_by : {"validation", "cv"} or None, default=None
@@ -58,17 +57,7 @@ class ExactClassifier(KernelClassifier):
         Folds of `choose_by="cv"`: their number, to which rows belong at random, with the same proportions of classes; a
         splitter of scikit-learn by which each row is held out once, such as `StratifiedKFold`; or the number of each
         row's fold.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of the classes: a dict from class to number, or "balanced" for weights inversely proportional to their
-        frequencies. Multiplied with `sample_weight`.
-    fit_intercept : bool, default=True
-        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
-        constant is not penalised, and is what f is far from the rows.
-    scale : bool or "auto", default="auto"
-        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. "auto" does it where the library chooses the length scale. A
-        length scale that is given is in the units of X, and rows are then taken as they are, as are those that come
-        from `LearnedMetric` or `TableEncoder`.
+    {class_weight, fit_intercept, dense.scale}
     max_iter : int or None, default=None
         Maximum number of iterations of conjugate gradient. None is 100.
     tol : float or None, default=None
@@ -76,57 +65,33 @@ class ExactClassifier(KernelClassifier):
         solution's, falls below `tol` times the standard deviation of the targets +1 and -1; a `ConvergenceWarning` says
         if it did not. None is 1e-4 in float32 and 1e-6 in float64, and warns only if values would still move by 5% of
         that deviation.
-    validation_fraction : float, default=0.1
-        Share of the rows that is held out where a validation set is needed and `fit` is given none.
+    {validation_fraction}
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose a single
         penalty, or part of f, as with a smooth kernel and a small penalty. Vectors and factors are in float64.
     memory_budget : "auto", int or str, default="auto"
         If the n x n kernel matrix fits it is kept, and iterations run at memory speed. Bytes, a string such as "4GB",
         or "auto" for half of what is available.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
-    random_state : int, RandomState or None, default=None
-        Seed of the validation split, of folds, and of the preconditioner's centers.
-    callbacks : callable, Callback, list of them, or None, default=None
-        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
-    verbose : int, default=0
-        1 shows a progress bar, 2 also logs a line for each iteration.
+    {n_jobs, exact.random_state, callbacks, verbose}
 
     Attributes
     ----------
-    classes_ : array of shape (n_classes,)
-        The classes, sorted.
-    centers_ : array of shape (n, n_features_in_)
-        The training rows: all but those held out for validation and those of weight 0.
+    {classes_, rows.centers_}
     dual_coef_ : array of shape (n,) for two classes, else (n, n_classes)
         Their coefficients.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
-    penalty_ : float
-        The penalty that was used or chosen.
+    {kernel_, penalty_}
     calibration_ : Calibration
         The map from values of least squares to probabilities: `slope`, `log_slope`, `bend`, `bias` and `eps`.
     cv_predictions_ : array of shape (n,) for two classes, else (n, n_classes)
         With `choose_by="cv"`, what `uncalibrated` is for the rows given to `fit` by models of the chosen penalty that
         have not seen their fold; NaN for rows of weight 0. ``calibration_.probabilities(cv_predictions_)`` are their
         probabilities. Nothing else needs it: delete it before `save` if it is too large.
-    n_iter_ : int
-        Number of iterations.
+    {n_iter_}
     history_ : list of dict
         One record for each iteration, as for `ExactRegressor` with `method="pcg"`; `cv_errors` are root mean squares
         for targets +1 and -1, and `validation_error` and `validation_errors` shares of wrong classes before
         calibration.
-    offset_ : float for two classes, else array of shape (n_classes,)
-        Constants that f is measured from; 0 without `fit_intercept`.
-    output_dtype_ : {"float32", "float64"}
-        Precision of the values of f.
-    mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None if rows were taken as they are.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {classes.offset_, classes.output_dtype_, mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -213,13 +178,7 @@ class ExactClassifier(KernelClassifier):
 
         Parameters
         ----------
-        X : array, table, source or Dask collection of shape (n, n_features)
-            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
-            ``gyrfalcon.open(path, target=name)``, is read block by block, once for each pass.
-        y : array of shape (n,)
-            Labels of any kind. By default those of X, if it was opened with a target.
-        sample_weight : array of shape (n,), optional
-            Not negative. Rows with weight 0 are ignored. Only ratios matter: the penalty goes with weights of mean 1.
+        {dense.X, labels.y, fit.sample_weight}
         X_val, y_val : optional
             Rows on which the validation error (the share of wrong classes) is recorded, and which choose the penalty
             and calibrate probabilities unless `choose_by="cv"`.
@@ -280,7 +239,7 @@ class ExactClassifier(KernelClassifier):
 
         Parameters
         ----------
-        X : array, table, source or Dask collection of shape (n, n_features)
+        {dense_rows.X}
 
         Returns
         -------
@@ -294,7 +253,7 @@ class ExactClassifier(KernelClassifier):
 
         Parameters
         ----------
-        X : array, table, source or Dask collection of shape (n, n_features)
+        {dense_rows.X}
 
         Returns
         -------
@@ -309,7 +268,7 @@ class ExactClassifier(KernelClassifier):
 
         Parameters
         ----------
-        X : array, table, source or Dask collection of shape (n, n_features)
+        {dense_rows.X}
 
         Returns
         -------
@@ -324,7 +283,7 @@ class ExactClassifier(KernelClassifier):
 
         Parameters
         ----------
-        X : array, table, source or Dask collection of shape (n, n_features)
+        {dense_rows.X}
 
         Returns
         -------

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.checks import integer
 from .._utils.registry import register
 from .._utils.sampling import sample_rows
+from ..fitting.arguments import described
 from ..fitting.attributes import check_attributes
 from ..fitting.lazy import in_kind
 from ..fitting.parameters import check_parameters
@@ -33,6 +34,7 @@ Array = NDArray[Any]
 
 
 @register
+@described
 class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedParameters):  # type: ignore[misc]
     """Random features of a kernel, as a step of a pipeline before any linear method.
 
@@ -52,21 +54,16 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedPar
         [2]_: less variance of the kernel at the same cost.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the features; "auto" follows X.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
+    {n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the weights.
 
     Attributes
     ----------
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
+    {kernel_}
     feature_map_ : FeatureMap
         The weights.
-    n_features_in_ : int
-        Number of features of X.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -180,8 +177,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedPar
 
         Parameters
         ----------
-        path : str or path-like
-            Where to write.
+        {path}
         """
         save(self, path)
 

@@ -15,6 +15,7 @@ from .._utils.registry import register
 from .._utils.words import shown
 from ..callbacks import CallbackLike
 from ..centers import Centers, KMeansPlusPlus
+from ..fitting.arguments import described
 from ..fitting.convergence import warn_if_clusters_unsettled
 from ..fitting.data import FitData
 from ..fitting.lazy import lazily
@@ -46,6 +47,7 @@ def _init(name: str, value: Any) -> None:
 
 
 @register
+@described
 class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
     """k-means in the kernel's feature space, on Nyström centers: clusters whose borders need not be straight.
 
@@ -56,15 +58,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
     ----------
     n_clusters : int, default=8
         Number of clusters k.
-    kernel : Kernel, str or callable, default="gaussian"
-        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
-    n_centers : int or None, default=None
-        Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
-        million rows, at most 10,000.
-    centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
-        "dpp", by a selector of `gyrfalcon.centers`, or given.
+    {kernel, n_centers, centers}
     init : {"k-means++", "random"} or array of shape (n_clusters, n_features), default="k-means++"
         Rows to start from: drawn from a sample in proportion to squared distances in feature space, drawn uniformly, or
         given, in the units of X.
@@ -72,12 +66,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         Number of starts, which share the passes over the rows, and of which the best is kept. Of many rows a sample of
         10,000 (or 100 for each cluster) decides between the starts, and the best goes on from there with all rows.
         Given points are one start, with all rows.
-    scale : bool or "auto", default="auto"
-        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros. "auto" does it where the library chooses the length scale of dense rows. A length scale that is given is
-        in the units of X, and rows are then taken as they are, as are those that come from `LearnedMetric` or
-        `TableEncoder`, and sparse ones: words and hashes that are rare would drown the others.
+    {scale}
     max_iter : int, default=300
         Maximum number of iterations, each a pass over the rows.
     tol : float, default=0.0001
@@ -85,19 +74,10 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         feature space. 0 runs until no label changes.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X.
-    memory_budget : "auto", int or str, default="auto"
-        Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
-        files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
-        many features or a costly kernel; 0 is the same, but the matrix is never kept.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
+    {memory_budget, n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the centers and of the rows to start from.
-    callbacks : callable, Callback, list of them, or None, default=None
-        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
-    verbose : int, default=0
-        1 shows a progress bar, 2 also logs a line for each iteration.
+    {callbacks, verbose}
 
     Attributes
     ----------
@@ -117,14 +97,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         Coefficients of the centroids.
     offset_ : array of shape (n_clusters,)
         Minus half the squared norms of the centroids: the nearest has the largest k(x, centers) dual_coef_ + offset_.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
-    mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None if rows were taken as they are.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {kernel_, mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -196,12 +169,9 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
-            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
-            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+        {unlabelled.X}
         y : ignored
-        sample_weight : array of shape (n,), optional
-            Not negative. Rows with weight 0 are ignored. Only ratios matter.
+        {unlabelled.sample_weight}
 
         Returns
         -------
@@ -324,7 +294,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        {rows.X}
 
         Returns
         -------
@@ -338,7 +308,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        {rows.X}
 
         Returns
         -------
@@ -351,7 +321,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : as for `predict`
+        {score.X}
         y : ignored
         sample_weight : array of shape (n,), optional
             Counted as weights of mean 1, as in `inertia_`.

@@ -14,6 +14,7 @@ from .._utils.checks import boolean, integer, number, one_of
 from .._utils.registry import register
 from .._utils.sampling import sample_rows
 from ..centers import Centers
+from ..fitting.arguments import described
 from ..fitting.convergence import warn_if_components_unsettled, warn_of_missed_share, warn_of_rounded_components
 from ..fitting.data import FitData
 from ..fitting.lazy import in_kind, lazily
@@ -55,6 +56,7 @@ def _components(name: str, value: Any) -> None:
 
 
 @register
+@described
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
     """Kernel principal component analysis on Nyström centers: few non-linear columns that describe the rows.
 
@@ -68,24 +70,11 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         Number of components, at most M; or the share of the variance that they explain, between 0 and 1. None keeps all
         whose variance is not rounding. A `ConvergenceWarning` says if there are fewer than that, or if the centers hold
         a smaller share.
-    kernel : Kernel, str or callable, default="gaussian"
-        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
-    n_centers : int or None, default=None
-        Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
-        million rows, at most 10,000.
-    centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
-        "dpp", by a selector of `gyrfalcon.centers`, or given.
+    {kernel, n_centers, centers}
     fit_inverse_transform : bool, default=False
         Whether to learn `inverse_transform`, by kernel ridge regression from the scores to the rows, on at most 10,000
         of them. Not for sparse rows.
-    scale : bool or "auto", default="auto"
-        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros. "auto" does it where the library chooses the length scale of dense rows. A length scale that is given is
-        in the units of X, and rows are then taken as they are, as are those that come from `LearnedMetric` or
-        `TableEncoder`, and sparse ones: words and hashes that are rare would drown the others.
+    {scale}
     solver : {"auto", "direct", "iterative"}, default="auto"
         "direct" finds all components in one pass and n M^2 time, "iterative" the first `n_components` in some passes of
         n M time each. "auto" iterates if they are a twelfth of the centers or less.
@@ -95,13 +84,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         1e-4 in float32 and 1e-8 in float64.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X. "direct" factors in float64.
-    memory_budget : "auto", int or str, default="auto"
-        Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
-        files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
-        many features or a costly kernel; 0 is the same, but the matrix is never kept.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
+    {memory_budget, n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the centers and of the first block of "iterative".
 
@@ -115,22 +98,15 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         The same as shares of the variance of the rows in feature space, of which the span of the centers is a part.
     n_components_ : int
         Number of components.
-    centers_ : array of shape (M, n_features_in_)
-        The centers.
+    {centers_}
     dual_coef_ : array of shape (M, n_components_)
         Coefficients of the centers: scores are k(x, centers) dual_coef_ + offset_.
     offset_ : array of shape (n_components_,)
         What centers the scores.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
+    {kernel_}
     inverse_ : NystromRegressor or None
         The regression from scores to rows, with `fit_inverse_transform=True`.
-    mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None if rows were taken as they are.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -206,9 +182,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
-            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
-            ``gyrfalcon.open(path).X``, is read block by block, once for each pass.
+        {unlabelled.X}
         y : ignored
 
         Returns
@@ -332,7 +306,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        {rows.X}
 
         Returns
         -------

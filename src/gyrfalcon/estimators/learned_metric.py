@@ -16,6 +16,7 @@ from .._utils.checks import integer, number, one_of
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..centers import Centers
+from ..fitting.arguments import described
 from ..fitting.attributes import check_attributes
 from ..fitting.data import classification_data, mixed_labels, regression_data
 from ..fitting.lazy import lazily
@@ -53,6 +54,7 @@ _WORSE = 1.05  # a round whose error is larger than the best by this factor ends
 
 
 @register
+@described
 class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  # type: ignore[misc]
     """Scales of the features, or a matrix, under which a kernel method learns y better; a step before any of them.
 
@@ -83,10 +85,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
         Number of rows that are fitted at most, drawn at random: more change a metric little. As many for validation.
     floor : float, default=0.02
         Smallest scale; the largest is 1. Features that do not matter at all keep it.
-    validation_fraction : float, default=0.2
-        Share of the rows that is held out where a validation set is needed and `fit` is given none.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
+    {validation_fraction, n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the rows that are used and held out, and of the centers.
     callbacks : callable, Callback, list of them, or None, default=None
@@ -113,10 +112,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
         The round whose metric was kept; 0 is none.
     mean_, scale_ : array of shape (n_features_in_,), or None
         Means and standard deviations by which features are scaled; None if they are taken as they are.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -212,11 +208,10 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
 
         Parameters
         ----------
-        X : array, table, source or Dask collection of shape (n, n_features)
+        {dense_rows.X}
         y : array of shape (n,) or (n, n_outputs)
             Targets, or labels for a classifier. By default those of X, if it was opened with a target.
-        sample_weight : array of shape (n,), optional
-            Not negative. Rows with weight 0 are ignored. Only ratios matter.
+        {unlabelled.sample_weight}
         X_val, y_val : optional
             Rows on which the validation error is measured, in the place of some that are held out.
 
@@ -260,7 +255,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
 
         Parameters
         ----------
-        X : array, table, source or Dask collection of shape (n, n_features)
+        {dense_rows.X}
 
         Returns
         -------
@@ -302,8 +297,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
 
         Parameters
         ----------
-        path : str or path-like
-            Where to write.
+        {path}
         """
         save(self, path)
 

@@ -12,6 +12,7 @@ from .._utils.checks import integer, number, optional, positive
 from .._utils.registry import register
 from .._utils.threads import effective_n_jobs, single_threaded_blas
 from ..centers import Centers
+from ..fitting.arguments import described
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
 from ..fitting.session import fit_session
@@ -32,6 +33,7 @@ _NEGLIGIBLE = 1e-10  # a direction in which the rows have so small a share of th
 
 
 @register
+@described
 class NoveltyDetector(OutlierMixin, KernelEstimator):
     """Outliers by leverage scores: how far the training rows are from explaining a row.
 
@@ -41,12 +43,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
 
     Parameters
     ----------
-    kernel : Kernel, str or callable, default="gaussian"
-        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
-    n_centers : int or None, default=None
-        Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
-        million rows, at most 10,000.
+    {kernel, n_centers}
     penalty : float, default=0.001
         The papers' lambda, positive. A smaller one tells rows apart that have few like them; a larger one looks at the
         bulk of the rows. One that float64 cannot tell from rounding counts as the least that it can.
@@ -54,22 +51,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
         Share of the training rows that are outliers, at most 0.5: it decides `offset_`. "auto" takes the training rows
         for clean: an outlier is a row whose score is beyond those that 99 % of them have when each is left out of the
         fit, so that about 1 % of new rows like the training rows are called outliers.
-    centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
-        "dpp", by a selector of `gyrfalcon.centers`, or given.
-    scale : bool or "auto", default="auto"
-        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros. "auto" does it where the library chooses the length scale of dense rows. A length scale that is given is
-        in the units of X, and rows are then taken as they are, as are those that come from `LearnedMetric` or
-        `TableEncoder`, and sparse ones: words and hashes that are rare would drown the others.
-    memory_budget : "auto", int or str, default="auto"
-        Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
-        files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
-        many features or a costly kernel; 0 is the same, but the matrix is never kept.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
+    {centers, scale, memory_budget, n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the centers.
 
@@ -81,20 +63,12 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
         The penalty that was used.
     effective_dimension_ : float
         Sum of the leverage scores of the training rows.
-    centers_ : array of shape (M, n_features_in_)
-        The centers.
+    {centers_}
     dual_coef_ : array of shape (M, rank)
         The leverage score of x is k(x, x) / (penalty_ n) - |k(x, centers) dual_coef_|^2.
     n_samples_fit_ : int
         Number of training rows n.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
-    mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None if rows were taken as they are.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {kernel_, mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -198,7 +172,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
+        {rows.X}
 
         Returns
         -------

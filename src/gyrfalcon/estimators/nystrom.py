@@ -15,6 +15,7 @@ from .._utils.checks import integer, one_of, optional
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
+from ..fitting.arguments import described
 from ..fitting.convergence import tolerance, warn_if_unsettled
 from ..fitting.data import FitData, regression_data
 from ..fitting.descent import descend_by_blocks, iterate_on_centers
@@ -36,6 +37,7 @@ Solved = tuple[Subspace, Array, float, Uncertainty | None]
 
 
 @register
+@described
 class NystromRegressor(PosteriorRegressor):
     """Nyström kernel ridge regression, solved directly for a whole list of penalties, or by plain iterations.
 
@@ -45,43 +47,11 @@ class NystromRegressor(PosteriorRegressor):
 
     Parameters
     ----------
-    kernel : Kernel, str or callable, default="gaussian"
-        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
-    n_centers : int or None, default=None
-        Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
-        million rows, at most 10,000.
-    penalty : float or "auto", default="auto"
-        The papers' lambda, on the mean squared error; not negative. Not used where `penalties` are given. "auto"
-        chooses one by leave-one-out errors on a sample of the rows, in about a second; `penalty_` is what it chose.
-    penalties : array of shape (P,), or None, default=None
-        Penalties to choose among: one factorisation serves them all.
-    choose_by : {"validation", "gcv", "loo", "evidence"} or None, default=None
-        What chooses among `penalties`: the error of the validation rows (given to `fit`, or held out of X), that of
-        generalised cross-validation, the leave-one-out error, or the evidence, how probable y is. None is "validation"
-        if `fit` is given validation rows, else "loo".
-    centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
-        "dpp", by a selector of `gyrfalcon.centers`, or given.
-    fit_intercept : bool, default=True
-        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
-        constant is not penalised, and is what f is far from the rows.
-    scale : bool or "auto", default="auto"
-        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros. "auto" does it where the library chooses the length scale of dense rows. A length scale that is given is
-        in the units of X, and rows are then taken as they are, as are those that come from `LearnedMetric` or
-        `TableEncoder`, and sparse ones: words and hashes that are rare would drown the others.
-    uncertainty : bool, default=False
-        Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: M^2 numbers in
-        float64, in memory and in model files. Iterative solvers and float32 take one more pass over the rows for it, of
-        n M^2 time and in float64, and all of them 6 M^2 numbers of memory in `fit`. For the squared loss, and
-        a positive penalty.
+    {kernel, n_centers, penalty, penalties, choose_by, centers, fit_intercept, scale, uncertainty}
     solver : {"direct", "gd", "cg", "sgd", "bcd"}, default="direct"
         One factorisation; or gradient descent, conjugate gradient or mini-batch gradient descent without
         preconditioner, or block coordinate descent [2]_, which take many iterations and are here to be compared with.
-    max_iter : int, default=500
-        Maximum number of iterations; epochs, with `solver="sgd"`.
+    {max_iter}
     tol : float or None, default=None
         Stop "gd", "cg" and "bcd" when the residual falls below `tol` times the right-hand side's norm; a
         `ConvergenceWarning` says if it did not. None stops where further iterations would not show in predictions (1e-6
@@ -90,67 +60,22 @@ class NystromRegressor(PosteriorRegressor):
     step : float, "auto" or None, default=None
         Length of the steps of "gd" and "sgd". None and "auto" are 1 / the largest eigenvalue, estimated from ten
         passes, or from a few mini-batches.
-    batch_size : int, default=256
-        Rows of a step of `solver="sgd"`.
-    block_size : int or None, default=None
-        Coefficients of a block of `solver="bcd"`; None is a tenth of them, at least 100. An iteration solves for every
-        block once, in two passes over the rows and memory of `block_size` numbers for each coefficient.
-    early_stopping : bool, default=False
-        Whether to stop when the validation error has not fallen for `n_iter_no_change` iterations, and keep the best
-        solution. The validation set is the one given to `fit`, or a random part of the rows, whose weights then count
-        there too.
-    validation_fraction : float, default=0.1
-        Share of the rows that is held out where a validation set is needed and `fit` is given none.
-    n_iter_no_change : int, default=5
-        Number of iterations without improvement after which `early_stopping` stops.
+    {batch_size, block_size, early_stopping, validation_fraction, n_iter_no_change}
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose a single
         penalty beside the values of the kernel, one term of the kernel beside another, or part of f, as with a smooth
         kernel and a small penalty. "direct" factors in float64.
-    memory_budget : "auto", int or str, default="auto"
-        Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
-        files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
-        many features or a costly kernel; 0 is the same, but the matrix is never kept.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
-    random_state : int, RandomState or None, default=None
-        Seed of the centers, of the validation split and of the order of mini-batches.
-    callbacks : callable, Callback, list of them, or None, default=None
-        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
-    verbose : int, default=0
-        1 shows a progress bar, 2 also logs a line for each iteration.
+    {memory_budget, n_jobs, batches.random_state, callbacks, verbose}
 
     Attributes
     ----------
-    centers_ : array of shape (M, n_features_in_)
-        The centers.
-    dual_coef_ : array of shape (M,) or (M, n_outputs)
-        Coefficients of the centers.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
-    penalty_ : float
-        The penalty that was used or chosen.
-    n_iter_ : int
-        Number of iterations, or of penalties tried.
+    {centers_, dual_coef_, kernel_, penalty_, penalties.n_iter_}
     history_ : list of dict
         With "direct", for each penalty: `penalty`, `df` (degrees of freedom), `log_evidence` (the logarithm of the
         density of y, summed over outputs), and `validation_error`, `gcv_error` or `loo_error`, in the units of y.
         Otherwise, for each iteration, what `FalkonRegressor` has.
-    offset_ : float, or array of shape (n_outputs,)
-        Constants that f is measured from; 0 without `fit_intercept`.
-    output_dtype_ : {"float32", "float64"}
-        Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
-    noise_variance_ : float, or array of shape (n_outputs,)
-        With `uncertainty=True`, the variance of y around f, for a row of average weight.
-    posterior_, spread_, conformity_ : objects
-        With `uncertainty=True`, what deviations and intervals are made of.
-    mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None if rows were taken as they are.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {offset_, output_dtype_, noise_variance_, posterior_ spread_ conformity_, mean_ scale_, n_features_in_,
+    feature_names_in_}
 
     See Also
     --------
@@ -251,16 +176,7 @@ class NystromRegressor(PosteriorRegressor):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
-            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
-            ``gyrfalcon.open(path, target=name)``, is read block by block, once for each pass.
-        y : array of shape (n,) or (n, n_outputs)
-            Targets. By default those of X, if it was opened with a target.
-        sample_weight : array of shape (n,), optional
-            Not negative. Rows with weight 0 are ignored. Only ratios matter: the penalty goes with weights of mean 1.
-        X_val, y_val : optional
-            Rows on which the validation error (root mean squared) is recorded, and which
-            decide what is decided by validation, such as when `early_stopping` stops.
+        {fit.X, fit.y, fit.sample_weight, fit.X_val y_val}
 
         Returns
         -------

@@ -13,6 +13,7 @@ from .._utils.registry import register
 from .._utils.threads import single_threaded_blas
 from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
+from ..fitting.arguments import described
 from ..fitting.data import FitData, regression_data
 from ..fitting.descent import iterate_on_centers
 from ..fitting.kernel import validation_watch
@@ -28,6 +29,7 @@ from ._base import KernelRegressor
 
 
 @register
+@described
 class NytroRegressor(KernelRegressor):
     """NYTRO: Nyström centers, and early stopping instead of a penalty.
 
@@ -38,85 +40,24 @@ class NytroRegressor(KernelRegressor):
 
     Parameters
     ----------
-    kernel : Kernel, str or callable, default="gaussian"
-        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values.
-    n_centers : int or None, default=None
-        Number of Nyström centers M, at most n. More centers are more accurate; a pass over the rows takes time
-        proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a
-        million rows, at most 10,000.
-    centers : str, selector, or array of shape (M, n_features), default="uniform"
-        How the centers are chosen: drawn from the rows by "uniform", "leverage", "bless", "rpcholesky", "kmeans++" or
-        "dpp", by a selector of `gyrfalcon.centers`, or given.
-    fit_intercept : bool, default=True
-        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
-        constant is not penalised, and is what f is far from the rows.
-    scale : bool or "auto", default="auto"
-        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. Sparse rows are divided by the deviation only, so that zeros stay
-        zeros. "auto" does it where the library chooses the length scale of dense rows. A length scale that is given is
-        in the units of X, and rows are then taken as they are, as are those that come from `LearnedMetric` or
-        `TableEncoder`, and sparse ones: words and hashes that are rare would drown the others.
+    {kernel, n_centers, centers, fit_intercept, scale}
     solver : {"gd", "cg", "sgd"}, default="gd"
         Gradient descent, which is the paper's; conjugate gradient, whose path is shorter; or mini-batch gradient
         descent.
-    max_iter : int, default=500
-        Maximum number of iterations; epochs, with `solver="sgd"`.
-    step : float, "auto" or None, default=None
-        Length gamma of the steps of gradient descent. None is the papers' 1 / max k(x, x), which is stable for every
-        data set; "auto" is 1 / the largest eigenvalue, estimated in ten passes, which is longer.
-    batch_size : int, default=256
-        Rows of a step of `solver="sgd"`.
-    early_stopping : bool, default=True
-        Whether the validation error chooses the stopping time; otherwise there are `max_iter` iterations. Validation
-        rows are those given to `fit`, or a random part of X.
-    validation_fraction : float, default=0.2
-        Share of the rows that is held out where a validation set is needed and `fit` is given none.
-    n_iter_no_change : int, default=1
-        Stop only after so many iterations in a row in which the validation error falls by less than `min_decrease`; the
-        papers' rule has 1. The best solution is kept.
-    min_decrease : float, default=0.0001
-        Stop at the first iteration at which the validation error falls by less than this, relative to what it was.
+    {max_iter, step, batch_size, stopping.early_stopping, validation_fraction, stopping.n_iter_no_change, min_decrease}
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose one term of the
         kernel beside another. The factors are in float64 up to 1,500 centers, and beyond that in the precision of the
         kernel.
-    memory_budget : "auto", int or str, default="auto"
-        Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
-        files. If the n x M kernel matrix fits as well it is kept, and iterations run at memory speed. "auto" is what is
-        available, half of it for the kernel matrix, and keeps one of more than 256 MB only where that pays, which takes
-        many features or a costly kernel; 0 is the same, but the matrix is never kept.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
-    random_state : int, RandomState or None, default=None
-        Seed of the centers, of the validation split and of the order of mini-batches.
-    callbacks : callable, Callback, list of them, or None, default=None
-        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
-    verbose : int, default=0
-        1 shows a progress bar, 2 also logs a line for each iteration.
+    {memory_budget, n_jobs, batches.random_state, callbacks, verbose}
 
     Attributes
     ----------
-    centers_ : array of shape (M, n_features_in_)
-        The centers.
-    dual_coef_ : array of shape (M,) or (M, n_outputs)
-        Coefficients of the centers.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
-    n_iter_ : int
-        Number of iterations.
+    {centers_, dual_coef_, kernel_, n_iter_}
     history_ : list of dict
         For each iteration: `iteration`, `residual`, `passes`, `seconds`, `converged`, and `validation_error` where
         there are validation rows.
-    offset_ : float, or array of shape (n_outputs,)
-        Constants that f is measured from; 0 without `fit_intercept`.
-    output_dtype_ : {"float32", "float64"}
-        Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
-    mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None if rows were taken as they are.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {offset_, output_dtype_, mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -201,16 +142,7 @@ class NytroRegressor(KernelRegressor):
 
         Parameters
         ----------
-        X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
-            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
-            ``gyrfalcon.open(path, target=name)``, is read block by block, once for each pass.
-        y : array of shape (n,) or (n, n_outputs)
-            Targets. By default those of X, if it was opened with a target.
-        sample_weight : array of shape (n,), optional
-            Not negative. Rows with weight 0 are ignored. Only ratios matter: the penalty goes with weights of mean 1.
-        X_val, y_val : optional
-            Rows on which the validation error (root mean squared) is recorded, and which
-            decide what is decided by validation, such as when `early_stopping` stops.
+        {fit.X, fit.y, fit.sample_weight, fit.X_val y_val}
 
         Returns
         -------

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..fitting import random_features
+from ..fitting.arguments import described
 from ..fitting.auto_penalty import as_penalty
 from ..fitting.data import regression_data
 from ..fitting.parameters import check_parameters
@@ -26,6 +27,7 @@ Array = NDArray[Any]
 
 
 @register
+@described
 class RandomFeaturesRegressor(KernelRegressor):
     """Ridge regression on random features of a kernel.
 
@@ -36,86 +38,20 @@ class RandomFeaturesRegressor(KernelRegressor):
 
     Parameters
     ----------
-    kernel : Kernel or str, default="gaussian"
-        A kernel of `gyrfalcon.kernels` that has random features, or its name: `Gaussian`, `Laplacian`, `Matern`,
-        `RationalQuadratic`, `ArcCosine`, `Linear`, sums of these, and their products with a number.
-    n_components : int, default=1000
-        Number of features M. More is more accurate; the direct solver takes time n M^2 and memory M^2.
-    penalty : float or "auto", default="auto"
-        lambda, on the mean squared error; not negative. "auto" chooses one for the kernel by leave-one-out errors on a
-        sample of the rows, in about a second; `penalty_` is what it chose.
-    orthogonal : bool, default=False
-        Orthogonal weights, which meet the kernel with less variance at the same cost; see `RandomFeatures`.
-    fit_intercept : bool, default=True
-        Whether to measure f from the best constant, `offset_` (the mean of y for the squared loss), and not from 0. The
-        constant is not penalised, and is what f is far from the rows.
-    scale : bool or "auto", default="auto"
-        Whether to bring every feature to mean 0 and standard deviation 1 as rows are read, in `fit` and in `predict`.
-        It costs one pass over the rows and no memory. "auto" does it where the library chooses the length scale. A
-        length scale that is given is in the units of X, and rows are then taken as they are, as are those that come
-        from `LearnedMetric` or `TableEncoder`.
-    solver : {"direct", "sgd", "bcd"}, default="direct"
-        "direct" adds up the normal equations in one pass over the rows and factorises them. "sgd" passes over the rows
-        in mini-batches, in O(M) memory. "bcd", block coordinate descent, solves for blocks of coefficients in turn.
-    max_iter : int, default=20
-        Epochs of "sgd", sweeps of "bcd". With a small penalty they regularise: stop early by validation.
-    step : float or "auto", default="auto"
-        Length of the steps of "sgd", with the mean squared error halved. "auto" is 1 over the largest curvature that a
-        few batches have. It is constant, so the solution is reached up to a neighbourhood that shrinks with the step.
-        Longer steps than twice "auto" diverge, and an error says so.
-    batch_size : int or None, default=None
-        Rows of a mini-batch of "sgd"; None is sqrt(n), at least 256.
-    block_size : int or None, default=None
-        Coefficients of a block of `solver="bcd"`; None is a tenth of them, at least 100. An iteration solves for every
-        block once, in two passes over the rows and memory of `block_size` numbers for each coefficient.
-    early_stopping : bool, default=False
-        Stop "sgd" or "bcd" when the validation error has not fallen for `n_iter_no_change` epochs, and keep the best
-        solution. The validation set is the one given to `fit`, or a random part of the rows.
-    validation_fraction : float, default=0.1
-        Share of the rows that is held out where a validation set is needed and `fit` is given none.
-    n_iter_no_change : int, default=5
-        Number of iterations without improvement after which `early_stopping` stops.
-    dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the features; "auto" follows X. The normal equations are in float64.
-    memory_budget : "auto", int or str, default="auto"
-        Memory for the M x M normal equations of "direct", which must fit, for X if it comes from a file and "sgd" is
-        used, and for the features of the validation rows, which are kept if they fit. Bytes, a string such as "4GB", or
-        "auto" for what is available, half of it for features. Features of the training rows are never kept.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
-    random_state : int, RandomState or None, default=None
-        Seed of the features, the validation split and the order of mini-batches.
-    callbacks : callable, Callback, list of them, or None, default=None
-        Called with the record of each iteration; one that returns True stops the fit. See `gyrfalcon.callbacks`.
-    verbose : int, default=0
-        1 shows a progress bar, 2 also logs a line for each iteration.
+    {features.kernel, features.n_components, features.penalty, orthogonal, fit_intercept, dense.scale, features.solver,
+    features.max_iter, features.step, features.batch_size, block_size, features.early_stopping, validation_fraction,
+    n_iter_no_change, features.dtype, features.memory_budget, n_jobs, features.random_state, callbacks, verbose}
 
     Attributes
     ----------
     feature_coef_ : array of shape (M,) or (M, n_outputs)
         Coefficients of the features.
-    penalty_ : float
-        The penalty that was used or chosen.
-    feature_map_ : FeatureMap
-        The weights of the features.
-    kernel_ : Kernel
-        The kernel, with parameters that depend on the data resolved.
-    n_iter_ : int
-        Number of epochs; 1 for "direct".
+    {penalty_, features.feature_map_, kernel_, features.n_iter_}
     history_ : list of dict
         For each epoch: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there is a
         validation set, and what callbacks added; with "bcd" also `error`, an estimate of how far the fitted values are
         from the solution's, as a share of their standard deviation.
-    offset_ : float, or array of shape (n_outputs,)
-        Constants that f is measured from; 0 without `fit_intercept`.
-    output_dtype_ : {"float32", "float64"}
-        Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.
-    mean_, scale_ : array of shape (n_features_in_,), or None
-        Means and standard deviations by which features were scaled; None if rows were taken as they are.
-    n_features_in_ : int
-        Number of features of X.
-    feature_names_in_ : array of str
-        Names of the features, if X has names that are all strings.
+    {offset_, output_dtype_, mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -199,16 +135,7 @@ class RandomFeaturesRegressor(KernelRegressor):
 
         Parameters
         ----------
-        X : array, table, source or Dask collection of shape (n, n_features)
-            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
-            ``gyrfalcon.open(path, target=name)``, is read block by block, once for each pass.
-        y : array of shape (n,) or (n, n_outputs)
-            Targets. By default those of X, if it was opened with a target.
-        sample_weight : array of shape (n,), optional
-            Not negative. Rows with weight 0 are ignored. Only ratios matter: the penalty goes with weights of mean 1.
-        X_val, y_val : optional
-            Rows on which the validation error (root mean squared) is recorded, and which
-            decide what is decided by validation, such as when `early_stopping` stops.
+        {dense.X, fit.y, fit.sample_weight, fit.X_val y_val}
 
         Returns
         -------

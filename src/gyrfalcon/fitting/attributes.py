@@ -1,4 +1,4 @@
-"""The values that fitted attributes may have, for estimators that come from a model file."""
+"""The attributes that fitted estimators share: the values that model files may hold, and their descriptions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._utils.checks import Rule, boolean, integer, not_negative, one_of
+from .._utils.docstrings import Entry
 
 # numbers of a record that others than its own callbacks read
 _NUMBERS = ("iteration", "passes", "seconds", "validation_error", "error")
@@ -41,19 +42,56 @@ def _classes(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be an array of one axis with at least one class")
 
 
-# The rules of attributes that mean the same wherever they occur. An estimator adds those of its own.
-_SHARED: Mapping[str, Rule] = {
-    "n_features_in_": integer(1),
-    "feature_names_in_": _strings,
-    "target_names_": _strings,
-    "classes_": _classes,
-    "history_": _history,
-    "n_iter_": integer(0),
-    "n_components_": integer(0),
-    "penalty_": not_negative(),
-    "output_dtype_": one_of("float32", "float64"),
-    "one_column_": boolean,
+# Attributes with the same meaning wherever they occur: their types, words and rules.
+ATTRIBUTES: Mapping[str, Entry] = {
+    "rows.dual_coef_": Entry("array of shape (n,) or (n, n_outputs)", "Their coefficients."),
+    "rows.centers_": Entry(
+        "array of shape (n, n_features_in_)",
+        "The training rows: all but those held out for validation and those of weight 0.",
+    ),
+    "penalties.n_iter_": Entry("int", "Number of iterations, or of penalties tried."),
+    "n_iter_": Entry("int", "Number of iterations.", integer(0)),
+    "classes.offset_": Entry(
+        "float for two classes, else array of shape (n_classes,)",
+        "Constants that f is measured from; 0 without `fit_intercept`.",
+    ),
+    "classes.output_dtype_": Entry('{"float32", "float64"}', "Precision of the values of f."),
+    "features.feature_map_": Entry("FeatureMap", "The weights of the features."),
+    "features.n_iter_": Entry("int", 'Number of epochs; 1 for "direct".'),
+    "kernel_": Entry("Kernel", "The kernel, with parameters that depend on the data resolved."),
+    "n_features_in_": Entry("int", "Number of features.", integer(1)),
+    "feature_names_in_": Entry("array of str", "Names of the features, if X has names that are all strings.", _strings),
+    "offset_": Entry(
+        "float, or array of shape (n_outputs,)",
+        "Constants that f is measured from; 0 without `fit_intercept`.",
+    ),
+    "output_dtype_": Entry(
+        '{"float32", "float64"}',
+        "Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.",
+        one_of("float32", "float64"),
+    ),
+    "mean_ scale_": Entry(
+        "array of shape (n_features_in_,), or None",
+        "Means and standard deviations by which features were scaled; None if rows were taken as they are.",
+    ),
+    "noise_variance_": Entry(
+        "float, or array of shape (n_outputs,)",
+        "With `uncertainty=True`, the variance of y around f, for a row of average weight.",
+    ),
+    "posterior_ spread_ conformity_": Entry(
+        "objects",
+        "With `uncertainty=True`, what deviations and intervals are made of.",
+    ),
+    "classes_": Entry("array of shape (n_classes,)", "The classes, sorted.", _classes),
+    "penalty_": Entry("float", "The penalty that was used or chosen.", not_negative()),
+    "centers_": Entry("array of shape (M, n_features_in_)", "The centers."),
+    "dual_coef_": Entry("array of shape (M,) or (M, n_outputs)", "Coefficients of the centers."),
+    "history_": Entry("list of dict", "", _history),
+    "n_components_": Entry("int", "", integer(0)),
+    "target_names_": Entry("list of str", "", _strings),
+    "one_column_": Entry("bool", "", boolean),
 }
+_RULES: Mapping[str, Rule] = {name: entry.rule for name, entry in ATTRIBUTES.items() if entry.rule is not None}
 
 
 def check_attributes(estimator: Any) -> None:
@@ -65,7 +103,7 @@ def check_attributes(estimator: Any) -> None:
         Only attributes that it has are checked: which of them it needs is for the estimator to say.
     """
     known = vars(estimator)
-    for name in _SHARED.keys() & known.keys():
-        _SHARED[name](name, known[name])
+    for name in _RULES.keys() & known.keys():
+        _RULES[name](name, known[name])
     if "feature_names_in_" in known and len(known["feature_names_in_"]) != known.get("n_features_in_"):
         raise ValueError(f"there are {len(known['feature_names_in_'])} feature_names_in_, and not one for each feature")

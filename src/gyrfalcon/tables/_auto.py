@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from numbers import Integral
@@ -16,10 +16,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import one_of, positive
+from .._utils.docstrings import Entry, describing
 from .._utils.memory import BudgetError, format_bytes
 from ..callbacks import CallbackLike, CallbackList, Record
 from ..estimators._parameters import NamedParameters
 from ..estimators._sklearn import DOC_LINK
+from ..fitting.arguments import SHARED
 from ..fitting.attributes import check_attributes
 from ..fitting.folds import check_cv, folds_among
 from ..fitting.parameters import check_parameters
@@ -43,6 +45,62 @@ from .transforms import LogTarget, Target
 from .validation import groups_among, make_plan
 
 Array = NDArray[Any]
+
+AUTO: Mapping[str, Entry] = {
+    "auto.time_budget": Entry(
+        "float",
+        """Seconds that `fit` may take, kept to within a fifth. The search takes half of it at most, and small tables
+        take less. The smallest search and fit take a few tenths of a second, more with rows, columns and outputs: a
+        budget below that gets a warning that says how much. Where the time ends the search or a fit, another run may
+        end it elsewhere; where it does not, the same `random_state` gives the same model.""",
+    ),
+    "auto.cv": Entry(
+        "int, splitter or array of int of shape (n,)",
+        """Folds by which everything is chosen: how many, a splitter of scikit-learn, or the number of each row's fold.
+        Of a splitter whose splits do not hold out each row once, such as `TimeSeriesSplit`, the last split is used.""",
+    ),
+    "auto.checkpoint": Entry(
+        "str, path-like, Checkpoint or None",
+        """A folder for the state of the fit, written after the search and after each last fit. A fit that was killed
+        and is started again continues from there. Each fit needs a folder of its own; delete it to start afresh.""",
+    ),
+    "auto.memory_budget": Entry(
+        '"auto", int or str',
+        'Memory that the fit may use beside X and y, in bytes or as "4GB"; "auto" is what is available.',
+    ),
+    "auto.random_state": Entry("int, RandomState or None", "Seed of the sample, of the folds and of the last fits."),
+    "auto.callbacks": Entry(
+        "callable, Callback, list of them, or None",
+        """Called with the record of each candidate, as in `candidates_`; one that returns True ends the search, and
+        what was found so far is fitted to all rows. See `gyrfalcon.callbacks`.""",
+    ),
+    "auto.verbose": Entry(
+        "int",
+        """1 shows what the columns were taken for, and a line with the stage, the number of candidates, the least error
+        and the time left; 2 also writes a line for each candidate.""",
+    ),
+    "auto.best_estimator_": Entry(
+        "pipeline",
+        "The model with the largest weight, an ordinary pipeline of public parts. `estimators_` has all of them.",
+    ),
+    "auto.weights_": Entry("array of shape (n_models,)", "Weights of the models in the average."),
+    "auto.n_features_in_": Entry("int", "Number of columns."),
+    "auto.feature_names_in_": Entry("array of str", "Names of the columns, if X has names that are all strings."),
+    "auto.X": Entry(
+        "table, array, source or Dask collection of shape (n, n_features)",
+        """A source, such as ``gyrfalcon.open(path, target=...)``, is searched on samples, and the last fit reads all of
+        it. Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or dates is
+        to be read with pandas or pyarrow, or fitted by the command line.""",
+    ),
+    "auto.groups": Entry("array of shape (n,), optional", "Rows of a group are held out together."),
+    "auto.X_val y_val": Entry(
+        "optional",
+        """Rows by which everything is chosen, in the place of cross-validation. They are not learnt from; a source is
+        read into memory.""",
+    ),
+}
+
+described = describing(SHARED, AUTO)
 
 _MANY_CLASSES = 100  # beyond which a budget that is too small is refused
 _KEPT_TO = 1.2  # times the budget, that a fit may take
@@ -70,6 +128,7 @@ def refuse_slow_classes(n: int, n_classes: int, budget: float) -> None:
         )
 
 
+@described
 class AutoEstimator(NamedParameters):
     """A blend of kernel models of a table, found by a search."""
 
@@ -104,8 +163,7 @@ class AutoEstimator(NamedParameters):
 
         Parameters
         ----------
-        path : str or path-like
-            Where to write.
+        {path}
         """
         save(self, path)
 

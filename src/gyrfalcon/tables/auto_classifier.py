@@ -20,7 +20,7 @@ from ..fitting.lazy import lazily
 from ..fitting.rows import for_score, labelled
 from ..storage.checkpoints import Checkpoint
 from . import given
-from ._auto import AutoEstimator
+from ._auto import AutoEstimator, described
 from .blending import best_temperature
 from .learning import Learning
 from .parts import Learnt
@@ -31,6 +31,7 @@ Array = NDArray[Any]
 
 
 @register
+@described
 class AutoClassifier(ClassifierMixin, AutoEstimator):
     """Classification of a table as it is, with nothing to choose.
 
@@ -48,24 +49,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         not, the same `random_state` gives the same model.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied with `sample_weight`. "balanced" gives every class the same total weight.
-    cv : int, splitter or array of int of shape (n,), default=5
-        Folds by which everything is chosen: how many, a splitter of scikit-learn, or the number of each row's fold. Of
-        a splitter whose splits do not hold out each row once, such as `TimeSeriesSplit`, the last split is used.
-    checkpoint : str, path-like, Checkpoint or None, default=None
-        A folder for the state of the fit, written after the search and after each last fit. A fit that was killed and
-        is started again continues from there. Each fit needs a folder of its own; delete it to start afresh.
-    memory_budget : "auto", int or str, default="auto"
-        Memory that the fit may use beside X and y, in bytes or as "4GB"; "auto" is what is available.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
-    random_state : int, RandomState or None, default=None
-        Seed of the sample, of the folds and of the last fits.
-    callbacks : callable, Callback, list of them, or None, default=None
-        Called with the record of each candidate, as in `candidates_`; one that returns True ends the search, and what
-        was found so far is fitted to all rows. See `gyrfalcon.callbacks`.
-    verbose : int, default=0
-        1 shows what the columns were taken for, and a line with the stage, the number of candidates, the least error
-        and the time left; 2 also writes a line for each candidate.
+    {auto.cv, auto.checkpoint, auto.memory_budget, n_jobs, auto.random_state, auto.callbacks, auto.verbose}
 
     Attributes
     ----------
@@ -77,10 +61,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         What was tried, as for `AutoRegressor`; `error` is that of the class codes, relative to that of their means.
     feature_importances_ : array of shape (n_features_in_,)
         How much the learnt functions change along each column of X, in shares of all.
-    best_estimator_ : pipeline
-        The model with the largest weight, an ordinary pipeline of public parts. `estimators_` has all of them.
-    weights_ : array of shape (n_models,)
-        Weights of the models in the average.
+    {auto.best_estimator_, auto.weights_}
     encoders_, mixings_, models_ : list
         The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
         `ExactClassifier` or `FalkonClassifier`, for each model.
@@ -88,10 +69,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         What makes probabilities of each model's values. The logarithms of these are averaged.
     temperature_ : float
         What the average is divided by, before it is made into probabilities again.
-    n_features_in_ : int
-        Number of columns.
-    feature_names_in_ : array of str
-        Names of the columns, if X has names that are all strings.
+    {auto.n_features_in_, auto.feature_names_in_}
 
     See Also
     --------
@@ -156,20 +134,13 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
 
         Parameters
         ----------
-        X : table, array, source or Dask collection of shape (n, n_features)
-            A source, such as ``gyrfalcon.open(path, target=...)``, is searched on samples, and the last fit reads all
-            of it. Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or
-            dates is to be read with pandas or pyarrow, or fitted by the command line.
+        {auto.X}
         y : array of shape (n,)
             Labels: numbers or strings; those of a `Dataset` by default. More than ten classes need two rows each on
             average.
         sample_weight : array of shape (n,), optional
             Not negative. Rows with weight 0 are ignored; a class that is in no other row is not a class.
-        groups : array of shape (n,), optional
-            Rows of a group are held out together.
-        X_val, y_val : optional
-            Rows by which everything is chosen, in the place of cross-validation. They are not learnt from; a
-            source is read into memory.
+        {auto.groups, auto.X_val y_val}
 
         Returns
         -------
@@ -224,8 +195,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
 
         Parameters
         ----------
-        X : table, array, source or Dask collection of shape (n, n_features)
-            Named columns in any order.
+        {columns.X}
 
         Returns
         -------
@@ -287,9 +257,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
 
         Parameters
         ----------
-        X : as for `predict`
-        y : array of shape (n,)
-        sample_weight : array of shape (n,), optional
+        {score.X, classes.y, score.sample_weight}
 
         Returns
         -------

@@ -20,7 +20,7 @@ from ..fitting.lazy import in_kind, lazily
 from ..fitting.rows import computed, for_score, labelled
 from ..storage.checkpoints import Checkpoint
 from . import given
-from ._auto import AutoEstimator
+from ._auto import AutoEstimator, described
 from .forms import NumberForm
 from .inputs import as_inputs
 from .learning import Learning
@@ -37,6 +37,7 @@ _BLOCK = 65_536  # rows
 
 
 @register
+@described
 class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     """Regression on a table as it is, with nothing to choose.
 
@@ -47,29 +48,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
     Parameters
     ----------
-    time_budget : float, default=60
-        Seconds that `fit` may take, kept to within a fifth. The search takes half of it at most, and small tables
-        take less. The smallest search and fit take a few tenths of a second, more with rows, columns and outputs: a
-        budget below that gets a warning that says how much. Where the time ends the search or a fit, another run may
-        end it elsewhere; where it does not, the same `random_state` gives the same model.
-    cv : int, splitter or array of int of shape (n,), default=5
-        Folds by which everything is chosen: how many, a splitter of scikit-learn, or the number of each row's fold. Of
-        a splitter whose splits do not hold out each row once, such as `TimeSeriesSplit`, the last split is used.
-    checkpoint : str, path-like, Checkpoint or None, default=None
-        A folder for the state of the fit, written after the search and after each last fit. A fit that was killed and
-        is started again continues from there. Each fit needs a folder of its own; delete it to start afresh.
-    memory_budget : "auto", int or str, default="auto"
-        Memory that the fit may use beside X and y, in bytes or as "4GB"; "auto" is what is available.
-    n_jobs : int or None, default=None
-        Number of threads; None uses every core.
-    random_state : int, RandomState or None, default=None
-        Seed of the sample, of the folds and of the last fits.
-    callbacks : callable, Callback, list of them, or None, default=None
-        Called with the record of each candidate, as in `candidates_`; one that returns True ends the search, and what
-        was found so far is fitted to all rows. See `gyrfalcon.callbacks`.
-    verbose : int, default=0
-        1 shows what the columns were taken for, and a line with the stage, the number of candidates, the least error
-        and the time left; 2 also writes a line for each candidate.
+    {auto.time_budget, auto.cv, auto.checkpoint, auto.memory_budget, n_jobs, auto.random_state, auto.callbacks,
+    auto.verbose}
 
     Attributes
     ----------
@@ -80,10 +60,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         were held out, in standard deviations of y) and `seconds`. ``pandas.DataFrame(model.candidates_)`` is a table.
     feature_importances_ : array of shape (n_features_in_,)
         How much the learnt function changes along each column of X, in shares of all.
-    best_estimator_ : pipeline
-        The model with the largest weight, an ordinary pipeline of public parts. `estimators_` has all of them.
-    weights_ : array of shape (n_models,)
-        Weights of the models in the average.
+    {auto.best_estimator_, auto.weights_}
     encoders_, mixings_, models_ : list
         The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
         `ExactRegressor` or `FalkonRegressor`, for each model.
@@ -99,10 +76,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         The least and the largest y of training. Predictions are clipped to them, also where X is outside its range.
     reach_ : Reach
         How far rows are from those of training, for `predict_interval`.
-    n_features_in_ : int
-        Number of columns.
-    feature_names_in_ : array of str
-        Names of the columns, if X has names that are all strings.
+    {auto.n_features_in_, auto.feature_names_in_}
 
     See Also
     --------
@@ -176,19 +150,12 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
         Parameters
         ----------
-        X : table, array, source or Dask collection of shape (n, n_features)
-            A source, such as ``gyrfalcon.open(path, target=...)``, is searched on samples, and the last fit reads all
-            of it. Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or
-            dates is to be read with pandas or pyarrow, or fitted by the command line.
+        {auto.X}
         y : array of shape (n,) or (n, n_outputs)
             Targets; those of a `Dataset` by default. Text is read as a column of numbers is.
         sample_weight : array of shape (n,), optional
             Not negative. Rows with weight 0 are ignored: placeholders for unknown y, say, change nothing.
-        groups : array of shape (n,), optional
-            Rows of a group are held out together.
-        X_val, y_val : optional
-            Rows by which everything is chosen, in the place of cross-validation. They are not learnt from; a
-            source is read into memory.
+        {auto.groups, auto.X_val y_val}
 
         Returns
         -------
@@ -245,8 +212,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
         Parameters
         ----------
-        X : table, array, source or Dask collection of shape (n, n_features)
-            Named columns in any order.
+        {columns.X}
 
         Returns
         -------
@@ -268,9 +234,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
         Parameters
         ----------
-        X : as for `predict`
-        y : array of shape (n,) or (n, n_outputs)
-        sample_weight : array of shape (n,), optional
+        {score.X, score.y, score.sample_weight}
 
         Returns
         -------
@@ -292,9 +256,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
         Parameters
         ----------
-        X : as for `predict`
-        coverage : float, default=0.9
-            Between 0 and 1, both excluded.
+        {score.X, coverage}
 
         Returns
         -------

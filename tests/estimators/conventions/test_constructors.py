@@ -11,6 +11,7 @@ import pytest
 
 import gyrfalcon
 from gyrfalcon import estimators
+from gyrfalcon.fitting.parameters import PARAMETERS
 from gyrfalcon.sources import Rows
 
 ESTIMATORS = [getattr(estimators, name) for name in estimators.__all__]
@@ -33,115 +34,9 @@ OWN_DEFAULTS = {
     "batch_size": {"NystromRegressor", "NytroRegressor"},
     "n_components": {"EigenProRegressor", "KernelPCA"},
 }
-# Parameters that mean something else in some estimators, and are described in other words there. Those of one set
-# share theirs.
-FEATURES = {"RandomFeaturesRegressor", "RandomFeaturesClassifier"}
-FALKON = {"FalkonRegressor", "FalkonClassifier"}
-EXACT = {"ExactRegressor", "ExactClassifier"}
-OWN_WORDS = {
-    "kernel": [FEATURES],
-    "n_centers": [{"ExactRegressor"}, {"ExactClassifier"}],
-    "penalties": [{"ExactRegressor"}, {"ExactClassifier"}],
-    "choose_by": [{"ExactRegressor"}, {"ExactClassifier"}],
-    "cv": [{"ExactClassifier"}],
-    "penalty": [
-        {"FalkonRegressor"},
-        {"FalkonClassifier"},
-        {"NystromRegressor", *EXACT},
-        FEATURES,
-        {"NoveltyDetector"},
-    ],
-    "scale": [{*EXACT, "DivideAndConquerRegressor", "EigenProRegressor", *FEATURES}],
-    "uncertainty": [{"ExactRegressor"}],
-    "loss": [{"FalkonClassifier"}],
-    "early_stopping": [STOPPING, FEATURES, {"EigenProRegressor"}],
-    "n_iter_no_change": [STOPPING],
-    "max_iter": [FALKON, {"ExactRegressor"}, {"ExactClassifier"}, {"EigenProRegressor"}, FEATURES, {"KernelKMeans"}],
-    "tol": [FALKON, {"ExactRegressor"}, {"ExactClassifier"}, {"EigenProRegressor"}, {"KernelPCA"}, {"KernelKMeans"}],
-    "solver": [{"NytroRegressor"}, FEATURES, {"KernelPCA"}],
-    "step": [{"NystromRegressor"}, {"EigenProRegressor"}, FEATURES],
-    "batch_size": [{"EigenProRegressor"}, FEATURES],
-    "n_components": [{"EigenProRegressor"}, {"KernelPCA"}],
-    "dtype": [
-        {"NytroRegressor"},
-        {"NystromRegressor"},
-        {"KernelPCA"},
-        {"KernelKMeans"},
-        {"ExactRegressor"},
-        {"ExactClassifier"},
-        {"DivideAndConquerRegressor"},
-        {"EigenProRegressor"},
-        FEATURES,
-    ],
-    "memory_budget": [
-        {"ExactRegressor"},
-        {"ExactClassifier"},
-        {"DivideAndConquerRegressor"},
-        {"EigenProRegressor"},
-        FEATURES,
-    ],
-    "random_state": [
-        FALKON,
-        EXACT,
-        {"DivideAndConquerRegressor"},
-        {"EigenProRegressor"},
-        FEATURES,
-        {"KernelPCA"},
-        {"KernelKMeans"},
-        {"NoveltyDetector"},
-    ],
-}
 # n_components is last of the solver's in one, and first in the other, as in scikit-learn's KernelPCA.
 OWN_PLACE = [gyrfalcon.EigenProRegressor, gyrfalcon.KernelPCA]
-ORDER = [
-    "n_clusters",
-    "kernel",
-    "n_centers",
-    "n_components",
-    "n_partitions",
-    "penalty",
-    "penalties",
-    "choose_by",
-    "cv",
-    "orthogonal",
-    "loss",
-    "quantiles",
-    "multi_class",
-    "class_weight",
-    "method",
-    "contamination",
-    "centers",
-    "init",
-    "n_init",
-    "fit_inverse_transform",
-    "fit_intercept",
-    "scale",
-    "uncertainty",
-    "solver",
-    "n_subsamples",
-    "preconditioner",
-    "max_iter",
-    "tol",
-    "penalty_path",
-    "cg_steps",
-    "step",
-    "batch_size",
-    "block_size",
-    "warm_start",
-    "early_stopping",
-    "validation_fraction",
-    "n_iter_no_change",
-    "min_decrease",
-    "checkpoint",
-    "dtype",
-    "memory_budget",
-    "device",
-    "precision",
-    "n_jobs",
-    "random_state",
-    "callbacks",
-    "verbose",
-]
+ORDER = list(dict.fromkeys(key.rpartition(".")[2] for key in PARAMETERS))
 
 
 def parameters(cls):
@@ -232,7 +127,6 @@ def test_parameters_stand_in_the_order_users_need(cls):
     order = [name for name in ORDER if name != "n_components" or cls not in OWN_PLACE]
     known = [name for name in names if name in order]
     assert known == sorted(known, key=order.index)
-    assert set(names) - set(order) <= {"n_components"}
 
 
 @pytest.mark.parametrize("cls", LEARNERS)
@@ -266,41 +160,9 @@ def test_shared_parameters_are_checked_before_rows_are_read(cls, wrong):
         cls(**wrong).fit(Unread(), np.arange(50) % 2)
 
 
-def groups(name, by):
-    """Values of a parameter over the estimators that have it, by the sets that are to share one."""
-    having = {cls.__name__: by(cls, name) for cls in LEARNERS if name in parameters(cls)}
-    own = OWN_WORDS.get(name, []) if by is words_of else [{one} for one in OWN_DEFAULTS.get(name, ())]
-    special = set().union(*own) if own else set()
-    parts = [{one: having[one] for one in part if one in having} for part in own]
-    rest = {one: value for one, value in having.items() if one not in special}
-    return [part for part in [*parts, rest] if part]
-
-
-def words_of(cls, name):
-    return described(cls)[name][1]
-
-
-def default_of(cls, name):
-    return parameters(cls)[name].default
-
-
-SHARED = sorted({name for cls in LEARNERS for name in parameters(cls)})
-
-
-@pytest.mark.parametrize("name", SHARED)
-def test_shared_words(name):
-    found = groups(name, words_of)
-    for part in found:
-        assert len(set(part.values())) == 1, part
-    assert len({next(iter(part.values())) for part in found}) == len(found), (
-        "OWN_WORDS lists words that are not its own"
-    )
-
-
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", sorted({name for cls in LEARNERS for name in parameters(cls)}))
 def test_shared_defaults(name):
-    *own, rest = groups(name, default_of)
-    assert len(set(map(repr, rest.values()))) == 1, rest
-    for part in own:
-        (value,) = part.values()
-        assert repr(value) not in set(map(repr, rest.values())), "OWN_DEFAULTS lists a default that is not its own"
+    defaults = {cls.__name__: repr(parameters(cls)[name].default) for cls in LEARNERS if name in parameters(cls)}
+    own = {defaults.pop(cls) for cls in OWN_DEFAULTS.get(name, set()) & defaults.keys()}
+    assert len(set(defaults.values())) == 1, defaults
+    assert not own & set(defaults.values()), "OWN_DEFAULTS lists a default that is not its own"

@@ -1,0 +1,65 @@
+"""The arguments that methods of estimators share, as their docstrings describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .._utils.docstrings import Entry, describing
+from .attributes import ATTRIBUTES
+from .parameters import PARAMETERS
+
+ARGUMENTS: Mapping[str, Entry] = {
+    "predict.X": Entry("array, tensor, table, sparse matrix, source or Dask collection of shape (n, n_features)"),
+    "score.X": Entry("as for `predict`"),
+    "score.y": Entry("array of shape (n,) or (n, n_outputs)"),
+    "score.sample_weight": Entry("array of shape (n,), optional"),
+    "classes.y": Entry("array of shape (n,)"),
+    "rows.X": Entry("array, table, sparse matrix, source or Dask collection of shape (n, n_features)"),
+    "interval.X": Entry("as for `predict`", "A Dask collection is computed at once."),
+    "path": Entry("str or path-like", "Where to write."),
+    "coverage": Entry("float, default=0.9", "Between 0 and 1, both excluded."),
+    "dense.X": Entry(
+        "array, table, source or Dask collection of shape (n, n_features)",
+        """float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
+        ``gyrfalcon.open(path, target=name)``, is read block by block, once for each pass.""",
+    ),
+    "fit.y": Entry(
+        "array of shape (n,) or (n, n_outputs)",
+        "Targets. By default those of X, if it was opened with a target.",
+    ),
+    "fit.sample_weight": Entry(
+        "array of shape (n,), optional",
+        "Not negative. Rows with weight 0 are ignored. Only ratios matter: the penalty goes with weights of mean 1.",
+    ),
+    "fit.X_val y_val": Entry(
+        "optional",
+        """Rows on which the validation error (root mean squared) is recorded, and which decide what is decided by
+        validation, such as when `early_stopping` stops.""",
+    ),
+    "labels.y": Entry(
+        "array of shape (n,)",
+        "Labels of any kind. By default those of X, if it was opened with a target.",
+    ),
+    "dense_rows.X": Entry("array, table, source or Dask collection of shape (n, n_features)"),
+    "fit.X": Entry(
+        "array, table, sparse matrix, source or Dask collection of shape (n, n_features)",
+        """float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
+        ``gyrfalcon.open(path, target=name)``, is read block by block, once for each pass.""",
+    ),
+    "unlabelled.X": Entry(
+        "array, table, sparse matrix, source or Dask collection of shape (n, n_features)",
+        """float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
+        ``gyrfalcon.open(path).X``, is read block by block, once for each pass.""",
+    ),
+    "unlabelled.sample_weight": Entry(
+        "array of shape (n,), optional",
+        "Not negative. Rows with weight 0 are ignored. Only ratios matter.",
+    ),
+    "columns.X": Entry(
+        "table, array, source or Dask collection of shape (n, n_features)",
+        "Named columns in any order.",
+    ),
+}
+
+SHARED = {**PARAMETERS, **ATTRIBUTES, **ARGUMENTS}
+described = describing(SHARED)
