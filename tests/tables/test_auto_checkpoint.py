@@ -60,12 +60,12 @@ def test_a_killed_fit_goes_on(kind, tmp_path):
 
 def test_models_that_were_fitted_before_the_end_are_kept(tmp_path):
     script = SCRIPT.replace("all rows", "never").replace(
-        "model(sys.argv", "import gyrfalcon.tables.learning as learning\n"
-        "fit_one, done = learning.Learning._fit_one, []\n"
+        "model(sys.argv", "from gyrfalcon.tables.members import ModelFits\n"
+        "fit_candidate, done = ModelFits._fit_candidate, []\n"
         "def killed_later(self, *given, **named):\n"
         "    if done: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    done.append(1); fit_one(self, *given, **named)\n"
-        "learning.Learning._fit_one = killed_later\nmodel(sys.argv",
+        "    done.append(1); return fit_candidate(self, *given, **named)\n"
+        "ModelFits._fit_candidate = killed_later\nmodel(sys.argv",
     ).replace('>= 3', '>= 300')  # fmt: skip
     X, y = data("classifier")
     command = [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path / "folder"), "classifier"]

@@ -13,10 +13,9 @@ from short_search import Brief
 
 import gyrfalcon
 from gyrfalcon import AutoClassifier, AutoRegressor
+from gyrfalcon._utils.compute import Compute
 from gyrfalcon.fitting import calibration
-from gyrfalcon.tables import _auto, costs, learning, numbers
-from gyrfalcon.tables.clock import Clock
-from gyrfalcon.tables.parts import Settings
+from gyrfalcon.tables import _auto, budget, encoded_tables, finding, members, numbers
 from gyrfalcon.tables.problems import Classification
 
 
@@ -31,14 +30,14 @@ def test_folds_are_judged_by_models_of_the_same_size(make, monkeypatch):
     """A machine that becomes faster or slower between the fits changes nothing about them."""
     fitted = []
 
-    def plain(model):
+    def without_callbacks(model):
         fitted.append((len(model.centers_), model.n_iter_))
         return model.set_params(callbacks=None)
 
     numbers = chain([100, 50, 25, 120, 60, 30], repeat(80))
-    monkeypatch.setattr(learning, "EXACT_ROWS", 0)
-    monkeypatch.setattr(learning, "affordable_centers", lambda *arguments: next(numbers))
-    monkeypatch.setattr(learning, "plain", plain)
+    monkeypatch.setattr(members, "EXACT_ROWS", 0)
+    monkeypatch.setattr(members, "affordable_centers", lambda *arguments: next(numbers))
+    monkeypatch.setattr(members, "without_callbacks", without_callbacks)
     X, y = waves()
     model = make(600, random_state=0, callbacks=Brief(1)).fit(X, y if make is AutoRegressor else y > 0)
     assert len(fitted) == 6 * len(model.models_)  # five folds and all rows
@@ -205,7 +204,7 @@ def test_a_budget_below_the_smallest_fit_is_said():
 
 
 def test_the_least_time_grows_with_rows_classes_and_columns():
-    least = costs.least_seconds
+    least = budget.least_seconds
     assert least(1000, 1, 5) < least(10_000, 1, 5) < least(10_000, 100, 5) < least(10_000, 1000, 5)
     assert least(2000, 1, 5) < least(2000, 1, 3000)
 
@@ -214,25 +213,24 @@ def test_costs_of_many_columns_are_measured_with_few(monkeypatch):
     """A product with as many columns as a fit of 1,500 classes has would take as long as the fit."""
     widths = []
 
-    class Counting(costs.KernelOperator):
+    class Counting(budget.KernelOperator):
         def matmat(self, V):
             widths.append(V.shape[1])
             return super().matmat(V)
 
-    monkeypatch.setattr(costs, "KernelOperator", Counting)
-    settings = Settings(Clock(1.0), None, "auto", np.random.RandomState(0), lambda record: False)
+    monkeypatch.setattr(budget, "KernelOperator", Counting)
     X = np.random.default_rng(0).standard_normal((200, 3)).astype(np.float32)
-    seconds = costs.exact_seconds(gyrfalcon.kernels.Gaussian(), X, settings)
+    seconds = budget.exact_seconds(gyrfalcon.kernels.Gaussian(), X, Compute())
     assert seconds(9000) > seconds(900) > 0
     assert max(widths) <= 100
 
 
 def test_what_there_is_no_time_for_is_left_out(monkeypatch):
     """Neither other encodings, nor a larger sample, nor a second kind of model is begun when the time is over."""
-    monkeypatch.setattr(learning, "_ENCODE_SHARE", 0.0)
-    monkeypatch.setattr(learning, "_REFINE_SHARE", 0.0)
-    monkeypatch.setattr(learning, "_SAMPLE_ROWS", 100)
-    monkeypatch.setattr(learning, "affordable_centers", lambda *arguments: None)
+    monkeypatch.setattr(encoded_tables, "_ENCODE_SHARE", 0.0)
+    monkeypatch.setattr(finding, "REFINE_SHARE", 0.0)
+    monkeypatch.setattr(finding, "_SAMPLE_ROWS", 100)
+    monkeypatch.setattr(members, "affordable_centers", lambda *arguments: None)
     X, y = waves(1000)
     model = AutoClassifier(600, random_state=0, callbacks=Brief(60)).fit(X, y > 0)
     assert {record["encoding"] for record in model.candidates_} == {"robust"}
@@ -248,7 +246,7 @@ def test_many_classes_are_judged_by_few_folds_where_time_is_short(monkeypatch):
         return exact(self, kernel, **parameters)
 
     monkeypatch.setattr(Classification, "exact", recorded)
-    monkeypatch.setattr(learning, "exact_seconds", lambda *arguments: lambda columns: np.inf)
+    monkeypatch.setattr(members, "exact_seconds", lambda *arguments: lambda columns: np.inf)
     X, y = blobs(400, 40)
     AutoClassifier(600, random_state=0, callbacks=Brief(1)).fit(X, y)
     assert folds[0] == 2
@@ -256,8 +254,8 @@ def test_many_classes_are_judged_by_few_folds_where_time_is_short(monkeypatch):
 
 def test_a_sample_without_all_classes_is_completed(monkeypatch):
     """The sample is fitted alone where the time has ended the last fits early; rare classes are not in it."""
-    monkeypatch.setattr(learning, "_SAMPLE_ROWS", 60)
-    monkeypatch.setattr(learning.Learning, "_is_cut_short", lambda self: True)
+    monkeypatch.setattr(finding, "_SAMPLE_ROWS", 60)
+    monkeypatch.setattr(members.ModelFits, "_are_cut_short", lambda self, fitted: True)
     X, y = blobs(400, 60)
     model = AutoClassifier(600, random_state=0, callbacks=Brief(1)).fit(X, y)
     assert "sample alone" in {record["stage"] for record in model.candidates_}

@@ -16,7 +16,7 @@ from test_auto_input import BOTH, classifier, output, regressor, table, target_o
 
 import gyrfalcon
 from gyrfalcon import AutoClassifier, AutoRegressor
-from gyrfalcon.tables import learning
+from gyrfalcon.tables import members
 
 
 @BOTH
@@ -139,7 +139,7 @@ def test_a_callback_ends_the_search(make):
 @BOTH
 def test_sources_and_dask(make, tmp_path, monkeypatch):
     da = pytest.importorskip("dask.array")
-    monkeypatch.setattr(learning, "EXACT_ROWS", 50)
+    monkeypatch.setattr(members, "EXACT_ROWS", 50)
     X, y = table(200)
     X, y = X[["x", "count"]].astype(float), target_of(make, y)
     path = tmp_path / "table.parquet"

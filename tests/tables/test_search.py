@@ -9,14 +9,15 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.model_selection import TimeSeriesSplit
 
+from gyrfalcon._utils.compute import Compute
 from gyrfalcon.kernels import Laplacian, Matern
 from gyrfalcon.tables import search as _search
 from gyrfalcon.tables.blending import best_temperature, greedy_log_weights
-from gyrfalcon.tables.clock import Clock
-from gyrfalcon.tables.screening import Sample, screen
+from gyrfalcon.tables.budget import Budget
+from gyrfalcon.tables.screening import SearchSample, screen
 from gyrfalcon.tables.search import Search, View
 from gyrfalcon.tables.transforms import Target, targets_of
-from gyrfalcon.tables.validation import Split, make_plan
+from gyrfalcon.tables.validation import Split, plan_folds
 
 
 def random_state(seed=0):
@@ -24,7 +25,7 @@ def random_state(seed=0):
 
 
 def plan(n, cv=5, n_validation=0, groups=None, largest=60_000):
-    return make_plan(cv, n, n_validation, np.zeros((n + n_validation, 1)), groups, None, largest, random_state())
+    return plan_folds(cv, n, n_validation, np.zeros((n + n_validation, 1)), groups, None, largest, random_state())
 
 
 def drawn(given, sizes=(300, 800), n=None):
@@ -45,12 +46,12 @@ def test_no_split_judges_by_what_it_learnt_from(n):
     held = set()
     for sample in [one for one in (first, second) if one is not None]:
         for split in sample.splits:
-            assert len(split.learnt) > 0
+            assert len(split.train) > 0
             assert len(split.held) > 0
-            assert not rows(sample, split.learnt) & rows(sample, split.held)
+            assert not rows(sample, split.train) & rows(sample, split.held)
             assert not held & rows(sample, split.held)  # no row judges twice
             held |= rows(sample, split.held)
-    assert sum(len(split.learnt) ** 2 for split in first.splits) <= 1.36 * 300**2
+    assert sum(len(split.train) ** 2 for split in first.splits) <= 1.36 * 300**2
 
 
 @pytest.mark.parametrize(("n", "times"), [(100, 5), (400, 3), (600, 2), (2_000, 1)])
@@ -72,7 +73,7 @@ def test_groups_are_on_one_side():
     groups = np.arange(3_000) // 10
     for sample in drawn(plan(3_000, groups=groups)):
         for split in sample.splits:
-            assert not set(groups[list(rows(sample, split.learnt))]) & set(groups[list(rows(sample, split.held))])
+            assert not set(groups[list(rows(sample, split.train))]) & set(groups[list(rows(sample, split.held))])
 
 
 @pytest.mark.parametrize("given", [plan(2_000, n_validation=1_200), plan(3_000, largest=2_000)], ids=["given", "large"])
@@ -83,7 +84,7 @@ def test_rows_that_always_judge_are_shared_out(given):
     for sample in [one for one in (first, second) if one is not None]:
         (split,) = sample.splits
         assert rows(sample, split.held) <= always
-        assert not rows(sample, split.learnt) & always
+        assert not rows(sample, split.train) & always
     if second is not None:
         assert not rows(first, first.splits[0].held) & rows(second, second.splits[0].held)
 
@@ -91,7 +92,7 @@ def test_rows_that_always_judge_are_shared_out(given):
 def test_time_is_not_turned_back():
     first, _ = drawn(plan(500, cv=TimeSeriesSplit(3)))
     (split,) = first.splits
-    assert max(rows(first, split.learnt)) < min(rows(first, split.held))
+    assert max(rows(first, split.train)) < min(rows(first, split.held))
 
 
 # ---- exact fits ------------------------------------------------------------------------------------------------------
@@ -105,14 +106,16 @@ def test_screening_solves_each_split(weighted):
     splits = (Split(np.arange(60), np.arange(60, 75)), Split(np.arange(15, 75), np.arange(75, 90)))
     kernels = [Laplacian(3.0, norm=1), Matern(2.0, nu=1.5)]
     ridges = np.array([0.1, 3.0])
-    found = screen(kernels, [X, X], Sample(y, splits, weight), ridges, random_state=random_state(), n_jobs=1)
+    found = screen(
+        kernels, [X, X], SearchSample(y, splits, weight), ridges, random_state=random_state(), compute=Compute(1)
+    )
     errors, expected = np.zeros(2), np.zeros((2, 90, 2))
     for kernel, split in zip(kernels, splits, strict=True):
-        Z = X[split.learnt].astype(np.float64)
+        Z = X[split.train].astype(np.float64)
         K = kernel(Z, Z)
-        inverse = np.ones(len(Z)) if weight is None else 1 / weight[split.learnt]
+        inverse = np.ones(len(Z)) if weight is None else 1 / weight[split.train]
         for place, mu in enumerate(ridges):
-            coef = np.linalg.solve(K + mu * np.diag(inverse), y[split.learnt])
+            coef = np.linalg.solve(K + mu * np.diag(inverse), y[split.train])
             expected[place, split.held] = kernel(X[split.held].astype(np.float64), Z) @ coef
             off = np.square(expected[place, split.held] - y[split.held]).sum(axis=1)
             errors[place] += off.sum() if weight is None else (off * weight[split.held]).sum()
@@ -130,10 +133,10 @@ def searched(X, y, sizes=(400, 1_000), budget=60.0):
     targets = ((y - y.mean()) / y.std())[:, None]
 
     def search(sample):
-        own = Sample(targets[sample.indices], sample.splits)
+        own = SearchSample(targets[sample.indices], sample.splits)
         return Search(
-            [View("robust", X[sample.indices].astype(np.float32))], own, [Target()], Clock(budget), random_state(), 1,
-            lambda candidate: None,
+            [View("robust", X[sample.indices].astype(np.float32))], own, [Target()], Budget(budget), random_state(),
+            Compute(1), lambda candidate: None,
         )  # fmt: skip
 
     finder = search(first)
@@ -148,10 +151,66 @@ def searched(X, y, sizes=(400, 1_000), budget=60.0):
 def test_logarithms_of_numbers_that_are_lost_beside_the_mean():
     y = 10.0 ** np.linspace(-20, 20, 101)
     _, log = targets_of(y)
-    found = log.learnt((y - log.mean) / log.deviation)
+    found = log.standard_forward((y - log.mean) / log.deviation)
     assert np.isfinite(found).all()
     large = y > 1e8  # what is smaller is less than the rounding of the largest
     assert_allclose(found[large], (np.log(y[large]) - log.center) / log.width, rtol=0, atol=0.01)
+
+
+def skewed(n=200):
+    return np.exp(2 * np.random.default_rng(0).standard_normal(n))
+
+
+@pytest.mark.parametrize("y", [skewed(), 1e9 + skewed(), np.column_stack([skewed(), 1e12 * skewed()])])
+def test_targets_go_forward_and_back(y):
+    for target in targets_of(y):
+        there = target.forward(y)
+        assert there.shape == y.shape
+        assert_allclose(target.inverse(there), y.reshape(len(y), -1), rtol=1e-12)
+
+
+def test_standardised_targets_go_forward_and_back():
+    y = skewed()
+    plain, log = targets_of(y)
+    codes = ((y - y.mean()) / y.std())[:, None]
+    assert plain.standard_forward(codes) is codes
+    there = log.standard_forward(codes)
+    assert_allclose([there.mean(), there.std()], [0, 1], atol=1e-12)
+    assert_allclose(log.standard_inverse(there), codes, rtol=0, atol=1e-12)
+    assert_allclose(log.standard_inverse(there) * log.deviation + log.mean, log.inverse(log.forward(y)), rtol=1e-11)
+
+
+def test_logarithms_are_clipped_far_outside_the_training_targets_alone():
+    """A bound around the mean of log y cut off targets of training that span many orders of magnitude."""
+    y = 10.0 ** np.linspace(-20, 20, 101)
+    _, log = targets_of(y)
+    assert_allclose(log.inverse(log.forward(y))[:, 0], y, rtol=1e-12)
+    assert np.isfinite(log.inverse(np.array([-1e6, 1e6]))).all()
+
+
+def test_a_cancelled_budget_ends_its_parts_and_not_the_whole():
+    whole = Budget(1000.0)
+    search = whole.until(500.0)
+    part = search.until(100.0)
+    assert 0 < part.left <= 100
+    search.cancel()
+    assert (search.left, part.left) == (0, 0)
+    assert part.cancelled
+    assert not whole.cancelled
+    assert whole.left > 500
+
+
+def test_a_cancelled_search_tries_one_candidate():
+    X = np.random.default_rng(0).standard_normal((100, 2))
+    first, _ = drawn(plan(100))
+    budget, told = Budget(600.0), []
+    budget.cancel()
+    sample = SearchSample(X[first.indices, :1], first.splits)
+    view = View("robust", X[first.indices].astype(np.float32))
+    search = Search([view], sample, [Target()], budget, random_state(), Compute(1), told.append)
+    search.run()
+    assert told == search.candidates
+    assert len(told) == 1
 
 
 def test_noise_is_not_learnt():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .._utils.words import plural, shown
 from ..tables import AutoRegressor
 from ..tables._auto import AutoEstimator
-from ..tables.learning import SEARCH_SHARE
+from ..tables.finding import SEARCH_SHARE
 from ._automatic import importances
 
 Array = NDArray[Any]

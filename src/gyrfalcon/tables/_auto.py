@@ -1,12 +1,12 @@
-"""What AutoRegressor and AutoClassifier share."""
+"""What AutoRegressor and AutoClassifier share: the steps of a fit, model files, and the rows that models see."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import one_of, positive
+from .._utils.compute import Compute
 from .._utils.docstrings import Entry, describing
 from .._utils.memory import BudgetError, format_bytes
 from ..callbacks import CallbackLike, CallbackList, Record
@@ -30,19 +31,21 @@ from ..fitting.weights import Counted
 from ..sources.scratch import Scratch
 from ..storage.checkpoints import identify
 from ..storage.models import save
-from .clock import Clock
-from .costs import least_seconds, searched_rows
+from .budget import Budget, least_seconds, searched_rows
 from .encoder import TableEncoder
-from .inputs import as_inputs, mixed
-from .learning import EXACT_ROWS, Learning
+from .finding import REFINE_SHARE
+from .inputs import Inputs, as_inputs, mixed
+from .learning import LearningInterrupted, Learnt, learn
+from .members import EXACT_ROWS
 from .mixing import Mixing
-from .parts import Learnt, Settings
 from .problems import Problem
 from .progress import progress_line
-from .resuming import restore, search_journal, state_of
+from .reading import read_table
+from .resuming import restore, search_journal
 from .stored import check_floats, check_list, check_records
+from .training import Run, TrainingData
 from .transforms import LogTarget, Target
-from .validation import groups_among, make_plan
+from .validation import groups_among, plan_folds
 
 Array = NDArray[Any]
 
@@ -102,17 +105,16 @@ AUTO: Mapping[str, Entry] = {
 
 described = describing(SHARED, AUTO)
 
-_MANY_CLASSES = 100  # beyond which a budget that is too small is refused
-_KEPT_TO = 1.2  # times the budget, that a fit may take
+_MANY_CLASSES = 100  # above this many classes, a budget that is too small is refused
+_OVERRUN = 1.2  # how many times the budget a fit may take
 
 
 @contextmanager
-def advice_on_memory(estimator: AutoEstimator, n: int) -> Iterator[None]:
-    """Say what an estimator takes at least, where its models advise to change parameters of their own."""
+def advice_on_memory(name: str, n: int) -> Iterator[None]:
+    """Name the least memory of a fit of n rows where a model's error advises to change parameters of its own."""
     try:
         yield
     except BudgetError as error:
-        name = type(estimator).__name__
         raise MemoryError(
             f"{name} takes at least {format_bytes(error.size)} for {n} rows, and {error.room}: raise memory_budget"
         ) from error
@@ -121,7 +123,7 @@ def advice_on_memory(estimator: AutoEstimator, n: int) -> Iterator[None]:
 def refuse_slow_classes(n: int, n_classes: int, budget: float) -> None:
     """Raise ValueError if the smallest fit of many classes takes longer than the budget."""
     least = least_seconds(n, n_classes)
-    if n_classes > _MANY_CLASSES and least > _KEPT_TO * budget:
+    if n_classes > _MANY_CLASSES and least > _OVERRUN * budget:
         raise ValueError(
             f"time_budget={budget:g} is too little for {n_classes:,} classes of {n:,} rows: the smallest fit takes "
             f"about {np.ceil(least):.0f} s. Use time_budget={np.ceil(least):.0f} or more, fewer classes or fewer rows"
@@ -170,35 +172,28 @@ class AutoEstimator(NamedParameters):
     # ---- learning ----------------------------------------------------------------------------------------------------
 
     def _learn(self, X: Any, problem: Problem, weight: Array | None, groups: Any, X_val: Any, counted: Counted) -> None:
-        """Search, fit and blend, and set the attributes that all have.
+        """Search, fit and blend, and set the attributes.
 
-        `problem` and `weight` are those of the rows that count; X and `groups` are given for all rows.
+        `problem` and `weight` are those of the rows that have a weight; X and `groups` are given for all rows.
         """
         check_parameters(self, time_budget=positive("a finite number of seconds greater than 0"), cv=check_cv)
-        clock = Clock(float(self.time_budget))
+        seconds, total = float(self.time_budget), len(problem.codes)
+        began = time.perf_counter()
         cv, groups = folds_among(self.cv, counted), groups_among(groups, counted)
-        total = len(problem.codes)
-        refuse_slow_classes(total, problem.codes.shape[1], clock.budget)
+        refuse_slow_classes(total, problem.n_outputs, seconds)
         with search_journal(self.checkpoint) as journal, closing(Scratch()) as scratch:
             inputs = as_inputs(X, scratch, counted)
             held = None if X_val is None else as_inputs(X_val, scratch)
-            state = None
             if journal is not None:
-                parts = {
-                    "y": problem.y,
-                    "sample_weight": weight,
-                    "groups": None if groups is None else groups.tolist(),
-                    "searched_rows": searched_rows(self.memory_budget),
-                }
-                rows = {"X": inputs.fingerprint(), "X_val": None if held is None else held.fingerprint()}
-                journal.check(identify(self, rows | parts), max_iter=0)
-                state = journal.state
-            if journal is None or state is None:
-                random_state = check_random_state(self.random_state)
+                journal.check(self._identity(inputs, held, problem, weight, groups), max_iter=0)
+            if journal is None or journal.state is None:
+                random_state, resume = check_random_state(self.random_state), None
             else:
-                random_state = journal.restored(state["beginning"])
+                random_state, resume = journal.restored(journal.state["beginning"]), partial(restore, journal)
+                began -= journal.state["used"]
+            budget = Budget(seconds, began)
             beginning = dict(random_state.get_state(legacy=False))
-            plan = make_plan(
+            folds = plan_folds(
                 cv,
                 inputs.n_rows,
                 total - inputs.n_rows,
@@ -208,65 +203,70 @@ class AutoEstimator(NamedParameters):
                 EXACT_ROWS,
                 random_state,
             )
+            table = None if held is None else read_table(held.take(np.arange(held.n_rows)), TableEncoder.__name__)
+            data = TrainingData(inputs, table, problem, folds, weight)
+            try:
+                with self._told(budget, inputs.n_rows) as (tell, say):
+                    compute = Compute(self.n_jobs, self.memory_budget)
+                    search_budget = budget.until(REFINE_SHARE * seconds)
+                    run = Run(compute, budget, search_budget, random_state, beginning, tell, say)
+                    learnt = learn(data, run, resume, *([] if journal is None else [journal.write]))
+            except LearningInterrupted as interrupt:
+                self._set(interrupt.learnt)
+                raise
+            self._set(learnt)  # while rows in the scratch file can still be read
 
-            def keep(done: bool = False) -> None:
-                if journal is not None:
-                    journal.write(state_of(learning, beginning, done))
+    def _identity(
+        self, inputs: Inputs, held: Inputs | None, problem: Problem, weight: Array | None, groups: Array | None
+    ) -> dict[str, str]:
+        """Describe what the result depends on, by which a checkpoint tells this fit from others."""
+        rows = {"X": inputs.fingerprint(), "X_val": None if held is None else held.fingerprint()}
+        parts = {
+            "y": problem.y,
+            "sample_weight": weight,
+            "groups": None if groups is None else groups.tolist(),
+            "searched_rows": searched_rows(self.memory_budget),
+        }
+        return identify(self, rows | parts)
 
-            callbacks = CallbackList(self.callbacks)
-            with (
-                progress_line(self, clock) as (show, say),
-                callbacks.fitting(self, {"time_budget": clock.budget}),
-                advice_on_memory(self, inputs.n_rows),
-            ):
+    @contextmanager
+    def _told(self, budget: Budget, n: int) -> Iterator[tuple[Callable[[Record], bool], Callable[[str], None]]]:
+        """Open what shows a fit: a function that tells callbacks of each record, and one that shows a line of text."""
+        callbacks, name = CallbackList(self.callbacks), type(self).__name__
+        with (
+            progress_line(name, self.verbose, budget) as (show, say),
+            callbacks.fitting(self, {"time_budget": budget.seconds}),
+            advice_on_memory(name, n),
+        ):
 
-                def told(record: Record) -> bool:
-                    show(record)
-                    return callbacks.on_iteration(record)
+            def tell(record: Record) -> bool:
+                show(record)
+                return callbacks.on_iteration(record)
 
-                given = groups is not None or not isinstance(self.cv, Integral)
-                settings = Settings(clock, self.n_jobs, self.memory_budget, random_state, told, given, say)
-                validation = None if held is None else held.take(np.arange(held.n_rows))
-                learning = Learning(inputs, validation, problem, plan, weight, settings)
-                try:
-                    if state is None:
-                        learning.search()
-                        keep()
-                    else:
-                        assert journal is not None
-                        learning.search(partial(restore, state=state, journal=journal))
-                    if state is None or not state["done"]:
-                        learning.fit_all(keep)
-                        keep(done=True)
-                except KeyboardInterrupt:
-                    if learning.has_best_so_far():
-                        self._set(learning, learning.result(), problem)
-                    raise
-                learnt = learning.result()
-            self._set(learning, learnt, problem)  # which looks at rows that may be in the scratch file
+            yield tell, say
 
-    def _set(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
-        with unchanged_on_failure(self):  # a second Ctrl-C leaves no half of a model
-            self._set_blend(learning, learnt, problem)
+    def _set(self, learnt: Learnt) -> None:
+        """Set all attributes; a second Ctrl-C leaves the estimator as it was."""
+        outcome = self._outcome(learnt)
+        first = learnt.encoding.encoder
+        with unchanged_on_failure(self):
+            self.n_features_in_ = first.n_features_in_
+            if "feature_names_in_" in vars(self):  # of an earlier fit
+                del self.feature_names_in_
+            if "feature_names_in_" in vars(first):
+                self.feature_names_in_ = first.feature_names_in_
+            mixings = [member.candidate.mixing for member in learnt.members]
+            self.encoders_ = [member.encoding.encoder for member in learnt.members]
+            self.mixings_ = [None if matrix is None else Mixing(matrix) for matrix in mixings]
+            self.models_ = [member.model for member in learnt.members]
+            self.targets_ = [member.candidate.target.name for member in learnt.members]
+            self.weights_ = learnt.weights
+            self.candidates_ = learnt.records
+            self.feature_importances_ = learnt.importances
+            vars(self).update(outcome)
 
-    def _set_blend(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
-        first = learnt.members[0].encoder
-        self.n_features_in_ = first.n_features_in_
-        if "feature_names_in_" in vars(self):  # of an earlier fit
-            del self.feature_names_in_
-        if "feature_names_in_" in vars(first):
-            self.feature_names_in_ = first.feature_names_in_
-        self.encoders_ = [member.encoder for member in learnt.members]
-        self.mixings_ = [member.mixing for member in learnt.members]
-        self.models_ = [member.model for member in learnt.members]
-        self.targets_ = [member.target.name for member in learnt.members]
-        self.weights_ = learnt.weights
-        self.candidates_ = learning.records
-        self.feature_importances_ = learnt.importances
-        self._set_outcome(learning, learnt, problem)
-
-    def _set_outcome(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
-        """Set what a kind of problem has beside that."""
+    def _outcome(self, learnt: Learnt) -> dict[str, Any]:
+        """Return the attributes that regression or classification alone has."""
         raise NotImplementedError
 
     def _check_loaded(self) -> None:
@@ -294,8 +294,8 @@ class AutoEstimator(NamedParameters):
             one_of(Target.name, LogTarget.name)("a target", target)
             self._check_model(model, width)
 
-    def _check_model(self, model: Any, n_features: int) -> None:
-        """Raise ValueError if a model from a file is not one of such an estimator."""
+    def _check_model(self, fitted: Any, n_features: int) -> None:
+        """Raise ValueError if a model from a file is not one that this estimator fits."""
         raise NotImplementedError
 
     # ---- predictions -------------------------------------------------------------------------------------------------
@@ -326,8 +326,8 @@ class AutoEstimator(NamedParameters):
 
     def _pipeline(self, number: int) -> Any:
         mixing = self.mixings_[number]
-        mixed = [] if mixing is None else [("metric", mixing)]
-        return Pipeline([("columns", self.encoders_[number]), *mixed, ("model", self.models_[number])])
+        metric = [] if mixing is None else [("metric", mixing)]
+        return Pipeline([("columns", self.encoders_[number]), *metric, ("model", self.models_[number])])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -340,12 +340,12 @@ class AutoEstimator(NamedParameters):
 
 
 def _name_of(encoder: TableEncoder) -> str:
-    """Return what tells the encoders of one fit from each other."""
+    """Return a name that differs between the encoders of one fit."""
     return f"{encoder.numbers}, {encoder.integers}"
 
 
 def _mixed_width(mixing: Any, width: int) -> int:
-    """Return the number of columns of rows that are multiplied with a matrix from a file."""
+    """Return the number of columns of rows that are multiplied by a matrix from a file."""
     if not isinstance(mixing, Mixing) or np.ndim(mixing.matrix) != 2:
         raise ValueError("mixings_ holds something else than a Mixing with a matrix")
     check_floats("the matrix of a Mixing", mixing.matrix, (width, np.shape(mixing.matrix)[1]))

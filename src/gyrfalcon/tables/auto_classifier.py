@@ -22,9 +22,8 @@ from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator, described
 from .blending import best_temperature
-from .learning import Learning
-from .parts import Learnt
-from .problems import CLASSIFIERS, Classification, Problem, class_values
+from .learning import Learnt
+from .problems import CLASSIFIERS, Classification, class_values
 from .stored import check_list, check_model
 
 Array = NDArray[Any]
@@ -156,24 +155,27 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         self._learn(X, problem, weight, groups, X_val, counted)
         return self
 
-    def _set_outcome(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
+    def _outcome(self, learnt: Learnt) -> dict[str, Any]:
+        problem, judged, weight = learnt.data.problem, learnt.judged, learnt.data.weight
         assert isinstance(problem, Classification)
-        judged = learnt.judged
-        weight = None if learning.weight is None else learning.weight[judged]
-        self.classes_ = np.unique(problem.y)
-        self.calibrations_ = learnt.calibrations
-        self.temperature_ = best_temperature(
-            *with_absent_classes(learnt.values, problem.labels[judged], problem.n_classes, weight)
-        )
-        logs, labels = log_softmax(learnt.values / self.temperature_, axis=1), problem.labels[judged]
-        self.cv_scores_ = {
+        labels = problem.labels[judged]
+        weight = None if weight is None else weight[judged]
+        temperature = best_temperature(*with_absent_classes(learnt.values, labels, problem.n_classes, weight))
+        logs = log_softmax(learnt.values / temperature, axis=1)
+        scores = {
             "accuracy": float(np.mean(logs.argmax(axis=1) == labels)),
             "log_loss": -float(np.mean(logs[np.arange(len(labels)), labels])),
         }
+        return {
+            "classes_": np.unique(problem.y),
+            "calibrations_": learnt.calibrations,
+            "temperature_": temperature,
+            "cv_scores_": scores,
+        }
 
-    def _check_model(self, model: Any, n_features: int) -> None:
+    def _check_model(self, fitted: Any, n_features: int) -> None:
         n_classes = len(self.classes_)
-        check_model(model, CLASSIFIERS, n_features, 1 if n_classes == 2 else n_classes)
+        check_model(fitted, CLASSIFIERS, n_features, 1 if n_classes == 2 else n_classes)
 
     def _check_loaded(self) -> None:
         super()._check_loaded()

@@ -23,17 +23,16 @@ from . import given
 from ._auto import AutoEstimator, described
 from .forms import NumberForm
 from .inputs import as_inputs
-from .learning import Learning
-from .parts import Learnt
-from .problems import REGRESSORS, Problem, Regression
-from .reach import Reach
+from .learning import Learnt
+from .problems import REGRESSORS, Regression
+from .reach import Reach, reach_rows
 from .stored import check_floats, check_model
-from .transforms import LogTarget
+from .transforms import LogTarget, Target
 
 Array = NDArray[Any]
 
-_KEPT_RESIDUALS = 10_000
-_BLOCK = 65_536  # rows
+_KEPT_RESIDUALS = 10_000  # most residuals that a model keeps
+_BLOCK = 65_536  # rows for which intervals are widened at once
 
 
 @register
@@ -169,23 +168,29 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         self._learn(X, problem, given.weights(counted, len(problem.codes)), groups, X_val, counted)
         return self
 
-    def _set_outcome(self, learning: Learning, learnt: Learnt, problem: Problem) -> None:
+    def _outcome(self, learnt: Learnt) -> dict[str, Any]:
+        data, encoding = learnt.data, learnt.encoding
+        problem = data.problem
         assert isinstance(problem, Regression)
-        self.one_column_ = problem.y.ndim == 1
-        self.target_form_ = problem.form
-        self.shift_, self.unit_ = problem.shift, problem.unit
         columns = problem.y.reshape(len(problem.y), -1)
-        self.range_ = np.stack([columns.min(axis=0), columns.max(axis=0)])
-        around = learning.surroundings(learnt)
+        limits = np.stack([columns.min(axis=0), columns.max(axis=0)])
+        some = data.folds.train[reach_rows(len(data.folds.train), encoding.X.shape[1])]
         held, fitted = (
-            np.clip(values * problem.deviation + problem.mean, *self.range_)
-            for values in (learnt.values, around.values)
+            np.clip(codes * problem.deviation + problem.mean, *limits)
+            for codes in (learnt.values, learnt.predict_codes(some))
         )
-        self.residuals_ = _honest(np.abs(columns[learnt.judged] - held), np.abs(columns[around.rows] - fitted))
-        self.reach_ = Reach().fit(around.table, around.encoder, learnt.importances, fitted)
+        return {
+            "one_column_": problem.y.ndim == 1,
+            "target_form_": problem.form,
+            "shift_": problem.targets[0].shift,
+            "unit_": problem.targets[0].unit,
+            "range_": limits,
+            "residuals_": _honest(np.abs(columns[learnt.judged] - held), np.abs(columns[some] - fitted)),
+            "reach_": Reach().fit(data.inputs.take(some), encoding.encoder, learnt.importances, fitted),
+        }
 
-    def _check_model(self, model: Any, n_features: int) -> None:
-        check_model(model, REGRESSORS, n_features, len(self.shift_))
+    def _check_model(self, fitted: Any, n_features: int) -> None:
+        check_model(fitted, REGRESSORS, n_features, len(self.shift_))
 
     def _check_loaded(self) -> None:
         k = len(self.shift_)
@@ -223,11 +228,16 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
             self._encoded(X), self.models_, self.targets_, self.weights_, strict=True
         ):
             predictions = np.asarray(model.predict(rows), dtype=np.float64)
-            columns = predictions.reshape(len(predictions), -1)
-            columns = np.exp(columns) if target == LogTarget.name else columns * self.unit_ + self.shift_
-            total = total + weight * columns
+            total = total + weight * self._target(target).inverse(predictions)
         predictions = np.clip(total, *self.range_)
         return predictions[:, 0] if self.one_column_ else predictions
+
+    def _target(self, name: str) -> Target:
+        """Return the target of a model by its name in `targets_`."""
+        if name != LogTarget.name:
+            return Target(self.shift_, self.unit_)
+        least, most = LogTarget().forward(self.range_[:, 0])
+        return LogTarget(least=least, most=most)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is that of the mean of y.
@@ -285,8 +295,9 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     def _pipeline(self, number: int) -> Any:
         pipeline = super()._pipeline(number)
         if self.targets_[number] == LogTarget.name:
-            transformer = FunctionTransformer(np.log, np.exp).fit(np.ones((1, 1)))
-            whole = TransformedTargetRegressor(pipeline, func=np.log, inverse_func=np.exp)
+            forward, inverse = LogTarget.functions
+            transformer = FunctionTransformer(forward, inverse).fit(np.ones((1, 1)))
+            whole = TransformedTargetRegressor(pipeline, func=forward, inverse_func=inverse)
         elif self.shift_.any() or (self.unit_ != 1).any():
             transformer = StandardScaler().fit(np.stack([self.shift_ - self.unit_, self.shift_ + self.unit_]))
             whole = TransformedTargetRegressor(pipeline, transformer=StandardScaler())

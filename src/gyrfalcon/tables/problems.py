@@ -1,4 +1,4 @@
-"""What regression and classification do differently in a search and in the last fits."""
+"""Regression and classification: what the search and the final fits do differently for numbers and for classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..kernels import Kernel
 from .blending import greedy_log_weights, greedy_weights
 from .forms import NumberForm
 from .stored import check_model
-from .transforms import LogTarget, Target, moments, targets_of
+from .transforms import Target, moments, targets_of
 
 Array = NDArray[Any]
 
@@ -24,26 +24,23 @@ REGRESSORS = (ExactRegressor, FalkonRegressor)
 CLASSIFIERS = (ExactClassifier, FalkonClassifier)
 
 # The penalty of the logistic loss relative to that of the squared error of codes 1 and 0, whose second derivative is
-# some ten times larger; 0.1 was too little for one table
+# about ten times larger; 0.1 underfitted one of the benchmark tables
 _LOGISTIC = 0.3
-_EQUAL = 1e-14  # a deviation so much smaller than the mean is rounding
-_FAR = 1e3  # numbers that are so many deviations from zero lose digits in float32
-_LARGEST = 1e15  # whose squares float32 can hold
-_MOST_ENCODED = 30  # classes that each have a column for a category of many levels: more have random combinations
-_MOST_COLUMNS = 8  # of the targets of a sample: more are replaced by so many random combinations
+_MOST_ENCODED = 30  # most classes with a column each for a category of many levels; more are combined at random
+_MOST_COLUMNS = 8  # most target columns of a search; more are replaced by this many random combinations
 
 
 @dataclass(frozen=True)
 class Blend:
-    """An average of members.
+    """A weighted average of the predictions of models.
 
     Attributes
     ----------
-    weights : array of shape (n_members,)
+    weights : array of shape (n_models,)
     values : array of shape (m, k)
-        Of the average: in deviations of y from its mean, or logarithms of probabilities, up to a constant for each row.
+        The average: standardised y, or logarithms of probabilities up to a constant for each row.
     calibrations : list of Calibration
-        Of each member; none for numbers.
+        One for each model; empty for numbers.
     """
 
     weights: Array
@@ -51,121 +48,127 @@ class Blend:
     calibrations: list[Calibration]
 
 
+@dataclass(frozen=True, eq=False)
 class Problem(ABC):
     """What is learnt: targets as columns of numbers, and the estimators that learn them.
 
     Attributes
     ----------
     y : array of shape (n,) or (n, k)
-        Numbers or labels, those of validation rows last.
+        Numbers or labels; those of validation rows come last.
     codes : array of shape (n, k)
-        What blends are compared with: y in deviations from its mean, or class codes +1 and -1.
-    transforms : list of Target
-        Ways to learn the targets.
-    target_type : what `TableEncoder` calls the targets
-    form : how y was written if it was text of numbers, or None
-    stratify : array of shape (n,), classes of which folds have equal shares, or None
-    has_likelihood : whether fits with few centers have a loss of their own, and so add something to exact ones
-    falkon_cost : passes and factorisations that a fit with few centers takes, as a rule
+        What predictions are compared with: y in standard deviations from its mean, or class codes +1 and -1.
+    targets : list of Target
+        The ways to learn y; the first is y itself.
+    target_type : str
+        The kind of y, in the words of `TableEncoder`.
+    form : NumberForm or None
+        How y was written, if it was text of numbers.
+    stratify : array of shape (n,), or None
+        Classes, of which every fold has the same share.
+    has_likelihood : bool
+        Whether fits with few centers minimise another loss than exact fits, so that a blend gains from both.
+    falkon_cost : tuple of int
+        Typical numbers of passes over the rows and of factorisations of a fit with few centers.
     """
 
     y: Array
     codes: Array
-    transforms: list[Target]
+    targets: list[Target]
     target_type: str
     form: NumberForm | None = None
     stratify: Array | None = None
     has_likelihood: bool = False
     falkon_cost: tuple[int, int] = (30, 1)
 
-    def encoded(self, rows: Array) -> tuple[Array, str]:
-        """Return the targets of rows that encodings are made by, and what `TableEncoder` calls them."""
-        return self.learnt(self.transforms[0])[rows], self.target_type
+    @property
+    def n_outputs(self) -> int:
+        """Number of columns of `codes`."""
+        return int(self.codes.shape[1])
 
     @abstractmethod
-    def screened(self, indices: Array, random_state: np.random.RandomState) -> Array:
-        """Return the targets of a sample, of mean 0 and total variance 1."""
+    def encoder_targets(self, rows: Array) -> tuple[Array, str]:
+        """Return the targets of rows by which categories are encoded, and what `TableEncoder` calls them."""
+
+    @abstractmethod
+    def sample_targets(self, rows: Array, random_state: np.random.RandomState) -> Array:
+        """Return the targets of a sample of rows for the search, with mean 0 and total variance 1."""
+
+    @abstractmethod
+    def model_targets(self, target: Target) -> Array:
+        """Return the y of all rows that estimators are given."""
 
     @abstractmethod
     def exact(self, kernel: Kernel, **parameters: Any) -> Any:
-        """Return the estimator with every row as a center."""
+        """Return an estimator with every row as a center."""
 
     @abstractmethod
     def falkon(self, kernel: Kernel, penalty: float, **parameters: Any) -> Any:
-        """Return the estimator with few centers; `penalty` is that of the squared error."""
+        """Return an estimator with few centers; `penalty` is that of the squared error."""
 
     @abstractmethod
-    def learnt(self, target: Target) -> Array:
-        """Return the y that an estimator is given."""
+    def raw_predictions(self, fitted: Any, X: Any) -> Array:
+        """Return the predictions of a fitted estimator that `as_codes` understands."""
 
     @abstractmethod
-    def is_whole(self, rows: Array) -> bool:
-        """Return whether all there is to learn can be learnt from rows: whether every class is among them."""
+    def as_codes(self, raw: Array, target: Target) -> Array:
+        """Return raw predictions, or those of cross-validation, as columns like `codes`."""
 
     @abstractmethod
-    def completed(self, rows: Array, others: Array) -> Array:
-        """Return rows with as few of the others as it takes to learn all there is: one of each class they lack."""
+    def has_all_classes(self, rows: Array) -> bool:
+        """Return whether every class is among rows; for numbers, whether there are any."""
 
     @abstractmethod
-    def values(self, model: Any, target: Target, X: Any) -> Array:
-        """Return predictions as columns like `codes`."""
+    def with_all_classes(self, rows: Array, others: Array) -> Array:
+        """Return rows, and one of the others for each class that they lack."""
 
     @abstractmethod
     def blend(self, values: list[Array], judged: Array, weight: Array | None) -> Blend:
-        """Average members.
+        """Average the predictions of models.
 
         Parameters
         ----------
         values : list of arrays of shape (m, k)
-            What each member says of rows that it has not seen, like `codes`.
+            Predictions of each model for rows that it was not fitted to, like `codes`.
         judged : array of shape (m,)
             The positions of these rows.
         weight : array of shape (m,), or None
         """
 
     @abstractmethod
-    def check_model(self, model: Any, n_features: int) -> None:
-        """Raise ValueError if a model from a file is not one of this problem, for rows with a number of features."""
-
-    @abstractmethod
-    def held_out(self, model: Any, target: Target) -> Array:
-        """Return the predictions of cross-validation of a fitted model, as columns like `codes`."""
+    def check_fitted(self, fitted: Any, n_features: int) -> None:
+        """Raise ValueError if an estimator from a file is not one of this problem with that number of features."""
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Regression(Problem):
     """Numbers.
 
     Attributes
     ----------
-    y : array of shape (n,) or (n, k)
     mean, deviation : arrays of shape (k,)
-    shift, unit : arrays of shape (k,)
-        Models learn (y - shift) / unit: y itself, unless float32 could not tell its numbers apart.
+        Of y.
     """
 
-    y: Array
-    mean: Array
-    deviation: Array
-    shift: Array
-    unit: Array
-    form: NumberForm | None = None
-    target_type: str = "continuous"
+    mean: Any = 0.0
+    deviation: Any = 1.0
 
     @classmethod
     def of(cls, y: Array, form: NumberForm | None = None) -> Regression:
         """Return the problem of learning y, which was written in a form if it was text."""
         columns = y.reshape(len(y), -1).astype(np.float64)
         mean, deviation = moments(columns)
-        deviation = np.where(deviation > _EQUAL * np.abs(mean), deviation, 1.0)
-        plain = (np.abs(mean) <= _FAR * deviation) & (deviation > 1 / _LARGEST) & (deviation < _LARGEST)
-        problem = cls(y, mean, deviation, np.where(plain, 0.0, mean), np.where(plain, 1.0, deviation), form)
-        problem.codes = (columns - mean) / deviation
-        problem.transforms = targets_of(y) if y.ndim == 1 else [Target()]
-        return problem
+        codes = (columns - mean) / deviation
+        return cls(y, codes, targets_of(y), "continuous", form, mean=mean, deviation=deviation)
 
-    def screened(self, indices: Array, random_state: np.random.RandomState) -> Array:
-        return sketched(self.codes[indices] / np.sqrt(self.codes.shape[1]), random_state)
+    def encoder_targets(self, rows: Array) -> tuple[Array, str]:
+        return self.model_targets(self.targets[0])[rows], self.target_type
+
+    def sample_targets(self, rows: Array, random_state: np.random.RandomState) -> Array:
+        return sketched(self.codes[rows] / np.sqrt(self.n_outputs), random_state)
+
+    def model_targets(self, target: Target) -> Array:
+        return target.forward(self.y)
 
     def exact(self, kernel: Kernel, **parameters: Any) -> ExactRegressor:
         return ExactRegressor(kernel, method="pcg", scale=False, **parameters)
@@ -173,85 +176,75 @@ class Regression(Problem):
     def falkon(self, kernel: Kernel, penalty: float, **parameters: Any) -> FalkonRegressor:
         return FalkonRegressor(kernel, scale=False, penalty=penalty, **parameters)
 
-    def learnt(self, target: Target) -> Array:
-        if isinstance(target, LogTarget):
-            return np.log(self.y)
-        columns = (self.y.reshape(len(self.y), -1) - self.shift) / self.unit
-        return columns.reshape(self.y.shape)
+    def raw_predictions(self, fitted: Any, X: Any) -> Array:
+        return np.asarray(fitted.predict(X))
 
-    def is_whole(self, rows: Array) -> bool:
+    def as_codes(self, raw: Array, target: Target) -> Array:
+        return np.asarray((target.inverse(raw.astype(np.float64)) - self.mean) / self.deviation)
+
+    def has_all_classes(self, rows: Array) -> bool:
         return len(rows) > 0
 
-    def completed(self, rows: Array, others: Array) -> Array:
+    def with_all_classes(self, rows: Array, others: Array) -> Array:
         return rows
-
-    def values(self, model: Any, target: Target, X: Any) -> Array:
-        return self._restored(model.predict(X), target)
-
-    def check_model(self, model: Any, n_features: int) -> None:
-        check_model(model, REGRESSORS, n_features, self.codes.shape[1])
-
-    def held_out(self, model: Any, target: Target) -> Array:
-        return self._restored(model.cv_predictions_, target)
 
     def blend(self, values: list[Array], judged: Array, weight: Array | None) -> Blend:
         weights = greedy_weights(values, self.codes[judged], weight)
         return Blend(weights, np.tensordot(weights, np.stack(values), 1), [])
 
-    def _restored(self, predictions: Array, target: Target) -> Array:
-        predictions = np.asarray(predictions, dtype=np.float64)
-        columns = target.from_learnt(predictions).reshape(len(predictions), -1)
-        if not isinstance(target, LogTarget):
-            columns = columns * self.unit + self.shift
-        return (columns - self.mean) / self.deviation
+    def check_fitted(self, fitted: Any, n_features: int) -> None:
+        check_model(fitted, REGRESSORS, n_features, self.n_outputs)
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Classification(Problem):
     """Classes.
 
     Attributes
     ----------
-    y : array of shape (n,)
-        Labels.
     labels : array of shape (n,)
-        Numbers of the classes.
+        The number of each row's class.
     n_classes : int
     class_weight : dict, or None
-        Classes of weight 0, which an estimator is to know without learning from their rows.
+        Classes of weight 0: estimators know them without learning from their rows.
     """
 
-    y: Array
-    labels: Array
-    n_classes: int
-    target_type: str
+    has_likelihood: bool = True
+    falkon_cost: tuple[int, int] = (60, 6)
+    labels: Any = None
+    n_classes: int = 2
     class_weight: dict[Any, float] | None = None
 
     @classmethod
     def of(cls, y: Array, labels: Array, n_classes: int, weight: Array | None = None) -> Classification:
-        """Return the problem of learning labels; weights of 0 are those of whole classes."""
+        """Return the problem of learning labels; only whole classes have a weight of 0."""
         ignored = [] if weight is None else np.unique(y[weight == 0]).tolist()
-        class_weight = dict.fromkeys(ignored, 0.0) or None
-        problem = cls(y, labels, n_classes, "binary" if n_classes == 2 else "multiclass", class_weight)
-        problem.codes = signs(labels, n_classes)
-        problem.transforms = [Target()]
-        problem.stratify = labels
-        problem.has_likelihood = True
-        problem.falkon_cost = (60, 6)
-        return problem
+        return cls(
+            y,
+            signs(labels, n_classes),
+            [Target()],
+            "binary" if n_classes == 2 else "multiclass",
+            stratify=labels,
+            labels=labels,
+            n_classes=n_classes,
+            class_weight=dict.fromkeys(ignored, 0.0) or None,
+        )
 
-    def screened(self, indices: Array, random_state: np.random.RandomState) -> Array:
-        columns = indicators(self.labels[indices], self.n_classes)
+    def encoder_targets(self, rows: Array) -> tuple[Array, str]:
+        if self.n_classes <= _MOST_ENCODED:
+            return self.y[rows], self.target_type
+        columns = indicators(self.labels[rows], self.n_classes)
+        return sketched(columns - columns.mean(axis=0), np.random.RandomState(0)), "continuous"
+
+    def sample_targets(self, rows: Array, random_state: np.random.RandomState) -> Array:
+        columns = indicators(self.labels[rows], self.n_classes)
         columns = columns[:, 1:] if self.n_classes == 2 else columns
         columns = sketched(columns - columns.mean(axis=0), random_state)
         size = float(np.sqrt(np.square(columns).sum(axis=1).mean()))
         return columns / (size or 1.0)
 
-    def encoded(self, rows: Array) -> tuple[Array, str]:
-        if self.n_classes <= _MOST_ENCODED:
-            return super().encoded(rows)
-        columns = indicators(self.labels[rows], self.n_classes)
-        return sketched(columns - columns.mean(axis=0), np.random.RandomState(0)), "continuous"
+    def model_targets(self, target: Target) -> Array:
+        return self.y
 
     def exact(self, kernel: Kernel, **parameters: Any) -> ExactClassifier:
         return ExactClassifier(kernel, scale=False, class_weight=self.class_weight, **parameters)
@@ -266,49 +259,45 @@ class Classification(Problem):
             **parameters,
         )
 
-    def learnt(self, target: Target) -> Array:
-        return self.y
+    def raw_predictions(self, fitted: Any, X: Any) -> Array:
+        return class_values(fitted, X)
 
-    def is_whole(self, rows: Array) -> bool:
+    def as_codes(self, raw: Array, target: Target) -> Array:
+        return np.asarray(raw, dtype=np.float64).reshape(len(raw), -1)
+
+    def has_all_classes(self, rows: Array) -> bool:
         return len(np.unique(self.labels[rows])) == self.n_classes
 
-    def completed(self, rows: Array, others: Array) -> Array:
+    def with_all_classes(self, rows: Array, others: Array) -> Array:
         classes, first = np.unique(self.labels[others], return_index=True)
         return np.union1d(rows, others[first[~np.isin(classes, self.labels[rows])]])
 
-    def values(self, model: Any, target: Target, X: Any) -> Array:
-        return class_values(model, X)
-
-    def check_model(self, model: Any, n_features: int) -> None:
-        check_model(model, CLASSIFIERS, n_features, self.codes.shape[1])
-        if not np.array_equal(model.classes_, np.unique(self.y)):
-            raise ValueError(f"a model knows the classes {model.classes_!r} and not those of y")
-
-    def held_out(self, model: Any, target: Target) -> Array:
-        values = np.asarray(model.cv_predictions_, dtype=np.float64)
-        return values.reshape(len(values), -1)
-
     def blend(self, values: list[Array], judged: Array, weight: Array | None) -> Blend:
-        whole = [with_absent_classes(member, self.labels[judged], self.n_classes, weight) for member in values]
-        values, (_, labels, weight) = [member for member, _, _ in whole], whole[0]
-        calibrations = [fit_calibration(member, labels, self.n_classes, weight) for member in values]
-        logs = [one.log_probabilities(member) for one, member in zip(calibrations, values, strict=True)]
+        whole = [with_absent_classes(one, self.labels[judged], self.n_classes, weight) for one in values]
+        values, (_, labels, weight) = [one for one, _, _ in whole], whole[0]
+        calibrations = [fit_calibration(one, labels, self.n_classes, weight) for one in values]
+        logs = [calibrated.log_probabilities(one) for calibrated, one in zip(calibrations, values, strict=True)]
         weights = greedy_log_weights(logs, labels, weight)
         return Blend(weights, np.tensordot(weights, np.stack(logs), 1)[: len(judged)], calibrations)
 
+    def check_fitted(self, fitted: Any, n_features: int) -> None:
+        check_model(fitted, CLASSIFIERS, n_features, self.n_outputs)
+        if not np.array_equal(fitted.classes_, np.unique(self.y)):
+            raise ValueError(f"a model knows the classes {fitted.classes_!r} and not those of y")
 
-def class_values(model: Any, X: Any) -> Array:
+
+def class_values(fitted: ExactClassifier | FalkonClassifier, X: Any) -> Array:
     """Return a fitted classifier's values for targets +1 and -1, as columns."""
-    if isinstance(model, ExactClassifier):
-        values = np.asarray(model.uncalibrated(X), dtype=np.float64)
+    if isinstance(fitted, ExactClassifier):
+        values = np.asarray(fitted.uncalibrated(X), dtype=np.float64)
         return values.reshape(len(values), -1)
-    probabilities = np.asarray(model.predict_proba(X), dtype=np.float64)
+    probabilities = np.asarray(fitted.predict_proba(X), dtype=np.float64)
     return 2.0 * (probabilities[:, 1:] if probabilities.shape[1] == 2 else probabilities) - 1.0
 
 
 def sketched(columns: Array, random_state: np.random.RandomState) -> Array:
-    """Return few random combinations of many columns, whose squared lengths are right on average."""
+    """Replace many columns by a few random combinations of them, which preserve squared lengths on average."""
     if columns.shape[1] <= _MOST_COLUMNS:
         return columns
-    mixing = random_state.standard_normal((columns.shape[1], _MOST_COLUMNS)) / np.sqrt(_MOST_COLUMNS)
-    return np.asarray(columns @ mixing)
+    combinations = random_state.standard_normal((columns.shape[1], _MOST_COLUMNS)) / np.sqrt(_MOST_COLUMNS)
+    return np.asarray(columns @ combinations)

@@ -1,4 +1,4 @@
-"""A line that tells how far a search is."""
+"""A line on the terminal that shows the progress of a search."""
 
 from __future__ import annotations
 
@@ -7,39 +7,38 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from .._utils.terminal import printable
 from ..callbacks import Record
 from ..callbacks.progress import bar_class
-from .clock import Clock
-
-
-class Verbose(Protocol):
-    """An estimator that says whether a line is shown."""
-
-    verbose: int
+from .budget import Budget
 
 
 @contextmanager
-def progress_line(estimator: Verbose, clock: Clock) -> Iterator[tuple[Callable[[Record], None], Callable[[str], None]]]:
+def progress_line(
+    name: str, verbose: int, budget: Budget
+) -> Iterator[tuple[Callable[[Record], None], Callable[[str], None]]]:
     """Show stage, number of candidates, least error and time left, if `verbose` or ``GYRFALCON_PROGRESS`` asks for it.
 
     Parameters
     ----------
-    estimator : estimator
-    clock : Clock
+    name : str
+        What the line begins with.
+    verbose : int
+        0 shows no line unless the environment asks for it; 2 also writes a line for each record.
+    budget : Budget
 
     Yields
     ------
     two functions, one that takes the record of each step, and one that writes a line of text above
     """
     asked = os.environ.get("GYRFALCON_PROGRESS", "").strip().lower() in ("1", "true", "yes", "on")
-    if not (estimator.verbose or asked) or sys.stderr is None:
+    if not (verbose or asked) or sys.stderr is None:
         yield lambda record: None, lambda text: None
         return
     bar: Any = bar_class(notebook=True)(
-        desc=type(estimator).__name__,
+        desc=name,
         file=sys.stderr,
         bar_format="{desc} [{elapsed}]",
         dynamic_ncols=True,
@@ -51,10 +50,10 @@ def progress_line(estimator: Verbose, clock: Clock) -> Iterator[tuple[Callable[[
         nonlocal tried, least
         tried += 1
         least = min(least, record["error"]) if record["error"] == record["error"] else least
-        text = f"{record['stage']}, {tried} tried, least error {least:.4g}, {max(0.0, clock.left):.0f} s left"
-        bar.set_description_str(f"{type(estimator).__name__}: {text}", refresh=False)
+        text = f"{record['stage']}, {tried} tried, least error {least:.4g}, {max(0.0, budget.left):.0f} s left"
+        bar.set_description_str(f"{name}: {text}", refresh=False)
         bar.update(1)
-        if estimator.verbose >= 2:
+        if verbose >= 2:
             details = f"{record['encoding']}, {record['kernel']}, round {record['round']}"
             line = f"{record['stage']}: {details}: error {record['error']:.4g} ({record['seconds']:.1f} s)"
             bar.write(printable(line), bar.fp)

@@ -1,14 +1,13 @@
-"""The checkpoint of a search: what it found, and the models that were fitted, for a fit that is started again."""
+"""The checkpoint of a search: the progress of a run in a file, from which a fit that is started again continues."""
 
 from __future__ import annotations
 
 import json
 import os
 import reprlib
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import reduce
 from types import UnionType
 from typing import Any
@@ -19,14 +18,16 @@ from .._utils.checks import boolean, integer, not_negative, one_of
 from ..storage.checkpoints import CheckpointError, Journal, as_checkpoint
 from ..storage.models import Format, read_file, write_file
 from ..storage.values import Decoder, Encoder, ModelFileError
-from .families import GAUSSIAN, LAPLACIAN, LAPLACIAN_1, MATERN
-from .learning import Learning
-from .parts import Member
-from .search import Candidate, Search
+from .encoded_tables import EncodedTable
+from .finding import Found, Searches
+from .learning import Progress
+from .members import Member
+from .search import GAUSSIAN, LAPLACIAN, LAPLACIAN_1, MATERN, Candidate, Search
 from .stored import check_candidate, check_judged, check_records
+from .training import TrainingData
 
 _FORMAT = Format("gyrfalcon-search", 1, "search")
-# what `state_of` returns, and of which types
+# What a file holds of a `Progress`, and its types
 _STATE = {
     "beginning": dict,
     "random_state": dict,
@@ -47,7 +48,7 @@ class SearchJournal(Journal):
     Attributes
     ----------
     state : dict or None
-        What `state_of` gave when the file was written; None without a file.
+        The contents of the file, checked as far as that is possible without the table; None without a file.
     """
 
     state: dict[str, Any] | None = None
@@ -71,11 +72,10 @@ class SearchJournal(Journal):
         self.identity = {str(name): str(value) for name, value in identity.items()}
         self.state = state
 
-    def write(self, state: dict[str, Any]) -> None:
+    def write(self, progress: Progress) -> None:
         """Replace the file."""
-        self.state = state
         encoder = Encoder("the checkpoint")
-        contents = {"identity": self.identity, "state": state}
+        contents = {"identity": self.identity, "state": _state_of(progress)}
         text = json.dumps(encoder.value(contents, "checkpoint", 0), allow_nan=False, separators=(",", ":"))
         write_file(self.path, _FORMAT, text, encoder.tensors)
 
@@ -91,20 +91,20 @@ def search_journal(checkpoint: Any) -> Iterator[SearchJournal | None]:
         yield opened
 
 
-def state_of(learning: Learning, beginning: dict[str, Any], done: bool) -> dict[str, Any]:
-    """Return what a fit that is started again needs to know."""
-    finalists = learning.found.finalists
+def _state_of(progress: Progress) -> dict[str, Any]:
+    """Return a progress as values that a file can hold."""
+    finalists = progress.found.finalists
     places = {id(candidate): place for place, candidate in enumerate(finalists)}
     return {
-        "beginning": beginning,
-        "random_state": dict(learning.settings.random_state.get_state(legacy=False)),
-        "used": learning.settings.clock.used,
-        "done": done,
-        "stopped": learning.stopped,
-        "refined": learning.found is learning.refiner,
-        "records": learning.records,
+        "beginning": progress.beginning,
+        "random_state": progress.random_state,
+        "used": progress.used,
+        "done": progress.done,
+        "stopped": progress.stopped,
+        "refined": progress.found.refined,
+        "records": progress.records,
         "finalists": [
-            {**vars(candidate), "family": candidate.family.name, "target": asdict(candidate.target)}
+            {**vars(candidate), "family": candidate.family.name, "target": {"name": candidate.target.name}}
             for candidate in finalists
         ],
         "members": [
@@ -116,19 +116,23 @@ def state_of(learning: Learning, beginning: dict[str, Any], done: bool) -> dict[
                 "values": member.values,
                 "seconds": member.seconds,
             }
-            for member in learning.members
+            for member in progress.members
         ],
     }
 
 
-def restore(learning: Learning, state: dict[str, Any], journal: SearchJournal) -> None:
-    """Set what was found before, once the table is encoded."""
-    search = learning.refiner if state["refined"] else learning.finder
+def restore(
+    journal: SearchJournal, data: TrainingData, encodings: tuple[EncodedTable, ...], searches: Searches
+) -> Progress:
+    """Return the progress in a file, checked against the table of this run."""
+    state = journal.state
+    assert state is not None
+    search = searches.second if state["refined"] else searches.first
     try:
         if search is None:
             raise ValueError("it has a second search, and there is none")
-        finalists = [_candidate(one, learning, search) for one in state["finalists"]]
-        members = [_member(one, learning, finalists) for one in state["members"]]
+        finalists = tuple(_candidate(one, data, search) for one in state["finalists"])
+        members = tuple(_member(one, data, encodings, finalists) for one in state["members"])
         if not finalists or (state["done"] and not members):
             raise ValueError("it has no candidates, or no models of a fit that is done")
         judged = [member.judged for member in members if member.judged is not None]
@@ -136,19 +140,23 @@ def restore(learning: Learning, state: dict[str, Any], journal: SearchJournal) -
             raise ValueError("there is no row by which all its models can be judged")
     except ValueError as error:
         raise CheckpointError(journal.unfit(f"its contents do not fit each other ({error})")) from error
-    search.candidates.extend(finalists)
-    learning.members.extend(members)
-    learning.records.extend(state["records"])
-    learning.stopped = state["stopped"]
-    learning.settings.random_state.set_state(journal.restored(state["random_state"]).get_state())
-    learning.settings.clock.began = time.perf_counter() - state["used"]
+    return Progress(
+        state["beginning"],
+        dict(journal.restored(state["random_state"]).get_state(legacy=False)),
+        state["used"],
+        state["done"],
+        state["stopped"],
+        state["records"],
+        Found(finalists, search.sample, state["refined"], searches.rows),
+        members,
+    )
 
 
-def _candidate(values: dict[str, Any], learning: Learning, search: Search) -> Candidate:
-    """Return a candidate whose values are checked against the search that is to have found it."""
+def _candidate(values: dict[str, Any], data: TrainingData, search: Search) -> Candidate:
+    """Return a candidate whose values are checked against the search that is said to have found it."""
     _has_names(values, {field.name for field in fields(Candidate)})
     _has_names(values["target"], {"name"})
-    targets = {target.name: target for target in learning.problem.transforms}
+    targets = {target.name: target for target in data.problem.targets}
     one_of(*_FAMILIES)("family", values["family"])
     one_of(*targets)("target", values["target"]["name"])
     known = {"family": _FAMILIES[values["family"]], "target": targets[values["target"]["name"]]}
@@ -157,20 +165,22 @@ def _candidate(values: dict[str, Any], learning: Learning, search: Search) -> Ca
     return candidate
 
 
-def _member(values: dict[str, Any], learning: Learning, finalists: list[Candidate]) -> Member:
+def _member(
+    values: dict[str, Any], data: TrainingData, encodings: tuple[EncodedTable, ...], finalists: tuple[Candidate, ...]
+) -> Member:
     """Return a member whose model and predictions are checked against the table."""
     _has_names(values, {"model", "candidate", "few", "judged", "values", "seconds"})
     integer(0, len(finalists) - 1)("candidate", values["candidate"])
     boolean("few", values["few"])
     not_negative()("seconds", values["seconds"])
     candidate = finalists[values["candidate"]]
-    problem, encoding = learning.problem, learning.encodings[candidate.view]
-    problem.check_model(values["model"], encoding.X.shape[1])
+    encoding = encodings[candidate.view]
+    data.problem.check_fitted(values["model"], encoding.X.shape[1])
     if type(values["model"].kernel_) is not type(candidate.kernel):
         raise ValueError(f"a model of {candidate.family.name} has the kernel {values['model'].kernel_!r}")
-    check_judged(values["judged"], values["values"], problem.codes.shape)
+    check_judged(values["judged"], values["values"], data.problem.codes.shape)
     own = (values[name] for name in ("few", "judged", "values", "seconds"))
-    return Member(encoding.encoder, values["model"], candidate, *own)
+    return Member(encoding, values["model"], candidate, *own)
 
 
 def _has_names(values: Any, names: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Exact fits of a sample of the rows, by whose errors on rows they have not seen kernels and penalties are compared."""
+"""Exact fits of a sample of the rows, whose errors on held-out rows compare kernels and penalties."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 
+from .._utils.compute import Compute
 from .._utils.threads import single_threaded_blas
 from ..kernels import Kernel
 from ..operators import KernelOperator
@@ -20,17 +21,16 @@ from .validation import Split
 
 Array = NDArray[Any]
 
-# Fitted values are off by a hundredth of the deviation of y at most: less than what candidates differ by.
-_TOLERANCE = 1e-2
-_MAX_ITER = 25
-_FEW_ROWS = 1000  # whose matrices are so small that threads of BLAS wait for each other
-_CENTERS = 400  # of the preconditioner
-_ROUNDING = 1e-6  # of float32, relative to the largest eigenvalue
+_TOLERANCE = 1e-2  # residual in standard deviations of y: less than what candidates differ by
+_MAX_ITER = 25  # iterations of conjugate gradient
+_FEW_ROWS = 1000  # up to this many rows, threads of BLAS spend more time waiting than computing
+_CENTERS = 400  # rank of the preconditioner
+_ROUNDING = 1e-6  # eigenvalues below this share of the largest are rounding of float32
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Rows on which candidates are compared.
+class SearchSample:
+    """The targets of the rows on which candidates are compared.
 
     Attributes
     ----------
@@ -54,14 +54,16 @@ class Sample:
 
 @dataclass(frozen=True)
 class Screened:
-    """What rows that were held out say of one kernel.
+    """The best fit with one kernel.
 
     Attributes
     ----------
-    mu : the ridge with the least error: the penalty times the number of rows
+    mu : float
+        The ridge with the least error: the penalty times the number of rows.
     predictions : array of shape (n, k)
-        Of rows that were held out, by the fit that has not seen them; else 0.
-    coefs : list of arrays of shape (m, k), of the rows that each split learns from
+        Of held-out rows, by the split that holds them out; 0 for other rows.
+    coefs : list of arrays of shape (m, k)
+        Coefficients of the training rows of each split.
     """
 
     mu: float
@@ -72,35 +74,35 @@ class Screened:
 def screen(
     kernels: Sequence[Kernel],
     rows: Sequence[Array],
-    sample: Sample,
+    sample: SearchSample,
     ridges: Array,
     *,
     random_state: np.random.RandomState,
-    n_jobs: int | None,
+    compute: Compute,
 ) -> Screened:
-    """Solve kernel ridge regression on what each split learns from, for several ridges, and predict what it holds out.
+    """Solve kernel ridge regression on the training rows of each split, for several ridges, and predict held-out rows.
 
     Parameters
     ----------
     kernels : a Kernel for each split
     rows : an array of shape (n, d) for each split
-        All rows of the sample, as that split's metric makes them.
-    sample : Sample
+        All rows of the sample under that split's metric.
+    sample : SearchSample
     ridges : array of shape (P,)
         Penalties times the number of rows.
     random_state : RandomState
-        By which the centers of the preconditioner are drawn.
-    n_jobs : int or None
+        Draws the centers of the preconditioner.
+    compute : Compute
     """
     n, k = sample.targets.shape
     P = len(ridges)
     predictions = np.zeros((n, P, k))
     coefs = []
     for kernel, X, split in zip(kernels, rows, sample.splits, strict=True):
-        Z, weight = X[split.learnt], None if sample.weight is None else sample.weight[split.learnt]
+        Z, weight = X[split.train], None if sample.weight is None else sample.weight[split.train]
         with single_threaded_blas() if len(Z) <= _FEW_ROWS else nullcontext():
-            coef = _solve(kernel, Z, sample.targets[split.learnt], weight, ridges, random_state, n_jobs)
-        operator = KernelOperator(kernel, X[split.held], Z, n_jobs=n_jobs, memory_budget=0)
+            coef = _solve(kernel, Z, sample.targets[split.train], weight, ridges, random_state, compute)
+        operator = KernelOperator(kernel, X[split.held], Z, n_jobs=compute.n_jobs, memory_budget=0)
         predictions[split.held] = operator.matmat(coef.reshape(len(Z), -1)).reshape(-1, P, k)
         coefs.append(coef)
     errors = [squared_error(predictions[:, i], sample) for i in range(P)]
@@ -115,7 +117,7 @@ def _solve(
     weight: Array | None,
     ridges: Array,
     random_state: np.random.RandomState,
-    n_jobs: int | None,
+    compute: Compute,
 ) -> Array:
     """Return the coefficients of each ridge, of shape (n, P, k)."""
     (n, k), P = targets.shape, len(ridges)
@@ -128,14 +130,15 @@ def _solve(
         size=np.tile(spread, P),
         weight=weight,
     )
-    operator = _Gram(KernelOperator(kernel, X, X, n_jobs=n_jobs, memory_budget=0).centers_gram(np.float32))
-    guess = _Guess(operator.K, weight, random_state.choice(n, min(n, _CENTERS), replace=False))
-    last: KernelIterate = deque(kernel_cg(operator, systems, guess, max_iter=_MAX_ITER, tol=_TOLERANCE), maxlen=1)[0]
+    operator = _Gram(KernelOperator(kernel, X, X, n_jobs=compute.n_jobs, memory_budget=0).centers_gram(np.float32))
+    preconditioner = _Woodbury(operator.K, weight, random_state.choice(n, min(n, _CENTERS), replace=False))
+    iterates = kernel_cg(operator, systems, preconditioner, max_iter=_MAX_ITER, tol=_TOLERANCE)
+    last: KernelIterate = deque(iterates, maxlen=1)[0]
     return np.asarray(last.coef()).reshape(n, P, k)
 
 
-def squared_error(predictions: Array, sample: Sample) -> float:
-    """Return the mean squared error of rows that are held out, relative to the mean square of the targets."""
+def squared_error(predictions: Array, sample: SearchSample) -> float:
+    """Return the mean squared error of held-out rows, relative to the mean square of their targets."""
     held = sample.held
     weight = None if sample.weight is None else sample.weight[held]
     errors = np.square(predictions[held] - sample.targets[held]).sum(axis=1)
@@ -144,7 +147,7 @@ def squared_error(predictions: Array, sample: Sample) -> float:
 
 
 class _Gram:
-    """The kernel matrix of a sample, which is small enough to be there."""
+    """The kernel matrix of a sample, which is small enough to be stored."""
 
     def __init__(self, K: Array) -> None:
         self.K = K
@@ -158,15 +161,15 @@ class _Gram:
         return np.asarray(self.K @ np.asarray(V, dtype=np.float32))
 
 
-class _Guess:
-    """Woodbury's inverse of F F' + mu I in the place of that of K + mu I.
+class _Woodbury:
+    """Preconditioner of K + mu I: the inverse of F F' + mu I by Woodbury's formula.
 
-    The same as `NystromPreconditioner`, with matrices that are there: for samples, a tenth of its time.
+    The same as `NystromPreconditioner`, for a kernel matrix in memory: for samples it takes a tenth of the time.
     """
 
     def __init__(self, K: Array, weight: Array | None, centers: NDArray[np.intp]) -> None:
         square = K[np.ix_(centers, centers)].astype(np.float64)
-        with single_threaded_blas():  # so small that threads would wait for each other
+        with single_threaded_blas():  # threads would wait for each other
             values, vectors = eigh(square, check_finite=False, driver="evd")
         kept = values > _ROUNDING * values[-1]
         self.F = (K[:, centers] @ (vectors[:, kept] / np.sqrt(values[kept])).astype(np.float32)).astype(np.float32)
@@ -188,6 +191,6 @@ class _Guess:
         if mu not in self._factors:
             square = self._square.copy()
             square[np.diag_indices_from(square)] += max(mu, self._least)
-            with single_threaded_blas():  # so small that threads would wait for each other
+            with single_threaded_blas():  # threads would wait for each other
                 self._factors[mu] = cho_factor(square, overwrite_a=True, check_finite=False)
         return self._factors[mu]

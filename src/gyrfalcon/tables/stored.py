@@ -61,16 +61,16 @@ def check_records(records: Any) -> None:
             rule(f"the {name} of a record", record.get(name))
 
 
-def check_model(model: Any, classes: tuple[type, ...], n_features: int, n_outputs: int) -> None:
+def check_model(fitted: Any, classes: tuple[type, ...], n_features: int, n_outputs: int) -> None:
     """Require a fitted model of one of the classes, for a number of features and of outputs."""
-    if type(model) not in classes:
+    if type(fitted) not in classes:
         raise ValueError(
-            f"a model is {a(type(model).__name__)} and not {' or '.join(a(one.__name__) for one in classes)}"
+            f"a model is {a(type(fitted).__name__)} and not {' or '.join(a(one.__name__) for one in classes)}"
         )
-    check_is_fitted(model)
-    if model.n_features_in_ != n_features or np.size(model.offset_) != n_outputs:
+    check_is_fitted(fitted)
+    if fitted.n_features_in_ != n_features or np.size(fitted.offset_) != n_outputs:
         raise ValueError(
-            f"a model has {model.n_features_in_} features and {np.size(model.offset_)} outputs where there are "
+            f"a model has {fitted.n_features_in_} features and {np.size(fitted.offset_)} outputs where there are "
             f"{n_features} and {n_outputs}"
         )
 
@@ -96,7 +96,7 @@ def check_candidate(candidate: Candidate, search: Search) -> None:
     candidate.kernel.check_precision(np.float32)  # that of the last fits
     check_floats("predictions", candidate.predictions, sample.targets.shape)
     for coef, split in zip(candidate.coefs, sample.splits, strict=True):
-        check_floats("coef", coef, (len(split.learnt), sample.targets.shape[1]))
+        check_floats("coef", coef, (len(split.train), sample.targets.shape[1]))
 
 
 def check_judged(judged: Any, values: Any, shape: tuple[int, int]) -> None:

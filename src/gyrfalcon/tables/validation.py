@@ -1,4 +1,4 @@
-"""Which rows a search and the last fits learn from, and on which they are judged."""
+"""Which rows the search and the final fits learn from, and which rows judge them."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from ..fitting.weights import Counted
 
 Array = NDArray[Any]
 
-ALWAYS, NEVER = -1, -2  # numbers of folds: rows that are always learnt from, and rows that the search leaves alone
+ALWAYS, NEVER = -1, -2  # fold numbers of rows that are always learnt from, and of rows that the search leaves alone
 
-_HELD_ROWS = 10_000
-_FRESH_ROWS = 1_000  # that were held out, from which half can judge the search and half what follows it
-_MORE = 1.5  # times as many rows are worth a second look
-_TOTAL = 1.35  # fits of a given size, that several splits may cost together
+_HELD_ROWS = 10_000  # most rows that are held out of a large table
+_FRESH_ROWS = 1_000  # held-out rows from which on half of them judge the search, and half what follows it
+_MORE = 1.5  # a second sample has at least this many times the rows of the first
+_TOTAL = 1.35  # most that the fits of several splits may cost together, in fits of the given size
 
 
 @dataclass(frozen=True)
 class Split:
-    """Positions of rows in a sample.
+    """Positions in a sample of the rows that are learnt from and of those that are held out.
 
     Attributes
     ----------
-    learnt, held : arrays of int
+    train, held : arrays of int
     """
 
-    learnt: Array
+    train: Array
     held: Array
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A sample.
+class SampleRows:
+    """The rows of a sample.
 
     Attributes
     ----------
@@ -52,46 +52,54 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Folds and rows.
+class FoldPlan:
+    """The fold of each row, and the rows of the final fits.
 
     Attributes
     ----------
     fold : array of shape (n,)
         Number of each row's fold, or `ALWAYS` or `NEVER`.
     n_folds : int
-    learnt : array of int
-        Rows of the last fits.
+    train : array of int
+        Rows that the final fits learn from.
     judged : array of int, or None
-        Rows that the last fits have not seen and are judged by. None if each row is held out by one of the folds.
+        Rows that judge the final fits, and are held out of all of them. None if each row is held out by one fold.
+    from_user : bool
+        Whether the user says which rows are judged together, by groups or by a splitter.
     """
 
     fold: NDArray[np.intp]
     n_folds: int
-    learnt: Array
+    train: Array
     judged: Array | None
+    from_user: bool = False
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether each row is held out by one of several folds."""
+        return self.judged is None and self.n_folds > 1
 
     def draw(
         self, sizes: tuple[int, int], counted: Array, random_state: np.random.RandomState
-    ) -> tuple[Drawn, Drawn | None]:
-        """Draw rows for the search, and others for what follows it, which are judged by rows of their own.
+    ) -> tuple[SampleRows, SampleRows | None]:
+        """Draw a sample for the search, and a larger one for what follows it, which is judged by rows of its own.
 
         Parameters
         ----------
         sizes : tuple of int
-            How many rows each is to learn from at most; two thirds as many are held out.
+            The most rows that each of them learns from; two thirds as many are held out.
         counted : array of bool of shape (n,)
             Which rows have a weight.
         random_state : RandomState
 
         Returns
         -------
-        first : Drawn
-            Of small tables several folds are held out in turn, so that enough rows judge; each time fewer are learnt
-            from.
-        second : Drawn or None
-            Its held rows are not in the first at all. None if there are too few rows for that, or not many more to
-            learn from.
+        first : SampleRows
+            If the table is small, several folds are held out in turn, so that enough rows judge; then each split
+            learns from fewer rows.
+        second : SampleRows or None
+            Its held-out rows are not in the first sample. None if there are too few rows for that, or not many more
+            to learn from.
         """
         first, second = sizes
         if self.n_folds == 1:
@@ -104,14 +112,14 @@ class Plan:
             ]
             return drawn[0], drawn[1] if again else None
         n = int(((self.fold >= 0) & counted).sum())
-        times = min(self.n_folds, -(-_held(first) * self.n_folds // max(n, 1)))
+        times = min(self.n_folds, -(-(2 * first // 3) * self.n_folds // max(n, 1)))
         room = n * (self.n_folds - 1) // self.n_folds
         again = 2 * times < self.n_folds and min(second, room) >= _MORE * first
         spare = self.n_folds - times if again else self.n_folds  # folds from this on are kept for the second
 
         def rows(held: int, below: int) -> tuple[Array, Array]:
-            learnt = (self.fold != held) & (self.fold < below) & counted
-            return np.flatnonzero(learnt), np.flatnonzero((self.fold == held) & counted)
+            train = (self.fold != held) & (self.fold < below) & counted
+            return np.flatnonzero(train), np.flatnonzero((self.fold == held) & counted)
 
         one = _draw([rows(fold, spare) for fold in range(times)], first, random_state)
         if not again:
@@ -120,27 +128,22 @@ class Plan:
         return one, _draw([rows(fold, every) for fold in range(spare, every)], second, random_state)
 
 
-def _held(size: int) -> int:
-    """Return how many rows judge a fit of so many."""
-    return 2 * size // 3
-
-
-def _draw(splits: list[tuple[Array, Array]], size: int, random_state: np.random.RandomState) -> Drawn:
-    """Draw from what each split could learn from and hold out."""
+def _draw(splits: list[tuple[Array, Array]], size: int, random_state: np.random.RandomState) -> SampleRows:
+    """Draw a sample from the rows that each split could learn from and hold out."""
     times = len(splits)
     size_each = int(size * np.sqrt(min(1.0, _TOTAL / times)))
-    held_each = max(1, -(-_held(size) // times))
+    held_each = max(1, -(-(2 * size // 3) // times))
     parts = [
-        (np.sort(random_state.permutation(learnt)[:size_each]), np.sort(random_state.permutation(held)[:held_each]))
-        for learnt, held in splits
+        (np.sort(random_state.permutation(train)[:size_each]), np.sort(random_state.permutation(held)[:held_each]))
+        for train, held in splits
     ]
-    parts = [(learnt, held) for learnt, held in parts if len(learnt) and len(held)]
+    parts = [(train, held) for train, held in parts if len(train) and len(held)]
     if not parts:
         raise ValueError("all rows that have a weight are learnt from, or all are held out: both kinds are needed")
     indices = np.unique(np.concatenate([rows for part in parts for rows in part]))
-    return Drawn(
+    return SampleRows(
         indices,
-        tuple(Split(np.searchsorted(indices, learnt), np.searchsorted(indices, held)) for learnt, held in parts),
+        tuple(Split(np.searchsorted(indices, train), np.searchsorted(indices, held)) for train, held in parts),
     )
 
 
@@ -156,7 +159,7 @@ def groups_among(groups: Any, counted: Counted) -> Array | None:
     return counted.among(groups)
 
 
-def make_plan(
+def plan_folds(
     cv: Any,
     n: int,
     n_validation: int,
@@ -165,8 +168,8 @@ def make_plan(
     stratify: Array | None,
     largest: int,
     random_state: np.random.RandomState,
-) -> Plan:
-    """Decide on folds.
+) -> FoldPlan:
+    """Assign rows to folds.
 
     Parameters
     ----------
@@ -181,13 +184,14 @@ def make_plan(
     stratify : array of shape (n + n_validation,), or None
         Classes.
     largest : int
-        Number of rows above which rows are held out once, instead of each in its turn.
+        Number of rows above which some rows are held out of all fits, instead of each by its fold.
     random_state : RandomState
     """
     rows = np.arange(n)
+    from_user = groups is not None or not isinstance(cv, Integral)
     if n_validation:
         fold = np.concatenate([np.full(n, ALWAYS), np.zeros(n_validation)]).astype(np.intp)
-        return Plan(fold, 1, rows, n + np.arange(n_validation))
+        return FoldPlan(fold, 1, rows, n + np.arange(n_validation), from_user)
     if n < 2:
         raise ValueError(
             f"there are too few rows that have a weight to hold out some for validation, with n_samples={n}: at least "
@@ -205,13 +209,13 @@ def make_plan(
         train, test = splits[-1]
         fold = np.full(n, NEVER, dtype=np.intp)
         fold[train], fold[test] = ALWAYS, 0
-        return Plan(fold, 1, rows, None if n <= largest else np.empty(0, dtype=np.intp))
+        return FoldPlan(fold, 1, rows, None if n <= largest else np.empty(0, dtype=np.intp), from_user)
     if n > largest:
         held = np.flatnonzero(fold == 0)[:_HELD_ROWS]
         fold = np.full(n, ALWAYS, dtype=np.intp)
         fold[held] = 0
-        return Plan(fold, 1, np.flatnonzero(fold == ALWAYS), held)
-    return Plan(fold, len(splits), rows, None)
+        return FoldPlan(fold, 1, np.flatnonzero(fold == ALWAYS), held, from_user)
+    return FoldPlan(fold, len(splits), rows, None, from_user)
 
 
 def _splits(cv: Any, n: int, y: Array, groups: Any, stratify: Array | None, seed: int) -> list[tuple[Array, Array]]:

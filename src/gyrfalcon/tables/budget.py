@@ -1,0 +1,208 @@
+"""A time budget that can be cancelled, and estimates of how long fits take, from products measured on a few rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.compute import Compute
+from .._utils.memory import limit_of, parse_memory
+from ..fitting.calibration import MOST_VALUES
+from ..kernels import Kernel
+from ..operators import KernelOperator
+
+Array = NDArray[Any]
+
+# All times were measured on two cores of an AMD Zen 4 processor; they decide which fits are tried, not their results.
+_TRIAL_ROWS, _TRIAL_COLUMNS = 4_096, 64  # shape of the product that is timed: enough rows for all threads
+_ITERATIONS = 10  # typical number of iterations of an exact fit
+_KEPT_SHARE = 0.9  # share of the memory budget that a stored kernel matrix may take
+_KEPT_PASS = 0.5  # time of a pass over a stored kernel matrix, relative to computing it
+_TOUCH = 7e-10  # seconds per byte to allocate the kernel matrix
+_START_CAP, _START_ROW, _START_ROW_MORE = 1.0, 1e-4, 3e-5  # start-up seconds: a cap, and two per-row terms
+_CENTERS = (20_000, 14_000, 10_000, 7_000, 5_000, 3_500, 2_500, 1_500, 1_000, 500)  # numbers of centers to choose from
+_FEWER_CENTERS = (250, 100, 50, 20)  # numbers of centers to fall back to if memory is short
+_SEARCH_SQUARE, _SEARCH_ROW = 5, 10_000  # bytes of a search per squared row and per row: 300 MB for 8,000 rows
+_LEAST_SEARCHED, MOST_SEARCHED = 100, 8_000  # fewest and most rows that a search learns from
+_CUBE = 1e-11  # seconds of a factorisation of an M x M matrix, per M^3
+_SQUARES = 24  # bytes of a FALKON fit per M^2
+_EACH_NUMBER = 1e-8  # seconds of an iteration per row and column, besides kernel products
+# The smallest search and fit: floating-point operations per second, number of passes, seconds of the search, seconds
+# per encoded value, and start-up seconds per center
+_OPERATIONS, _LEAST_PASSES, _LEAST_SEARCH, _EACH_VALUE, _LEAST_START = 5e10, 3, 0.1, 3e-7, 2.5e-4
+_LEAST_VECTORS, _EACH_PROBABILITY = 1.2e-7, 1e-6  # seconds per row and column, and per row and class in calibration
+ENCODED_ROWS = 100_000  # most rows that an encoder learns from
+QUICK_ROWS = 10_000  # most rows for which an exact fit is as fast as FALKON
+LEAST_FOLDS, LEAST_CENTERS = 2, _CENTERS[-1]  # folds and centers of a fit for which there is hardly time
+
+
+@dataclass
+class Budget:
+    """Seconds that a fit, or a part of it, may take.
+
+    Parameters
+    ----------
+    seconds : float
+    began : float
+        When it began, as a time of `time.perf_counter`; now by default.
+    whole : Budget, optional
+        The budget that this one is a part of, and is cancelled with.
+
+    Examples
+    --------
+    >>> from gyrfalcon.tables.budget import Budget
+    >>> fit = Budget(60.0)
+    >>> search = fit.until(20.0)
+    >>> search.cancel()
+    >>> search.left, fit.left > 50
+    (0.0, True)
+    """
+
+    seconds: float
+    began: float = field(default_factory=time.perf_counter)
+    whole: Budget | None = None
+    _cancelled: bool = field(default=False, init=False)
+
+    @property
+    def used(self) -> float:
+        """Seconds since the beginning."""
+        return time.perf_counter() - self.began
+
+    @property
+    def left(self) -> float:
+        """Seconds until the budget is used up, negative after that; 0 once it is cancelled."""
+        return 0.0 if self.cancelled else self.seconds - self.used
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this budget, or one that it is a part of, was cancelled."""
+        return self._cancelled or (self.whole is not None and self.whole.cancelled)
+
+    def cancel(self) -> None:
+        """Leave nothing of this budget and of its parts."""
+        self._cancelled = True
+
+    def until(self, seconds: float) -> Budget:
+        """Return the part of this budget that ends the given number of seconds after its beginning."""
+        return Budget(seconds, self.began, self)
+
+
+def exact_seconds(kernel: Kernel, X: Array, compute: Compute) -> Callable[[int], float]:
+    """Return a function that estimates the seconds of an exact fit from its columns: penalties x (folds + 1) x outputs.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    X : array of shape (n, d)
+    compute : Compute
+    """
+    product = _product_seconds(kernel, X, X, compute)
+    n = len(X)
+    size = 4 * n * n  # bytes of the kernel matrix
+    keeps = size < _KEPT_SHARE * parse_memory(compute.memory_budget)
+    passes = 1 + _KEPT_PASS * (_ITERATIONS - 1) if keeps else float(_ITERATIONS)
+    start = min(_START_CAP, _START_ROW * n) + _START_ROW_MORE * n + (_TOUCH * size if keeps else 0.0)
+    return lambda columns: start + passes * product(columns) + _ITERATIONS * _EACH_NUMBER * n * columns
+
+
+def affordable_centers(
+    kernel: Kernel, X: Any, outputs: int, cost: tuple[int, int], share: float, compute: Compute
+) -> int | None:
+    """Return the largest number of centers that time and memory allow; None if there is no time for the smallest.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    X : array of shape (n, d), or rows
+    outputs : int
+    cost : tuple of int
+        Numbers of passes over the rows and of factorisations of a fit.
+    share : float
+        Seconds that the fit may take.
+    compute : Compute
+    """
+    n = X.shape[0]
+    some = _first(X, 1000)
+    each = _product_seconds(kernel, X, some, compute)(outputs) / len(some)
+    limit = limit_of(compute.memory_budget)
+    passes, factorisations = cost
+    for M in _CENTERS:
+        vectors = _EACH_NUMBER * n * outputs * passes
+        if passes * each * M + vectors + factorisations * _CUBE * M**3 < share and 0.5 * limit > _SQUARES * M * M:
+            return min(n, M)
+    return min(n, LEAST_CENTERS) if passes * each * LEAST_CENTERS < share else None
+
+
+def fewer_centers(M: int) -> list[int]:
+    """Return M and smaller numbers of centers, to be tried in this order until one fits in memory."""
+    return [M, *(fewer for fewer in (*_CENTERS, *_FEWER_CENTERS) if fewer < M)]
+
+
+def searched_rows(memory_budget: int | float | str) -> int:
+    """Return the most rows that a search learns from.
+
+    It does not depend on how much memory is free, so that a search can be repeated.
+    """
+    if memory_budget == "auto" or parse_memory(memory_budget) == 0:
+        return MOST_SEARCHED
+    square, row = _SEARCH_SQUARE, _SEARCH_ROW
+    room = (np.sqrt(row**2 + 4.0 * square * parse_memory(memory_budget)) - row) / (2 * square)
+    return int(np.clip(room, _LEAST_SEARCHED, MOST_SEARCHED))
+
+
+def least_seconds(n: int, outputs: int, d: int = 1) -> float:
+    """Estimate the seconds of the smallest search and fit by counting operations: the same on every machine.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    outputs : int
+        Number of outputs, or of classes.
+    d : int
+        Number of encoded columns.
+    """
+    encoded = _EACH_VALUE * min(n, ENCODED_ROWS) * d
+    centers = n if n <= QUICK_ROWS else LEAST_CENTERS
+    start = min(_START_CAP, _LEAST_START * centers)
+    columns = (LEAST_FOLDS + 1) * outputs
+    passes = 2.0 * n * centers * (d + _LEAST_PASSES * columns) / _OPERATIONS
+    vectors = _LEAST_VECTORS * n * columns
+    calibration = _EACH_PROBABILITY * min(n * outputs, max(MOST_VALUES, outputs**2)) if outputs > 1 else 0.0
+    return _LEAST_SEARCH + encoded + start + passes + vectors + calibration
+
+
+def _product_seconds(kernel: Kernel, X: Any, centers: Array, compute: Compute) -> Callable[[int], float]:
+    """Return a function that estimates the seconds of a product of k(X, centers) with a number of columns.
+
+    Products with few columns are timed; the time for more columns is extrapolated, since a product with thousands of
+    columns would take as long as a fit.
+    """
+    rows = _first(X, _TRIAL_ROWS)
+    operator = KernelOperator(kernel, rows, centers, n_jobs=compute.n_jobs, memory_budget=0)
+    operator.matmat(np.zeros((len(centers), 1), dtype=np.float32))
+
+    @cache
+    def measured(columns: int) -> float:
+        V = np.zeros((len(centers), columns), dtype=np.float32)
+        began = time.perf_counter()
+        operator.matmat(V)
+        return (time.perf_counter() - began) * float(X.shape[0] / len(rows))
+
+    def seconds(columns: int) -> float:
+        if columns <= _TRIAL_COLUMNS:
+            return measured(columns)
+        one, few = measured(1), measured(_TRIAL_COLUMNS)
+        return few + max(few - one, 0.0) * (columns - _TRIAL_COLUMNS) / (_TRIAL_COLUMNS - 1)
+
+    return seconds
+
+
+def _first(X: Any, most: int) -> Array:
+    return X[:most] if isinstance(X, np.ndarray) else np.asarray(X.take(np.arange(min(most, X.shape[0]))))

@@ -1,0 +1,118 @@
+"""The table as arrays, encoded in several ways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .budget import ENCODED_ROWS
+from .encoder import TableEncoder
+from .encoding import EncoderSettings, encode_table
+from .inputs import mixed
+from .mixing import Mixing
+from .notes import columns_in_words, warn_of_columns
+from .reading import recognised_table
+from .training import Run, TrainingData
+
+Array = NDArray[Any]
+
+# How a table can be encoded, by name: the parameters `numbers` and `integers` of TableEncoder. "quantile" has the same
+# columns as "robust", in the same order.
+_ROBUST, _QUANTILE, _INTEGERS = "robust", "quantile", "integers as categories"
+_ENCODINGS = {_ROBUST: ("robust", "numbers"), _QUANTILE: ("quantile", "numbers"), _INTEGERS: ("robust", "both")}
+_ENCODE_SHARE = 0.1  # share of the budget: if the first encoding takes longer, the others are left out
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedTable:
+    """A fitted encoder and the rows that it returned.
+
+    Attributes
+    ----------
+    name : str
+        The name in `candidates_`.
+    encoder : TableEncoder
+    X : array of shape (n, d), or rows
+    held : array of shape (n_val, d)
+        The validation rows that `fit` was given.
+    """
+
+    name: str
+    encoder: TableEncoder
+    X: Any
+    held: Array
+
+    @property
+    def has_same_columns_as_robust(self) -> bool:
+        """Whether scales learnt for the columns of "robust" suit these columns, too."""
+        return self.name == _QUANTILE
+
+    def take(self, indices: Array) -> Array:
+        """Return rows in memory; validation rows follow the others."""
+        n = self.X.shape[0]
+        inside, beyond = indices[indices < n], indices[indices >= n] - n
+        rows = self.X[inside] if isinstance(self.X, np.ndarray) else self.X.take(inside)
+        return np.ascontiguousarray(np.concatenate([rows, self.held[beyond]]) if len(beyond) else rows)
+
+    def under(self, matrix: Array | None) -> EncodedTable:
+        """Return the encoding with rows multiplied by a matrix, if there is one."""
+        if matrix is None:
+            return self
+        mixing = Mixing(matrix)
+        held = mixing.transform(self.held) if len(self.held) else self.held
+        return replace(self, X=mixed(self.X, mixing), held=held)
+
+    def rows(self, indices: Array) -> Any:
+        """Return rows for a fit."""
+        if len(indices) == self.X.shape[0]:
+            return self.X
+        return self.X[indices] if isinstance(self.X, np.ndarray) else self.X.subset(indices)
+
+
+def encode_tables(data: TrainingData, run: Run, *, resumed: bool) -> tuple[EncodedTable, ...]:
+    """Encode the table in as many ways as time allows, and in at least one.
+
+    Parameters
+    ----------
+    data : TrainingData
+    run : Run
+    resumed : bool
+        Whether candidates of an earlier run may need any of the encodings, however long that takes.
+    """
+    n, random_state = data.inputs.n_rows, run.random_state
+    seed = int(random_state.randint(2**31 - 1))
+    every = n <= ENCODED_ROWS
+    rows = np.arange(n) if every else np.sort(random_state.choice(n, ENCODED_ROWS, replace=False))
+    table = recognised_table(data.inputs.take(rows), TableEncoder.__name__)  # parsed once for all encodings
+    y, target_type = data.problem.encoder_targets(rows)
+    fold = _encoder_folds(data, rows, random_state) if data.folds.from_user else None
+    encodings: list[EncodedTable] = []
+    for name, (numbers, integers) in _ENCODINGS.items():
+        if encodings and not resumed and run.budget.used > _ENCODE_SHARE * run.budget.seconds:
+            break
+        settings = EncoderSettings(numbers, integers, target_type=target_type, dtype="float32", random_state=seed)
+        encoded = encode_table(table, settings, y, fold)
+        encoder, X = TableEncoder.of(settings, encoded.encoding), encoded.X
+        if X.shape[1] == 0:
+            raise ValueError(f"every column of X is constant or missing in its {n} rows: there is nothing to learn")
+        if name == _INTEGERS and X.shape[1] == encodings[0].X.shape[1]:
+            continue  # no column of integers can be taken for categories
+        held = np.empty((0, X.shape[1]), np.float32) if data.X_val is None else encoder.transform(data.X_val)
+        encodings.append(EncodedTable(name, encoder, X if every else data.inputs.encoded(encoder), held))
+    kinds = encodings[0].encoder.kinds_
+    warn_of_columns(table, kinds)
+    run.say(columns_in_words(table, kinds))
+    if data.problem.form is not None:
+        run.say(f"y is text read as numbers like {str(data.problem.form)!r}")
+    return tuple(encodings)
+
+
+def _encoder_folds(data: TrainingData, rows: Array, random_state: np.random.RandomState) -> Array:
+    """Return fold numbers by which rows that are judged together have no part in each other's encodings."""
+    fold = data.folds.fold[rows].copy()
+    always = np.flatnonzero(fold < 0)
+    fold[always] = -1 - random_state.randint(5, size=len(always))
+    return np.asarray(fold)

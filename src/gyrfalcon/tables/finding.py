@@ -1,0 +1,159 @@
+"""Search on samples of the rows: a small one first, then a larger one with what the first has found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .budget import MOST_SEARCHED, searched_rows
+from .encoded_tables import EncodedTable
+from .screening import SearchSample
+from .search import Candidate, Search, View
+from .training import Run, TrainingData
+from .validation import SampleRows
+
+Array = NDArray[Any]
+
+_ROWS_A_SECOND = 150  # rows of the first sample per second of the budget
+_LARGER = 8 / 3  # rows of the second sample relative to the first
+_FEWEST_ROWS = 300  # of the first sample
+_SAMPLE_ROWS = 3 * MOST_SEARCHED // 8  # most rows of the first sample
+_LISTED = 6  # candidates of the first search that the second one tries, before earlier rounds of these
+SEARCH_SHARE, REFINE_SHARE = 0.3, 0.45  # shares of the budget at which the first and the second search end
+# Smaller ridges are lost in the rounding of float32, or take conjugate gradient more iterations than there is time for:
+# with 20,000 rows 60 for a ridge of 0.01 and 25 for 0.1. The second is the least penalty, a ridge per row.
+_LEAST_RIDGE, _LEAST_PENALTY = 0.004, 2.5e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a search has found.
+
+    Attributes
+    ----------
+    finalists : tuple of Candidate
+        The best candidate of each encoding, kernel, kind of metric and target, the best first.
+    sample : SearchSample
+        By which they were compared.
+    refined : bool
+        Whether that was the larger sample.
+    rows : array of int
+        The rows of the smaller sample.
+    """
+
+    finalists: tuple[Candidate, ...]
+    sample: SearchSample
+    refined: bool
+    rows: Array
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate with the least error."""
+        return self.finalists[0]
+
+
+class SearchInterrupted(KeyboardInterrupt):
+    """Ctrl-C has ended a search that had found something."""
+
+    def __init__(self, found: Found) -> None:
+        super().__init__()
+        self.found = found
+
+
+@dataclass(frozen=True, eq=False)
+class Searches:
+    """A search on a sample of the rows, and one on a larger sample, unless there are too few rows for that.
+
+    Attributes
+    ----------
+    rows : array of int
+        The rows of the smaller sample.
+    first : Search
+    second : Search or None
+    """
+
+    rows: Array
+    first: Search
+    second: Search | None
+
+    def run(self) -> Found:
+        """Compare candidates.
+
+        Raises
+        ------
+        SearchInterrupted
+            By Ctrl-C, once there is a candidate.
+        """
+        try:
+            self.first.run()
+            if self.second is not None and self.second.budget.left > 0:
+                self.second.refine(self.first.shortlist(_LISTED))
+        except KeyboardInterrupt:
+            if not self.first.candidates:
+                raise
+            raise SearchInterrupted(self._found()) from None
+        return self._found()
+
+    def _found(self) -> Found:
+        refined = self.second is not None and len(self.second.candidates) > 0
+        last = self.second if refined and self.second is not None else self.first
+        return Found(tuple(last.finalists), last.sample, refined, self.rows)
+
+
+def draw_samples(data: TrainingData, run: Run) -> tuple[SampleRows, SampleRows | None]:
+    """Draw the rows of both searches."""
+    counted = np.ones(len(data.problem.codes), dtype=bool) if data.weight is None else data.weight > 0
+    most = searched_rows(run.compute.memory_budget)
+    size = min(most, int(np.clip(_ROWS_A_SECOND * run.budget.seconds, _FEWEST_ROWS, _SAMPLE_ROWS)))
+    return data.folds.draw((size, min(most, int(_LARGER * size))), counted, run.random_state)
+
+
+def make_searches(
+    data: TrainingData, encodings: tuple[EncodedTable, ...], samples: tuple[SampleRows, SampleRows | None], run: Run
+) -> Searches:
+    """Return the searches on two samples."""
+    first, second = samples
+    one = _search(data, encodings, first, SEARCH_SHARE, second is None, "search", run)
+    if second is None:
+        return Searches(first.indices, one, None)
+    return Searches(first.indices, one, _search(data, encodings, second, REFINE_SHARE, True, "larger sample", run))
+
+
+def _search(
+    data: TrainingData,
+    encodings: tuple[EncodedTable, ...],
+    rows: SampleRows,
+    until: float,
+    mixes: bool,
+    stage: str,
+    run: Run,
+) -> Search:
+    """Return a search on a sample that ends at a share of the budget, and leaves time for the smallest fit."""
+    targets = data.problem.sample_targets(rows.indices, run.random_state)
+    views: list[View] = []
+    for encoding in encodings:
+        X = encoding.take(rows.indices)
+        same = encoding.has_same_columns_as_robust and X.shape[1] == views[0].X.shape[1]
+        views.append(View(encoding.name, X, 0 if same else None))
+    seconds = run.budget.seconds
+    least = data.least_seconds(encodings[0].X.shape[1])
+    return Search(
+        views,
+        SearchSample(targets, rows.splits, data.weight_of(rows.indices)),
+        data.problem.targets,
+        run.search_budget.until(min(until * seconds, max(seconds - least, 0.0))),
+        run.random_state,
+        run.compute,
+        partial(_record, stage, encodings, run),
+        max(_LEAST_RIDGE, _LEAST_PENALTY * len(data.folds.train)),
+        mixes,
+    )
+
+
+def _record(stage: str, encodings: tuple[EncodedTable, ...], run: Run, candidate: Candidate) -> None:
+    penalty = candidate.mu / len(candidate.coefs[0])
+    run.record(stage, encodings[candidate.view].name, candidate, penalty, candidate.error, candidate.seconds)
