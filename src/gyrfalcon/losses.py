@@ -28,11 +28,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, xlogy
 from sklearn.base import BaseEstimator, clone
 
-from ._utils.checks import hint, numbers
+from ._utils.checks import numbers
 from ._utils.portable import beside, library, sorted_rows, special
 from ._utils.ranges import power_of_two
 from ._utils.registry import register
 from ._utils.statistics import means, quantiles, robust_deviation, shares
+from ._utils.words import hint, listed
 
 __all__ = ["Huber", "Logistic", "Loss", "Poisson", "Quantile", "Softmax", "Squared", "as_loss"]
 
@@ -483,7 +484,7 @@ def as_loss(loss: Loss | str) -> Loss:
     if name in NAMES:
         return NAMES[name]()
     meant = hint(loss, NAMES) if isinstance(loss, str) else ""
-    raise ValueError(f"loss={loss!r} must be one of {', '.join(map(repr, NAMES))}, or a gyrfalcon.losses.Loss{meant}")
+    raise ValueError(f"loss={loss!r} must be one of {listed(NAMES, None)}, or a gyrfalcon.losses.Loss{meant}")
 
 
 def _softmax_curvature(T: Array, p: Array) -> Array:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .words import a, shown
+from .words import a, listed, shown
 
 Rule = Callable[[str, Any], None]
 
@@ -61,7 +60,7 @@ def one_of(*choices: Any) -> Rule:
 
     def check(name: str, value: Any) -> None:
         if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-            raise ValueError(f"{name}={shown(value)} must be one of {', '.join(map(repr, choices))}")
+            raise ValueError(f"{name}={shown(value)} must be one of {listed(choices, None)}")
 
     return check
 
@@ -116,16 +115,3 @@ def float_dtype(name: str, value: Any) -> None:
         dtype = None
     if dtype is None or dtype not in (np.float32, np.float64):
         raise ValueError(f'{name}={shown(value)} must be "auto", "float32" or "float64"')
-
-
-def hint(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message, which asks whether a known name was meant; empty if none is near.
-
-    Examples
-    --------
-    >>> from gyrfalcon._utils.checks import hint
-    >>> hint("gausian", ["gaussian", "matern"])
-    "; did you mean 'gaussian'?"
-    """
-    near = get_close_matches(name.lower(), list(known), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,15 +1,24 @@
-"""Names and values in messages: as Python's own, whatever array they come from, and not too many."""
+"""Lists of names, values and numbers in messages, and suggestions for misspelled names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
-import numpy as np
 
+def listed(items: Iterable[Any], most: int | None = 5, *, last: str = "", plain: bool = False) -> str:
+    """List names or values for a message.
 
-def listed(items: Iterable[Any], most: int = 5) -> str:
-    """List names or values for a message, at most `most` of them.
+    Parameters
+    ----------
+    items : iterable
+    most : int or None
+        Number of items to show; None shows all.
+    last : {"", "and", "or"}
+        Word before the last item, in the place of a comma.
+    plain : bool
+        Whether items are written as `str` writes them, without quotation marks.
 
     Examples
     --------
@@ -19,10 +28,41 @@ def listed(items: Iterable[Any], most: int = 5) -> str:
     "'age', 'city'"
     >>> listed(range(100), most=3)
     '0, 1, 2 and 97 more'
+    >>> listed(["a", "b", "c"], last="or", plain=True)
+    'a, b or c'
     """
     items = list(items)
-    text = ", ".join(map(shown, items[:most]))
-    return text if len(items) <= most else f"{text} and {len(items) - most} more"
+    words = [str(item) if plain else shown(item) for item in (items if most is None else items[:most])]
+    if len(words) < len(items):
+        return f"{', '.join(words)} and {len(items) - len(words)} more"
+    if last and len(words) > 1:
+        return f"{', '.join(words[:-1])} {last} {words[-1]}"
+    return ", ".join(words)
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message, which asks whether a known name was meant; empty if none is near.
+
+    Examples
+    --------
+    >>> from gyrfalcon._utils.words import hint
+    >>> hint("gausian", ["gaussian", "matern"])
+    "; did you mean 'gaussian'?"
+    """
+    near = similar(name.lower(), known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Return the known names that are spelled similarly, the most similar first.
+
+    Examples
+    --------
+    >>> from gyrfalcon._utils.words import similar
+    >>> similar("colour", ["color", "size"])
+    ['color']
+    """
+    return get_close_matches(name, list(known), most)
 
 
 def shown(value: Any) -> str:
@@ -39,6 +79,8 @@ def shown(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    import numpy as np  # here, so that the command line starts without it
+
     if isinstance(value, np.datetime64 | np.timedelta64):
         return str(value)
     if isinstance(value, np.generic):

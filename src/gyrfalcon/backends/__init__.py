@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from .._utils.warnings import warn
+from .._utils.words import listed
 from ..kernels import Kernel
 from .base import BlockWeight, Tiles, check_centers, check_weighted, weighted
 
@@ -65,6 +66,6 @@ def prepare(kernel: Kernel, centers: Any, backend: str = "auto") -> Tiles:
     if backend == "auto":
         backend = os.environ.get("GYRFALCON_BACKEND", "auto")
     if backend not in _BACKENDS:
-        raise ValueError(f"backend={backend!r} is not known: use one of {', '.join(_BACKENDS)}")
+        raise ValueError(f"backend={backend!r} is not known: use one of {listed(_BACKENDS, None, plain=True)}")
     kernel.check_precision(centers.dtype)
     return _BACKENDS[backend](kernel, centers)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core  # type: ignore[attr-defined]
+from .._utils.words import listed
 from ..kernels import (
     ArcCosine,
     Gaussian,
@@ -103,7 +104,9 @@ def instruction_set() -> str:
     available: list[str] = _core.instruction_sets()
     asked = os.environ.get("GYRFALCON_ISA", "")
     if asked and asked not in available:
-        raise ValueError(f"GYRFALCON_ISA={asked!r} is not available here: use one of {', '.join(available)}")
+        raise ValueError(
+            f"GYRFALCON_ISA={asked!r} is not available here: use one of {listed(available, None, plain=True)}"
+        )
     return asked or available[0]
 
 

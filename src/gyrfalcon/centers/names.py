@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from .._utils.checks import hint
+from .._utils.words import hint, listed
 from .base import Centers
 from .dpp import KDPP
 from .kmeans import KMeansPlusPlus
@@ -37,7 +37,7 @@ def as_centers(centers: str | ArrayLike | Centers) -> Centers:
     """
     if isinstance(centers, str):
         if centers not in NAMES:
-            names, meant = ", ".join(f'"{name}"' for name in NAMES), hint(centers, NAMES)
+            names, meant = listed((f'"{name}"' for name in NAMES), None, plain=True), hint(centers, NAMES)
             raise ValueError(f"centers={centers!r} is not known: use {names}, an array of points, or a selector{meant}")
         selector: Centers = NAMES[centers]()
         return selector

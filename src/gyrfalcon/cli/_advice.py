@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.words import plural, shown
+from .._utils.words import listed, plural, shown
 from ..tables import AutoRegressor
 from ..tables._auto import AutoEstimator
 from ..tables.finding import SEARCH_SHARE
@@ -108,16 +108,17 @@ def of_labels(model: Any, y: Array, codes: Array, probabilities: Array | None, p
     unknown = sorted({str(label) for label in y[codes < 0]})
     if unknown:
         yield (
-            f"Labels that were not in training, which the model cannot predict: {_listed(unknown)}, in "
+            f"Labels that were not in training, which the model cannot predict: {listed(unknown, 8, plain=True)}, in "
             f"{plural(int((codes < 0).sum()), 'row')}."
         )
     counts = np.bincount(codes[codes >= 0], minlength=len(classes))
     absent = [name for name, count in zip(classes, counts, strict=True) if not count]
     if absent:
-        yield f"No row here has the label {_listed(absent)}: how well it is told apart is not known, and AUC undefined."
+        names = listed(absent, 8, plain=True)
+        yield f"No row here has the label {names}: how well it is told apart is not known, and AUC undefined."
     rare = [name for name, count in zip(classes, counts, strict=True) if 0 < count < 10]
     if rare:
-        yield f"Fewer than 10 rows here have the label {_listed(rare)}: their figures are rough."
+        yield f"Fewer than 10 rows here have the label {listed(rare, 8, plain=True)}: their figures are rough."
     right = float(np.mean(predicted == codes))
     majority = float(counts.max() / len(codes))
     if right > 0.999 and len(codes) >= 50:
@@ -176,8 +177,4 @@ def _of_search(model: AutoEstimator) -> Iterator[str]:
     known = vars(model).get("feature_names_in_")
     dropped = model.encoders_[0].kinds_ == "dropped"
     if known is not None and dropped.any():
-        yield f"Columns with one value only were not used: {_listed([str(name) for name in known[dropped]])}."
-
-
-def _listed(names: list[str], most: int = 8) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+        yield f"Columns with one value only were not used: {listed(known[dropped], 8, plain=True)}."

@@ -6,11 +6,11 @@ import ast
 import inspect
 import operator
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any, cast
 
 import numpy as np
 
+from .._utils.words import similar
 from ..kernels import Constant, Product, Sum
 
 _LONGEST = 1000  # characters of a description
@@ -93,7 +93,7 @@ class _Builder(ast.NodeVisitor):
 
     def _make(self, name: str, values: list[Any], named: dict[str, Any]) -> Any:
         if name not in self.names:
-            close = get_close_matches(name.lower(), self.lower, n=1)
+            close = similar(name.lower(), self.lower, 1)
             hint = f"did you mean {close[0]}? Use" if close else "use"
             raise ValueError(f"{name!r} is not known: {hint} {self.known}")
         try:

@@ -17,11 +17,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
 from .._utils.terminal import printable
+from .._utils.words import similar
 
 __all__ = ["COMMANDS", "Command", "UsageError", "main"]
 
@@ -216,7 +216,7 @@ def _unrecognized(words: Sequence[str], features: Sequence[str] | None) -> str:
 def _did_you_mean(words: Sequence[str], known: Sequence[str]) -> str:
     """Return a question about the first word that is nearly a known one, or nothing."""
     for word in words:
-        near = get_close_matches(word.partition("=")[0], known, 1)
+        near = similar(word.partition("=")[0], known, 1)
         if near:
             return f" (did you mean {near[0]}?)"
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Self
 
-from .._utils.checks import hint
+from .._utils.words import hint, listed
 from ._sklearn import BaseEstimator
 
 _LENGTH_SCALE = ("kernel", "kernel=Gaussian({})")
@@ -57,4 +57,4 @@ def _remedy(name: str, parameters: list[str]) -> str:
     for parameter, words in _OTHER_NAMES.get(name, ()):
         if parameter in parameters:
             return f": use {words.format(name)}"
-    return hint(name, parameters) or f": it has {', '.join(parameters)}"
+    return hint(name, parameters) or f": it has {listed(parameters, None, plain=True)}"

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.base import BaseEstimator
 
 from .._utils.registry import register
+from .._utils.words import listed
 
 __all__ = ["FeatureMap", "directions"]
 
@@ -140,7 +141,7 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
         names = [name for name, _ in self.activations]
         counts = [count for _, count in self.activations]
         if not all(name in _ACTIVATIONS for name in names):
-            raise ValueError(f"activations {names} are not known: use {', '.join(_ACTIVATIONS)}")
+            raise ValueError(f"activations {names} are not known: use {listed(_ACTIVATIONS, None, plain=True)}")
         if not all(type(count) is int and count > 0 for count in counts) or sum(counts) != M:
             raise ValueError(f"activations of {counts} columns do not make {M} columns")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from .._utils.checks import hint
+from .._utils.words import hint, listed
 from .base import Kernel, KernelFunction
 from .callable import CallableKernel
 from .dot_product import ArcCosine, Linear, Polynomial, Sigmoid
@@ -61,7 +61,7 @@ def as_kernel(kernel: Kernel | str | KernelFunction) -> Kernel:
         if kernel in ALIASES:
             return ALIASES[kernel]()
         if kernel not in NAMES:
-            known = ", ".join(sorted(NAMES))
+            known = listed(sorted(NAMES), None, plain=True)
             raise ValueError(f"kernel={kernel!r} is not known: use one of {known}, or an object{hint(kernel, NAMES)}")
         return NAMES[kernel]()
     if isinstance(kernel, Kernel):

@@ -26,6 +26,7 @@ from .._utils.copies import Copies, Fetched, copies_to
 from .._utils.devices import free_memory, import_torch, is_out_of_memory
 from .._utils.precision import matmul_precision
 from .._utils.threads import share, single_threaded_blas
+from .._utils.words import listed
 from ._triangles import Triangles, Vectors
 from .engines import FactorEngine
 
@@ -163,7 +164,7 @@ class TorchFactors(FactorEngine):
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            names = ", ".join(str(device) for device in self.devices)
+            names = listed(self.devices, None, plain=True)
             raise MemoryError(
                 f"{names} ran out of memory while {M} centers were factored: free memory there, or lower n_centers"
             ) from error

@@ -12,7 +12,6 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.memory import format_bytes, require
-from .._utils.words import shown
+from .._utils.words import shown, similar
 from . import _hdf5, _zarr
 from .base import hash_of_blocks
 from .blocks import Indices
@@ -409,7 +408,7 @@ class NamedArrays(ArrayFiles):
 
     def _check_name(self, name: Any, shapes: dict[str, tuple[int, ...]]) -> None:
         if name not in shapes:
-            close = get_close_matches(str(name), list(shapes), n=3)
+            close = similar(str(name), shapes)
             names = [*close, *(other for other in shapes if other not in close)]
             listed = ", ".join(f"{other!r} {shapes[other]}" for other in names[:20]) or "none"
             raise ValueError(f"{self.paths[0]} has no array {name!r}: its arrays are {listed}")

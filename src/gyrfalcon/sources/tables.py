@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.warnings import warn
-from .._utils.words import shown
+from .._utils.words import shown, similar
 from .arrow_files import ArrowReader, ParquetReader
 from .csv_files import CsvFormat, CsvReader
 from .stored import ContentsError, DataFiles, StoredRows, open_checked
@@ -217,6 +216,6 @@ class WholeColumns:
 
 def _suggestions(name: str, names: Any) -> str:
     """List columns for an error message, those with similar names first."""
-    close = get_close_matches(name, list(names), n=3)
+    close = similar(name, names)
     others = [other for other in names if other not in close]
     return f"the columns are {shortened([*close, *others])}"
