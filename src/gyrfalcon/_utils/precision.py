@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 from .devices import import_torch
+from .forks import PerProcess
 
 __all__ = ["matmul_precision"]
 
@@ -31,8 +31,6 @@ class _Holders:
         The user's setting, while there are threads.
     """
 
-    current: ClassVar[_Holders]
-
     def __init__(self) -> None:
         self.changed = threading.Condition()  # of a lock that its thread may take again: a signal's handler may fork
         self.threads: Counter[int] = Counter()
@@ -48,8 +46,13 @@ class _Holders:
         """Make PyTorch's setting that of the threads."""
         _set([self.precision] * len(self.saved) if self.threads else self.saved)
 
+    def leave(self) -> None:
+        """Restore the setting in a forked child: the threads that hold it were not copied, and would never leave."""
+        if self.threads:
+            _set(self.saved)
 
-_Holders.current = _Holders()
+
+_holders = PerProcess(_Holders, lambda holders: holders.changed, _Holders.leave)
 
 
 @contextmanager
@@ -59,7 +62,7 @@ def matmul_precision(tf32: bool = False) -> Iterator[None]:
     Several threads may be in here at once, but one with `tf32` waits until it is alone, and lets others wait: its
     setting would hold for their products too. So it should do nothing in here but make the product.
     """
-    holders, thread = _Holders.current, threading.get_ident()
+    holders, thread = _holders.current, threading.get_ident()
     with holders.changed:
         holders.changed.wait_for(lambda: holders.may_join(thread, tf32))
         if not holders.threads:
@@ -77,22 +80,6 @@ def matmul_precision(tf32: bool = False) -> Iterator[None]:
             holders.alone, holders.precision = before
             holders.apply()
             holders.changed.notify_all()
-
-
-def _in_child() -> None:
-    """Restore the setting after a fork: the threads that hold it were not copied, and would never leave."""
-    holders, _Holders.current = _Holders.current, _Holders()
-    if holders.threads:
-        _set(holders.saved)
-    holders.changed.release()
-
-
-# held over the fork, so that no other thread is halfway through entering or leaving
-os.register_at_fork(
-    before=lambda: _Holders.current.changed.acquire(),
-    after_in_parent=lambda: _Holders.current.changed.release(),
-    after_in_child=_in_child,
-)
 
 
 # ---- PyTorch's settings ----------------------------------------------------------------------------------------------

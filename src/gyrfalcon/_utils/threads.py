@@ -14,10 +14,11 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from numbers import Integral
 from queue import Empty, SimpleQueue
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import threadpoolctl
 
+from .forks import PerProcess
 from .words import shown
 
 Item = TypeVar("Item")
@@ -67,8 +68,6 @@ def _controller() -> Any:
 class _Limit:
     """The process-wide limit on BLAS threads: the first holder sets it, and the last one to leave lifts it."""
 
-    current: ClassVar[_Limit]
-
     def __init__(self) -> None:
         self.lock = threading.RLock()  # a signal's handler may fork where the lock is held
         self.holders = 0
@@ -79,14 +78,19 @@ class _Limit:
         self.limiter.restore_original_limits()
         _let_anyone_set_limits()
 
+    def leave(self) -> None:
+        """Lift the limit in a forked child: the threads that held it were not copied, and would never lift it."""
+        if self.holders:
+            self.lift()
 
-_Limit.current = _Limit()
+
+_limit = PerProcess(_Limit, lambda limit: limit.lock, _Limit.leave)
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Hold BLAS to one thread: blocks are the parallelism, and a block's bits must not depend on the threads."""
-    limit = _Limit.current
+    limit = _limit.current
     with limit.lock:
         if limit.holders == 0:
             limit.limiter = _controller().limit(limits=1)
@@ -98,22 +102,6 @@ def single_threaded_blas() -> Iterator[None]:
             limit.holders -= 1
             if limit.holders == 0:
                 limit.lift()
-
-
-def _in_child() -> None:
-    """Reset the limit after a fork: the threads that held it were not copied, and would never lift it."""
-    limit, _Limit.current = _Limit.current, _Limit()
-    if limit.holders:
-        limit.lift()
-    limit.lock.release()
-
-
-# held over the fork, so that no other thread is halfway through setting or lifting the limit
-os.register_at_fork(
-    before=lambda: _Limit.current.lock.acquire(),
-    after_in_parent=lambda: _Limit.current.lock.release(),
-    after_in_child=_in_child,
-)
 
 
 def _let_anyone_set_limits() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import IO, Any, cast
 
 from .._utils.checks import integer
+from .._utils.forks import PerProcess
 from .._utils.terminal import printable
 from .._utils.words import plural
 from .base import Callback, Record
@@ -129,17 +130,8 @@ class ProgressBar(Callback):
             bar.close()
 
 
-class _Drawing:
-    """The lock around drawing; tqdm's own would stay locked in a child that is forked while a bar is drawn."""
-
-    lock = threading.RLock()
-
-    @classmethod
-    def renew(cls) -> None:
-        cls.lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_Drawing.renew)
+# The lock around drawing; tqdm's own would stay locked in a child that is forked while a bar is drawn.
+_drawing = PerProcess(threading.RLock)
 
 
 def bar_class(*, notebook: bool) -> type[Any]:
@@ -147,7 +139,7 @@ def bar_class(*, notebook: bool) -> type[Any]:
     tqdm: Any = importlib.import_module("tqdm.auto" if notebook else "tqdm").tqdm
     # tqdm's monitor thread, which outlives the bar, serves bars that skip updates by count. This one skips by time.
     bar: Any = type("_Bar", (tqdm,), {"monitor_interval": 0})
-    bar.set_lock(_Drawing.lock)
+    bar.set_lock(_drawing.current)
     return cast("type[Any]", bar)
 
 
