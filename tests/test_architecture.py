@@ -1,6 +1,8 @@
-"""Imports point down the list of rooms, and no modules import each other in a circle.
+"""Imports point down the list of rooms, no modules import each other in a circle, and none reaches into another.
 
-The graph is read from the source: imports inside functions and those for type checkers alone count as well.
+The graph is read from the source: imports inside functions and those for type checkers alone count as well. So do edges
+that appear only when the program runs: a module that assigns to attributes of another's classes, or that hands a
+function of its own to another module, which keeps it in a global variable to call it later.
 """
 
 from __future__ import annotations
@@ -105,6 +107,74 @@ def find_cycle(edges: dict[str, set[str]], without: set[tuple[str, str]]) -> lis
     return []
 
 
+def reaching_in(root: Path) -> set[tuple[str, str]]:
+    """Modules and the lines by which they change others, or let others change them, at run time."""
+    found = set()
+    for name, path in modules(root).items():
+        tree = ast.parse(path.read_text())
+        for line in (*_assigned_from_outside(tree), *_handed_over(tree), *_kept_for_later(tree)):
+            found.add((name, ast.unparse(line)))
+    return found
+
+
+def _own_imports(tree: ast.AST) -> set[str]:
+    """Names that a module imports from the package, without those that it binds to something else somewhere."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("gyrfalcon")):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.asname or "gyrfalcon" for alias in node.names if alias.name.startswith("gyrfalcon")}
+    rebound = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    rebound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return names - rebound
+
+
+def _assigned_from_outside(tree: ast.AST) -> Iterator[ast.AST]:
+    """Assignments to attributes of imported classes and modules, and calls of setattr with them."""
+    imports = _own_imports(tree)
+    for node in ast.walk(tree):
+        changed = None
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            changed = _root(node)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "delattr"):
+            changed = _root(node.args[0])
+        if changed in imports:
+            yield node
+
+
+def _handed_over(tree: ast.Module) -> Iterator[ast.AST]:
+    """Calls of imported functions, for their effect and while the module is imported, with functions of the module.
+
+    Decorators are not among them: `@register` puts a class on the list of those that model files may name.
+    """
+    imports = _own_imports(tree)
+    own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    for statement in tree.body:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(call, ast.Call) and _root(call.func) in imports:
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            if any(isinstance(value, ast.Lambda) or _root(value) in own for value in given):
+                yield call
+
+
+def _kept_for_later(tree: ast.AST) -> Iterator[ast.AST]:
+    """Assignments of parameters to global variables."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            shared = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
+            parameters = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+            for node in ast.walk(function):
+                if isinstance(node, ast.Assign) and _root(node.value) in parameters:
+                    yield from [node] if {ast.unparse(target) for target in node.targets} & shared else []
+
+
+def _root(node: ast.expr) -> str | None:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
 def test_every_module_has_a_room():
     assert {room(name) for name in modules(ROOT)} <= set(ROOMS)
 
@@ -115,6 +185,32 @@ def test_imports_point_down():
 
 def test_no_circles():
     assert find_cycle(graph(ROOT), ALGEBRA) == []
+
+
+def test_no_module_reaches_into_another():
+    assert reaching_in(ROOT) == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("from .dense import KernelOperator\nKernelOperator._on_devices = print", "KernelOperator._on_devices"),
+        ("from . import dense\ndef f():\n    dense.KernelOperator.limit = 3", "dense.KernelOperator.limit"),
+        ("from .dense import KernelOperator\nKernelOperator.passes += 1", "KernelOperator.passes"),
+        ("from .dense import KernelOperator\nsetattr(KernelOperator, 'a', 1)", "setattr(KernelOperator, 'a', 1)"),
+        ("import gyrfalcon.dense\ngyrfalcon.dense.a = 1", "gyrfalcon.dense.a"),
+        ("from .dense import set_import_all\ndef f(): ...\nset_import_all(f)", "set_import_all(f)"),
+        ("from . import dense\ndense.call_later(then=lambda: 1)", "dense.call_later(then=lambda: 1)"),
+        ("_then = None\ndef call_later(then):\n    global _then\n    _then = then", "_then = then"),
+        ("from .dense import Thing\nthing = Thing(lambda: 1)\nthing.limit = 3", None),
+        ("from .dense import register\n@register\nclass Mine: ...", None),
+    ],
+)
+def test_what_reaches_into_another_module_is_found(tmp_path, source, line):
+    root = tmp_path / "gyrfalcon"
+    root.mkdir()
+    (root / "upper.py").write_text(source)
+    assert reaching_in(root) == (set() if line is None else {("gyrfalcon.upper", line)})
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ The names below are imported when they are first used, so that the command line 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._utils.registry import set_import_all
-
 if TYPE_CHECKING:
     from . import callbacks, centers, kernels, losses, plots
     from .backends.versions import show_versions
@@ -152,15 +150,6 @@ _PACKAGES = (
     "tables",
     "testing",
 )
-
-
-def _import_all() -> None:
-    for module in _MODULES.values():
-        import_module(f".{module}", __name__)
-
-
-# A model file may name any of the estimators and kernels, which register themselves as they are imported.
-set_import_all(_import_all)
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for granted

@@ -710,7 +710,6 @@ def test_numpy_serves_where_the_extension_cannot_be_imported():
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda K: pickle.loads(pickle.dumps(K))])
 @pytest.mark.parametrize("kind", [KernelOperator, FeatureOperator])
 def test_copies(kind, copied):
-    """`__new__`, which may make an operator of another class, is called without arguments then."""
     X = np.random.default_rng(0).standard_normal((50, 2))
     K = kind("gaussian", X, X[:5], backend="reference")
     again = copied(K)
@@ -724,8 +723,3 @@ def test_the_signature_is_that_of_the_constructor(kind):
     assert names == list(inspect.signature(kind.__init__).parameters)[1:]
     section = inspect.cleandoc(KernelOperator.__doc__).split("----------\n")[1].split("\n\n")[0]
     assert names == [line.split(" : ")[0] for line in section.splitlines() if not line.startswith(" ")]
-
-
-def test_a_precision_is_for_devices():
-    with pytest.raises(ValueError, match="precision='tf32' is for devices: give one"):
-        KernelOperator("gaussian", np.ones((3, 2)), np.ones((1, 2)), precision="tf32")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from functools import partial
@@ -595,36 +596,41 @@ def test_devices_without_float64(monkeypatch):
         DeviceOperator("gaussian", X.astype(np.float64), Z, device="cpu")
 
 
-# ---- made by KernelOperator ------------------------------------------------------------------------------------------
+# ---- the door --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("precision", [None, "tf32"])
-def test_kernel_operator_takes_devices(precision):
+def test_make_operator_takes_devices(precision):
     X, Z, V, _, _ = problem()
     options = {"n_jobs": 1, "memory_budget": 0, "precision": precision}
-    there = KernelOperator(KERNEL, X, Z, device=["cpu"] * 2, **options)
+    there = make_operator(KERNEL, X, Z, device=["cpu"] * 2, **options)
     assert type(there) is DeviceOperator
     assert there.arithmetic == "made again on cpu, cpu" + (" in TF32" if precision else "")
     expected = DeviceOperator(KERNEL, X, centers=Z, device=["cpu"] * 2, **options)
     np.testing.assert_array_equal(there.sandwich(V), expected.sandwich(V))
-    by_name = KernelOperator(kernel=KERNEL, rows=X, centers=Z, backend="auto", device="cpu", passes=None, halving=None)
+    by_name = make_operator(kernel=KERNEL, rows=X, centers=Z, device="cpu", passes=3, halving=Halving(1 << 20, 3))
     assert type(by_name) is DeviceOperator
-    assert type(KernelOperator(KERNEL, X, Z, device=None)) is KernelOperator
+    assert type(KernelOperator(KERNEL, X, Z, device=None, precision=None)) is KernelOperator
 
 
-@pytest.mark.parametrize("given", [{"backend": "native"}, {"passes": 3}, {"halving": Halving(1 << 20, 3)}], ids=str)
-def test_what_devices_do_not_have_is_refused(given):
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({"device": "cuda"}, r"device='cuda': .* for devices use .*make_operator\(\.\.\., device='cuda'\)"),
+        ({"precision": "tf32"}, r"precision='tf32': .* for devices use .*make_operator"),
+    ],
+)
+def test_kernel_operator_is_for_the_cores(given, remedy):
+    """The constructor makes an instance of its own class, and names the function that chooses another one."""
     X, Z, _, _, _ = problem()
-    with pytest.raises(
-        ValueError, match=r"=.* is for products on the cores .* device='cpu' was given: leave one of them"
-    ):
-        KernelOperator(KERNEL, X, Z, device="cpu", **given)
-
-
-def test_features_are_for_the_cores():
+    with pytest.raises(ValueError, match=remedy):
+        KernelOperator(KERNEL, X, Z, **given)
     features = Gaussian(1.0).random_features(5, 2, np.random.RandomState(0))
-    with pytest.raises(ValueError, match="device='cpu': FeatureOperator is for the cores of this machine"):
-        FeatureOperator(CallableKernel(features), np.ones((3, 2)), features.weights, device="cpu")
+    with pytest.raises(ValueError, match="FeatureOperator is for the cores of this machine"):
+        FeatureOperator(CallableKernel(features), np.ones((3, 2)), features.weights, **given)
+    for cls in (KernelOperator, DeviceOperator):
+        assert cls.__new__ is object.__new__
+        assert list(inspect.signature(cls).parameters) == list(inspect.signature(cls.__init__).parameters)[1:]
 
 
 # ---- a default device ------------------------------------------------------------------------------------------------

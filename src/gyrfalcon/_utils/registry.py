@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
 from typing import TypeVar
 
 Class = TypeVar("Class", bound=type)
 
 _classes: dict[str, type] = {}
-_import_all: Callable[[], None] | None = None  # before the first name that is not known
 
 
 def register(cls: Class) -> Class:
@@ -17,6 +17,9 @@ def register(cls: Class) -> Class:
     A file refers to a class by its name alone, and `load` looks the name up among registered classes, so nothing is
     ever imported because a file says so. A class with a ``fit`` method is an estimator: its parameters and its public
     attributes ending in an underscore are kept. Any other class is a kernel: its parameters say everything.
+
+    A package that is installed can name a module under the entry point group ``gyrfalcon.classes``: it is imported, so
+    that its classes are registered, before a file is refused for a name that is not known.
 
     An estimator may define ``_check_loaded(self)``, called at the end of `load`; a ValueError there refuses the file.
 
@@ -53,21 +56,17 @@ def register(cls: Class) -> Class:
 
 
 def registered(name: str) -> type | None:
-    """Return the class of that name, or None."""
-    global _import_all
-    if name not in _classes and _import_all is not None:
+    """Return the class of that name, or None; modules that register classes are imported before the first None."""
+    if name not in _classes:
         _import_all()
-        _import_all = None
     return _classes.get(name)
 
 
-def set_import_all(import_all: Callable[[], None]) -> None:
-    """Set the function that imports every module of the package that registers classes.
-
-    The package imports its modules when they are used; a name in a model file may be of one that was not used yet.
-    """
-    global _import_all
-    _import_all = import_all
+@cache
+def _import_all() -> None:
+    """Import what installed packages, this one included, declare to register classes (see ``pyproject.toml``)."""
+    for entry in entry_points(group="gyrfalcon.classes"):
+        entry.load()
 
 
 def is_registered_estimator(cls: type) -> bool:

@@ -1,11 +1,12 @@
-"""Checks that all operators make of what they multiply and of what comes out."""
+"""Checks of rows, vectors, weights and products that all operators share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .._utils.portable import library
@@ -14,6 +15,18 @@ from ..kernels import Kernel
 from .base import Rowwise, Weight
 
 Array = NDArray[Any]
+
+
+def locate_non_finite(start: int, rows: Any, names: Sequence[str] | None) -> str:
+    """Locate the first non-finite value of a block whose first row is number `start`."""
+    if scipy.sparse.issparse(rows):
+        at = int(np.flatnonzero(~np.isfinite(rows.data))[0])
+        row, column = int(np.searchsorted(rows.indptr, at, side="right")) - 1, int(rows.indices[at])
+        value = rows.data[at]
+    else:
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(rows))[0])
+        value = rows[row, column]
+    return f"row {start + row} has {value} in feature {column if names is None else repr(names[column])}"
 
 
 def as_columns(V: ArrayLike, length: int, dtype: DTypeLike, name: str) -> tuple[Array, Callable[[Array], Array]]:

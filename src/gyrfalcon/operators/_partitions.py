@@ -12,6 +12,7 @@ from ..kernels import Kernel
 from ..sources.dask import first_not_finite
 from .base import Rowwise, Weight
 from .dense import KernelOperator
+from .keeping import Keeping
 
 Array = NDArray[Any]
 
@@ -65,7 +66,8 @@ class WorkerOperators:
                     self.kernel, rows[:0], self.centers, n_jobs=self.n_jobs, memory_budget=0
                 )
             size = rows.shape[0] * self.centers.shape[0] * rows.dtype.itemsize
-            operator = self._without_rows.on(rows, block_size=self.block_size, keep=size <= self._room_left)
+            keeping = Keeping.WHOLE if size <= self._room_left else Keeping.NONE
+            operator = self._without_rows.on(rows, block_size=self.block_size, keeping=keeping)
             if operator.keeps:
                 self._room_left -= size
                 self._kept[partition] = operator

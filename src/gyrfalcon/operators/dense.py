@@ -8,54 +8,39 @@ blocks(size), take(i)   -->   the block loop, this file   -->   a block against 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial, reduce
-from inspect import Signature, signature
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .. import backends
-from .._utils.devices import check_precision
 from .._utils.memory import parse_memory
 from .._utils.threads import effective_n_jobs, ordered_map, share, single_threaded_blas
-from .._utils.words import shown
-from ..backends import BlockWeight, check_centers
+from ..backends import BlockWeight, Tiles, check_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import Rows, as_rows
-from ._arguments import as_columns, check_image, check_product, check_weight, recording
+from ._arguments import as_columns, check_image, check_product, check_weight, locate_non_finite, recording
 from .base import Operator, Shifted, Weight
 from .blocking import SMALLEST_BLOCK, block_rows, stored_per_row
-from .keeping import Halving, is_worth_keeping
+from .keeping import Halving, Keeping, choose_keeping
 
 __all__ = ["KernelOperator"]
 
 Array = NDArray[Any]
 BlockProduct = Callable[[slice, Array], Array]
 
-# Operations that one thread makes in the time that others take to start and to end
+# Number of arithmetic operations that one thread makes in the time that other threads take to start and to end
 _FEW_OPERATIONS = 1 << 24
-_PROFILE_COST = 16  # operations of a kernel's profile, beside those for each feature
-
-
-def _locate_non_finite(start: int, rows: Any, names: Sequence[str] | None) -> str:
-    """Locate the first non-finite value of a block whose first row is number `start`."""
-    if scipy.sparse.issparse(rows):
-        at = int(np.flatnonzero(~np.isfinite(rows.data))[0])
-        row, column = int(np.searchsorted(rows.indptr, at, side="right")) - 1, int(rows.indices[at])
-        value = rows.data[at]
-    else:
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(rows))[0])
-        value = rows[row, column]
-    return f"row {start + row} has {value} in feature {column if names is None else repr(names[column])}"
+_PROFILE_COST = 16  # operations of a kernel's profile for one entry, beside those for each feature
 
 
 class KernelOperator(Operator):
-    """The matrix k(rows, centers) of any rows, multiplied in this process, or on devices of PyTorch if some are named.
+    """The matrix k(rows, centers) of any rows, multiplied on the cores of this machine.
 
-    With `device` what is made is a `DeviceOperator`, which has the same methods and keeps no K.
+    `gyrfalcon.operators.make_operator` also makes operators with the same methods for devices of PyTorch, for Dask
+    collections and for sparse rows with a linear kernel.
 
     Parameters
     ----------
@@ -72,17 +57,16 @@ class KernelOperator(Operator):
         If K fits it is kept, and products after the first run at memory speed. Bytes, a string such as "4GB", or
         "auto": half the memory available. 0 never keeps it.
     passes : int or None
-        How many passes there will be at most, if that is known. A large K is then kept only where that many passes gain
-        from it by `gyrfalcon.operators.keeping`.
+        The largest number of passes there will be, if it is known. A large K is then kept only where that many passes
+        gain from it by `gyrfalcon.operators.keeping`.
     halving : Halving or None
-        Leave to keep a float32 K in 16 bits, where its entries lie between 0 and 1 and are costly. Only `sandwich`
+        Permission to keep a float32 K in 16 bits, where its entries lie between 0 and 1 and are costly. Only `sandwich`
         reads it, unless its weight is a function: entries are then off by up to 1/131,070. All other products,
         residuals among them, are made again and exact.
-    device : None, str, torch.device or list of these
-        "cuda", "cuda:1", "mps", "cpu", or several. `rows`, `n_jobs` and `memory_budget` are then as for
-        `DeviceOperator`, and `backend`, `passes` and `halving`, which are about this process, are left out.
-    precision : {None, "tf32"}
-        As for `DeviceOperator`; None without a device.
+    device : None
+        Other values are refused: `make_operator` makes operators for devices.
+    precision : None
+        As `device`.
 
     Attributes
     ----------
@@ -94,6 +78,8 @@ class KernelOperator(Operator):
         Completed passes over the rows.
     block_size : int
         Rows of a block.
+    keeping : Keeping
+        How K is kept between passes.
 
     Examples
     --------
@@ -106,22 +92,6 @@ class KernelOperator(Operator):
     True
     """
 
-    # DeviceOperator: `device.py`, which imports this file and so cannot be imported here, sets it
-    _on_devices: ClassVar[Callable[..., Any]]
-
-    def __new__(cls, *arguments: Any, device: Any = None, **options: Any) -> Self:
-        """Make a DeviceOperator if devices are named; no arguments are needed to copy and to unpickle."""
-        if device is None or cls is not KernelOperator:
-            return super().__new__(cls)
-        for name, default in {"backend": "auto", "passes": None, "halving": None}.items():
-            value = options.pop(name, default)
-            if value != default:
-                raise ValueError(
-                    f"{name}={shown(value)} is for products on the cores of this machine, and device={device!r} was "
-                    "given: leave one of them out"
-                )
-        return KernelOperator._on_devices(*arguments, device=device, **options)
-
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction,
@@ -133,61 +103,54 @@ class KernelOperator(Operator):
         memory_budget: int | float | str = "auto",
         passes: int | None = None,
         halving: Halving | None = None,
-        device: Any = None,
-        precision: str | None = None,
+        device: None = None,
+        precision: None = None,
     ) -> None:
-        if device is not None:
-            raise ValueError(
-                f"device={device!r}: {type(self).__name__} is for the cores of this machine, use device=None"
-            )
-        check_precision(precision, device)
-        self.rows = as_rows(rows)
-        self.dtype = np.dtype(self.rows.dtype)
+        for name, value in (("device", device), ("precision", precision)):
+            if value is not None:
+                raise ValueError(
+                    f"{name}={value!r}: {type(self).__name__} is for the cores of this machine; for devices use "
+                    f"gyrfalcon.operators.make_operator(..., {name}={value!r})"
+                )
+        rows = as_rows(rows)
+        self.dtype = np.dtype(rows.dtype)
         if self.dtype not in (np.float32, np.float64):
             raise ValueError(f"rows of type {self.dtype} cannot be used: a source must give float32 or float64")
-        self.centers = check_centers(centers, self.dtype, sparse=self.rows.is_sparse)
-        if self.rows.shape[1] != self.centers.shape[1]:
+        self.centers = check_centers(centers, self.dtype, sparse=rows.is_sparse)
+        if rows.shape[1] != self.centers.shape[1]:
             raise ValueError(
-                f"rows have {self.rows.shape[1]} features and centers {self.centers.shape[1]}: they must have the same"
+                f"rows have {rows.shape[1]} features and centers {self.centers.shape[1]}: they must have the same"
             )
         if self.centers.shape[1] == 0:
             raise ValueError("rows and centers have no features: at least one is needed")
         self.kernel = as_kernel(kernel).resolve(self.centers)
-        self.shape = (self.rows.shape[0], self.centers.shape[0])
-        self.passes = 0
         self._n_threads = effective_n_jobs(n_jobs)
         self._backend = backend
         self._tiles = backends.prepare(self.kernel, self.centers, backend)
-        self.block_size = block_rows(*self.shape, stored_per_row(self.centers))
-        # K is allocated now (that costs nothing until it is written) and filled by the first pass
-        self._kept: Array | None = None
+        entries = rows.shape[0] * self.centers.shape[0]
+        self._take(rows, choose_keeping(self._tiles, entries, parse_memory(memory_budget), passes, halving))
+
+    def _take(self, rows: Rows, keeping: Keeping, block_size: int | None = None) -> None:
+        """Take the rows to be multiplied, and allocate K if it is kept."""
+        n, M = self.shape = (rows.shape[0], self.centers.shape[0])
+        stored = stored_per_row(self.centers)
+        self.rows, self.passes, self.keeping = rows, 0, keeping
+        self.block_size = block_size or block_rows(n, M, stored)
+        # one thread where starting others takes as long as a pass
+        alone = n <= self.block_size or n * M * (stored + _PROFILE_COST) <= _FEW_OPERATIONS
+        self._pass_threads = 1 if alone else self._n_threads
+        # allocating costs nothing until K is written, by the first pass
+        dtype = {Keeping.WHOLE: self.dtype, Keeping.HALF: np.dtype(np.uint16)}.get(keeping)
+        self._kept: Array | None = None if dtype is None else np.empty(self.shape, dtype)
         self._filled = False
-        entries, itemsize = self.shape[0] * self.shape[1], self.dtype.itemsize
-        worth = self._tiles.worth_keeping and (
-            passes is None or is_worth_keeping(self._tiles.entry_cost, entries, itemsize, passes)
-        )
-        whole = worth and 0 < entries * itemsize <= parse_memory(memory_budget)
-        if halving is not None and self._tiles.fits_half and halving.is_worth(self._tiles.entry_cost, entries):
-            self._kept = np.empty(self.shape, dtype=np.uint16)
-        elif whole:
-            self._kept = np.empty(self.shape, dtype=self.dtype)
-
-    # Python would show that of `__new__`
-    __signature__: ClassVar[Signature] = signature(__init__).replace(
-        parameters=list(signature(__init__).parameters.values())[1:]
-    )
-
-    @property
-    def _halved(self) -> bool:
-        return self._kept is not None and self._kept.dtype != self.dtype
 
     @property
     def arithmetic(self) -> str:
-        return "kept in 16 bits" if self._halved else super().arithmetic
+        return self.keeping.value
 
     @property
     def keeps(self) -> bool:
-        return self._kept is not None
+        return self.keeping is not Keeping.NONE
 
     @property
     def kept_bytes(self) -> int:
@@ -224,7 +187,7 @@ class KernelOperator(Operator):
 
         if isinstance(checked, Shifted):
             return like_given(self._shifted_sandwich(columns, checked))
-        if self._halved and self._filled and not callable(checked):
+        if self.keeping is Keeping.HALF and self._filled and not callable(checked):
             return like_given(self._half_sandwich(columns, checked))
 
         def of_block(at: slice) -> BlockWeight:
@@ -246,31 +209,29 @@ class KernelOperator(Operator):
             tiles = backends.prepare(self.kernel, centers, self._backend)
         m = centers.shape[0]
         gram = np.empty((m, m), dtype=centers.dtype)
-        size = block_rows(m, m, stored_per_row(centers))
-
-        def run(start: int) -> None:
-            self._finite(tiles.fill(centers[start : start + size], gram[start : start + size]))
-
-        share(run, range(0, m, size), self._n_threads)
+        self._fill(tiles, centers, gram, block_rows(m, m, stored_per_row(centers)))
         return gram.T  # symmetric, so transposing only declares it Fortran-ordered
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        kept = None if self._halved else self._kept
+        kept = self._kept if self.keeping is Keeping.WHOLE else None
         for at, rows in self._blocks(from_rows=kept is None or not self._filled):
             if rows is None:
                 assert kept is not None
                 yield at, kept[at]
                 continue
             K = np.empty((rows.shape[0], self.shape[1]), dtype=self.dtype) if kept is None else kept[at]
-            self._fill_block(at, rows, K)
-            if self._halved and not self._filled:
+            self._check_block(at, rows)
+            self._fill(self._tiles, rows, K, max(SMALLEST_BLOCK, -(-rows.shape[0] // 8)))  # whatever the threads
+            if self.keeping is Keeping.HALF and not self._filled:
                 assert self._kept is not None
                 self._tiles.narrow(K, self._kept[at])
             yield at, K
         self.passes += 1
         self._filled = self._kept is not None
 
-    def on(self, rows: Rows | ArrayLike, *, block_size: int | None = None, keep: bool = False) -> KernelOperator:
+    def on(
+        self, rows: Rows | ArrayLike, *, block_size: int | None = None, keeping: Keeping = Keeping.NONE
+    ) -> KernelOperator:
         """Make the operator of other rows with the same kernel and centers, which are not prepared again.
 
         Parameters
@@ -279,21 +240,17 @@ class KernelOperator(Operator):
             As wide as the centers, and of their dtype.
         block_size : int, optional
             Rows of a block; by default as many as for an operator of these rows alone.
-        keep : bool
-            Whether K is kept.
+        keeping : Keeping
+            How K is kept.
         """
-        other = copy.copy(self)
-        other.rows = as_rows(rows)
-        if other.rows.dtype != self.dtype or other.rows.shape[1] != self.centers.shape[1]:
+        rows = as_rows(rows)
+        if rows.dtype != self.dtype or rows.shape[1] != self.centers.shape[1]:
             raise ValueError(
-                f"rows have {other.rows.shape[1]} features of type {other.rows.dtype}: the centers have "
+                f"rows have {rows.shape[1]} features of type {rows.dtype}: the centers have "
                 f"{self.centers.shape[1]} of type {self.dtype}"
             )
-        other.shape = (other.rows.shape[0], self.shape[1])
-        other.passes = 0
-        other.block_size = block_size or block_rows(*other.shape, stored_per_row(self.centers))
-        other._kept = np.empty(other.shape, dtype=self.dtype) if keep else None
-        other._filled = False
+        other = copy.copy(self)
+        other._take(rows, keeping, block_size)
         return other
 
     def set_filled(self, filled: bool) -> None:
@@ -331,20 +288,17 @@ class KernelOperator(Operator):
 
     # ---- the block loop ----------------------------------------------------------------------------------------------
 
-    def _fill_block(self, at: slice, rows: Array, K: Array) -> None:
-        """Compute k(rows, centers) into `K`, shared among the threads."""
-        self._check_block(at, rows)
-        b = rows.shape[0]
-        size = max(SMALLEST_BLOCK, -(-b // 8))  # whatever the threads
+    def _fill(self, tiles: Tiles, rows: Array, K: Array, size: int) -> None:
+        """Compute k(rows, centers) into `K`, in parts of `size` rows that the threads share."""
 
         def run(start: int) -> None:
-            self._finite(self._tiles.fill(rows[start : start + size], K[start : start + size]))
+            check_product(tiles.fill(rows[start : start + size], K[start : start + size]), self.kernel, self.dtype)
 
-        share(run, range(0, b, size), self._n_threads)
+        share(run, range(0, rows.shape[0], size), self._n_threads)
 
     def _check_block(self, at: slice, rows: Array) -> None:
         if not self._tiles.check_finite(rows):
-            where = _locate_non_finite(at.start, rows, self.rows.feature_names)
+            where = locate_non_finite(at.start, rows, self.rows.feature_names)
             raise ValueError(
                 f"{where}: remove or impute NaN and infinity, and rescale numbers that are too large for the dtype"
             )
@@ -356,7 +310,7 @@ class KernelOperator(Operator):
 
         `join` makes the product of a block from those of its tiles.
         """
-        halved = self._halved
+        halved = self.keeping is Keeping.HALF
         kept = None if halved and self._filled else self._kept
 
         def run(block: tuple[slice, Array | None]) -> tuple[slice, Array]:
@@ -365,9 +319,9 @@ class KernelOperator(Operator):
                 self._check_block(at, rows)
             if kept is None:
                 assert rows is not None
-                return at, self._finite(with_rows(at, rows))
+                return at, check_product(with_rows(at, rows), self.kernel, self.dtype)
             if rows is None:
-                return at, self._finite(with_kept(at, kept[at]))
+                return at, check_product(with_kept(at, kept[at]), self.kernel, self.dtype)
             products = []
             for part in self._tiles.parts(rows):  # each tile is used while it is still in cache
                 tile = slice(at.start + part.start, at.start + part.stop)
@@ -375,10 +329,10 @@ class KernelOperator(Operator):
                 if halved:
                     self._tiles.narrow(K, kept[tile])
                 products.append(with_kept(tile, K))
-            return at, self._finite(join(products))
+            return at, check_product(join(products), self.kernel, self.dtype)
 
         with single_threaded_blas():
-            yield from ordered_map(run, self._blocks(from_rows=kept is None or not self._filled), self._threads())
+            yield from ordered_map(run, self._blocks(from_rows=kept is None or not self._filled), self._pass_threads)
         self.passes += 1
         self._filled = self._kept is not None
 
@@ -389,10 +343,11 @@ class KernelOperator(Operator):
 
         def run(block: tuple[slice, Any]) -> Array:
             at = block[0]
-            return self._finite(self._tiles.half_both(kept[at], columns, None if weight is None else weight[at]))
+            product = self._tiles.half_both(kept[at], columns, None if weight is None else weight[at])
+            return check_product(product, self.kernel, self.dtype)
 
         with single_threaded_blas():
-            for product in ordered_map(run, self._blocks(from_rows=False), self._threads()):
+            for product in ordered_map(run, self._blocks(from_rows=False), self._pass_threads):
                 total += product
         self.passes += 1
         return total
@@ -407,12 +362,6 @@ class KernelOperator(Operator):
             lambda at, K: tiles.both(K, columns, weight.weights(at, dtype), added=weight.added(at, dtype)),
         )
 
-    def _threads(self) -> int:
-        """Return the number of threads for a pass: one where starting others takes as long as the pass."""
-        n, M = self.shape
-        alone = n <= self.block_size or n * M * (stored_per_row(self.centers) + _PROFILE_COST) <= _FEW_OPERATIONS
-        return 1 if alone else self._n_threads
-
     def _blocks(self, from_rows: bool) -> Iterator[tuple[slice, Array | None]]:
         n = self.shape[0]
         if not from_rows:
@@ -420,9 +369,6 @@ class KernelOperator(Operator):
                 yield slice(start, min(start + self.block_size, n)), None
             return
         yield from self.read_blocks(self.block_size)
-
-    def _finite(self, product: Array) -> Array:
-        return check_product(product, self.kernel, self.dtype)
 
     def _sum(self, k: int, with_rows: BlockProduct, with_kept: BlockProduct) -> Array:
         """Add the blocks' products of `k` columns, in their order and in float64."""

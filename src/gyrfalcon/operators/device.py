@@ -27,6 +27,7 @@ from .._utils.devices import (
     torch_dtype,
 )
 from .._utils.memory import format_bytes, parse_memory
+from .._utils.words import listed
 from ..backends import BlockWeight, check_weighted, triton_tiles, weighted
 from ..backends.torch_tiles import MakeTile, SparseColumns, prepare
 from ..kernels import Kernel, KernelFunction
@@ -162,7 +163,7 @@ class DeviceOperator(Operator):
 
     @property
     def arithmetic(self) -> str:
-        on = "made again on " + ", ".join(str(lane.device) for lane in self._lanes)
+        on = "made again on " + listed((lane.device for lane in self._lanes), None, plain=True)
         return f"{on} in TF32" if self._tf32 else f"{on}, fused" if self.fused else on
 
     @property
@@ -418,9 +419,6 @@ class DeviceOperator(Operator):
     def _empty_cache(self) -> None:
         if any(lane.device.type == "cuda" for lane in self._lanes):
             import_torch().cuda.empty_cache()
-
-
-KernelOperator._on_devices = DeviceOperator
 
 
 def _upload(lane: Lane, part_of: Callable[[slice], Any], part: slice) -> Tensor:

@@ -1,27 +1,72 @@
-"""Whether K is worth the memory it takes, by a fixed model of what entries cost.
+"""How K is kept between passes: not at all, whole, or in 16 bits, by a fixed model of what its entries cost.
 
-The decision changes the last bits of products, so it must not depend on clocks, nor on the number of threads: it is
-made for an ordinary machine. Making entries is shared by cores and reading them is not, so that on many cores a K of
-few features is made in less time than it takes to read it, and the pass that fills K writes memory that is new to the
-process, the slowest access of all. Measured, on one core and per entry: reading takes 0.25 ns in float32 and 0.45 in
-float64, filling 0.7 to 1.5 ns more than making; `Tiles.entry_cost` says what making takes. In 16 bits reading
-takes 0.2 ns and rounding 0.15 to 0.4.
+The decision changes the last bits of products, so it must not depend on clocks or on the number of threads: the model
+is of an ordinary machine with four cores. Cores share the work of making entries but not the bandwidth of memory, so
+that on many cores a K of few features is made in less time than it takes to read it; and the pass that fills K writes
+memory that is new to the process, the slowest access of all. Measured on one core, in nanoseconds per entry: reading
+takes 0.25 in float32 and 0.45 in float64, filling 0.7 to 1.5 more than making; `Tiles.entry_cost` is the time to make
+an entry. In 16 bits reading takes 0.2 and rounding 0.15 to 0.4.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
-__all__ = ["FEW_PASSES", "Halving", "is_worth_keeping"]
+from ..backends import Tiles
 
+__all__ = ["FEW_PASSES", "Halving", "Keeping", "choose_keeping", "is_worth_keeping"]
+
+# The model's machine; bandwidths are of all its cores together, in bytes per nanosecond
 _CORES = 4
-_READ_BANDWIDTH = 25.0  # bytes a nanosecond, by all cores
+_READ_BANDWIDTH = 25.0
 _FILL_BANDWIDTH = 4.0  # of pages that are touched for the first time
-_LEAST_GAIN = 1.25  # in the time of all passes
-_HALF_FILL = 2 / _FILL_BANDWIDTH + 0.15  # nanoseconds, with those of rounding
-_LEAST_HALF_GAIN = 2.0  # for a K that is not small
-_SMALL = 1 << 28  # bytes of a K that is kept in any case if there are more than a few passes
+_HALF_FILL = 2 / _FILL_BANDWIDTH + 0.15  # nanoseconds to round an entry to 16 bits and to write it
+# Least ratio of the times of all passes, without a kept K to with it, at which K is kept
+_LEAST_GAIN = 1.25
+_LEAST_HALF_GAIN = 2.0  # in 16 bits, for a K that is not small
+_SMALL = 1 << 28  # bytes of a K that is kept whatever it costs if there are more than `FEW_PASSES` passes
 FEW_PASSES = 8
+
+
+class Keeping(Enum):
+    """How K is kept between passes; the value describes it in words, as `Operator.arithmetic` does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> X = np.zeros((100, 2))
+    >>> [KernelOperator("gaussian", X, X[:5], memory_budget=budget).keeping.name for budget in (0, "1MB")]
+    ['NONE', 'WHOLE']
+    """
+
+    NONE = "made again"
+    WHOLE = "kept in memory"
+    HALF = "kept in 16 bits"
+
+
+def choose_keeping(tiles: Tiles, entries: int, budget: int, passes: int | None, halving: Halving | None) -> Keeping:
+    """Choose how K is kept.
+
+    Parameters
+    ----------
+    tiles : Tiles
+        They know what an entry costs.
+    entries : int
+        n M.
+    budget : int
+        Bytes that a whole K may take.
+    passes : int or None
+        The largest number of passes there will be; None if it is not known, and a whole K is kept if it fits.
+    halving : Halving or None
+        Permission to keep K in 16 bits.
+    """
+    cost, itemsize = tiles.entry_cost, tiles.dtype.itemsize
+    if halving is not None and tiles.fits_half and halving.is_worth(cost, entries):
+        return Keeping.HALF
+    worth = tiles.worth_keeping and (passes is None or is_worth_keeping(cost, entries, itemsize, passes))
+    return Keeping.WHOLE if worth and 0 < entries * itemsize <= budget else Keeping.NONE
 
 
 def is_worth_keeping(entry_cost: float, entries: int, itemsize: int, passes: int) -> bool:
@@ -30,13 +75,13 @@ def is_worth_keeping(entry_cost: float, entries: int, itemsize: int, passes: int
     Parameters
     ----------
     entry_cost : float
-        Nanoseconds in which a core makes an entry; infinite if it is not known.
+        Nanoseconds that one core takes to make an entry; infinite if that is not known.
     entries : int
         n M.
     itemsize : int
         Bytes of an entry.
     passes : int
-        How many there will be, at most.
+        The largest number of passes there will be.
 
     Examples
     --------
@@ -54,17 +99,17 @@ def is_worth_keeping(entry_cost: float, entries: int, itemsize: int, passes: int
 
 @dataclass(frozen=True)
 class Halving:
-    """Leave to keep a K in 16 bits, half the bytes, for products that need not be exact.
+    """Permission to keep a K in 16 bits, half the bytes of float32, for products that need not be exact.
 
-    A preconditioner's are such. Conjugate gradient itself is not: with a smooth kernel and a small penalty, rounding
-    moves its solution by more than predictions bear, and nothing in its recurrence shows that.
+    Those of a preconditioner need not be. Those of conjugate gradient must be: with a smooth kernel and a small
+    penalty, rounding changes its predictions noticeably, and nothing in its recurrence shows that.
 
     Attributes
     ----------
     budget : int
-        Bytes that it may take.
+        Bytes that K may take.
     passes : int
-        How many there will be, as a rule.
+        Typical number of passes.
 
     Examples
     --------
@@ -80,7 +125,7 @@ class Halving:
     passes: int
 
     def is_worth(self, entry_cost: float, entries: int) -> bool:
-        """Whether it fits, and passes take clearly less time; arguments as for `is_worth_keeping`."""
+        """Whether K fits, and passes take clearly less time; parameters as for `is_worth_keeping`."""
         if not 0 < 2 * entries <= self.budget or entry_cost == float("inf"):
             return False
         made, later = entry_cost / _CORES, self.passes - 1

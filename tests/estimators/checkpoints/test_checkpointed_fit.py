@@ -260,7 +260,7 @@ def test_a_larger_max_iter_keeps_no_more_of_k(tmp_path, monkeypatch):
     """A few passes are not worth the memory of a large K, and more would be; the fit goes on as it began."""
     monkeypatch.setattr("gyrfalcon.operators.keeping._SMALL", 0)
     monkeypatch.setattr(
-        "gyrfalcon.operators.dense.is_worth_keeping", lambda cost, entries, itemsize, passes: passes > 12
+        "gyrfalcon.operators.keeping.is_worth_keeping", lambda cost, entries, itemsize, passes: passes > 12
     )
     model = clone(SQUARED).set_params(checkpoint=tmp_path)
     clone(model).set_params(max_iter=10).fit(X, y)
