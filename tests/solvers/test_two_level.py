@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -10,6 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator
 from gyrfalcon.centers import Given
 from gyrfalcon.fitting import falkon as _falkon
+from gyrfalcon.fitting.data import FitData
+from gyrfalcon.fitting.subspace import CenterSettings
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.preconditioners import Preconditioner
 from gyrfalcon.solvers import RowSample, StateError, conjugate_gradient, two_level_cg
@@ -284,18 +288,22 @@ def test_rows_without_weight_are_not_drawn(solvers):
     ids=repr,
 )
 def test_few_passes_are_expected_of_samples_alone(parameters, few, solvers):
-    model = FalkonRegressor(KERNEL, **{"n_centers": 50, **parameters})
-    X = as_rows(rows(20_000)[0] if "centers" in parameters else rows()[0])
-    assert _falkon._expects_few_passes(model, X, None) == few
-    uneven = np.zeros(X.shape[0])
+    asked = {"n_centers": 50, "centers": "uniform", "preconditioner": "auto", "tol": None, **parameters}
+    centers = CenterSettings(KERNEL, asked.pop("n_centers"), asked.pop("centers"))
+    settings = _falkon.FalkonSettings(centers, penalty=1e-3, max_iter=20, **asked)
+    X, y = rows(20_000) if "centers" in parameters else rows()
+    data = FitData(as_rows(X), y[:, None])
+    assert _falkon._expects_few_passes(settings, data) == few
+    uneven = np.full(len(X), 1e-9)
     uneven[:50] = 1.0
-    assert not _falkon._expects_few_passes(model, X, uneven)  # for which there is KRILL's preconditioner
+    # for which there is KRILL's preconditioner
+    assert not _falkon._expects_few_passes(settings, replace(data, weight=uneven))
 
 
 def test_wide_rows_are_worth_sampling_before_narrow_ones():
     for n, d, M, many in [(200_000, 18, 1_000, True), (20_000, 784, 800, True), (20_000, 18, 800, False)]:
-        assert _falkon._are_many(as_rows(np.broadcast_to(np.float32(0), (n, d))), M) == many
-    assert not _falkon._are_many(as_rows(scipy.sparse.csr_array((20_000, 10**6), dtype=np.float32)), 800)
+        assert _falkon.sampling_pays(as_rows(np.broadcast_to(np.float32(0), (n, d))), M) == many
+    assert not _falkon.sampling_pays(as_rows(scipy.sparse.csr_array((20_000, 10**6), dtype=np.float32)), 800)
 
 
 @pytest.mark.filterwarnings("ignore:predictions are still off")

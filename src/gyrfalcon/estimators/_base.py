@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
@@ -15,14 +15,12 @@ from .._utils.checks import number
 from .._utils.compute import Compute
 from .._utils.portable import beside, in_float64
 from .._utils.words import a
-from ..centers import Selection
 from ..fitting.arguments import described
 from ..fitting.attributes import check_attributes
 from ..fitting.data import FitData, class_codes
 from ..fitting.lazy import lazily
 from ..fitting.rows import for_score, more_rows, scaled
 from ..fitting.session import Session, finite
-from ..fitting.subspace import ChosenCenters, WarmStart
 from ..kernels import Kernel
 from ..kernels.names import with_kernel_object
 from ..operators import Operator
@@ -327,19 +325,3 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
             or columns != (1 if len(self.classes_) == 2 else len(self.classes_))
         ):
             raise ValueError(f"coefficients of shape {coef.shape} do not fit classes_ of shape {self.classes_.shape}")
-
-
-class FittedOnCenters(Protocol):
-    """A fitted estimator that a warm start begins from."""
-
-    n_centers: int | None
-    centers: Any
-    dual_coef_: Array
-    centers_: Any
-    _chosen: ChosenCenters | None
-
-
-def warm_start_of(model: FittedOnCenters) -> WarmStart:
-    """Return the centers and coefficients of the last fit; of a model from a file, how they were drawn is not known."""
-    chosen = model._chosen or ChosenCenters(Selection(model.centers_), None, model.n_centers, model.centers)
-    return WarmStart(chosen, model.dual_coef_)

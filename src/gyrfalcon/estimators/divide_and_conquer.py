@@ -154,8 +154,8 @@ class DivideAndConquerRegressor(KernelRegressor):
             order = session.random_state.permutation(n)
             points = data.rows.take(order)
             weight = None if data.weight is None else data.weight[order]
-            kernel = fitted_kernel(self, data, points, weight, points.dtype)
-            data = in_suitable_precision(data, self.dtype, kernel, points, self.penalty)
+            kernel = fitted_kernel(self.kernel, data, points, weight, points.dtype)
+            data = in_suitable_precision(data, kernel, points, self.penalty)
             points = points.astype(data.rows.dtype, copy=False)
             scale = power_of_two(data.targets, axis=0)
             y = (data.targets / scale)[order]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .._utils.checks import integer, optional
-from .._utils.memory import format_bytes, parse_memory, require
+from .._utils.memory import parse_memory
 from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
@@ -18,6 +18,7 @@ from ..fitting.convergence import tolerance, warn_if_unsettled
 from ..fitting.data import FitData, regression_data
 from ..fitting.kernel import fitted_kernel, validation_watch
 from ..fitting.parameters import STEP, check_parameters
+from ..fitting.plan import check_memory
 from ..fitting.precision import warn_if_rounded
 from ..fitting.session import Session, fit_session
 from ..kernels import Kernel, KernelFunction
@@ -205,12 +206,11 @@ class EigenProRegressor(KernelRegressor):
     def _iterate(self, data: FitData, session: Session) -> None:
         rows, n = data.rows, data.rows.shape[0]
         s = self.n_subsamples or (1_000 if n <= _MANY_ROWS else 2_000)
-        size = 3 * 8 * min(s, n) ** 2
-        what = f"the eigenvectors of n_subsamples={s} rows take {format_bytes(size)}"
-        require(self.memory_budget, size, what, "take fewer")
+        needs = {"eigenvectors": 3 * 8 * min(s, n) ** 2}
+        check_memory(self.memory_budget, needs, f"the eigenvectors of n_subsamples={s} rows take", "take fewer")
         n_jobs = 1 if n < _WORTH_THREADS else self.n_jobs
         points = rows.take(np.arange(n))
-        kernel = fitted_kernel(self, data, points, None, rows.dtype)
+        kernel = fitted_kernel(self.kernel, data, points, None, rows.dtype)
         operator = KernelOperator(kernel, rows, points, n_jobs=n_jobs, memory_budget=0)
         system = top_eigensystem(
             operator,
@@ -238,7 +238,7 @@ class EigenProRegressor(KernelRegressor):
             data,
             kind=Iterate,
             max_iter=self.max_iter,
-            watch=validation_watch(data, operator, n_jobs=self.n_jobs, budget=parse_memory(self.memory_budget)),
+            watch=validation_watch(data, operator, self._compute, parse_memory(self.memory_budget)),
             scale=scale,
             n_centers=n,
         )

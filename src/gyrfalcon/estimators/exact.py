@@ -7,6 +7,7 @@ gradient descent that stops early.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -14,21 +15,18 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .._utils.checks import integer, one_of, optional
 from .._utils.memory import parse_memory
-from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..fitting import pcg
 from ..fitting.arguments import described
-from ..fitting.auto_penalty import as_penalty
-from ..fitting.data import FitData, regression_data
+from ..fitting.data import regression_data
 from ..fitting.folds import check_cv
-from ..fitting.kernel import fitted_kernel, validation_watch
+from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty, validation_errors
 from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_path
-from ..fitting.precision import in_suitable_precision, warn_if_rounded
-from ..fitting.ridge import check_gram_memory, least_penalty, ridge
-from ..fitting.rows import follows_rows
+from ..fitting.precision import warn_if_rounded
+from ..fitting.ridge import EveryRow, check_gram_memory, every_row, least_penalty, ridge
 from ..fitting.session import Session, finite, fit_session
 from ..fitting.steps import stable_step
 from ..kernels import Kernel, KernelFunction
@@ -41,6 +39,17 @@ Array = NDArray[Any]
 
 _FALKON = 'method="pcg" or FalkonRegressor, which do without them,'
 _MAX_ITER = 500  # of gradient descent
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What one of the methods has found: k(rows, rows), coefficients, and what else the method gives."""
+
+    operator: KernelOperator
+    coef: Array
+    penalty: float | None = None
+    uncertainty: Uncertainty | None = None
+    cv_predictions: Array | None = None
 
 
 @register
@@ -221,21 +230,13 @@ class ExactRegressor(PosteriorRegressor):
             max_iter=optional(integer(1)),
             step=STEP_OR_NONE,
         )
-        if self.uncertainty and self.method != "ridge":
-            raise ValueError(
-                f'uncertainty=True is for method="ridge", not for method={self.method!r}: FalkonRegressor has it for '
-                "any number of rows"
-            )
-        if self.uncertainty:
-            check_noise(self.penalty, self.penalties)
-        descends, iterates = self.method == "early_stopping", self.method == "pcg"
-        if iterates:
-            pcg.criterion_of(self, X_val is not None)
-        elif self.choose_by == "cv":
-            raise ValueError(f'choose_by="cv" is for method="pcg", not for method={self.method!r}: choose by "loo"')
+        self._check_method(has_validation=X_val is not None)
+        descends = self.method == "early_stopping"
         validates = self.early_stopping if descends else self.method != "least_squares" and self._chooses_by_validation
-        patience = NoImprovement(self.n_iter_no_change, self.min_decrease) if self.early_stopping else None
-        with fit_session(self, patience=None if iterates else patience) as session:
+        patience = None
+        if self.early_stopping and self.method != "pcg":
+            patience = NoImprovement(self.n_iter_no_change, self.min_decrease)
+        with fit_session(self, patience=patience) as session:
             data = regression_data(
                 self,
                 X,
@@ -247,60 +248,72 @@ class ExactRegressor(PosteriorRegressor):
                 scratch=session.scratch,
                 hold_out=self.validation_fraction if validates else None,
             )
-            points = data.rows.take(np.arange(data.rows.shape[0]))
-            kernel = fitted_kernel(self, data, points, data.weight, points.dtype)
-            penalties = self._penalties(data, session)
-            single = penalties if isinstance(penalties, float) else None
-            data = in_suitable_precision(data, self.dtype, kernel, points, single)
-            points = points.astype(data.rows.dtype, copy=False)
-            operator = KernelOperator(
-                kernel,
-                data.rows,
-                points,
-                n_jobs=self.n_jobs,
-                memory_budget=parse_memory(self.memory_budget) if descends else 0,
-            )
-            scale = power_of_two(data.targets, axis=0)
-            y = data.targets / scale
-            vars(self).pop("cv_predictions_", None)  # of an earlier fit
-            uncertainty = None
-            if iterates:
-                assert penalties is not None
-                found = pcg.solve(self, data, points, kernel, y, scale, penalties, session)
-                coef, penalty = found.coef, found.penalty
-                warn_if_rounded(operator, coef, None, foreseen=single is not None and not follows_rows(self.dtype))
-                if found.cv_predictions is not None:
-                    self.cv_predictions_ = data.of_all(found.cv_predictions)
-            elif descends:
-                coef, penalty = self._descend(data, operator, y, scale, session), None
-            elif single is not None and not self.uncertainty:
-                penalty = single
-                coef = self._solve_one(data, operator, y, scale, penalty, session)
-            else:
-                coef, penalty, uncertainty = self._solve_path(data, operator, y, scale, penalties, session)
-            self._set_uncertainty(uncertainty, data)
-            self._set_solution(data, session)
-            self._set_expansion(operator, coef, data)
-            if penalty is None:
-                vars(self).pop("penalty_", None)  # of an earlier fit by another method
-            else:
-                self.penalty_ = penalty
+            problem = every_row(self.kernel, self._penalties, data, self._compute, session.random_state)
+            found = self._solve(problem, session)
+            for name in ("cv_predictions_", "penalty_"):  # of an earlier fit by another method
+                vars(self).pop(name, None)
+            self._set_uncertainty(found.uncertainty, problem.data)
+            self._set_solution(problem.data, session)
+            self._set_expansion(found.operator, found.coef, problem.data)
+            if found.penalty is not None:
+                self.penalty_ = found.penalty
+            if found.cv_predictions is not None:
+                self.cv_predictions_ = problem.data.of_all(found.cv_predictions)
         return self
 
-    def _penalties(self, data: FitData, session: Session) -> ArrayLike | None:
-        """Return the penalty, or the list of penalties, of a method that has one."""
+    def _check_method(self, *, has_validation: bool) -> None:
+        """Raise ValueError for parameters that the method does not have."""
+        if self.uncertainty and self.method != "ridge":
+            raise ValueError(
+                f'uncertainty=True is for method="ridge", not for method={self.method!r}: FalkonRegressor has it for '
+                "any number of rows"
+            )
+        if self.uncertainty:
+            check_noise(self.penalty, self.penalties)
+        if self.method == "pcg":
+            self._pcg_settings.criterion(chooses=self.penalties is not None, has_validation=has_validation)
+        elif self.choose_by == "cv":
+            raise ValueError(f'choose_by="cv" is for method="pcg", not for method={self.method!r}: choose by "loo"')
+
+    @property
+    def _penalties(self) -> Any:
+        """The penalty, or the list of penalties, of a method that has one."""
         if self.method not in ("ridge", "pcg"):
             return None
-        if self.penalties is not None:
-            return self.penalties
-        return as_penalty(self.penalty, self, data, session.random_state)
+        return self.penalty if self.penalties is None else self.penalties
+
+    @property
+    def _pcg_settings(self) -> pcg.PcgSettings:
+        return pcg.PcgSettings(
+            n_centers=self.n_centers, choose_by=self.choose_by, cv=self.cv, max_iter=self.max_iter, tol=self.tol
+        )
 
     @property
     def _chooses_by_validation(self) -> bool:
         return self.penalties is not None and self.choose_by == "validation"
 
-    def _descend(self, data: FitData, operator: KernelOperator, y: Array, scale: Array, session: Session) -> Array:
-        n, weight = operator.shape[0], data.weight
+    def _solve(self, problem: EveryRow, session: Session) -> _Found:
+        descends = self.method == "early_stopping"
+        operator = KernelOperator(
+            problem.kernel,
+            problem.data.rows,
+            problem.points,
+            n_jobs=self.n_jobs,
+            memory_budget=parse_memory(self.memory_budget) if descends else 0,
+        )
+        if self.method == "pcg":
+            found = pcg.solve(self._pcg_settings, problem, self._compute, session)
+            foreseen = problem.penalty is not None and problem.data.dtype_given
+            warn_if_rounded(operator, found.coef, None, foreseen=foreseen)
+            return _Found(operator, found.coef, found.penalty, cv_predictions=found.cv_predictions)
+        if descends:
+            return _Found(operator, self._descend(problem, operator, session))
+        if problem.penalty is not None and not self.uncertainty:
+            return _Found(operator, self._solve_one(problem, operator, problem.penalty, session), problem.penalty)
+        return self._solve_path(problem, operator, session)
+
+    def _descend(self, problem: EveryRow, operator: KernelOperator, session: Session) -> Array:
+        data, n, weight = problem.data, operator.shape[0], problem.data.weight
         root = np.ones(n) if weight is None else np.sqrt(weight)
         step = stable_step(
             self.step,
@@ -310,42 +323,33 @@ class ExactRegressor(PosteriorRegressor):
         )
         max_iter = _MAX_ITER if self.max_iter is None else self.max_iter
         solution = session.run(
-            kernel_descent(operator, y, step=step, max_iter=max_iter, weight=weight),
+            kernel_descent(operator, problem.targets, step=step, max_iter=max_iter, weight=weight),
             data,
             kind=Iterate,
             max_iter=max_iter,
-            watch=validation_watch(data, operator, n_jobs=self.n_jobs, budget=parse_memory(self.memory_budget)),
-            scale=scale,
+            watch=validation_watch(data, operator, self._compute, parse_memory(self.memory_budget)),
+            scale=problem.scale,
             max_passes=max(1, max_iter - 1),
             n_centers=n,
         )
         return solution.coef
 
-    def _solve_one(
-        self, data: FitData, operator: KernelOperator, y: Array, scale: Array, penalty: float, session: Session
-    ) -> Array:
+    def _solve_one(self, problem: EveryRow, operator: KernelOperator, penalty: float, session: Session) -> Array:
+        data = problem.data
         session.start(data, max_passes=1, n_centers=operator.shape[1])
-        alpha = ridge(operator, y, penalty, data.weight, _FALKON) * scale
+        alpha = ridge(operator, problem.targets, penalty, data.weight, _FALKON) * problem.scale
         record = {"iteration": 1, "passes": 1, "penalty": penalty}
         if data.validation is not None:
-            record["validation_error"] = validation_errors(data, operator, alpha[:, :, None], self.n_jobs)[0]
+            record["validation_error"] = validation_errors(data, operator, alpha[:, :, None], self._compute)[0]
         session.record(record)
         return finite(alpha, data.rows.dtype)
 
-    def _solve_path(
-        self,
-        data: FitData,
-        operator: KernelOperator,
-        y: Array,
-        scale: Array,
-        penalties: ArrayLike | None,
-        session: Session,
-    ) -> tuple[Array, float, Uncertainty | None]:
-        n = operator.shape[0]
+    def _solve_path(self, problem: EveryRow, operator: KernelOperator, session: Session) -> _Found:
+        n, data, y, scale = operator.shape[0], problem.data, problem.targets, problem.scale
         check_gram_memory(n, BUFFERS if self.uncertainty else 3, _FALKON)
-        has_penalty, least = penalties is not None, least_penalty(operator)
+        has_penalty, least = problem.penalties is not None, least_penalty(operator)
         session.start(data, n_centers=n)
-        # without a penalty, what it could not be told from is left out
+        # without a penalty, eigenvalues that could not be told from rounding are left out
         floor = 0.0 if has_penalty else n * least
         path = exact_path(operator.centers_gram(np.float64), y, data.weight, floor=floor)
         coef, penalty = choose_penalty(
@@ -353,14 +357,14 @@ class ExactRegressor(PosteriorRegressor):
             data,
             operator,
             session,
-            penalties=0.0 if penalties is None else penalties,
+            penalties=problem.penalties if has_penalty else 0.0,
             choose_by=self.choose_by,
             least=least if has_penalty else 0.0,
             scale=scale,
-            n_jobs=self.n_jobs,
+            compute=self._compute,
         )
         uncertainty = None
         if self.uncertainty:
             used = max(penalty, least)
             uncertainty = uncertainty_of_path(path, data, operator, coef, y, scale, used, None, self.n_jobs)
-        return coef, penalty, uncertainty
+        return _Found(operator, coef, penalty, uncertainty)

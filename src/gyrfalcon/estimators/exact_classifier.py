@@ -9,20 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .._utils.checks import integer, one_of, optional
-from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..fitting import pcg
 from ..fitting.arguments import described
-from ..fitting.auto_penalty import as_penalty
 from ..fitting.calibration import Calibration, fit_calibration
 from ..fitting.data import FitData, class_codes, classification_data
 from ..fitting.folds import check_cv
-from ..fitting.kernel import fitted_kernel
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
-from ..fitting.precision import in_suitable_precision, warn_if_rounded
-from ..fitting.rows import follows_rows
+from ..fitting.precision import warn_if_rounded
+from ..fitting.ridge import every_row
 from ..fitting.session import fit_session
 from ..kernels import Kernel, KernelFunction
 from ..operators import make_operator
@@ -201,17 +198,14 @@ class ExactClassifier(KernelClassifier):
                 class_weight=self.class_weight,
                 hold_out=self.validation_fraction if self.choose_by == "validation" else None,
             )
-            points = data.rows.take(np.arange(data.rows.shape[0]))
-            kernel = fitted_kernel(self, data, points, data.weight, points.dtype)
-            scale = power_of_two(data.targets, axis=0)
-            labels = class_codes(data.targets)
-            penalties, penalty = self.penalties, None
-            if penalties is None:
-                penalties = penalty = as_penalty(self.penalty, self, data, session.random_state)
-            data = in_suitable_precision(data, self.dtype, kernel, points, penalty)
-            points = points.astype(data.rows.dtype, copy=False)
-            y = data.targets / scale
-            found = pcg.solve(self, data, points, kernel, y, scale, penalties, session, labels)
+            labels, compute = class_codes(data.targets), self._compute
+            penalties = self.penalty if self.penalties is None else self.penalties
+            problem = every_row(self.kernel, penalties, data, compute, session.random_state)
+            data = problem.data
+            settings = pcg.PcgSettings(
+                n_centers=self.n_centers, choose_by=self.choose_by, cv=self.cv, max_iter=self.max_iter, tol=self.tol
+            )
+            found = pcg.solve(settings, problem, compute, session, labels)
             vars(self).pop("cv_predictions_", None)  # of an earlier fit
             if found.cv_predictions is None:
                 self.calibration_ = self._calibrated_by_validation(data, found, len(classes))
@@ -220,7 +214,7 @@ class ExactClassifier(KernelClassifier):
                 self.cv_predictions_ = data.of_all(found.cv_predictions)
             self._set_solution(data, session)
             self._set_expansion(found.operator, found.coef, data)
-            foreseen = penalty is not None and not follows_rows(self.dtype)
+            foreseen = problem.penalty is not None and data.dtype_given
             warn_if_rounded(found.operator, found.coef, None, foreseen=foreseen)
             self.classes_, self.penalty_ = classes, found.penalty
         return self

@@ -11,26 +11,21 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .._utils.devices import check_precision
 from .._utils.portable import in_float64, library, log_expit, special
 from .._utils.registry import register
-from .._utils.threads import single_threaded_blas
 from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
-from ..fitting import falkon
 from ..fitting.arguments import described
 from ..fitting.data import classification_data, indicators, signs
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
-from ..fitting.precision import warn_if_iterates_rounded
-from ..fitting.rows import follows_rows
 from ..fitting.session import fit_session
-from ..fitting.subspace import ChosenCenters
 from ..kernels import Kernel, KernelFunction
 from ..losses import Logistic, Loss, Softmax, as_loss, loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
-from ._base import KernelClassifier, warm_start_of
+from ._base import KernelClassifier
+from ._falkon import FalkonEstimator
 
 Array = NDArray[Any]
 
@@ -54,7 +49,7 @@ class _WithProbabilities:
 
 @register
 @described
-class FalkonClassifier(KernelClassifier):
+class FalkonClassifier(FalkonEstimator, KernelClassifier):
     """Kernel classification on millions of rows, by FALKON.
 
     With the squared loss, regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and
@@ -116,10 +111,6 @@ class FalkonClassifier(KernelClassifier):
     """
 
     takes_sparse = True
-
-    loss_: Loss
-    penalty_: float
-    _chosen: ChosenCenters | None = None
 
     def __init__(
         self,
@@ -202,7 +193,7 @@ class FalkonClassifier(KernelClassifier):
         self
         """
         check_parameters(self)
-        check_precision(self.precision, self.device)
+        compute = self._compute
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with fit_session(self, patience=patience, checkpoint=self.checkpoint) as session:
             data, classes = classification_data(
@@ -218,22 +209,11 @@ class FalkonClassifier(KernelClassifier):
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 make_loss=self._make_loss,
             )
-            # coefficients mean something else to other classes or another loss, and centers to features in other units
-            warm = self.warm_start and self._is_fitted and (data.scale is None) == (self.scale_ is None)
-            warm = warm and np.array_equal(self.classes_, classes) and type(self.loss_) is type(data.loss)
-            with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
-                space, solution = falkon.solve(self, data, session, warm_start_of(self) if warm else None)
-            data = space.data
-            self._set_solution(data, session)
-            self._set_expansion(space.operator, solution.coef, data)
-            warn_if_iterates_rounded(
-                space.operator,
-                solution,
-                space.penalty if data.is_least_squares else None,
-                foreseen=not follows_rows(self.dtype),
-            )
-            self._chosen, self.penalty_ = space.remembered, space.penalty
-            self.classes_, self.loss_ = classes, data.loss
+            # coefficients mean something else to other classes
+            warm = self.warm_start and self._is_fitted and np.array_equal(self.classes_, classes)
+            space, solution = self._solve(data, compute, session, warm=warm)
+            self._set_falkon(space, solution, session)
+            self.classes_ = classes
         return self
 
     def _make_loss(self, n_classes: int) -> Loss:

@@ -10,27 +10,22 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.devices import check_precision
 from .._utils.registry import register
-from .._utils.threads import single_threaded_blas
 from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
-from ..fitting import falkon
 from ..fitting.arguments import described
 from ..fitting.conformal import COVERAGE
 from ..fitting.data import regression_data
 from ..fitting.lazy import in_kind
 from ..fitting.parameters import check_parameters
 from ..fitting.posterior import BUFFERS, check_noise, uncertainty_of_centers
-from ..fitting.precision import warn_if_iterates_rounded
-from ..fitting.rows import at_once, follows_rows, for_score
+from ..fitting.rows import at_once, for_score
 from ..fitting.session import fit_session
-from ..fitting.subspace import ChosenCenters
 from ..kernels import Kernel, KernelFunction
 from ..losses import Loss, Poisson, Quantile, Squared, as_loss, loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
-from ._base import warm_start_of
+from ._falkon import FalkonEstimator
 from ._posterior import PosteriorRegressor
 
 Array = NDArray[Any]
@@ -38,7 +33,7 @@ Array = NDArray[Any]
 
 @register
 @described
-class FalkonRegressor(PosteriorRegressor):
+class FalkonRegressor(FalkonEstimator, PosteriorRegressor):
     """Kernel ridge regression on millions of rows, by FALKON; also robust regression, quantiles and counts.
 
     Minimises mean((y - f(x))^2) + penalty |f - offset|^2 over functions f(x) = offset + sum_j coef_j k(x, center_j),
@@ -114,10 +109,6 @@ class FalkonRegressor(PosteriorRegressor):
     """
 
     takes_sparse = True
-
-    loss_: Loss
-    penalty_: float
-    _chosen: ChosenCenters | None = None
 
     def __init__(
         self,
@@ -200,7 +191,7 @@ class FalkonRegressor(PosteriorRegressor):
         self
         """
         check_parameters(self)
-        check_precision(self.precision, self.device)
+        compute = self._compute
         loss = self._loss()
         if self.uncertainty and type(loss) is not Squared:
             raise ValueError(
@@ -224,32 +215,18 @@ class FalkonRegressor(PosteriorRegressor):
                 loss=loss,
                 copies=self._n_levels(),
             )
-            # coefficients mean something else to another loss, and centers to features in other units
-            warm = self.warm_start and self._is_fitted and (data.scale is None) == (self.scale_ is None)
-            warm = warm and type(self.loss_) is type(data.loss)
-            with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
-                space, solution = falkon.solve(
-                    self,
-                    data,
-                    session,
-                    warm_start_of(self) if warm else None,
-                    buffers=BUFFERS if self.uncertainty else 1,
-                )
-            data = space.data
+            space, solution = self._solve(
+                data,
+                compute,
+                session,
+                warm=self.warm_start and self._is_fitted,
+                buffers=BUFFERS if self.uncertainty else 1,
+            )
             uncertainty = None
             if self.uncertainty:
-                uncertainty = uncertainty_of_centers(space, solution.coef, space.penalty, self.n_jobs)
-            self._set_uncertainty(uncertainty, data)
-            self._set_solution(data, session)
-            self._set_expansion(space.operator, solution.coef, data)
-            warn_if_iterates_rounded(
-                space.operator,
-                solution,
-                space.penalty if data.is_least_squares else None,
-                foreseen=not follows_rows(self.dtype),
-            )
-            self._chosen, self.penalty_ = space.remembered, space.penalty
-            self.loss_ = data.loss
+                uncertainty = uncertainty_of_centers(space, solution.coef, space.penalty)
+            self._set_uncertainty(uncertainty, space.data)
+            self._set_falkon(space, solution, session)
         return self
 
     def _loss(self) -> Loss:

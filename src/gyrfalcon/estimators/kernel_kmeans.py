@@ -20,9 +20,10 @@ from ..fitting.convergence import warn_if_clusters_unsettled
 from ..fitting.data import FitData
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
+from ..fitting.plan import Needs
 from ..fitting.rows import at_once, computed, more_rows, scaled
 from ..fitting.session import Session, fit_session
-from ..fitting.subspace import Subspace, choose_subspace
+from ..fitting.subspace import CenterSettings, Subspace, choose_subspace
 from ..fitting.unlabelled import unlabelled_data
 from ..fitting.weights import count
 from ..kernels import Kernel, KernelFunction
@@ -187,10 +188,9 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             # labels of two iterations and the nearest values, two vectors of distances and weights, and the sample
             width = 0 if data.rows.is_sparse else data.rows.shape[1]
             held = n * (16 * starts + 24) + 2 * 8 * min(n, _sample_size(k)) * width
-            buffers = 8 // data.rows.dtype.itemsize
-            space = choose_subspace(
-                self, data, session, buffers=buffers, row_vectors=0, columns=starts * k, held=lambda M: held
-            )
+            needs = Needs(buffers=8 // data.rows.dtype.itemsize, row_vectors=0, columns=starts * k, held=lambda M: held)
+            settings = CenterSettings(self.kernel, self.n_centers, self.centers)
+            space = choose_subspace(settings, needs, data, self._compute, session.random_state)
             operator = space.operator
             whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, n_jobs=self.n_jobs)
             diagonal = kernel_diagonal(operator.kernel, operator.rows)

@@ -19,8 +19,9 @@ from ..fitting.convergence import warn_if_components_unsettled, warn_of_missed_s
 from ..fitting.data import FitData
 from ..fitting.lazy import in_kind, lazily
 from ..fitting.parameters import check_parameters
+from ..fitting.plan import Needs
 from ..fitting.session import Session, fit_session
-from ..fitting.subspace import Subspace, choose_subspace, default_n_centers
+from ..fitting.subspace import CenterSettings, Subspace, choose_subspace, default_n_centers
 from ..fitting.unlabelled import unlabelled_data
 from ..kernels import Gaussian, Kernel, KernelFunction
 from ..operators import Operator
@@ -223,10 +224,11 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
                 # fewer centers, of which it is said how many would fit, may be solved for directly
                 return 2 * _BLOCKS_HELD * 8 * columns * M if self._iterates(M) else (_FACTORS - 1) * 8 * M * M
 
-            return choose_subspace(
-                self, data, session, buffers=8 // itemsize, row_vectors=0, columns=columns, held=held
-            )
-        return choose_subspace(self, data, session, buffers=_FACTORS * 8 // itemsize)
+            needs = Needs(buffers=8 // itemsize, row_vectors=0, columns=columns, held=held)
+        else:
+            needs = Needs(buffers=_FACTORS * 8 // itemsize)
+        settings = CenterSettings(self.kernel, self.n_centers, self.centers)
+        return choose_subspace(settings, needs, data, self._compute, session.random_state)
 
     def _iterates(self, M: int) -> bool:
         """Whether passes for a few components are made, and not a solve for all of them."""

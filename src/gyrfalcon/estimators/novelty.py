@@ -15,8 +15,9 @@ from ..centers import Centers
 from ..fitting.arguments import described
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
+from ..fitting.plan import Needs
 from ..fitting.session import fit_session
-from ..fitting.subspace import choose_subspace
+from ..fitting.subspace import CenterSettings, choose_subspace
 from ..fitting.unlabelled import unlabelled_data
 from ..kernels import Kernel, KernelFunction
 from ..operators import Operator
@@ -146,7 +147,9 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
         with fit_session(self) as session:
             data = unlabelled_data(self, X, scratch=session.scratch)
             # the factor of K_MM, F'F, its eigenvectors and room to make them, and what becomes of them
-            space = choose_subspace(self, data, session, penalty=float(self.penalty), buffers=5)
+            needs = Needs(buffers=5, penalty=float(self.penalty))
+            settings = CenterSettings(self.kernel, self.n_centers, self.centers)
+            space = choose_subspace(settings, needs, data, self._compute, session.random_state)
             operator, n = space.operator, space.operator.shape[0]
             whitening = Whitening(operator.centers_gram(np.float64), n, n_jobs=self.n_jobs)
             G, _ = feature_sums(operator, whitening, np.empty((n, 0)))

@@ -22,11 +22,11 @@ from ..fitting.descent import descend_by_blocks, iterate_on_centers
 from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty
+from ..fitting.plan import Needs
 from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_centers, uncertainty_of_path
 from ..fitting.precision import warn_if_rounded
-from ..fitting.rows import follows_rows
 from ..fitting.session import Session, fit_session
-from ..fitting.subspace import Subspace, choose_subspace, passes_of
+from ..fitting.subspace import CenterSettings, Subspace, choose_subspace, passes_of
 from ..kernels import Kernel, KernelFunction
 from ..preconditioners import Identity, Whitening
 from ..solvers import Iterate, nystrom_path
@@ -218,26 +218,26 @@ class NystromRegressor(PosteriorRegressor):
             space, coef, penalty, uncertainty = solve(data, session)
             self._set_solution(space.data, session)
             self._set_expansion(space.operator, coef, space.data)
-            foreseen = self.penalties is None and not follows_rows(self.dtype)
+            foreseen = self.penalties is None and data.dtype_given
             warn_if_rounded(space.operator, coef, penalty if direct else None, foreseen=foreseen)
             self._set_uncertainty(uncertainty, data)
             self.penalty_ = penalty
         return self
+
+    def _centers(self) -> CenterSettings:
+        return CenterSettings(self.kernel, self.n_centers, self.centers)
 
     def _solve_directly(self, data: FitData, session: Session) -> Solved:
         # the factor of K_MM, F'F, its eigenvectors and room to make them, all in float64
         buffers = (BUFFERS if self.uncertainty else 5) * 8 // data.rows.dtype.itemsize
         # selectors of centers that depend on a penalty take the least of a list
         penalty = self.penalty if self.penalties is None else float(np.min(self.penalties))
-        space = choose_subspace(
-            self,
-            data,
-            session,
+        needs = Needs(
+            buffers=buffers,
             penalty=penalty,
             resolves_penalty=self.penalties is None,  # which of a list is chosen is not known yet
-            buffers=buffers,
-            passes=1,
         )
+        space = choose_subspace(self._centers(), needs, data, self._compute, session.random_state)
         operator, (n, M) = space.operator, space.operator.shape
         whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)
         session.start(space.data, n_centers=M)
@@ -251,12 +251,12 @@ class NystromRegressor(PosteriorRegressor):
             choose_by=self.choose_by,
             least=whitening.least_penalty,
             scale=space.scale,
-            n_jobs=self.n_jobs,
+            compute=space.compute,
         )
         if not self.uncertainty:
             return space, coef, chosen, None
         if operator.dtype != np.float64:
-            return space, coef, chosen, uncertainty_of_centers(space, coef, chosen, self.n_jobs)
+            return space, coef, chosen, uncertainty_of_centers(space, coef, chosen)
         used, indices = max(chosen, whitening.least_penalty), space.selection.indices
         uncertainty = uncertainty_of_path(
             path, space.data, operator, coef, space.targets, space.scale, used, indices, self.n_jobs
@@ -266,19 +266,17 @@ class NystromRegressor(PosteriorRegressor):
     def _iterate(self, data: FitData, session: Session) -> Solved:
         by_blocks = self.solver == "bcd"
         # factors of blocks take less than two matrices of all coefficients in float64
-        space = choose_subspace(
-            self,
-            data,
-            session,
-            penalty=self.penalty,
-            resolves_penalty=True,
+        needs = Needs(
             buffers=5 if by_blocks else 1,
             passes=passes_of(self.max_iter),
+            penalty=self.penalty,
+            resolves_penalty=True,
         )
+        space = choose_subspace(self._centers(), needs, data, self._compute, session.random_state)
         operator, M = space.operator, space.operator.shape[1]
         tol = tolerance(self.tol, space.data.rows.dtype)
         if by_blocks:
-            iterates = descend_by_blocks(space, self.block_size, max_iter=self.max_iter, tol=tol, n_jobs=self.n_jobs)
+            iterates = descend_by_blocks(space, self.block_size, max_iter=self.max_iter, tol=tol)
         else:
             iterates = self._descend(space, tol, session)
         solution = session.run(
@@ -286,7 +284,7 @@ class NystromRegressor(PosteriorRegressor):
             space.data,
             kind=Iterate,
             max_iter=self.max_iter,
-            watch=validation_watch(space.data, operator, n_jobs=self.n_jobs, budget=space.budget),
+            watch=validation_watch(space.data, operator, space.compute, space.budget),
             scale=space.scale,
             max_passes=(2 if by_blocks else 1) * self.max_iter + (self.solver == "cg"),
             n_centers=M,

@@ -18,10 +18,11 @@ from ..fitting.data import FitData, regression_data
 from ..fitting.descent import iterate_on_centers
 from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
+from ..fitting.plan import Needs
 from ..fitting.precision import warn_if_rounded
 from ..fitting.session import Session, fit_session
 from ..fitting.steps import safe_step, stable_step
-from ..fitting.subspace import choose_subspace, passes_of
+from ..fitting.subspace import CenterSettings, choose_subspace, passes_of
 from ..kernels import Kernel, KernelFunction
 from ..preconditioners import Whitening
 from ..solvers import Iterate, largest_eigenvalue
@@ -168,7 +169,9 @@ class NytroRegressor(KernelRegressor):
         return self
 
     def _iterate(self, data: FitData, session: Session) -> None:
-        space = choose_subspace(self, data, session, passes=passes_of(self.max_iter))
+        settings = CenterSettings(self.kernel, self.n_centers, self.centers)
+        needs = Needs(passes=passes_of(self.max_iter))
+        space = choose_subspace(settings, needs, data, self._compute, session.random_state)
         data, operator, (n, M) = space.data, space.operator, space.operator.shape
         whitening = Whitening(operator.centers_gram(space.factors), n, tile_dtype=operator.dtype)
         step: Any = self.step
@@ -197,7 +200,7 @@ class NytroRegressor(KernelRegressor):
             data,
             kind=Iterate,
             max_iter=self.max_iter,
-            watch=validation_watch(data, operator, n_jobs=self.n_jobs, budget=space.budget),
+            watch=validation_watch(data, operator, space.compute, space.budget),
             scale=space.scale,
             max_passes=self.max_iter + (self.solver == "cg"),
             n_centers=M,

@@ -156,8 +156,21 @@ class RandomFeaturesRegressor(KernelRegressor):
                 hold_out=self.validation_fraction if self.early_stopping and self.solver != "direct" else None,
                 random_access=self.solver == "sgd",
             )
-            self.penalty_ = as_penalty(self.penalty, self, data, session.random_state)
-            self.kernel_, self.feature_map_, solution = random_features.solve(self, self.penalty_, data, session)
+            settings = random_features.FeatureSettings(
+                kernel=self.kernel,
+                n_components=self.n_components,
+                orthogonal=self.orthogonal,
+                solver=self.solver,
+                max_iter=self.max_iter,
+                step=self.step,
+                batch_size=self.batch_size,
+                block_size=self.block_size,
+            )
+            compute = self._compute
+            self.penalty_ = as_penalty(self.penalty, self.kernel, data, session.random_state, compute)
+            self.kernel_, self.feature_map_, solution = random_features.solve(
+                settings, self.penalty_, data, compute, session
+            )
             self.feature_coef_ = data.shaped(solution.coef)
             self._set_solution(data, session)
         return self

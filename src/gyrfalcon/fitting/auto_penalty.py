@@ -1,19 +1,20 @@
 """The penalty that a sample of the rows recommends, where the user gives none.
 
-What is kept between the sample and all rows is mu = penalty n, the ratio of the noise's variance to the kernel's: it
-is a property of the data, while the penalty of the papers falls as rows are added.
+The sample and all rows share mu = penalty n, the ratio of the noise's variance to the kernel's: it is a property of the
+data, while the penalty of the papers falls as rows are added.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from .._utils.compute import Compute
 from .._utils.memory import parse_memory
 from .._utils.ranges import power_of_two
 from .._utils.statistics import deviations
@@ -42,89 +43,61 @@ _LOSS_GRID = np.logspace(0, -7, 15)
 # difference from the least error, if that is no more than this share of the error and of what is explained. Where R2 is
 # 0.01 the first alone would allow penalties that explain nothing, and without noise penalties that are seen as noise
 _EQUAL_SHARE = 0.01
-# Share of the variance that is explained, below which noise chooses the penalty of so few rows, and more of them and
-# fewer centers are taken at the same cost
+# Explained share of the variance below which noise would choose the penalty on this sample: more rows and fewer centers
+# are taken then, at the same cost
 _NOISY = 0.2
 _NOISY_ROWS, _NOISY_CENTERS = 12_000, 375
-_EQUAL = 1e-3  # share of other losses, below which errors are equal
-_WIDEST = 10_000  # features up to which equal sparse rows are looked for
-_PATIENCE = 3  # penalties in a row that do not lower the error of another loss
-
-
-class PenaltyParameters(Protocol):
-    """An estimator, as far as an automatic penalty depends on it."""
-
-    @property
-    def kernel(self) -> Kernel | str | KernelFunction:
-        """The kernel."""
-        ...
-
-    @property
-    def memory_budget(self) -> int | float | str:
-        """Bytes that the fit may take."""
-        ...
-
-    @property
-    def n_jobs(self) -> int | None:
-        """Threads."""
-        ...
+_EQUAL = 1e-3  # relative difference of other losses below which they count as equal
+_WIDEST = 10_000  # largest number of features for which equal sparse rows are merged
+_PATIENCE = 3  # number of penalties in a row without a lower error after which the path of another loss ends
 
 
 def as_penalty(
-    penalty: float | str, model: PenaltyParameters, data: FitData, random_state: np.random.RandomState
-) -> float:
-    """Return the penalty that is given, or the one that the rows recommend if it is "auto"."""
-    if not isinstance(penalty, str):
-        return float(penalty)
-    return automatic_penalty(model.kernel, data, random_state, n_jobs=model.n_jobs, memory_budget=model.memory_budget)
-
-
-def automatic_penalty(
+    penalty: float | str,
     kernel: Kernel | str | KernelFunction,
     data: FitData,
     random_state: np.random.RandomState,
-    *,
-    n_jobs: int | None = None,
-    memory_budget: int | float | str = "auto",
+    compute: Compute,
 ) -> float:
-    """Choose the penalty of a fit on a sample of its rows.
+    """Return the penalty that is given, or if it is "auto" the one that a sample of the rows recommends.
 
     For the squared loss the whole path of penalties is solved, and the one with the least leave-one-out error taken;
     for others Newton's method follows the path, and the mean loss of held-out rows of the sample decides.
 
     Parameters
     ----------
+    penalty : float or "auto"
     kernel : Kernel, str or callable
     data : FitData
     random_state : RandomState
         From which the sample is drawn.
-    n_jobs : int or None
-    memory_budget : int, float or str
-        Fewer rows are taken where it is small.
+    compute : Compute
+        Fewer rows are taken where its memory budget is small.
 
     Returns
     -------
     float
     """
-    rows, weight = data.rows, data.weight
-    candidates = np.arange(rows.shape[0]) if weight is None else np.flatnonzero(weight)
+    if not isinstance(penalty, str):
+        return float(penalty)
+    n, n_jobs = data.rows.shape[0], compute.n_jobs
     most, centers = (_ROWS, _CENTERS) if data.is_least_squares else (_LOSS_ROWS, _LOSS_CENTERS)
     # M x M matrices at work, and blocks of rows beside them
-    room = max(1, min(math.isqrt(parse_memory(memory_budget or "auto") // 128), len(candidates)))
-    sample = _drawn(data, kernel, candidates, min(most, 4 * min(centers, room)), random_state)
+    room = max(1, min(math.isqrt(parse_memory(compute.memory_budget or "auto") // 128), n))
+    sample = _drawn(data, kernel, min(most, 4 * min(centers, room)), random_state)
     if not (np.isfinite(sample.size) and sample.size > 0):
         return 0.0
     if data.is_least_squares:
         share, explained = _squared_loss(sample, min(centers, room), n_jobs)
-        more = min(_NOISY_ROWS, 32 * room, len(candidates))
+        more = min(_NOISY_ROWS, 32 * room, n)
         if explained < _NOISY and more > len(sample.at):
-            sample = _drawn(data, kernel, candidates, more, random_state)
+            sample = _drawn(data, kernel, more, random_state)
             share, _ = _squared_loss(sample, min(_NOISY_CENTERS, room), n_jobs)
     else:
         share = _other_loss(sample, min(centers, room), n_jobs)
     mu = share * sample.size * float(sample.at.sum())
     # float32 must be able to tell it from rounding
-    return max(mu / rows.shape[0], sample.size * float(np.finfo(rows.dtype).eps))
+    return max(mu / n, sample.size * float(np.finfo(data.rows.dtype).eps))
 
 
 @dataclass(frozen=True)
@@ -152,18 +125,14 @@ class _Sample:
 
 
 def _drawn(
-    data: FitData,
-    kernel: Kernel | str | KernelFunction,
-    candidates: Array,
-    most: int,
-    random_state: np.random.RandomState,
+    data: FitData, kernel: Kernel | str | KernelFunction, most: int, random_state: np.random.RandomState
 ) -> _Sample:
-    """Draw at most so many of the candidates."""
-    if len(candidates) > most:
-        candidates = np.sort(random_state.choice(candidates, most, replace=False))
-    given = np.ones(len(candidates)) if data.weight is None else data.weight[candidates]
-    targets = data.targets[candidates]
-    points, kept, at = _merged(data.rows.take(candidates).astype(np.float64), targets, given)
+    """Draw at most `most` rows."""
+    n = data.rows.shape[0]
+    drawn = np.sort(random_state.choice(n, most, replace=False)) if n > most else np.arange(n)
+    given = np.ones(len(drawn)) if data.weight is None else data.weight[drawn]
+    targets = data.targets[drawn]
+    points, kept, at = _merged(data.rows.take(drawn).astype(np.float64), targets, given)
     resolved = resolved_kernel(kernel, points, at)
     size = float(np.average(np.maximum(resolved.diag(points), 0.0), weights=at))
     few = replace(data, rows=as_rows(points), targets=targets[kept], weight=at, validation=None)
@@ -171,9 +140,9 @@ def _drawn(
 
 
 def _merged(points: Any, targets: Array, weight: Array) -> tuple[Any, Array, Array]:
-    """Make one row of equal ones, with the sum of their weights, and shuffle the rows; the first ones are the centers.
+    """Merge equal rows into one with the sum of their weights, and shuffle the rows; the first ones are the centers.
 
-    A row of weight 2 is two rows: leaving out one of them would leave the other.
+    A row of weight 2 counts as two rows: leaving out one of them would leave the other.
 
     Returns
     -------

@@ -13,11 +13,9 @@ from ..solvers import Iterate, block_descent, conjugate_gradient, gradient_desce
 from .subspace import Subspace
 
 
-def descend_by_blocks(
-    space: Subspace, block_size: int | None, *, max_iter: int, tol: float, n_jobs: int | None
-) -> Iterator[Iterate]:
+def descend_by_blocks(space: Subspace, block_size: int | None, *, max_iter: int, tol: float) -> Iterator[Iterate]:
     """Run block coordinate descent on the coefficients of the centers."""
-    whole, M = space.operator, space.operator.shape[1]
+    whole, M, n_jobs = space.operator, space.operator.shape[1], space.compute.n_jobs
     bounds = block_bounds(M, block_size)
     # K is kept by all blocks or by none
     budget = space.budget // len(bounds) if whole.keeps else 0

@@ -1,40 +1,32 @@
-"""FALKON (Rudi, Carratino, Rosasco 2017) for any number of targets; Newton's method for losses that are not squared."""
+"""FALKON (Rudi, Carratino, Rosasco 2017) for any number of targets: which preconditioner, and when to change it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.checks import boolean, integer, not_negative
-from .._utils.devices import resolve_devices
+from .._utils.compute import Compute
 from .._utils.sampling import draw, draw_by_weight
 from ..centers import Given, as_centers
 from ..operators import make_operator
 from ..operators.keeping import Halving
-from ..preconditioners import Krill, Preconditioner
+from ..preconditioners import Coordinates, Krill, Preconditioner
 from ..solvers import Iterate, RowSample, conjugate_gradient, two_level_cg
 from ..solvers.base import recall
-from ..solvers.newton import NewtonIterate, newton
 from ..solvers.two_level import ENOUGH, is_poor
 from ..sources import Rows, TensorRows, as_rows
-from .convergence import (
-    NEWTON_TOLERANCE,
-    UNSETTLED,
-    tolerance,
-    warn_if_newton_unsettled,
-    warn_if_unsettled,
-    warn_of_lost_penalty,
-)
+from ..storage.checkpoints import WARM
+from .convergence import tolerance, warn_if_unsettled, warn_of_lost_penalty
 from .data import FitData
 from .kernel import validation_watch
+from .plan import Needs
 from .session import Session, Solution
-from .subspace import CenterParameters, Subspace, WarmStart, choose_subspace, wanted_centers
+from .subspace import CenterSettings, Subspace, WarmStart, choose_subspace, passes_of
 
 Array = NDArray[Any]
 
@@ -51,221 +43,253 @@ _TRIALS = (4, 8)
 # where FALKON's preconditioner left condition numbers of thousands.
 _UNEVEN = 10.0
 
-# Rows of the sample that preconditions conjugate gradient on all of them. An iteration lowers the error by a factor of
-# about the root of centers over rows of the sample, and costs a pass and some parts of one: where n is 46, 100 and 500
-# times M, twelve rows for each center took the least time, and more where they are few of all rows
+# Number of rows for each center, wanted and least, of the sample that preconditions conjugate gradient on all rows. An
+# iteration lowers the error by a factor of about the root of centers over rows of the sample, and costs a pass and some
+# parts of one: where n was 46, 100 and 500 times M, twelve rows for each center took the least time, and more where
+# they are few of all rows
 _ROWS_A_CENTER, _FEWEST_A_CENTER = 12, 6
-_LEAST_SHARE, _LARGEST_SHARE = 32, 8
-# Operations of a pass from which it takes so long that fewer are worth another solver: those of 30 million entries with
-# 18 features. An entry has one for each feature, and some more. With 1.3e9 (36,000 rows, 8 features, M = 1,500) a fit
-# takes 0.8 of its time with FALKON's preconditioner alone, with 3e8 (16,500 rows, M = 800) 1.5 of it
+_LEAST_SHARE, _LARGEST_SHARE = 32, 8  # the sample has at least n / 32 rows, and n / 8 before rows for each center count
+# Number of operations of a pass from which a sample pays off: those of 30 million entries of K with 18 features. With
+# 1.3e9 (36,000 rows, 8 features, M = 1,500) a fit took 0.8 of its time with FALKON's preconditioner alone, with 3e8
+# (16,500 rows, M = 800) 1.5 of it
 _WORTH_SAMPLING = 1_000_000_000
+# Operations of an entry of K: those of its profile, added to one for each feature, and all of them for sparse rows
 _PROFILE_COST, _SPARSE_COST = 16, 34
-_SAMPLED_PASSES, _PASSES_OF_SAMPLE = 4, 24  # that there are as a rule
+_SAMPLED_PASSES, _PASSES_OF_SAMPLE = 4, 24  # typical number of passes over all rows, and over the sample
 
 _CHOOSE = ', or use preconditioner="auto"'
 _CENTER = "; fit_intercept=True helps where the mean of y is large"
 
-# What a checkpoint has beside the state of conjugate gradient
+# What a checkpoint holds in addition to the state of conjugate gradient
 _RESUMED = {"done": integer(0), "passes_done": not_negative(), "sketched": boolean}
 
 
-class FalkonParameters(CenterParameters, Protocol):
-    """An estimator with FALKON's parameters."""
+@dataclass(frozen=True)
+class FalkonSettings:
+    """What FALKON is asked for.
 
-    @property
-    def device(self) -> Any:
-        """Where products with K are computed."""
-        ...
+    Attributes
+    ----------
+    centers : kernel and centers
+    penalty : the papers' lambda, or "auto"
+    preconditioner : "auto", "falkon", "krill" or "sample"
+    max_iter : largest number of iterations, or of Newton steps
+    tol : residual at which iterations end; None for the least that matters in the precision of the rows
+    penalty_path : penalties of the first Newton steps, or None
+    cg_steps : steps of conjugate gradient in each Newton step, or None
+    """
 
-    @property
-    def precision(self) -> str | None:
-        """What they are computed in there, if it is not that of the rows."""
-        ...
-
-    @property
-    def penalty(self) -> float | str:
-        """The papers' lambda, or "auto"."""
-        ...
-
-    @property
-    def preconditioner(self) -> str:
-        """Which one."""
-        ...
-
-    @property
-    def max_iter(self) -> int:
-        """Most iterations."""
-        ...
-
-    @property
-    def tol(self) -> float | None:
-        """When to stop."""
-        ...
-
-    @property
-    def penalty_path(self) -> Sequence[float] | None:
-        """Penalties of the first Newton steps."""
-        ...
-
-    @property
-    def cg_steps(self) -> int | Sequence[int] | None:
-        """Steps of conjugate gradient in each Newton step."""
-        ...
+    centers: CenterSettings
+    penalty: float | str
+    preconditioner: str
+    max_iter: int
+    tol: float | None
+    penalty_path: Sequence[float] | None = None
+    cg_steps: int | Sequence[int] | None = None
 
 
 def solve(
-    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None, *, buffers: int = 1
-) -> tuple[Subspace, Solution[Any]]:
-    """Learn from `data`: one linear system for the squared loss, Newton's method for others.
-
-    There is room for so many M x M `buffers` in float64 afterwards, if there is one linear system.
-    """
-    if data.is_least_squares:
-        return _solve_least_squares(model, data, session, warm, buffers)
-    return _solve_newton(model, data, session, warm)
-
-
-# ---- the squared loss ------------------------------------------------------------------------------------------------
-
-
-def _solve_least_squares(
-    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None, later: int
+    settings: FalkonSettings,
+    data: FitData,
+    compute: Compute,
+    session: Session,
+    warm: WarmStart | None = None,
+    *,
+    buffers: int = 1,
 ) -> tuple[Subspace, Solution[Iterate]]:
-    own = 4 if model.preconditioner == "krill" else 1
-    space = choose_subspace(
-        model,
-        data,
-        session,
-        penalty=model.penalty,
+    """Solve the linear system of the squared loss, for any number of targets.
+
+    Parameters
+    ----------
+    settings : FalkonSettings
+    data : FitData
+    compute : Compute
+    session : Session
+        Which runs the iterations, and may resume them.
+    warm : WarmStart, optional
+    buffers : int
+        Number of M x M matrices in float64 for which there must be room after the solve.
+    """
+    own = 4 if settings.preconditioner == "krill" else 1
+    needs = Needs(
+        buffers=own if buffers <= 1 else max(own, buffers * 8 // data.rows.dtype.itemsize),
+        passes=_SAMPLED_PASSES if _expects_few_passes(settings, data) else passes_of(settings.max_iter),
+        penalty=settings.penalty,
         resolves_penalty=True,
-        buffers=own if later <= 1 else max(own, later * 8 // data.rows.dtype.itemsize),
-        warm=warm,
-        max_iter=model.max_iter,
-        device=model.device,
-        precision=model.precision,
-        passes=_SAMPLED_PASSES if _expects_few_passes(model, data.rows, data.weight) else None,
     )
-    tol = tolerance(model.tol, space.data.rows.dtype)
+    space = begin(settings, needs, data, compute, session, warm)
+    tol = tolerance(settings.tol, space.data.rows.dtype)
     solution = session.run(
-        _iterates(model, space, tol, session.resume),
+        _iterates(settings, space, tol, session.resume),
         space.data,
         kind=Iterate,
-        max_iter=model.max_iter,
-        watch=validation_watch(
-            space.data, space.operator, n_jobs=model.n_jobs, budget=space.budget, device=model.device
-        ),
+        max_iter=settings.max_iter,
+        watch=validation_watch(space.data, space.operator, compute, space.budget),
         scale=space.scale,
         n_centers=space.operator.shape[1],
     )
     if not solution.stopped:
         warn_if_unsettled(
             solution.last,
-            tol=model.tol,
+            tol=settings.tol,
             reached=tol,
             steps="iterations",
-            remedy=f"raise max_iter={model.max_iter}, n_centers or the penalty"
-            + ("" if model.preconditioner in ("auto", "krill") else _CHOOSE)
+            remedy=f"raise max_iter={settings.max_iter}, n_centers or the penalty"
+            + ("" if settings.preconditioner in ("auto", "krill") else _CHOOSE)
             + ("" if data.offset is not None else _CENTER),
         )
     return space, solution
 
 
-def _expects_few_passes(model: FalkonParameters, rows: Rows, weight: Array | None) -> bool:
-    """Whether a sample of the rows will precondition conjugate gradient, and predictions say when it ends."""
-    if model.preconditioner not in ("auto", "sample") or model.tol is not None or rows.runs_elsewhere:
+def begin(
+    settings: FalkonSettings,
+    needs: Needs,
+    data: FitData,
+    compute: Compute,
+    session: Session,
+    warm: WarmStart | None,
+) -> Subspace:
+    """Choose the subspace, or take over that of a checkpoint, which must be one of this fit."""
+    coef, points = (None, None) if warm is None else (warm.coef, warm.points)
+    session.identify(data, {WARM: coef, "their centers": points}, settings.max_iter)
+    space = choose_subspace(
+        settings.centers, needs, data, compute, session.random_state, begun=session.beginning, warm=warm
+    )
+    session.begin(space.beginning)
+    return space
+
+
+def _expects_few_passes(settings: FalkonSettings, data: FitData) -> bool:
+    """Whether a sample of the rows will precondition conjugate gradient, and predictions decide when it ends."""
+    rows = data.rows
+    if settings.preconditioner not in ("auto", "sample") or settings.tol is not None or rows.runs_elsewhere:
         return False
-    selector = as_centers(model.centers)
+    selector = as_centers(settings.centers.centers)
     drawn = not isinstance(selector, Given) or selector.sampled is not None
-    return _are_many(rows, wanted_centers(model, rows.shape[0])) and drawn and not _are_uneven(weight)
+    return drawn and sampling_pays(rows, settings.centers.wanted(rows.shape[0])) and not _are_uneven(data.weight)
 
 
-def _iterates(model: FalkonParameters, space: Subspace, tol: float, resume: dict[str, Any] | None) -> Iterator[Iterate]:
-    """Iterate with FALKON's preconditioner and with a sample of the rows where that pays, or with KRILL's.
+def _iterates(
+    settings: FalkonSettings, space: Subspace, tol: float, resume: dict[str, Any] | None
+) -> Iterator[Iterate]:
+    """Iterate with FALKON's preconditioner, and with a sample of the rows where that pays off, or with KRILL's.
 
     KRILL's is used where it is asked for or where FALKON's turns out weak.
     """
-    weight = space.data.weight
-    poor = not space.selection.sampled or _are_uneven(weight)
-    sketched = model.preconditioner == "krill" or (poor and _may_sketch(model, space))
-    solve = partial(conjugate_gradient, space.operator, space.targets, penalty=space.penalty, tol=tol, weight=weight)
-    passes: float = 0
-    done, start = 0, space.start
+    poor = not space.selection.sampled or _are_uneven(space.data.weight)
+    sketched = settings.preconditioner == "krill" or (poor and _may_sketch(settings, space))
+    go_on = _GoOn(0, 0, space.start)
     if resume is not None:
         done, passes, sketched = recall(resume, _RESUMED)
-        if sketched and model.preconditioner == "auto":
-            _may_sketch(model, space)  # an error if there is no longer room for it
+        go_on = _GoOn(done, passes, space.start)
+        if sketched and settings.preconditioner == "auto":
+            _may_sketch(settings, space)  # an error if there is no longer room for it
         if done or not sketched:  # else the sketch fills K, as it did
             space.operator.fill()
-    if not sketched and _may_sample(model, space):
-        weak = yield from _sampled_iterates(model, space, tol, resume)
+    if not sketched:
+        first = _sampled_iterates if _may_sample(settings, space) else _falkon_iterates
+        weak = yield from first(settings, space, tol, resume)
         if weak is None:
             return
-        done, passes, sketched, resume = weak.iteration, weak.passes, True, None
-    if not sketched:
-        falkon = _preconditioner(model, space, space.chosen.weight)
-        for iterate in solve(coordinates=falkon, max_iter=model.max_iter, start=start, resume=resume):
-            yield _after(iterate, 0, 0, sketched=False)
-            trial = iterate.iteration in _TRIALS and iterate.iteration < model.max_iter
-            if trial and _is_weak(iterate) and _may_sketch(model, space):
-                done, passes, start, resume = iterate.iteration, iterate.passes, iterate.coef(), None
-                break
-        else:
-            return
+        go_on, resume = weak, None
     # one sketch is as good as another, and given centers should give the same model each time
     krill = Krill(
         space.operator,
-        _gram(model, space),
+        _gram(space),
         space.penalty,
-        weight=weight,
+        weight=space.data.weight,
         random_state=0,
-        n_jobs=model.n_jobs,
-        devices=resolve_devices(model.device),
+        n_jobs=space.compute.n_jobs,
+        devices=space.compute.devices,
     )
-    passes += resume is None  # the sketch
-    for iterate in solve(coordinates=krill, max_iter=model.max_iter - done, start=start, resume=resume):
-        yield _after(iterate, done, passes, sketched=True)
+    passes = go_on.passes + (resume is None)  # the sketch
+    max_iter = settings.max_iter - go_on.done
+    for iterate in _conjugate_gradient(space, krill, max_iter, tol, go_on.start, resume):
+        yield _after(iterate, go_on.done, passes, sketched=True)
+
+
+@dataclass(frozen=True)
+class _GoOn:
+    """What KRILL's preconditioner goes on from: iterations and passes that were made, and coefficients or None."""
+
+    done: int
+    passes: float
+    start: Array | None
+
+
+def _conjugate_gradient(
+    space: Subspace,
+    coordinates: Coordinates,
+    max_iter: int,
+    tol: float,
+    start: Array | None,
+    resume: dict[str, Any] | None,
+) -> Iterator[Iterate]:
+    return conjugate_gradient(
+        space.operator,
+        space.targets,
+        coordinates,
+        space.penalty,
+        max_iter=max_iter,
+        tol=tol,
+        weight=space.data.weight,
+        start=start,
+        resume=resume,
+    )
+
+
+def _falkon_iterates(
+    settings: FalkonSettings, space: Subspace, tol: float, resume: dict[str, Any] | None
+) -> Generator[Iterate, None, _GoOn | None]:
+    """Iterate with FALKON's preconditioner alone; return what KRILL's goes on from if it turns out weak, else None."""
+    falkon = preconditioner_of(space, space.chosen.weight)
+    for iterate in _conjugate_gradient(space, falkon, settings.max_iter, tol, space.start, resume):
+        yield _after(iterate, 0, 0, sketched=False)
+        trial = iterate.iteration in _TRIALS and iterate.iteration < settings.max_iter
+        if trial and _is_weak(iterate) and _may_sketch(settings, space):
+            return _GoOn(iterate.iteration, iterate.passes, iterate.coef())
+    return None
 
 
 def _sampled_iterates(
-    model: FalkonParameters, space: Subspace, tol: float, resume: dict[str, Any] | None
-) -> Generator[Iterate, None, Iterate | None]:
-    """Iterate with a sample of the rows; return the iterate that shows that KRILL's preconditioner is to go on."""
-    falkon = _preconditioner(model, space, space.chosen.weight)
+    settings: FalkonSettings, space: Subspace, tol: float, resume: dict[str, Any] | None
+) -> Generator[Iterate, None, _GoOn | None]:
+    """Iterate with a sample of the rows; return what KRILL's preconditioner goes on from if that is weak, else None."""
+    falkon = preconditioner_of(space, space.chosen.weight)
     iterates = two_level_cg(
         space.operator,
         space.targets,
-        _sample(model, space),
+        _sample(settings, space),
         falkon,
         space.penalty,
-        max_iter=model.max_iter,
+        max_iter=settings.max_iter,
         tol=tol,
-        enough=ENOUGH if model.tol is None else 0.0,
+        enough=ENOUGH if settings.tol is None else 0.0,
         weight=space.data.weight,
         start=space.start,
         resume=resume,
     )
-    # a warm start may be so near that the first steps on a sample say little of what is left
+    # after a warm start the first steps on a sample may say little about the remaining error
     tried = 1 if space.start is None else 2
     for iterate in iterates:
         yield _after(iterate, 0, 0, sketched=False)
-        trial = iterate.iteration == tried < model.max_iter and not iterate.converged
-        if trial and is_poor(iterate) and _may_sketch(model, space):
-            return iterate
+        trial = iterate.iteration == tried < settings.max_iter and not iterate.converged
+        if trial and is_poor(iterate) and _may_sketch(settings, space):
+            return _GoOn(iterate.iteration, iterate.passes, space.start)
     return None
 
 
-def _may_sample(model: FalkonParameters, space: Subspace) -> bool:
-    """Whether a sample of the rows is to precondition conjugate gradient on all of them."""
-    if model.preconditioner != "auto":
-        return model.preconditioner == "sample"
+def _may_sample(settings: FalkonSettings, space: Subspace) -> bool:
+    """Whether a sample of the rows preconditions conjugate gradient on all of them."""
+    if settings.preconditioner != "auto":
+        return settings.preconditioner == "sample"
     rows, M = space.data.rows, space.operator.shape[1]
     drawn_here = space.selection.sampled and not rows.runs_elsewhere
-    return _are_many(rows, M) and drawn_here and space.has_room(_sample_bytes(space), model.memory_budget)
+    return sampling_pays(rows, M) and drawn_here and space.has_room(_sample_bytes(space))
 
 
-def _are_many(rows: Rows, M: int) -> bool:
-    """Whether there are so many rows for each center, and so much to do in a pass, that a sample pays."""
+def sampling_pays(rows: Rows, M: int) -> bool:
+    """Whether sampling rows for the preconditioner is likely to pay off."""
     n, d = rows.shape
     cost = _SPARSE_COST if rows.is_sparse else d + _PROFILE_COST
     return n * M * cost >= _WORTH_SAMPLING and n >= 4 * _FEWEST_A_CENTER * M
@@ -283,8 +307,8 @@ def _sample_bytes(space: Subspace) -> int:
     return int(_sample_rows(n, M) * (2 * width * (1 + rows.is_sparse) + space.targets.shape[1]) * rows.dtype.itemsize)
 
 
-def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
-    """Draw some rows into memory, that of a device if they are there."""
+def _sample(settings: FalkonSettings, space: Subspace) -> RowSample:
+    """Draw some rows into memory, or on a device if they are there."""
     operator, weight = space.operator, space.data.weight
     n, M = operator.shape
     # one sample is as good as another, and given centers should give the same model each time
@@ -297,58 +321,59 @@ def _sample(model: FalkonParameters, space: Subspace) -> RowSample:
     rows = operator.rows
     rows = rows.subset(drawn) if isinstance(rows, TensorRows) else as_rows(rows.take(drawn))
     budget = max(0, space.budget - operator.kept_bytes - _sample_bytes(space))
-    counted = _PASSES_OF_SAMPLE if model.memory_budget == "auto" else None
+    counted = _PASSES_OF_SAMPLE if space.compute.memory_budget == "auto" else None
     # a preconditioner need not be exact: residuals of all rows are. A tolerance may take many iterations, and good ones
-    halving = Halving(budget, _PASSES_OF_SAMPLE) if model.tol is None else None
+    halving = Halving(budget, _PASSES_OF_SAMPLE) if settings.tol is None else None
     few = make_operator(
         operator.kernel,
         rows,
         operator.centers,
-        n_jobs=model.n_jobs,
+        n_jobs=space.compute.n_jobs,
         memory_budget=budget,
         passes=counted,
         halving=halving,
-        device=model.device,
+        device=space.compute.device,
     )
     total = n if weight is None else float(weight.sum(dtype=np.float64))
     own *= total / own.sum()
     return RowSample(few, space.targets[drawn], own.astype(operator.dtype))
 
 
-def _may_sketch(model: FalkonParameters, space: Subspace) -> bool:
+def _may_sketch(settings: FalkonSettings, space: Subspace) -> bool:
     """Whether KRILL may take the place of FALKON's preconditioner."""
     more = 3 * space.operator.shape[1] ** 2 * space.factors.itemsize  # factors beside the one that is planned
-    return model.preconditioner == "auto" and space.has_room(more, model.memory_budget)
+    return settings.preconditioner == "auto" and space.has_room(more)
 
 
-def _preconditioner(model: FalkonParameters, space: Subspace, center_weight: Array | None) -> Preconditioner:
+def preconditioner_of(space: Subspace, center_weight: Array | None) -> Preconditioner:
+    """Make FALKON's preconditioner, and warn of a penalty that its precision loses."""
     found = Preconditioner(
-        _gram(model, space),
+        _gram(space),
         space.penalty,
         space.data.rows.shape[0],
         D=space.selection.D,
         center_weight=center_weight,
         n_draws=space.selection.n_draws,
         tile_dtype=space.data.rows.dtype,
-        n_jobs=model.n_jobs,
-        devices=resolve_devices(model.device),
+        n_jobs=space.compute.n_jobs,
+        devices=space.compute.devices,
     )
-    # float32 was told before; a factor of a few hardly shows
+    # of float32 there was a warning before; a factor of a few hardly shows
     if 0 < space.penalty < found.least_penalty / 10 and space.data.rows.dtype == np.float64:
         warn_of_lost_penalty(space.penalty, np.float64)
     return found
 
 
-def _gram(model: FalkonParameters, space: Subspace) -> Array:
+def _gram(space: Subspace) -> Array:
     """Return K_MM, Fortran-ordered, for factors; where a device makes them it is computed in float64 and rounded once.
 
     So T and A do not depend on how a device rounds, and float32 factors cost the accuracy of one rounding.
     """
     operator = space.operator
-    if model.device is None or space.factors == np.float64:
+    if space.compute.device is None or space.factors == np.float64:
         return operator.centers_gram(space.factors)
     centers = operator.centers.astype(np.float64)
-    exact = make_operator(operator.kernel, as_rows(centers), centers, n_jobs=model.n_jobs, memory_budget=0)
+    exact = make_operator(operator.kernel, as_rows(centers), centers, n_jobs=space.compute.n_jobs, memory_budget=0)
     gram = np.empty((centers.shape[0], centers.shape[0]), dtype=space.factors)
     with np.errstate(over="ignore"):  # what is infinite is refused where it is factored
         for at, K in exact.blocks():
@@ -367,7 +392,7 @@ def _after(iterate: Iterate, done: int, passes: float, *, sketched: bool) -> Ite
 
 
 def _are_uneven(weight: Array | None) -> bool:
-    """Whether so few rows have most of the weight that the centers among them tell little of K'WK."""
+    """Whether a few rows have most of the weight, so that the centers among them say little about K'WK."""
     if weight is None:
         return False
     wide = weight.astype(np.float64)
@@ -375,86 +400,9 @@ def _are_uneven(weight: Array | None) -> bool:
 
 
 def _is_weak(iterate: Iterate) -> bool:
-    """Whether FALKON's preconditioner does not suit the rows, as far as some iterations tell."""
+    """Whether FALKON's preconditioner does not suit the rows, judged by some iterations."""
     condition = iterate.condition_number
     if iterate.iteration > _TRIALS[0]:
         return condition > 25 and iterate.relative_error > 0.1
     far = bool((iterate.error > iterate.signal).any())
     return far or condition > 100 or (condition > 20 and iterate.residual > 0.35)
-
-
-# ---- other losses ----------------------------------------------------------------------------------------------------
-
-
-def _solve_newton(
-    model: FalkonParameters, data: FitData, session: Session, warm: WarmStart | None
-) -> tuple[Subspace, Solution[NewtonIterate]]:
-    if model.penalty_path is not None and len(model.penalty_path) >= model.max_iter:
-        raise ValueError(
-            f"penalty_path has {len(model.penalty_path)} penalties, one for a Newton step each, and max_iter="
-            f"{model.max_iter}: no step is left for the penalty itself"
-        )
-    space = choose_subspace(
-        model,
-        data,
-        session,
-        penalty=model.penalty,
-        resolves_penalty=True,
-        row_vectors=6,  # f, K d, K p, what the loss knows of f, and room to make them
-        warm=warm,
-        max_iter=model.max_iter,
-        device=model.device,
-        precision=model.precision,
-    )
-    data = space.data
-    tol = NEWTON_TOLERANCE if model.tol is None else float(model.tol)
-    # in units in which the penalty can be told from rounding
-    unit = data.loss.unit(data.targets, data.weight)
-    solution = session.run(
-        _newton_steps(model, space, unit, tol, session.resume),
-        data,
-        kind=NewtonIterate,
-        max_iter=model.max_iter,
-        watch=validation_watch(data, space.operator, n_jobs=model.n_jobs, budget=space.budget, device=model.device),
-        scale=unit,
-        n_centers=space.operator.shape[1],
-    )
-    if not solution.stopped:
-        warn_if_newton_unsettled(solution.last, tol=model.tol, reached=tol, max_iter=model.max_iter)
-    return space, solution
-
-
-def _newton_steps(
-    model: FalkonParameters, space: Subspace, unit: float, tol: float, resume: dict[str, Any] | None
-) -> Iterator[NewtonIterate]:
-    data, loss = space.data, space.data.loss
-    preconditioner = _preconditioner(model, space, None)
-    if resume is not None:
-        space.operator.fill()
-    targets = data.targets if unit == 1 else data.targets / unit
-    for iterate in newton(
-        space.operator,
-        targets.astype(data.rows.dtype, copy=False),
-        loss.in_units(unit),
-        preconditioner,
-        space.penalty * loss.penalty_unit(data.targets, data.weight) * unit,
-        max_iter=model.max_iter,
-        tol=tol,
-        close=UNSETTLED if model.tol is None else math.inf,
-        weight=data.weight,
-        start=None if space.start is None else space.start * (space.scale / unit),
-        offset=None if data.offset is None else data.offset / unit,
-        center_rows=space.selection.indices,
-        path=None if model.penalty_path is None else [unit * penalty for penalty in model.penalty_path],
-        cg_steps=model.cg_steps,
-        resume=resume,
-    ):
-        yield replace(
-            iterate,
-            penalty=iterate.penalty / unit,
-            objective=iterate.objective * unit,
-            decrement=iterate.decrement * math.sqrt(unit),
-            error=iterate.error * unit,
-            signal=iterate.signal * unit,
-            _state=iterate.state,
-        )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from .._utils.memory import format_bytes, limit_of, parse_memory, require
+from .._utils.compute import Compute
+from .._utils.memory import parse_memory
 from .._utils.statistics import deviations
-from .._utils.threads import effective_n_jobs, single_threaded_blas
-from ..kernels import Kernel
+from .._utils.threads import single_threaded_blas
 from ..operators import KernelOperator, block_rows
 from ..preconditioners import NystromPreconditioner
 from ..preconditioners.nystrom import GATHERED
@@ -22,7 +22,8 @@ from .data import FitData, root_mean_square
 from .folds import fold_numbers, folds_among
 from .kernel import validation_watch
 from .penalties import validation_errors
-from .ridge import least_penalty
+from .plan import check_memory
+from .ridge import EveryRow, least_penalty
 from .session import Session
 
 Array = NDArray[Any]
@@ -40,17 +41,38 @@ def _n_centers(n: int) -> int:
     return min(max(1_000, math.isqrt(25 * n)), 10_000)
 
 
-class PcgParameters(Protocol):
-    """An estimator with the parameters of this method."""
+@dataclass(frozen=True)
+class PcgSettings:
+    """What conjugate gradient on all rows is asked for.
+
+    Attributes
+    ----------
+    n_centers : number of rows from which the preconditioner is made, or None
+    choose_by : what chooses among penalties: "cv", "validation" or None
+    cv : folds, as `fold_numbers` understands them
+    max_iter : largest number of iterations, or None for `MAX_ITER`
+    tol : error of fitted values at which iterations end, or None for `TOLERANCES`
+    """
 
     n_centers: int | None
-    penalties: ArrayLike | None
     choose_by: str | None
     cv: Any
     max_iter: int | None
     tol: float | None
-    memory_budget: int | float | str
-    n_jobs: int | None
+
+    def criterion(self, *, chooses: bool, has_validation: bool) -> str | None:
+        """Return what chooses among penalties, or None if there is nothing to choose, to predict or to calibrate.
+
+        `chooses` is whether there are several penalties, or probabilities to calibrate.
+        """
+        if self.choose_by in ("gcv", "loo", "evidence"):
+            raise ValueError(
+                f'choose_by={self.choose_by!r} needs the n x n matrix that method="pcg" does without: choose by "cv" '
+                'or "validation"'
+            )
+        if self.choose_by is None and chooses:
+            return "validation" if has_validation else "cv"
+        return self.choose_by
 
 
 @dataclass(frozen=True)
@@ -83,100 +105,76 @@ class _CheckedIterate(KernelIterate):
         return super().details | {"n_columns": self.n_active} | checked
 
 
-def criterion_of(model: PcgParameters, has_validation: bool, *, calibrates: bool = False) -> str | None:
-    """Return what chooses among penalties, and None if there is nothing to choose nor to predict nor to calibrate."""
-    if model.choose_by in ("gcv", "loo", "evidence"):
-        raise ValueError(
-            f'choose_by={model.choose_by!r} needs the n x n matrix that method="pcg" does without: choose by "cv" or '
-            '"validation"'
-        )
-    if model.choose_by is None and (calibrates or model.penalties is not None):
-        return "validation" if has_validation else "cv"
-    return model.choose_by
-
-
 def solve(
-    model: PcgParameters,
-    data: FitData,
-    points: Array,
-    kernel: Kernel,
-    y: Array,
-    scale: Array,
-    penalties: ArrayLike,
-    session: Session,
-    labels: Array | None = None,
+    settings: PcgSettings, problem: EveryRow, compute: Compute, session: Session, labels: Array | None = None
 ) -> PcgSolution:
     """Solve for every penalty, and choose one.
 
     Parameters
     ----------
-    model : estimator
-    data : FitData
-    points : array of shape (n, d)
-        The rows.
-    kernel : Kernel
-        With what depends on the data worked out.
-    y : array of shape (n, k)
-        Targets, divided by `scale`.
-    scale : array of shape (k,)
-    penalties : float, or array of shape (P,)
+    settings : PcgSettings
+    problem : EveryRow
+    compute : Compute
     session : Session
     labels : array of shape (n,), optional
         Of a classifier, the number of each row's class: folds are stratified by it.
     """
-    y = y.astype(np.float64)
-    n, k = y.shape
-    criterion = criterion_of(model, data.validation is not None, calibrates=labels is not None)
-    penalties = np.array(penalties, dtype=np.float64, ndmin=1)
-    fold, P = _folds(model.cv, data, labels, session) if criterion == "cv" else None, len(penalties)
-    n_folds = 0 if fold is None else int(fold.max()) + 1
-    M = min(n, _n_centers(n) if model.n_centers is None else int(model.n_centers))
-    budget = _check_memory(model, points, M, n_folds, P, k)
-    max_iter = MAX_ITER if model.max_iter is None else model.max_iter
+    data, scale, y = problem.data, problem.scale, problem.targets.astype(np.float64)
+    penalties = np.array(problem.penalties, dtype=np.float64, ndmin=1)
+    (n, k), P = y.shape, len(penalties)
+    criterion = settings.criterion(
+        chooses=labels is not None or problem.penalty is None, has_validation=data.validation is not None
+    )
+    fold = _folds(settings.cv, data, labels, session) if criterion == "cv" else None
+    M = min(n, _n_centers(n) if settings.n_centers is None else int(settings.n_centers))
+    budget = _check_memory(compute, problem.points, M, 0 if fold is None else int(fold.max()) + 1, P, k)
+    max_iter = MAX_ITER if settings.max_iter is None else settings.max_iter
     with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
-        centers = points[np.sort(session.random_state.choice(n, M, replace=False))]
-        few = KernelOperator(kernel, data.rows, centers, n_jobs=model.n_jobs, memory_budget=budget)
+        centers = problem.points[np.sort(session.random_state.choice(n, M, replace=False))]
+        few = KernelOperator(problem.kernel, data.rows, centers, n_jobs=compute.n_jobs, memory_budget=budget)
         budget -= few.kept_bytes
-        operator = KernelOperator(kernel, data.rows, points, n_jobs=model.n_jobs, memory_budget=budget)
-        tol = TOLERANCES[operator.dtype] if model.tol is None else float(model.tol)
+        operator = KernelOperator(
+            problem.kernel, data.rows, problem.points, n_jobs=compute.n_jobs, memory_budget=budget
+        )
+        tol = TOLERANCES[operator.dtype] if settings.tol is None else float(settings.tol)
         systems = _systems(y, data.weight, fold, np.maximum(penalties, least_penalty(operator)))
-        guess = NystromPreconditioner(few, systems.mu.min(), weight=data.weight, fold=fold, n_jobs=model.n_jobs)
+        guess = NystromPreconditioner(few, systems.mu.min(), weight=data.weight, fold=fold, n_jobs=compute.n_jobs)
         iterates = kernel_cg(operator, systems, guess, max_iter=max_iter, tol=tol)
         solution = session.run(
             (_checked(iterate, systems, scale) for iterate in iterates),
             data,
             kind=_CheckedIterate,
             max_iter=max_iter,
-            watch=validation_watch(data, operator, n_jobs=model.n_jobs, budget=budget) if P == 1 else None,
+            watch=validation_watch(data, operator, compute, budget) if P == 1 else None,
             scale=np.tile(scale, P),
             n_centers=n,
         )
-        last, alpha = solution.last, solution.coef.reshape(n, P, k)
-        errors = np.array(last.cv_errors or np.zeros(P))
+        alpha = solution.coef.reshape(n, P, k)
+        errors = np.array(solution.last.cv_errors or np.zeros(P))
         if data.validation is not None and P > 1:
-            validated = validation_errors(data, operator, alpha.transpose(0, 2, 1), model.n_jobs)
+            validated = validation_errors(data, operator, alpha.transpose(0, 2, 1), compute)
             session.history[-1]["validation_errors"] = validated.tolist()
             errors = validated if criterion == "validation" else errors
     # of equally good ones the one with the largest penalty
     best = max(np.flatnonzero(errors == errors.min()).tolist(), key=lambda i: penalties[i])
-    single = operator.dtype == np.float32
     if not solution.stopped:
         warn_if_unsettled(
-            last,
-            tol=model.tol,
+            solution.last,
+            tol=settings.tol,
             reached=tol,
             steps="iterations",
-            remedy=f"raise max_iter={max_iter}, the penalty or n_centers={M}"
-            if last.iteration == max_iter
-            else "rounding allows no less, so raise the penalty or tol"
-            + (', or use dtype="float64"' if single else ""),
+            remedy=_remedy(solution.last, max_iter, M, operator.dtype),
         )
-    predictions = None
-    if fold is not None:
-        found = _held_out(last.values, systems)[:, best] * scale
-        precision = np.promote_types(operator.dtype, data.outputs)
-        predictions = (found if data.offset is None else found + data.offset).astype(precision)
+    predictions = None if fold is None else _cv_predictions(solution.last, systems, best, problem)
     return PcgSolution(np.ascontiguousarray(alpha[:, best]), float(penalties[best]), operator, predictions)
+
+
+def _remedy(last: KernelIterate, max_iter: int, M: int, dtype: np.dtype[Any]) -> str:
+    """Say what may help a solver that has not converged."""
+    if last.iteration == max_iter:
+        return f"raise max_iter={max_iter}, the penalty or n_centers={M}"
+    more = ', or use dtype="float64"' if dtype == np.float32 else ""
+    return f"rounding allows no less, so raise the penalty or tol{more}"
 
 
 def _folds(cv: Any, data: FitData, labels: Array | None, session: Session) -> NDArray[np.intp]:
@@ -218,6 +216,14 @@ def _held_out(values: Array, systems: KernelSystems) -> Array:
     return held
 
 
+def _cv_predictions(last: KernelIterate, systems: KernelSystems, best: int, problem: EveryRow) -> Array:
+    """Return the predictions of each row, for the penalty that was chosen, by the model that has not seen the row."""
+    data = problem.data
+    found = _held_out(last.values, systems)[:, best] * problem.scale
+    precision = np.promote_types(data.rows.dtype, data.outputs)
+    return (found if data.offset is None else found + data.offset).astype(precision)
+
+
 def _checked(iterate: KernelIterate, systems: KernelSystems, scale: Array) -> _CheckedIterate:
     """Return the iterate with the errors of cross-validation, and with the coefficients of all rows alone."""
     n_whole = int((systems.left_out == -1).sum())
@@ -229,25 +235,22 @@ def _checked(iterate: KernelIterate, systems: KernelSystems, scale: Array) -> _C
     return _CheckedIterate(**fields, cv_errors=errors, _coef=lambda: iterate.coef()[:, :n_whole])
 
 
-def _check_memory(model: PcgParameters, points: Array, M: int, n_folds: int, P: int, k: int) -> int:
+def _check_memory(compute: Compute, points: Array, M: int, n_folds: int, P: int, k: int) -> int:
     """Raise MemoryError if the fit does not fit, and return the bytes left for keeping kernel matrices."""
     n, width = points.shape
     columns = (n_folds + 1) * P * k
-    itemsize, n_threads = points.dtype.itemsize, effective_n_jobs(model.n_jobs)
+    itemsize = points.dtype.itemsize
     needs = {
         f"vectors of {columns} columns": n * columns * (_VECTORS * 8 + 4 * itemsize),
         f"factors of {M} centers": 8 * M * M * ((n_folds + 1) * (P + 2) + 4),
-        "blocks at work": (2 * n_threads + 1) * block_rows(n, n, width) * (width + columns) * itemsize
+        "blocks at work": (2 * compute.n_threads + 1) * block_rows(n, n, width) * (width + columns) * itemsize
         + (2 * min(n, GATHERED) + block_rows(n, M, width)) * M * (8 + itemsize),
         "the rows": 3 * points.nbytes,
     }
-    total, limit = sum(needs.values()), limit_of(model.memory_budget)
-    parts = ", ".join(f"{format_bytes(size)} for {what}" for what, size in needs.items() if size > total // 50)
-    require(
-        model.memory_budget,
-        total,
-        f'method="pcg" takes {format_bytes(total)} for {n} rows ({parts})',
+    total = check_memory(
+        compute.memory_budget,
+        needs,
+        f'method="pcg" with {n} rows takes',
         "give fewer penalties, folds or n_centers, or use an estimator of FALKON",
-        limit=limit,
     )
-    return max(0, parse_memory(model.memory_budget) - total)
+    return max(0, parse_memory(compute.memory_budget) - total)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .._utils.compute import Compute
 from ..operators import Operator, make_operator
 from ..solvers import RidgePath
 from .data import FitData
@@ -14,7 +15,7 @@ from .session import Session, finite
 
 Array = NDArray[Any]
 
-_PREDICTIONS = 1 << 25  # entries of the validation rows' predictions by several penalties that are held at a time
+_PREDICTIONS = 1 << 25  # most predictions of validation rows, for several penalties, that are held at a time
 
 
 def choose_penalty(
@@ -27,7 +28,7 @@ def choose_penalty(
     choose_by: str | None,
     least: float,
     scale: Array,
-    n_jobs: int | None,
+    compute: Compute,
 ) -> tuple[Array, float]:
     """Return the coefficients with the least error or the largest evidence, and their penalty.
 
@@ -41,13 +42,13 @@ def choose_penalty(
     penalties : float, or array of shape (P,)
         There is nothing to choose if it is a number.
     choose_by : {"validation", "gcv", "loo", "evidence"} or None
-        Which error is made small, or whether the evidence is made large. None is "validation" if there are
+        The error that is minimised, or the evidence that is maximised. None is "validation" if there are
         validation rows, else "loo".
     least : float
-        The smallest penalty that means something; smaller ones count as that.
+        The smallest penalty that can be told from rounding; smaller ones count as that.
     scale : array of shape (k,)
-        What coefficients are to be multiplied with.
-    n_jobs : int or None
+        Factors of the coefficients.
+    compute : Compute
     """
     criterion = None
     if np.ndim(penalties):
@@ -57,7 +58,7 @@ def choose_penalty(
     alpha = path.coefficients(counted) * scale[:, None]
     columns = {"penalty": penalties, "df": path.degrees_of_freedom(counted)}
     if data.validation is not None:
-        columns["validation_error"] = validation_errors(data, operator, alpha, n_jobs)
+        columns["validation_error"] = validation_errors(data, operator, alpha, compute)
     if criterion == "gcv":
         columns["gcv_error"] = _root_mean(path.gcv(counted), scale)
     elif criterion == "loo":
@@ -75,10 +76,12 @@ def choose_penalty(
     return finite(alpha[:, :, best], data.rows.dtype), float(penalties[best])
 
 
-def validation_errors(data: FitData, operator: Operator, alpha: Array, n_jobs: int | None) -> Array:
+def validation_errors(data: FitData, operator: Operator, alpha: Array, compute: Compute) -> Array:
     """Return the validation error of each of the P solutions `alpha`, of shape (M, k, P)."""
     assert data.validation is not None
-    validation = make_operator(operator.kernel, data.validation.rows, operator.centers, n_jobs=n_jobs, memory_budget=0)
+    validation = make_operator(
+        operator.kernel, data.validation.rows, operator.centers, n_jobs=compute.n_jobs, memory_budget=0
+    )
     M, k, P = alpha.shape
     errors = np.empty(P)
     size = max(1, _PREDICTIONS // (validation.shape[0] * k))

@@ -1,96 +1,158 @@
-"""What a fit takes in memory, known before it starts."""
+"""The memory plan of a fit: bytes needed, by purpose, checked before the fit starts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from .._utils.compute import Compute
 from .._utils.memory import format_bytes, limit_of, parse_memory, require
 from ..operators import block_rows
+from ..sources import Rows
 
-# Up to here factors in float64 cost little (18 MB, some hundredths of a second), and make float32 fits of smooth
-# kernels more accurate
+# Number of centers up to which factors are made in float64 for float32 rows: they cost little (18 MB, some hundredths
+# of a second), and make float32 fits of smooth kernels more accurate
 _LARGEST_FLOAT64_FACTORS = 1_500
 _TILE = 1 << 19  # entries of a tile that a thread makes and uses
-_CENTER_VECTORS = 12  # of conjugate gradient, in float64, beside those of the rows
+_CENTER_VECTORS = 12  # float64 arrays of shape (M, k) that conjugate gradient holds
+
+
+def check_memory(
+    budget: int | float | str,
+    needs: Mapping[str, int],
+    what: str,
+    remedy: str | Callable[[int], str],
+    *,
+    limit: int | None = None,
+) -> int:
+    """Raise MemoryError if what is needed does not fit the budget; return the total of bytes.
+
+    Parameters
+    ----------
+    budget : int, float or str
+        The parameter `memory_budget`.
+    needs : bytes needed, by purpose
+        If there are several purposes, the message lists those with at least a fiftieth of the total.
+    what : str
+        Beginning of the message, which the total follows, such as "100 centers take".
+    remedy : str, or function of the limit in bytes
+        What the user can do.
+    limit : int, optional
+        ``limit_of(budget)`` where it is known.
+
+    Examples
+    --------
+    >>> from gyrfalcon.fitting.plan import check_memory
+    >>> check_memory("1kB", {"rows": 900, "centers": 200}, "5 rows take", "take fewer")
+    Traceback (most recent call last):
+    gyrfalcon._utils.memory.BudgetError: 5 rows take 1.1 kB (900 bytes for rows, 200 bytes for centers), and \
+memory_budget='1kB' allows 1 kB: take fewer
+    """
+    total = sum(needs.values())
+    words = f"{what} {format_bytes(total)}"
+    if len(needs) > 1:
+        parts = (f"{format_bytes(size)} for {purpose}" for purpose, size in needs.items() if size > total // 50)
+        words = f"{words} ({', '.join(parts)})"
+    require(budget, total, words, remedy, limit=limit)
+    return total
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a solver on centers holds in memory and asks of the kernel.
+
+    Attributes
+    ----------
+    buffers : number of M x M factors that are held at once
+    row_vectors : number of arrays of shape (n, columns) that the solver holds
+    columns : number of columns that a pass multiplies; None for those of the targets
+    held : function of the number of centers M that gives further bytes that the solver holds
+    passes : expected number of passes over the rows, which decides whether a large K is worth its memory where the user
+        leaves that open
+    penalty : the penalty asked for, or "auto"; selectors of centers may depend on it
+    resolves_penalty : whether the solution is that of the penalty, which the precision of the kernel must then resolve
+    """
+
+    buffers: int = 1
+    row_vectors: int = 2
+    columns: int | None = None
+    held: Callable[[int], int] = lambda M: 0
+    passes: int = 1
+    penalty: float | str = 0.0
+    resolves_penalty: bool = False
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The memory of a fit with M centers, beside X and y.
+    """The memory of a fit with M centers, without X and y.
 
     Attributes
     ----------
-    n, width, k : rows, numbers of a row, and targets
-    itemsize : bytes of a number of the tiles
-    buffers : M x M factors that are held at once
-    row_vectors : arrays of shape (n, k) that the solver holds
-    n_threads : how many blocks are at work at once
-    buffered : what the source holds while it is read
-    budget : `memory_budget` as the user gave it
-    held : function of M that gives further bytes which the solver holds
-    limit : bytes that there are
+    rows : the rows, whose precision is that of the tiles
+    k : number of columns that a pass multiplies
+    needs : what the solver holds
+    compute : threads and memory budget
+    limit : bytes available for the fit
     """
 
-    n: int
-    width: int
+    rows: Rows
     k: int
-    itemsize: int
-    buffers: int
-    row_vectors: int
-    n_threads: int
-    buffered: int
-    budget: int | float | str
-    held: Callable[[int], int] = lambda M: 0
+    needs: Needs
+    compute: Compute
     limit: int = field(init=False)
 
     def __post_init__(self) -> None:
-        # once, for what is available changes
-        object.__setattr__(self, "limit", limit_of(self.budget))
+        # once, because available memory changes from one call to the next
+        object.__setattr__(self, "limit", limit_of(self.compute.memory_budget))
 
     def factors(self, M: int) -> np.dtype[Any]:
         """Precision of the factors."""
-        small = M <= _LARGEST_FLOAT64_FACTORS and 8 * self.buffers * M * M <= self.limit // 2
-        return np.dtype(np.float64 if self.itemsize == 8 or small else np.float32)
+        small = M <= _LARGEST_FLOAT64_FACTORS and 8 * self.needs.buffers * M * M <= self.limit // 2
+        return np.dtype(np.float64 if self.rows.dtype.itemsize == 8 or small else np.float32)
 
-    def needs(self, M: int) -> dict[str, int]:
-        """Bytes by what they are for."""
-        block = block_rows(self.n, M, self.width)
-        in_flight = 2 * self.n_threads + 1
+    def bytes_needed(self, M: int) -> dict[str, int]:
+        """Bytes needed, by purpose."""
+        (n, d), itemsize = self.rows.shape, self.rows.dtype.itemsize
+        width = 0 if self.rows.is_sparse else d
+        block, n_threads = block_rows(n, M, width), self.compute.n_threads
+        in_flight = 2 * n_threads + 1
         return {
-            "the factors": self.buffers * M * M * self.factors(M).itemsize,
-            "the centers": 2 * M * self.width * self.itemsize,
-            "vectors": self.row_vectors * self.n * self.k * self.itemsize
+            "the factors": self.needs.buffers * M * M * self.factors(M).itemsize,
+            "the centers": 2 * M * width * itemsize,
+            "vectors": self.needs.row_vectors * n * self.k * itemsize
             + _CENTER_VECTORS * 8 * M * self.k
-            + self.held(M),
-            "blocks at work": in_flight * block * (self.width + self.k) * self.itemsize
-            + self.n_threads * min(_TILE, max(48, block) * M) * self.itemsize,
-            "reading": self.buffered,
+            + self.needs.held(M),
+            "blocks at work": in_flight * block * (width + self.k) * itemsize
+            + n_threads * min(_TILE, max(48, block) * M) * itemsize,
+            # rows that are read elsewhere are buffered by workers, each with a budget of its own
+            "reading": 0 if self.rows.runs_elsewhere else self.rows.buffer_bytes,
         }
 
     def check(self, M: int) -> None:
-        """Raise MemoryError if it does not fit, and say what would."""
-        needs = self.needs(M)
-        total = sum(needs.values())
-        parts = ", ".join(f"{format_bytes(size)} for {what}" for what, size in needs.items() if size > total // 50)
-        what = f"{M} centers take {format_bytes(total)} ({parts})"
-        require(self.budget, total, what, lambda limit: self._remedy(M), limit=self.limit)
+        """Raise MemoryError if M centers do not fit, and say how many would."""
+        check_memory(
+            self.compute.memory_budget,
+            self.bytes_needed(M),
+            f"{M} centers take",
+            lambda limit: self._remedy(M),
+            limit=self.limit,
+        )
 
     def _remedy(self, M: int) -> str:
         """Say how many centers would fit."""
         low, high = 0, M
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if sum(self.needs(middle).values()) <= self.limit else (low, middle)
+            low, high = (middle, high) if sum(self.bytes_needed(middle).values()) <= self.limit else (low, middle)
         return f"n_centers={low} would fit" if low else "no number of centers fits, so raise memory_budget"
 
     def spare(self, M: int) -> int:
-        """Bytes that the fit leaves."""
-        return self.limit - sum(self.needs(M).values())
+        """Bytes that the fit leaves of those available."""
+        return self.limit - sum(self.bytes_needed(M).values())
 
     def left(self, M: int) -> int:
-        """Bytes for keeping kernel matrices."""
-        return max(0, parse_memory(self.budget) - sum(self.needs(M).values()))
+        """Bytes of the budget for keeping kernel matrices."""
+        return max(0, parse_memory(self.compute.memory_budget) - sum(self.bytes_needed(M).values()))

@@ -65,12 +65,12 @@ def check_noise(penalty: float | str, penalties: Any = None) -> None:
         )
 
 
-def uncertainty_of_centers(space: Subspace, coef: Array, penalty: float, n_jobs: int | None) -> Uncertainty:
+def uncertainty_of_centers(space: Subspace, coef: Array, penalty: float) -> Uncertainty:
     """Find the uncertainty of coefficients that were found by iterations or in float32: one more pass, of n M^2 time.
 
     In float64, for in float32 the factor of K_MM has a jitter that is as large as many variances.
     """
-    operator = space.operator
+    operator, n_jobs = space.operator, space.compute.n_jobs
     if operator.dtype != np.float64:
         operator = in_float64(operator.kernel, space.data.rows, operator.centers, n_jobs)
     whitening = Whitening(operator.centers_gram(), operator.shape[0], n_jobs=n_jobs)

@@ -30,7 +30,6 @@ from ..operators import KernelOperator, Operator
 from ..sources import as_rows
 from .convergence import warn_of_drowned_targets, warn_of_lost_penalty, warn_of_rounding
 from .data import FitData, drowns
-from .rows import follows_rows
 from .session import Solution
 
 Array = NDArray[Any]
@@ -52,23 +51,22 @@ _VISIBLE = 3.0  # standard errors: what is smaller of y in a direction may be no
 _JUDGES = 256  # centers at which a fitted function is measured
 
 
-def in_suitable_precision(data: FitData, dtype: Any, kernel: Kernel, points: Any, penalty: float | None) -> FitData:
+def in_suitable_precision(data: FitData, kernel: Kernel, points: Any, penalty: float | None) -> FitData:
     """Return the data in float64 where float32 would lose what is learnt, or warn if the user asks for float32.
 
     Parameters
     ----------
     data : FitData
-    dtype : the estimator's parameter
     kernel : Kernel
         With parameters that depend on the data resolved.
     points : array or CSR matrix of shape (M, d)
         The centers.
     penalty : float or None
-        None where no single penalty says how large coefficients may be.
+        None where no single penalty bounds the size of the coefficients.
     """
     if data.rows.dtype != np.float32:
         return data
-    if follows_rows(dtype):
+    if not data.dtype_given:
         return data.in_precision(np.float64) if _needs_float64(data, kernel, points, penalty) else data
     kernel.check_terms(points, np.float32)
     if penalty is not None and not _resolves(kernel, points, penalty):
@@ -182,8 +180,7 @@ def _foreseen(kernel: Kernel, points: Any, data: FitData, penalty: float) -> flo
         return 0.0
     kept = values > 1e-15 * values[-1]
     R = vectors[:, kept] / np.sqrt(values[kept])
-    candidates = np.arange(n) if data.weight is None else np.flatnonzero(data.weight)
-    at = candidates[draw(len(candidates), min(len(candidates), _ROWS), np.random.RandomState(0))]
+    at = draw(n, min(n, _ROWS), np.random.RandomState(0))
     K = _matrix(kernel, data.rows.take(at).astype(np.float64), Z)
     weight = np.ones(len(at)) if data.weight is None else data.weight[at] / data.weight[at].mean()
     y = data.targets[at].astype(np.float64)
@@ -196,6 +193,6 @@ def _foreseen(kernel: Kernel, points: Any, data: FitData, penalty: float) -> flo
     z = F.T @ (weight[:, None] * y) / len(at)
     residual = y - F @ (z / (values + penalty))
     noise = np.average(np.square(residual), axis=0, weights=weight) * values
-    z = np.where(np.square(z) > _VISIBLE**2 * noise / len(at), z, np.sqrt(noise / len(candidates)))
+    z = np.where(np.square(z) > _VISIBLE**2 * noise / len(at), z, np.sqrt(noise / n))
     coef = R @ (z / (values + penalty))
     return _share(_rounding(K, coef), K @ coef)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.checks import integer, one_of, optional
-from .._utils.memory import format_bytes, parse_memory, require
+from .._utils.compute import Compute
+from .._utils.memory import parse_memory
 from .._utils.ranges import power_of_two
 from .._utils.sampling import sample_rows
 from ..kernels import Kernel, KernelFunction
@@ -24,12 +26,13 @@ from .data import FitData
 from .descent import block_bounds
 from .kernel import fitted_kernel
 from .parameters import STEP
+from .plan import check_memory
 from .session import Session, Solution
 
 Array = NDArray[Any]
 
-_SMALLEST_BATCH = 256
-_WORTH_THREADS = 1 << 20  # features of a batch
+_SMALLEST_BATCH = 256  # least number of rows of a mini-batch where the user gives none
+_WORTH_THREADS = 1 << 20  # least number of features of a batch, over all its rows, for which threads pay off
 
 RULES = {
     "n_components": integer(1),
@@ -40,116 +43,96 @@ RULES = {
 }
 
 
-class FeatureParameters(Protocol):
-    """An estimator on random features."""
+@dataclass(frozen=True)
+class FeatureSettings:
+    """What least squares on random features are asked for.
 
-    @property
-    def kernel(self) -> Kernel | str | KernelFunction:
-        """The kernel that the features stand for."""
-        ...
+    Attributes
+    ----------
+    kernel : the kernel that the features stand for
+    n_components : number of features
+    orthogonal : whether weights are orthogonal
+    solver : "direct", "sgd" or "bcd"
+    max_iter : epochs of "sgd", sweeps of "bcd"
+    step, batch_size : length of the steps of "sgd", and rows of a mini-batch or None
+    block_size : coefficients of a block of "bcd", or None
+    """
 
-    @property
-    def n_components(self) -> int:
-        """Number of features."""
-        ...
-
-    @property
-    def orthogonal(self) -> bool:
-        """Whether weights are orthogonal."""
-        ...
-
-    @property
-    def solver(self) -> str:
-        """ "direct", "sgd" or "bcd"."""
-        ...
-
-    @property
-    def step(self) -> float | str:
-        """Length of the steps of "sgd"."""
-        ...
-
-    @property
-    def batch_size(self) -> int | None:
-        """Rows of a mini-batch of "sgd"."""
-        ...
-
-    @property
-    def block_size(self) -> int | None:
-        """Coefficients of a block of "bcd"."""
-        ...
-
-    @property
-    def max_iter(self) -> int:
-        """Epochs of "sgd", sweeps of "bcd"."""
-        ...
-
-    @property
-    def memory_budget(self) -> int | float | str:
-        """Bytes that the fit may take."""
-        ...
-
-    @property
-    def n_jobs(self) -> int | None:
-        """Threads."""
-        ...
+    kernel: Kernel | str | KernelFunction
+    n_components: int
+    orthogonal: bool
+    solver: str
+    max_iter: int
+    step: float | str
+    batch_size: int | None
+    block_size: int | None
 
 
 def solve(
-    model: FeatureParameters, penalty: float, data: FitData, session: Session
+    settings: FeatureSettings, penalty: float, data: FitData, compute: Compute, session: Session
 ) -> tuple[Kernel, FeatureMap, Solution[Iterate]]:
     """Draw features, and learn their coefficients."""
     rows, weight = data.rows, data.weight
     sample = sample_rows(rows.shape[0], session.random_state, weight)
-    kernel = fitted_kernel(model, data, rows.take(sample), None if weight is None else weight[sample])
+    kernel = fitted_kernel(settings.kernel, data, rows.take(sample), None if weight is None else weight[sample])
     kernel.check_precision(rows.dtype)
     features = kernel.random_features(
-        int(model.n_components), rows.shape[1], session.random_state, model.orthogonal
+        int(settings.n_components), rows.shape[1], session.random_state, settings.orthogonal
     ).astype(rows.dtype)
     scale = power_of_two(data.targets, axis=0)
     targets = (data.targets / scale).astype(rows.dtype, copy=False)
-    if model.solver == "direct":
-        iterates, epochs = _direct(model, penalty, features, data, targets), 1
-    elif model.solver == "bcd":
-        iterates, epochs = _bcd(model, penalty, features, data, targets), model.max_iter
+    problem = _Problem(penalty, features, data, targets, compute)
+    if settings.solver == "direct":
+        iterates, epochs = _direct(problem), 1
+    elif settings.solver == "bcd":
+        iterates, epochs = _bcd(problem, settings.block_size, settings.max_iter), settings.max_iter
     else:
-        iterates, epochs = _sgd(model, penalty, features, data, targets, session.random_state), model.max_iter
+        iterates, epochs = _sgd(problem, settings, session.random_state), settings.max_iter
     solution = session.run(
         iterates,
         data,
         kind=Iterate,
         max_iter=epochs,
-        watch=_validation_watch(model, features, data),
+        watch=_validation_watch(problem),
         scale=scale,
         n_components=len(features),
     )
-    if model.solver == "bcd" and not solution.stopped:
+    if settings.solver == "bcd" and not solution.stopped:
         warn_if_unsettled(
             solution.last,
             tol=None,
             reached=tolerance(None, rows.dtype),
             steps="sweeps",
-            remedy=f'raise max_iter={model.max_iter}, block_size or the penalty, or use solver="direct"',
+            remedy=f'raise max_iter={settings.max_iter}, block_size or the penalty, or use solver="direct"',
         )
     return kernel, features, solution
 
 
-def _direct(
-    model: FeatureParameters, penalty: float, features: FeatureMap, data: FitData, targets: Array
-) -> Iterator[Iterate]:
+@dataclass(frozen=True)
+class _Problem:
+    """Ridge regression on drawn features: the penalty, the features, the data, scaled targets, what to compute with."""
+
+    penalty: float
+    features: FeatureMap
+    data: FitData
+    targets: Array
+    compute: Compute
+
+
+def _direct(problem: _Problem) -> Iterator[Iterate]:
     """Add up the normal equations in one pass, and solve them."""
     began = time.perf_counter()
-    n, M, k = data.rows.shape[0], len(features), targets.shape[1]
-    size = 8 * M * M
-    what = f"the {M} x {M} normal equations take {format_bytes(size)}"
-    require(
-        model.memory_budget,
-        size,
-        what,
+    data, n_jobs = problem.data, problem.compute.n_jobs
+    n, M, k = data.rows.shape[0], len(problem.features), problem.targets.shape[1]
+    check_memory(
+        problem.compute.memory_budget,
+        {"normal equations": 8 * M * M},
+        f"the {M} x {M} normal equations take",
         lambda limit: f'n_components={math.isqrt(limit // 8)} would fit, or solver="sgd"',
     )
-    operator = feature_operator(features, data.rows, n_jobs=model.n_jobs)
-    G, c = normal_equations(operator, targets, data.weight, n_jobs=model.n_jobs)
-    coef = solve_ridge(G, c, penalty * n)
+    operator = feature_operator(problem.features, data.rows, n_jobs=n_jobs)
+    G, c = normal_equations(operator, problem.targets, data.weight, n_jobs=n_jobs)
+    coef = solve_ridge(G, c, problem.penalty * n)
     yield Iterate(
         iteration=1,
         residual=0.0,
@@ -163,59 +146,55 @@ def _direct(
     )
 
 
-def _bcd(
-    model: FeatureParameters, penalty: float, features: FeatureMap, data: FitData, targets: Array
-) -> Iterator[Iterate]:
+def _bcd(problem: _Problem, block_size: int | None, max_iter: int) -> Iterator[Iterate]:
     """Solve for blocks of coefficients in turn."""
-    bounds = block_bounds(len(features), model.block_size)
-    size = 8 * sum((stop - start) ** 2 for start, stop in bounds)
-    what = f"the factors of {len(bounds)} blocks take {format_bytes(size)}"
-    require(model.memory_budget, size, what, f'a block_size of less than {bounds[0][1]} takes less, or solver="sgd"')
+    data, n_jobs = problem.data, problem.compute.n_jobs
+    bounds = block_bounds(len(problem.features), block_size)
+    check_memory(
+        problem.compute.memory_budget,
+        {"factors": 8 * sum((stop - start) ** 2 for start, stop in bounds)},
+        f"the factors of {len(bounds)} blocks take",
+        f'a block_size of less than {bounds[0][1]} takes less, or solver="sgd"',
+    )
     return block_descent(
-        [feature_operator(features.columns(*at), data.rows, n_jobs=model.n_jobs) for at in bounds],
-        targets,
+        [feature_operator(problem.features.columns(*at), data.rows, n_jobs=n_jobs) for at in bounds],
+        problem.targets,
         None,
-        penalty,
-        max_iter=model.max_iter,
+        problem.penalty,
+        max_iter=max_iter,
         tol=tolerance(None, data.rows.dtype),
         weight=data.weight,
-        n_jobs=model.n_jobs,
+        n_jobs=n_jobs,
     )
 
 
-def _sgd(
-    model: FeatureParameters,
-    penalty: float,
-    features: FeatureMap,
-    data: FitData,
-    targets: Array,
-    random_state: np.random.RandomState,
-) -> Iterator[Iterate]:
+def _sgd(problem: _Problem, settings: FeatureSettings, random_state: np.random.RandomState) -> Iterator[Iterate]:
     """Pass over the rows in mini-batches."""
-    n, M = data.rows.shape[0], len(features)
-    batch_size = max(_SMALLEST_BATCH, math.isqrt(n)) if model.batch_size is None else int(model.batch_size)
+    data, n, M = problem.data, problem.data.rows.shape[0], len(problem.features)
+    batch_size = max(_SMALLEST_BATCH, math.isqrt(n)) if settings.batch_size is None else int(settings.batch_size)
     # a small batch is done before a second thread has started
-    n_jobs = 1 if batch_size * M < _WORTH_THREADS else model.n_jobs
-    step: Any = model.step
+    n_jobs = 1 if batch_size * M < _WORTH_THREADS else problem.compute.n_jobs
+    step: Any = settings.step
     return stochastic_gradient(
-        feature_operator(features, data.rows, n_jobs=n_jobs),
-        targets,
+        feature_operator(problem.features, data.rows, n_jobs=n_jobs),
+        problem.targets,
         FeatureCoordinates(n, M),
-        penalty,
+        problem.penalty,
         step=step,
         batch_size=batch_size,
-        max_iter=model.max_iter,
+        max_iter=settings.max_iter,
         random_state=random_state,
         weight=data.weight,
     )
 
 
-def _validation_watch(model: FeatureParameters, features: FeatureMap, data: FitData) -> Callable[[Array], float] | None:
+def _validation_watch(problem: _Problem) -> Callable[[Array], float] | None:
     """Return the function that gives the validation error of coefficients, or None without validation rows."""
+    data, compute = problem.data, problem.compute
     if data.validation is None:
         return None
-    budget = parse_memory(model.memory_budget)
-    operator = feature_operator(features, data.validation.rows, n_jobs=model.n_jobs, memory_budget=budget)
+    budget = parse_memory(compute.memory_budget)
+    operator = feature_operator(problem.features, data.validation.rows, n_jobs=compute.n_jobs, memory_budget=budget)
     return lambda coef: data.validation_error(operator.matmat(coef))
 
 

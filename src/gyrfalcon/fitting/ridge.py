@@ -1,19 +1,70 @@
-"""Kernel ridge regression on all rows at once, and the memory and the precision it needs."""
+"""Kernel least squares with every row as a center, and the memory and the precision it needs."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.memory import format_bytes, require
-from .._utils.ranges import check_kernel_scale
+from .._utils.compute import Compute
+from .._utils.ranges import check_kernel_scale, power_of_two
+from ..kernels import Kernel, KernelFunction
 from ..operators import Operator
 from ..solvers import exact_path, exact_ridge
+from .auto_penalty import as_penalty
+from .data import FitData
+from .kernel import fitted_kernel
+from .plan import check_memory
+from .precision import in_suitable_precision
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class EveryRow:
+    """Kernel least squares with every row as a center.
+
+    Attributes
+    ----------
+    data : what is learnt from, in the precision that was chosen
+    kernel : the kernel, with parameters that depend on the data worked out
+    points : array of shape (n, d); the rows
+    targets, scale : targets, divided by powers of two that bring them near 1, and these powers
+    penalties : the penalty, or a list of penalties to choose from, or None for a method without any
+    """
+
+    data: FitData
+    kernel: Kernel
+    points: Array
+    targets: Array
+    scale: Array
+    penalties: Any
+
+    @property
+    def penalty(self) -> float | None:
+        """The penalty, if there is only one and it is known before the solve."""
+        return self.penalties if isinstance(self.penalties, float) else None
+
+
+def every_row(
+    kernel: Kernel | str | KernelFunction,
+    penalties: Any,
+    data: FitData,
+    compute: Compute,
+    random_state: np.random.RandomState,
+) -> EveryRow:
+    """Read all rows into memory, and work out what depends on them: the kernel, the penalty "auto", the precision."""
+    points = data.rows.take(np.arange(data.rows.shape[0]))
+    found = fitted_kernel(kernel, data, points, data.weight, points.dtype)
+    if penalties is not None and np.ndim(penalties) == 0:
+        penalties = as_penalty(penalties, kernel, data, random_state, compute)
+    data = in_suitable_precision(data, found, points, penalties if isinstance(penalties, float) else None)
+    points = points.astype(data.rows.dtype, copy=False)
+    scale = power_of_two(data.targets, axis=0)
+    return EveryRow(data, found, points, data.targets / scale, scale, penalties)
 
 
 def least_penalty(operator: Operator, dtype: Any = None) -> float:
@@ -37,12 +88,11 @@ def ridge(operator: Operator, y: Array, penalty: float, weight: Array | None, re
 
 
 def check_gram_memory(n: int, matrices: int, remedy: str) -> None:
-    """Raise MemoryError if so many n x n matrices in float64 do not fit."""
-    size = matrices * 8 * n * n
+    """Raise MemoryError if the number of n x n matrices in float64 does not fit."""
     what = "a matrix" if matrices == 1 else f"{matrices} matrices"
-    require(
+    check_memory(
         "auto",
-        size,
-        f"{what} of {n} x {n} numbers: {format_bytes(size)}",
+        {"matrices": matrices * 8 * n * n},
+        f"{what} of {n} x {n} numbers:",
         lambda limit: f"{math.isqrt(limit // (8 * matrices))} rows would fit; use {remedy} or fewer rows",
     )

@@ -266,7 +266,7 @@ def test_a_callback_stops_it():
 
 def test_too_little_memory():
     X, y = data(2000)
-    with pytest.raises(MemoryError, match=r'method="pcg" takes .* for 2000 rows \(.* for vectors of 18 columns.*1MB'):
+    with pytest.raises(MemoryError, match=r'method="pcg" with 2000 rows takes .* \(.* for vectors of 18 columns.*1MB'):
         pcg(penalties=PENALTIES, memory_budget="1MB").fit(X, y)
 
 
