@@ -55,7 +55,7 @@ def test_the_plan_counts_bytes_by_purpose():
 
 def test_the_number_of_centers_that_a_refusal_names_is_the_largest_that_fits():
     plan = Plan(data(2000).rows, 1, Needs(), Compute(1, "1MB"))
-    with pytest.raises(MemoryError, match="2000 centers take .* n_centers=") as refused:
+    with pytest.raises(MemoryError, match=r"2000 centers take .* n_centers=") as refused:
         plan.check(2000)
     fits = int(str(refused.value).split("n_centers=")[1].split()[0])
     plan.check(fits)

@@ -13,19 +13,22 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .._utils.portable import in_float64, library, log_expit, special
 from .._utils.registry import register
+from .._utils.threads import single_threaded_blas
 from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
+from ..fitting import falkon, newton
 from ..fitting.arguments import described
 from ..fitting.data import classification_data, indicators, signs
 from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
+from ..fitting.precision import warn_if_iterates_rounded
 from ..fitting.session import fit_session
+from ..fitting.subspace import CenterSettings, ChosenCenters, WarmStart
 from ..kernels import Kernel, KernelFunction
 from ..losses import Logistic, Loss, Softmax, as_loss, loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
 from ._base import KernelClassifier
-from ._falkon import FalkonEstimator
 
 Array = NDArray[Any]
 
@@ -49,7 +52,7 @@ class _WithProbabilities:
 
 @register
 @described
-class FalkonClassifier(FalkonEstimator, KernelClassifier):
+class FalkonClassifier(KernelClassifier):
     """Kernel classification on millions of rows, by FALKON.
 
     With the squared loss, regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and
@@ -111,6 +114,10 @@ class FalkonClassifier(FalkonEstimator, KernelClassifier):
     """
 
     takes_sparse = True
+
+    loss_: Loss
+    penalty_: float
+    _chosen: ChosenCenters | None = None
 
     def __init__(
         self,
@@ -209,12 +216,34 @@ class FalkonClassifier(FalkonEstimator, KernelClassifier):
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 make_loss=self._make_loss,
             )
-            # coefficients mean something else to other classes
-            warm = self.warm_start and self._is_fitted and np.array_equal(self.classes_, classes)
-            space, solution = self._solve(data, compute, session, warm=warm)
-            self._set_falkon(space, solution, session)
+            settings, warm = self._settings, None
+            # coefficients mean something else to other classes or another loss, and centers to features in other units
+            warm_start = self.warm_start and self._is_fitted and type(self.loss_) is type(data.loss)
+            if warm_start and (data.scale is None) == (self.scale_ is None) and np.array_equal(self.classes_, classes):
+                warm = WarmStart.of(self._chosen, self.centers_, self.dual_coef_, settings.centers)
+            with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
+                solve = falkon.solve if data.is_least_squares else newton.solve
+                space, solution = solve(settings, data, compute, session, warm)
+            data = space.data
+            self._set_solution(data, session)
+            self._set_expansion(space.operator, solution.coef, data)
+            penalty = space.penalty if data.is_least_squares else None
+            warn_if_iterates_rounded(space.operator, solution, penalty, foreseen=data.dtype_given)
+            self._chosen, self.penalty_, self.loss_ = space.remembered, space.penalty, data.loss
             self.classes_ = classes
         return self
+
+    @property
+    def _settings(self) -> falkon.FalkonSettings:
+        return falkon.FalkonSettings(
+            CenterSettings(self.kernel, self.n_centers, self.centers),
+            penalty=self.penalty,
+            preconditioner=self.preconditioner,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            penalty_path=self.penalty_path,
+            cg_steps=self.cg_steps,
+        )
 
     def _make_loss(self, n_classes: int) -> Loss:
         """Return the loss that the parameters ask for."""

@@ -11,21 +11,24 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.registry import register
+from .._utils.threads import single_threaded_blas
 from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
+from ..fitting import falkon, newton
 from ..fitting.arguments import described
 from ..fitting.conformal import COVERAGE
 from ..fitting.data import regression_data
 from ..fitting.lazy import in_kind
 from ..fitting.parameters import check_parameters
 from ..fitting.posterior import BUFFERS, check_noise, uncertainty_of_centers
+from ..fitting.precision import warn_if_iterates_rounded
 from ..fitting.rows import at_once, for_score
 from ..fitting.session import fit_session
+from ..fitting.subspace import CenterSettings, ChosenCenters, WarmStart
 from ..kernels import Kernel, KernelFunction
 from ..losses import Loss, Poisson, Quantile, Squared, as_loss, loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
-from ._falkon import FalkonEstimator
 from ._posterior import PosteriorRegressor
 
 Array = NDArray[Any]
@@ -33,7 +36,7 @@ Array = NDArray[Any]
 
 @register
 @described
-class FalkonRegressor(FalkonEstimator, PosteriorRegressor):
+class FalkonRegressor(PosteriorRegressor):
     """Kernel ridge regression on millions of rows, by FALKON; also robust regression, quantiles and counts.
 
     Minimises mean((y - f(x))^2) + penalty |f - offset|^2 over functions f(x) = offset + sum_j coef_j k(x, center_j),
@@ -109,6 +112,10 @@ class FalkonRegressor(FalkonEstimator, PosteriorRegressor):
     """
 
     takes_sparse = True
+
+    loss_: Loss
+    penalty_: float
+    _chosen: ChosenCenters | None = None
 
     def __init__(
         self,
@@ -215,19 +222,40 @@ class FalkonRegressor(FalkonEstimator, PosteriorRegressor):
                 loss=loss,
                 copies=self._n_levels(),
             )
-            space, solution = self._solve(
-                data,
-                compute,
-                session,
-                warm=self.warm_start and self._is_fitted,
-                buffers=BUFFERS if self.uncertainty else 1,
-            )
+            settings, warm = self._settings, None
+            # coefficients mean something else to another loss, and centers to features in other units
+            warm_start = self.warm_start and self._is_fitted and type(self.loss_) is type(data.loss)
+            if warm_start and (data.scale is None) == (self.scale_ is None):
+                warm = WarmStart.of(self._chosen, self.centers_, self.dual_coef_, settings.centers)
+            with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
+                if data.is_least_squares:
+                    buffers = BUFFERS if self.uncertainty else 1
+                    space, solution = falkon.solve(settings, data, compute, session, warm, buffers=buffers)
+                else:
+                    space, solution = newton.solve(settings, data, compute, session, warm)
+            data = space.data
             uncertainty = None
             if self.uncertainty:
                 uncertainty = uncertainty_of_centers(space, solution.coef, space.penalty)
-            self._set_uncertainty(uncertainty, space.data)
-            self._set_falkon(space, solution, session)
+            self._set_uncertainty(uncertainty, data)
+            self._set_solution(data, session)
+            self._set_expansion(space.operator, solution.coef, data)
+            penalty = space.penalty if data.is_least_squares else None
+            warn_if_iterates_rounded(space.operator, solution, penalty, foreseen=data.dtype_given)
+            self._chosen, self.penalty_, self.loss_ = space.remembered, space.penalty, data.loss
         return self
+
+    @property
+    def _settings(self) -> falkon.FalkonSettings:
+        return falkon.FalkonSettings(
+            CenterSettings(self.kernel, self.n_centers, self.centers),
+            penalty=self.penalty,
+            preconditioner=self.preconditioner,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            penalty_path=self.penalty_path,
+            cg_steps=self.cg_steps,
+        )
 
     def _loss(self) -> Loss:
         """Return the loss that the parameters ask for."""

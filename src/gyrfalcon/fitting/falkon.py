@@ -96,7 +96,7 @@ def solve(
     warm: WarmStart | None = None,
     *,
     buffers: int = 1,
-) -> tuple[Subspace, Solution[Iterate]]:
+) -> tuple[Subspace, Solution[Any]]:
     """Solve the linear system of the squared loss, for any number of targets.
 
     Parameters

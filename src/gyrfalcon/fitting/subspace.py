@@ -103,6 +103,12 @@ class WarmStart:
     chosen: ChosenCenters
     coef: Array
 
+    @classmethod
+    def of(cls, chosen: ChosenCenters | None, centers: Any, coef: Array, settings: CenterSettings) -> WarmStart:
+        """Start from a fitted model; how the centers of one from a file were chosen is not known: `chosen` is None."""
+        known = chosen or ChosenCenters(Selection(centers), None, settings.n_centers, settings.centers)
+        return cls(known, coef)
+
     @property
     def points(self) -> Any:
         """The centers."""
