@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -126,26 +126,15 @@ def from_codes(codes: Array, levels: Sequence[Any]) -> Column:
 
 
 def from_objects(values: Iterable[Any], kind: Kind | None = None) -> Column:
-    """Make a column of Python objects; what they are is decided by all of them, and what is mixed becomes text."""
+    """Make a column of Python objects; all of them decide what they are, and a mixture becomes text."""
     items, types = _without_nulls(list(values))
-    if str in types and types <= {str, np.str_}:
+    if types == {str}:
         return from_text(items, kind or "text")
-    if kind == "category":
-        return from_text((None if item is None else _text(item) for item in items), kind)
-    missing = np.array([item is None for item in items], dtype=np.bool_)
-    if _all(types, bool, np.bool_) and types:
-        return from_numbers(np.array([bool(item) for item in items]), missing)
-    if _all(types, Real, Decimal, Fraction, np.bool_):
-        return from_numbers(np.array([math.nan if item is None else _float(item) for item in items], dtype=np.float64))
-    if _all(types, datetime.date, np.datetime64):  # a datetime is a date
-        return _from_dates(items)
-    if _all(types, datetime.timedelta, np.timedelta64):
-        return from_numbers(np.array(items, dtype="timedelta64[us]"))
-    if _all(types, datetime.time):
-        return from_numbers(np.array([math.nan if item is None else _seconds_of_day(item) for item in items]))
-    if _all(types, complex, np.complexfloating):
-        raise ValueError("Complex data not supported: a column holds complex numbers")
-    return from_text(None if item is None else _text(item) for item in items)
+    if kind is None:
+        for classes, make in _MAKERS:
+            if all(issubclass(one, classes) for one in types or {float}):  # all missing: numbers
+                return make(items)
+    return from_text((None if item is None else _text(item) for item in items), kind or "text")
 
 
 def as_text(column: Column) -> Column:
@@ -313,8 +302,12 @@ def _seconds(values: Array) -> Array:
     return np.where(np.isnat(values), np.nan, values.astype(np.int64) / _SECOND)
 
 
-def _all(types: set[type], *classes: type) -> bool:
-    return all(issubclass(one, classes) for one in types)
+def _from_booleans(items: list[Any]) -> Column:
+    return from_numbers(np.array([bool(item) for item in items]), np.array([item is None for item in items]))
+
+
+def _from_reals(items: list[Any]) -> Column:
+    return Column("number", np.array([math.nan if item is None else _float(item) for item in items]))
 
 
 def _float(item: Any) -> float:
@@ -322,10 +315,6 @@ def _float(item: Any) -> float:
         return float(item)
     except OverflowError:  # an integer or a fraction beyond float64
         return math.inf if item > 0 else -math.inf
-
-
-def _seconds_of_day(item: datetime.time) -> float:
-    return item.hour * 3600 + item.minute * 60 + item.second + item.microsecond / _SECOND
 
 
 def _from_dates(items: list[Any]) -> Column:
@@ -337,6 +326,32 @@ def _from_dates(items: list[Any]) -> Column:
         raise ValueError("a column holds dates with and without a time zone: give all of them one, or none")
     zone = name_of((item.tzinfo for item in aware), (item.utcoffset() for item in aware))
     return Column("date", np.array([math.nan if item is None else _since_1970(item) for item in items]), zone=zone)
+
+
+def _from_durations(items: list[Any]) -> Column:
+    return from_numbers(np.array(items, dtype="timedelta64[us]"))
+
+
+def _from_times(items: list[Any]) -> Column:
+    """Make a column of seconds since midnight."""
+    whole = [math.nan if item is None else item.hour * 3600 + item.minute * 60 + item.second for item in items]
+    micro = [0.0 if item is None else item.microsecond / _SECOND for item in items]
+    return Column("number", np.array(whole, dtype=np.float64) + micro)
+
+
+def _refuse_complex(items: list[Any]) -> NoReturn:
+    raise ValueError("Complex data not supported: a column holds complex numbers")
+
+
+# Classes of Python objects, and what makes a column of a list of them; the first that fits all objects counts
+_MAKERS: tuple[tuple[tuple[type, ...], Callable[[list[Any]], Column]], ...] = (
+    ((bool, np.bool_), _from_booleans),
+    ((Real, Decimal, Fraction, np.bool_), _from_reals),
+    ((datetime.date, np.datetime64), _from_dates),  # a datetime is a date
+    ((datetime.timedelta, np.timedelta64), _from_durations),
+    ((datetime.time,), _from_times),
+    ((complex, np.complexfloating), _refuse_complex),
+)
 
 
 def _since_1970(moment: datetime.datetime) -> float:

@@ -202,14 +202,9 @@ def fit_encoding(
     numbers = NumberColumns(settings.numbers, seed).fit(values)
     dates = DateParts().fit(values[:, len(number_columns) :])
     texts, targets, target_names = _categories(columns, settings, y)
-    categories = [CategoryColumn(settings.max_onehot, settings.min_frequency) for _ in texts]
-    pairs = zip(categories, texts.values(), strict=True)
-    held_out = [category.fit(text, targets, target_names, fold) for category, text in pairs]
-
-    sources = np.array([*number_columns, *date_columns], dtype=np.int64)
-    outputs = [(at, "") for at in sources[numbers.varies_]] + [(at, " missing") for at in sources[numbers.indicates_]]
-    outputs += [(at, f" {part}") for column, at in enumerate(date_columns) for part in dates.names(column)]
-    outputs += [(at, ending) for at, category in zip(texts, categories, strict=True) for ending in category.names_]
+    categories = {at: CategoryColumn(settings.max_onehot, settings.min_frequency) for at in texts}
+    held_out = [category.fit(texts[at], targets, target_names, fold) for at, category in categories.items()]
+    outputs = _outputs(number_columns, numbers, date_columns, dates, categories)
     origin = np.array([at for at, _ in outputs], dtype=np.int64)
     order = np.argsort(origin, kind="stable")  # the outputs of a column stand together
     kept = set(origin.tolist())
@@ -222,13 +217,27 @@ def fit_encoding(
         numbers=numbers,
         date_columns=date_columns,
         dates=dates,
-        category_columns=list(texts),
-        categories=categories,
+        category_columns=list(categories),
+        categories=list(categories.values()),
         feature_origin=origin[order],
         endings=[outputs[at][1] for at in order],
         places=np.argsort(order),
     )
     return encoding, held_out
+
+
+def _outputs(
+    number_columns: list[int],
+    numbers: NumberColumns,
+    date_columns: list[int],
+    dates: DateParts,
+    categories: dict[int, CategoryColumn],
+) -> list[tuple[int, str]]:
+    """Return the column of each output, and what follows the column's name, in the order of the parts."""
+    scaled = np.array([*number_columns, *date_columns], dtype=np.int64)
+    outputs = [(at, "") for at in scaled[numbers.varies_]] + [(at, " missing") for at in scaled[numbers.indicates_]]
+    outputs += [(at, f" {part}") for number, at in enumerate(date_columns) for part in dates.names(number)]
+    return outputs + [(at, ending) for at, category in categories.items() for ending in category.names_]
 
 
 def _check(table: Table, y: Any) -> None:
@@ -245,33 +254,34 @@ def _check(table: Table, y: Any) -> None:
 def _categories(
     columns: Sequence[Column], settings: EncoderSettings, y: Any
 ) -> tuple[dict[int, Column], Array | None, list[str]]:
-    """Return the training values of columns that are encoded as categories, and the targets that encode many levels.
+    """Return training values of columns that are encoded as categories, and the targets by which levels are encoded.
 
-    Numbers are categories too, with ``integers="both"``, if they are few integers, or repeated values that the targets
-    encode.
+    There are targets only if a column has so many levels that it needs them.
     """
-    most = settings.max_onehot
     texts = {at: as_text(column) for at, column in enumerate(columns) if column.kind in ("category", "boolean")}
-    integers: dict[int, Column] = {}
-    repeated: dict[int, Column] = {}
-    if settings.integers == "both":
-        for at, column in enumerate(columns):
-            if column.kind != "number":
-                continue
-            known = column.values[~column.missing]
-            n_values = len(np.unique(known))
-            if len(known) > _REPEATED * most and most < n_values <= len(known) / _REPEATED:
-                repeated[at] = column
-            elif 2 < n_values <= most and np.isfinite(known).all() and (known == np.round(known)).all():
-                integers[at] = Column("number", known)  # the numbers tell already which are missing
-    crowded = any(len(text.levels) + text.missing.any() > most for text in texts.values())
+    few, repeated = _categorical_numbers(columns, settings.max_onehot) if settings.integers == "both" else ({}, {})
+    crowded = any(len(text.levels) + text.missing.any() > settings.max_onehot for text in texts.values())
     targets: Array | None = None
     names: list[str] = []
     if y is not None and (crowded or repeated):
         targets, names = target_columns(y, settings.target_type)
-    if targets is not None and len(names) <= _MOST_TARGETS:
-        integers.update(repeated)
-    return texts | {at: as_text(integers[at]) for at in sorted(integers)}, targets, names
+    numbers = few if targets is None or len(names) > _MOST_TARGETS else few | repeated
+    return texts | {at: as_text(numbers[at]) for at in sorted(numbers)}, targets, names
+
+
+def _categorical_numbers(columns: Sequence[Column], most: int) -> tuple[dict[int, Column], dict[int, Column]]:
+    """Return columns that hold at most `most` integers, and columns with more values, each in many rows on average."""
+    few, repeated = {}, {}
+    for at, column in enumerate(columns):
+        if column.kind != "number":
+            continue
+        known = column.values[~column.missing]
+        n_values = len(np.unique(known))
+        if len(known) > _REPEATED * most and most < n_values <= len(known) / _REPEATED:
+            repeated[at] = column
+        elif 2 < n_values <= most and np.isfinite(known).all() and (known == np.round(known)).all():
+            few[at] = Column("number", known)  # without the missing ones, for which the numbers have an output
+    return few, repeated
 
 
 def _stacked(columns: list[Array], n: int) -> Array:

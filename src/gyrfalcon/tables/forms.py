@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,12 +63,28 @@ _BODIES = {style: _body(*style) for style in ((".", ""), (",", ""), *_STYLES)}
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a number is written with: a minus or parentheses, digits with separators, and the sign of a unit."""
+    """Parts of a number as it is written: plus or minus (or parentheses), digits with separators, and a unit's sign."""
 
     negative: bool
     plus: bool
     body: str
     sign: str
+
+    @property
+    def digits(self) -> str:
+        """The digits of a whole number without a unit; empty for other numbers."""
+        digits = self.body.replace(" ", "")
+        return digits if digits.isdigit() and not self.sign else ""
+
+    @property
+    def is_code(self) -> bool:
+        """Whether digits name something and measure nothing: postcodes, phone numbers and long ids."""
+        n = len(self.digits)
+        return self.has_leading_zero or n > _EXACT or (self.plus and n >= _LONG - 1)
+
+    @property
+    def has_leading_zero(self) -> bool:
+        return self.digits[:1] == "0" and len(self.digits) > 1
 
 
 def _split(text: str) -> _Parts | None:
@@ -134,58 +151,50 @@ PLAIN = NumberForm()
 
 
 def number_form(levels: Sequence[str], counts: Array) -> NumberForm | None:
-    """Find how numbers are written; None if the text is no numbers, or is codes that are written with digits.
+    """Find how numbers are written; None if the text is no numbers, or codes that are written with digits.
 
     Parameters
     ----------
     levels : strings, each once
     counts : array of shape (len(levels),)
-        How often each is there.
+        Number of rows of each.
     """
-    words = [level.strip().lower() for level in levels]
-    known = np.array([word not in _MISSING for word in words], dtype=np.bool_)
-    infinite = np.array([word in _INFINITE for word in words], dtype=np.bool_)
-    n = int(counts[known].sum())
     parts = [_split(level) for level in levels]
-    signs = _most_frequent([None if one is None else one.sign for one in parts], counts)
-    best, most = None, 0
+    infinite = np.array([level.strip().lower() in _INFINITE for level in levels], dtype=np.bool_)
+    n = int(counts[~np.array([is_missing(level) for level in levels], dtype=np.bool_)].sum())
+    sign, most = _usual_sign(parts, counts), -1
     for decimal, thousands in _STYLES:
-        form = NumberForm(decimal, thousands, signs)
+        form = NumberForm(decimal, thousands, sign)
         fits = np.array([one is not None and form.fits(one) for one in parts], dtype=np.bool_)
         total = int(counts[fits | infinite].sum())
-        if total > most and total >= PARSEABLE * n:
+        if total > most:
             best, most, fitting = form, total, fits
-        if most == n:
+        if total == n:
             break
-    if best is None or not counts[fitting].sum():
+    if most < PARSEABLE * n or not counts[fitting].sum():
         return None
-    chosen = [(one, count) for one, fit, count in zip(parts, fitting, counts, strict=True) if fit and one is not None]
-    return None if _are_codes([one for one, _ in chosen], np.array([count for _, count in chosen])) else best
+    numbers = [one for one, fit in zip(parts, fitting, strict=True) if fit and one is not None]
+    return None if _are_codes(numbers, counts[fitting]) else best
 
 
-def _most_frequent(signs: Sequence[str | None], counts: Array) -> str:
-    totals: dict[str, int] = {}
-    for sign, count in zip(signs, counts.tolist(), strict=True):
-        if sign:
-            totals[sign] = totals.get(sign, 0) + count
-    return max(totals, key=totals.__getitem__, default="")
+def _usual_sign(parts: Sequence[_Parts | None], counts: Array) -> str:
+    """Return the currency or "%" of most rows; empty if no number has one."""
+    rows: Counter[str] = Counter()
+    for one, count in zip(parts, counts.tolist(), strict=True):
+        if one is not None and one.sign:
+            rows[one.sign] += count
+    return max(rows, key=rows.__getitem__, default="")
 
 
 def _are_codes(numbers: list[_Parts], counts: Array) -> bool:
-    """Whether digits name something and measure nothing: postcodes, ids and phone numbers."""
-    digits = [one.body.replace(" ", "") for one in numbers]
-    whole = np.array([text.isdigit() and not one.sign for text, one in zip(digits, numbers, strict=True)])
-    if not whole.any():
-        return False
-    zero = np.array([len(text) > 1 and text[0] == "0" for text in digits]) & whole
-    phone = np.array([one.plus and len(text) >= _LONG - 1 for text, one in zip(digits, numbers, strict=True)])
-    long = np.array([len(text) > _EXACT for text in digits])
-    if counts[whole & (zero | phone | long)].sum() > (1 - PARSEABLE) * counts.sum():
+    """Whether numbers are codes: more than a few are, or all have as many digits, and many or a leading zero."""
+    codes = np.array([one.is_code for one in numbers])
+    if counts[codes].sum() > (1 - PARSEABLE) * counts.sum():
         return True
-    lengths = {len(text) for text in digits}
-    if not whole.all() or len(lengths) > 1 or any(one.negative for one in numbers):
+    lengths = {len(one.digits) for one in numbers}
+    if lengths == {0} or len(lengths) > 1 or any(one.negative for one in numbers):
         return False
-    return bool(zero.any()) or (len(digits) > 1 and lengths.pop() >= _LONG)
+    return any(one.has_leading_zero for one in numbers) or (len(numbers) > 1 and lengths.pop() >= _LONG)
 
 
 # ---- dates -----------------------------------------------------------------------------------------------------------
@@ -245,18 +254,22 @@ def _by_numbers(text: str, order: str) -> datetime.datetime:
         year, month, day = first, second, third
     else:
         (day, month), year = ((first, second) if order == "day first" else (second, first)), third
-        if len(year) == 2:
-            if separator != "/" and (len(first), len(second)) != (2, 2):  # 1.2.10 is a version
-                raise ValueError
-            year = str(int(year) + (1900 if int(year) >= _PIVOT else 2000))
-    hour, minute, second_, fraction, half = found.group(5, 6, 7, 8, 9)
-    hours = int(hour or 0)
-    if half is not None:
-        if not 1 <= hours <= 12:
+        if len(year) == 2 and separator != "/" and (len(first), len(second)) != (2, 2):  # 1.2.10 is a version
             raise ValueError
-        hours = hours % 12 + (12 if half in "pP" else 0)
-    micro = int((fraction or "0").ljust(6, "0"))
-    return datetime.datetime(int(year), int(month), int(day), hours, int(minute or 0), int(second_ or 0), micro)
+    century = 0 if len(year) == 4 else 1900 if int(year) >= _PIVOT else 2000
+    hour, minute, second_, fraction, half = found.group(5, 6, 7, 8, 9)
+    time = (_hour(hour, half), int(minute or 0), int(second_ or 0), int((fraction or "0").ljust(6, "0")))
+    return datetime.datetime(century + int(year), int(month), int(day), *time)
+
+
+def _hour(hour: str | None, half: str | None) -> int:
+    """Return the hour of a time that may be written with a.m. or p.m."""
+    hours = int(hour or 0)
+    if half is None:
+        return hours
+    if not 1 <= hours <= 12:
+        raise ValueError
+    return hours % 12 + (12 if half in "pP" else 0)
 
 
 _DATE_FORMS = (DateForm(), DateForm(zoned=True), *(DateForm(order) for order in _ORDERS[1:]))

@@ -233,21 +233,19 @@ def _arrow_column(column: Any) -> Column:
     import pyarrow.compute as pc
 
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if isinstance(column, pa.ChunkedArray):  # too long for one chunk, or none
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     kind = column.type
     missing = column.is_null().to_numpy(zero_copy_only=False)
-    if pa.types.is_dictionary(kind):
-        codes = pc.fill_null(column.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-        return from_codes(codes, column.dictionary.to_pylist())
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        column = column.dictionary_encode()
-        codes = pc.fill_null(column.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-        return Column("text", codes, column.dictionary.to_pylist())
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if is_text or pa.types.is_dictionary(kind):
+        coded = column.dictionary_encode() if is_text else column
+        codes = pc.fill_null(coded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+        levels = coded.dictionary.to_pylist()
+        return Column("text", codes, levels) if is_text else from_codes(codes, levels)
     if pa.types.is_boolean(kind):
         return from_numbers(pc.fill_null(column, False).to_numpy(zero_copy_only=False), missing)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
+    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+    if any(fits(kind) for fits in numeric):
         return from_numbers(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), missing)
     if pa.types.is_timestamp(kind):
         moments = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.timestamp("us"))  # in UTC
