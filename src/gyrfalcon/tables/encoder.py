@@ -1,8 +1,9 @@
-"""A transformer that makes columns a kernel understands of a table as it is."""
+"""A transformer that encodes a table of mixed columns as columns for a kernel."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -12,6 +13,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .._utils.checks import float_dtype, integer, one_of
+from .._utils.docstrings import Entry, describing
 from .._utils.registry import register
 from .._utils.warnings import warn
 from .._utils.words import listed, shown
@@ -21,7 +23,7 @@ from ..fitting.attributes import check_attributes
 from ..fitting.parameters import check_parameters
 from ..storage.models import save
 from .categories import CategoryColumn
-from .columns import Column, Form
+from .columns import Form
 from .dates import DateParts
 from .encoding import EncoderSettings, FittedEncoding, encode_table, fit_encoding
 from .notes import warn_of_columns
@@ -30,38 +32,50 @@ from .reading import Table, read_table, recognised_table
 
 Array = NDArray[Any]
 
+ENCODER: Mapping[str, Entry] = {
+    "encoder.X": Entry("table, array or sparse matrix of shape (n, n_features)"),
+    "encoder.y": Entry(
+        "array-like of shape (n,) or (n, n_targets), optional",
+        "Targets, by which categories of many levels are encoded.",
+    ),
+    "later.X": Entry("table, array or sparse matrix of shape (n, n_features)", "Named columns in any order."),
+}
+
+described = describing(ENCODER)
+
 # What a fitted encoding holds beside the names of the columns; an encoder has each as an attribute
 _LEARNT = [field.name for field in fields(FittedEncoding) if field.name != "names"]
 
 
 @register
+@described
 class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
-    """Columns that a kernel understands, from a table as it is.
+    """Encode a table as columns for a kernel.
 
-    It takes tables of pandas, polars and pyarrow, arrays, lists of rows, and sparse matrices that are small. What a
-    column is taken for is decided by its type and its training values:
+    It takes tables of pandas, polars and pyarrow, arrays, lists of rows, and small sparse matrices. The type of a
+    column and its training values decide how it is encoded:
 
-    - numbers are scaled (see `numbers`). A missing one becomes the median, and a 0/1 column tells where values are
-      missing if training rows missed some. Infinity stands for the largest number of training, minus infinity for the
-      least. Durations are seconds.
-    - categories, strings and booleans have a column for each level, divided by sqrt(2), so that different levels have
-      distance 1; two levels share a column. Above `max_onehot` levels there is one with the mean of the target in the
-      level [1]_ and one with the logarithm of its frequency, both standardised and smoothly clipped; without y one for
-      each of the most frequent levels and the frequency. Missing is a level of its own. A level that training had not
-      is all zeros, or has the mean of the target and the least frequency.
-    - dates are elapsed time, scaled like a number, and time of day, day of week and day of year, each as sine and
-      cosine, unless that part is the same in all training rows. Dates of a time zone count by the clock on the wall
-      in the zone of training, to which later ones are converted; dates with and without a zone are not mixed.
-    - text is numbers or dates if 95% of it is written in one form, which later text is read by, and what cannot be read
-      is missing. Numbers may have a currency or a percent sign (left out: "12.3%" is 12.3), thousands separators, a
-      decimal comma, and a minus or parentheses; "1,234" is 1234 unless other values of the column show that the comma
-      is a decimal one. Dates are of ISO 8601 or numbers like "31/12/2020", with the day first unless a value over
-      12 shows that the month is. Whole numbers with leading zeros, with more than 15 digits, or with 9 and more that
-      are all as long (postcodes, ids, phone numbers) are categories.
-    - columns in which all values are the same, or missing, are dropped with a warning, and may hold anything later.
+    - Numbers are scaled (see `numbers`). A missing number becomes the median, and a 0/1 column tells where values are
+      missing if some training rows missed one. Infinity is replaced by the largest number of training, minus infinity
+      by the smallest. Durations are seconds.
+    - Categories, strings and booleans get a column for each level, divided by sqrt(2), so that different levels have
+      distance 1; two levels share a column. More than `max_onehot` levels get one column with the mean of the target in
+      the level [1]_ and one with the logarithm of its frequency, both standardised and smoothly clipped; without y, the
+      most frequent levels get a column each, beside the frequency. Missing is a level of its own. A level that training
+      did not have is all zeros, or has the mean of the target and the lowest frequency.
+    - Dates are elapsed time, scaled like a number, and time of day, day of week and day of year, each as sine and
+      cosine, unless that part is the same in all training rows. Dates with a time zone are taken as local time in the
+      zone of training, to which later dates are converted; dates with and without a zone are not mixed.
+    - Text is read as numbers or dates if 95% of it is written in one form. Later text is read in the same form, and
+      text that cannot be read is missing. Numbers may have a currency or a percent sign (left out: "12.3%" is 12.3),
+      thousands separators, a decimal comma, and a minus or parentheses; "1,234" is 1234 unless other values of the
+      column show that the comma is a decimal one. Dates follow ISO 8601 or look like "31/12/2020", with the day first
+      unless a value over 12 shows that the month is. Whole numbers with leading zeros, with more than 15 digits, or
+      with 9 digits or more that are all equally long (postcodes, ids, phone numbers) are categories.
+    - Columns in which all values are the same, or missing, are dropped with a warning, and may hold anything later.
 
-    Columns with names are found by their names, in any order. Distances between the rows of the array that it returns
-    have a meaning, and estimators with ``scale="auto"``, the default, leave them as they are.
+    Named columns are found by their names, in any order. Distances between rows of the returned array are meaningful,
+    so estimators with ``scale="auto"``, the default, leave it as it is.
 
     Parameters
     ----------
@@ -69,32 +83,32 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
         How numbers are scaled: by median and range between quartiles, followed by the smooth clip
         x / sqrt(1 + (x / 3)^2); by mean and standard deviation; or to normal quantiles, clipped at 3.
     integers : {"numbers", "both"}, default="numbers"
-        Whether whole numbers with three to `max_onehot` values are numbers, or numbers and categories; with "both",
-        numbers with more values that are each there ten times on average are encoded by the target as well.
+        Whether whole numbers with three to `max_onehot` values are numbers, or numbers and categories. With "both",
+        numbers with more values, each in ten rows on average, are encoded by the target as well.
     max_onehot : int, default=30
-        Most levels of a category with a column each.
+        Largest number of levels for which a category gets a column for each level.
     min_frequency : int, default=5
-        Levels of fewer rows share a column; in a table of n rows never those of n / 50 or more.
+        Levels with fewer rows share a column, except those with at least n / 50 of the n rows.
     target_type : {"auto", "continuous", "binary", "multiclass"}, default="auto"
-        What y is. With "auto" strings, booleans and two values are classes, and so are integers of at most 100 values
-        that are each there ten times on average; the rest is numbers. Classes have a column each, two share one.
+        Type of y. With "auto", strings, booleans and two values are classes, and so are integers of at most 100 values,
+        each in ten rows on average; all else is numbers. Each class has a column; two classes share one.
     dtype : {"float64", "float32"}, default="float64"
         Precision of the columns.
     random_state : int, RandomState or None, default=None
-        Seed of the folds in which `fit_transform` encodes categories by the target, and of the 100,000 rows that
-        quantiles of numbers are computed from where there are more.
+        Seed of the folds in which `fit_transform` encodes categories by the target, and of the sample of 100,000 rows
+        from which quantiles of numbers are computed in larger tables.
 
     Attributes
     ----------
     kinds_ : array of str of shape (n_features_in_,)
-        What each column was taken for: "number", "category", "date", "boolean" or "dropped".
+        Kind of each column: "number", "category", "date", "boolean" or "dropped".
     forms_ : list of length n_features_in_
-        How text is read that was taken for numbers or dates, such as ``NumberForm(decimal=',')`` or
+        Form in which text is read as numbers or dates, such as ``NumberForm(decimal=',')`` or
         ``DateForm(order='day first')``; None for all other columns.
     zones_ : list of str of length n_features_in_
-        Name of the time zone of dates, to which later ones are converted; empty for all other columns.
+        Name of the time zone of dates, to which later dates are converted; empty for all other columns.
     feature_origin_ : array of int of shape (n_features_out,)
-        For each output the index of the column that it comes from.
+        Index of the column that each output comes from.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : array of str
@@ -102,13 +116,13 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
 
     See Also
     --------
-    FalkonRegressor : Kernel ridge regression, to be put after this in a pipeline.
+    FalkonRegressor : Kernel ridge regression, to follow this in a pipeline.
 
     Notes
     -----
-    ``fit_transform(X, y)`` differs from ``fit(X, y).transform(X)`` for categories of many levels: there the target of
-    a row has no part in its own encoding, by folds, as in scikit-learn's `TargetEncoder`. Pipelines call it in
-    training.
+    ``fit_transform(X, y)`` differs from ``fit(X, y).transform(X)`` for categories of many levels: it encodes a row by
+    the targets of other folds, so that the row's own target has no part in it, as in scikit-learn's `TargetEncoder`.
+    Pipelines call it in training.
 
     References
     ----------
@@ -169,9 +183,7 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : table, array or sparse matrix of shape (n, n_features)
-        y : array-like of shape (n,) or (n, n_targets), optional
-            Target, by which categories of many levels are encoded.
+        {encoder.X, encoder.y}
 
         Returns
         -------
@@ -182,16 +194,14 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
         return self._set(table, encoding)
 
     def fit_transform(self, X: Any, y: Any = None, fold: Any = None) -> Array:
-        """Learn from the table, and return its columns; a row's own target has no part in them.
+        """Learn from a table and encode it; a row's own target has no part in its encoding.
 
         Parameters
         ----------
-        X : table, array or sparse matrix of shape (n, n_features)
-        y : array-like of shape (n,) or (n, n_targets), optional
-            Target, by which categories of many levels are encoded.
+        {encoder.X, encoder.y}
         fold : array of int of shape (n,), optional
-            A row is encoded by the targets of rows with other numbers, and one with a negative number by those with
-            other negative numbers alone. Random ones by default; rows of one group should have the same.
+            Fold of each row, which is encoded by the targets of other folds; a row of a negative fold by those of other
+            negative folds only. Random by default. Rows of one group should be in the same fold.
 
         Returns
         -------
@@ -203,35 +213,34 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
         return encoded.X
 
     def transform(self, X: Any) -> Array:
-        """Return the columns of a table.
+        """Encode a table.
 
         Parameters
         ----------
-        X : table, array or sparse matrix of shape (n, n_features)
-            Named columns in any order.
+        {later.X}
 
         Returns
         -------
         array of shape (n, n_features_out)
         """
-        return self._encoding().transform(self._columns(X), self.dtype)
+        encoding = self._encoding()
+        return encoding.transform(self._ordered(X, encoding.names), self.dtype)
 
     def beyond(self, X: Any) -> Array:
-        """Return how far each value is outside those that its column had in training.
+        """Return how far each value is outside the values of its column in training.
 
         Parameters
         ----------
-        X : table, array or sparse matrix of shape (n, n_features)
-            Named columns in any order.
+        {later.X}
 
         Returns
         -------
         array of shape (n, n_features)
-            Of numbers and dates the distance from the range of training, in units of the range between quartiles; 1
-            for a category that has no outputs of its own, and for a missing number or date if training had none; else
-            0.
+            For numbers and dates the distance from the range of training, in units of the interquartile range; 1 for a
+            level that has no outputs of its own, and for a missing number or date if training had none; 0 otherwise.
         """
-        return self._encoding().beyond(self._columns(X))
+        encoding = self._encoding()
+        return encoding.beyond(self._ordered(X, encoding.names))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Name the output columns.
@@ -239,7 +248,7 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
         Parameters
         ----------
         input_features : array-like of str, optional
-            Names of the columns, if they had none in training.
+            Names of the columns if training had none.
 
         Returns
         -------
@@ -300,15 +309,13 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
 
     def _encoding(self) -> FittedEncoding:
         check_is_fitted(self)
-        return FittedEncoding(self._names(), **{name: vars(self)[f"{name}_"] for name in _LEARNT})
+        names = list(self.feature_names_in_) if "feature_names_in_" in vars(self) else None
+        return FittedEncoding(names, **{name: vars(self)[f"{name}_"] for name in _LEARNT})
 
-    def _names(self) -> list[str] | None:
-        return list(self.feature_names_in_) if "feature_names_in_" in vars(self) else None
-
-    def _columns(self, X: Any) -> list[Column]:
-        """Read a table; return its columns in the order of training, by their names if there are names."""
+    def _ordered(self, X: Any, fitted: list[str] | None) -> Table:
+        """Read a table; return it with the names of training, and its columns in that order."""
         owner = type(self).__name__
-        table, fitted = read_table(X, owner), self._names()
+        table = read_table(X, owner)
         if fitted is not None and table.names is not None:
             known, place = set(fitted), {name: at for at, name in enumerate(table.names)}
             new = [name for name in table.names if name not in known]
@@ -319,7 +326,7 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
                 raise ValueError(f"The feature names should match those that were passed during fit.{unseen}{gone}")
             if len(table.names) > len(fitted):
                 raise ValueError(f"X has columns of the same name: {listed(table.names)}")
-            return [table.columns[place[name]] for name in fitted]
+            return Table([table.columns[place[name]] for name in fitted], fitted, table.n_rows)
         if len(table.columns) != self.n_features_in_:
             raise ValueError(
                 f"X has {len(table.columns)} features, but {owner} is expecting {self.n_features_in_} features as input"
@@ -328,10 +335,7 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
             warn(f"X does not have valid feature names, but {owner} was fitted with feature names", UserWarning)
         elif table.names is not None:
             warn(f"X has feature names, but {owner} was fitted without feature names", UserWarning)
-        return table.columns
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "feature_origin_" in vars(self)
+        return Table(table.columns, fitted, table.n_rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -19,7 +19,7 @@ from .columns import Column, as_booleans, as_dates, as_numbers, as_text
 from .dates import DateParts, zone_of
 from .forms import DateForm, NumberForm
 from .numbers import NumberColumns
-from .reading import Table, labels_of
+from .reading import Table
 from .targets import target_columns
 
 Array = NDArray[Any]
@@ -81,13 +81,13 @@ class FittedEncoding:
     endings: list[str]
     places: Array
 
-    def transform(self, columns: Sequence[Column], dtype: Any, held_out: Sequence[Array | None] = ()) -> Array:
+    def transform(self, table: Table, dtype: Any, held_out: Sequence[Array | None] = ()) -> Array:
         """Encode a table.
 
         Parameters
         ----------
-        columns : list of Column
-            In the order of training.
+        table : Table
+            With the columns of training, in the same order.
         dtype : dtype of the outputs
         held_out : list of arrays of shape (n, k) or None, optional
             For each category the first k outputs of the rows, in place of those of their levels, see
@@ -97,8 +97,8 @@ class FittedEncoding:
         -------
         MetricArray of shape (n, n_outputs)
         """
-        values, texts = self._read(columns)
-        out = np.empty((len(columns[0].values), len(self.places)), dtype=dtype)
+        values, texts = self._read(table)
+        out = np.empty((table.n_rows, len(self.places)), dtype=dtype)
         end = len(self.places) - sum(len(category.names_) for category in self.categories)
         for start in range(0, len(out), _BLOCK):
             block = _stacked([column[start : start + _BLOCK] for column in values], min(_BLOCK, len(out) - start))
@@ -112,22 +112,22 @@ class FittedEncoding:
             end += made.shape[1]
         return out.view(MetricArray)
 
-    def beyond(self, columns: Sequence[Column]) -> Array:
+    def beyond(self, table: Table) -> Array:
         """Return how far each value is outside those of training, see `TableEncoder.beyond`."""
-        values, texts = self._read(columns)
-        n = len(columns[0].values)
-        out = np.zeros((n, len(columns)))
-        out[:, [*self.number_columns, *self.date_columns]] = self.numbers.beyond(_stacked(values, n))
+        values, texts = self._read(table)
+        out = np.zeros((table.n_rows, len(table.columns)))
+        out[:, [*self.number_columns, *self.date_columns]] = self.numbers.beyond(_stacked(values, table.n_rows))
         for at, category, text in zip(self.category_columns, self.categories, texts, strict=True):
             if at not in self.number_columns and category.names_:
                 out[:, at] = category.unknown(text)
         return out
 
-    def _read(self, columns: Sequence[Column]) -> tuple[list[Array], list[Column]]:
+    def _read(self, table: Table) -> tuple[list[Array], list[Column]]:
         """Return the numbers and then the dates as arrays, and the categories as text."""
-        labels = labels_of(self.names, len(self.kinds))
-        nothing = Column("number", np.full(len(columns[0].values), np.nan))  # in place of a dropped one, whatever it is
-        columns = [nothing if kind == "dropped" else one for one, kind in zip(columns, self.kinds, strict=True)]
+        labels = table.labels
+        nothing = Column("number", np.full(table.n_rows, np.nan))  # replaces a dropped column, which may hold anything
+        pairs = zip(table.columns, self.kinds, strict=True)
+        columns = [nothing if kind == "dropped" else column for column, kind in pairs]
         numbers = {at: as_numbers(columns[at], labels[at], self.forms[at]) for at in self.number_columns}
         dates = [as_dates(columns[at], labels[at], self.zones[at], self.forms[at]) for at in self.date_columns]
         texts = []
@@ -186,7 +186,7 @@ def encode_table(table: Table, settings: EncoderSettings, y: Any = None, fold: A
     seed = settings.draw_seed()
     fold = random_folds(table.n_rows, seed) if fold is None else np.asarray(fold)
     encoding, held_out = fit_encoding(table, settings, y, seed, fold)
-    return EncodedTable(encoding, encoding.transform(table.columns, settings.dtype, held_out))
+    return EncodedTable(encoding, encoding.transform(table, settings.dtype, held_out))
 
 
 def fit_encoding(

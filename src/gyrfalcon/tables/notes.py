@@ -62,7 +62,8 @@ def warn_of_columns(table: Table, kinds: Array) -> None:
     """Warn of columns that tell nothing, of text with a level for every other row, and of dates that were guessed."""
     names = table.labels
     pairs = [(name, column) for name, column in zip(names, table.columns, strict=True) if column.is_text]
-    crowded = [name for name, column in pairs if _levels(column) > max(_FEW, table.n_rows / 2)]
+    n_levels = {name: len(np.unique(column.values[~column.missing])) for name, column in pairs}
+    crowded = [name for name, count in n_levels.items() if count > max(_FEW, table.n_rows / 2)]
     if crowded:
         warn(
             f"{_columns(crowded)} text with more levels than half of the {table.n_rows} rows, from which "
@@ -89,8 +90,3 @@ def warn_of_columns(table: Table, kinds: Array) -> None:
 
 def _columns(names: list[str]) -> str:
     return f"column {listed(names)} is" if len(names) == 1 else f"columns {listed(names)} are"
-
-
-def _levels(column: Any) -> int:
-    known = column.values[column.values >= 0]
-    return len(np.unique(known))

@@ -176,14 +176,16 @@ def _normal(values: Array, quantiles: Array) -> Array:
 
 
 def _quantiles(values: Array, levels: Sequence[float], seed: int, method: str = "linear") -> Array:
-    """Compute quantiles of columns with missing values, those without any all at once."""
+    """Compute quantiles of columns with missing values: of all columns without any at once, then of each other one."""
     result = np.empty((len(levels), values.shape[1]))
     missing = np.isnan(values).any(axis=0)
     rng = np.random.RandomState(seed)
-    result[:, ~missing] = _of_sorted(np.sort(_sample(values[:, ~missing], rng), axis=0), levels, method)
-    for column in np.flatnonzero(missing):
-        known = values[:, column]
-        result[:, column] = _of_sorted(np.sort(_sample(known[~np.isnan(known)], rng)), levels, method)
+    for group in (np.flatnonzero(~missing), *np.flatnonzero(missing).reshape(-1, 1)):
+        known = values[:, group]
+        known = known[~np.isnan(known).any(axis=1)]
+        if len(known) > _MANY:
+            known = known[rng.randint(len(known), size=_MANY)]
+        result[:, group] = _of_sorted(np.sort(known, axis=0), levels, method)
     return result
 
 
@@ -196,8 +198,3 @@ def _of_sorted(values: Array, levels: Sequence[float], method: str) -> Array:
     share = (place - low).reshape(-1, *[1] * (values.ndim - 1))
     first, last = values[low], values[np.minimum(low + 1, len(values) - 1)]
     return np.asarray(np.where(share < 0.5, first + (last - first) * share, last - (last - first) * (1 - share)))
-
-
-def _sample(values: Array, rng: np.random.RandomState) -> Array:
-    """Return the rows, or some of them where there are very many."""
-    return values if len(values) <= _MANY else values[rng.randint(len(values), size=_MANY)]

@@ -34,16 +34,11 @@ class Table:
     @property
     def labels(self) -> list[str]:
         """What to call the columns in messages: their names, or x0, x1 and so on, as scikit-learn does."""
-        return labels_of(self.names, len(self.columns))
+        return [f"x{at}" for at in range(len(self.columns))] if self.names is None else self.names
 
     def take(self, rows: Array) -> Table:
         """Return some of the rows."""
         return Table([column.take(rows) for column in self.columns], self.names, len(rows))
-
-
-def labels_of(names: list[str] | None, n_columns: int) -> list[str]:
-    """Return what to call columns in messages: their names, or x0, x1 and so on, as scikit-learn does."""
-    return [f"x{at}" for at in range(n_columns)] if names is None else names
 
 
 @runtime_checkable
