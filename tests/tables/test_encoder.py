@@ -601,6 +601,14 @@ def odd_table(data, kinds):
     return table
 
 
+def test_durations_as_objects_are_seconds():
+    durations = [np.timedelta64(at, "s") for at in range(9)]
+    missing = [np.timedelta64("NaT", "s"), None]
+    seconds = np.array([[float(at)] for at in range(9)] + [[np.nan]] * 2)
+    given = np.array([[one] for one in durations + missing], dtype=object)
+    np.testing.assert_array_equal(TableEncoder().fit_transform(given), TableEncoder().fit_transform(seconds))
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_odd_tables(data):

@@ -346,9 +346,9 @@ def _refuse_complex(items: list[Any]) -> NoReturn:
 # Classes of Python objects, and what makes a column of a list of them; the first that fits all objects counts
 _MAKERS: tuple[tuple[tuple[type, ...], Callable[[list[Any]], Column]], ...] = (
     ((bool, np.bool_), _from_booleans),
+    ((datetime.timedelta, np.timedelta64), _from_durations),  # before numbers: NumPy's are integers too
     ((Real, Decimal, Fraction, np.bool_), _from_reals),
     ((datetime.date, np.datetime64), _from_dates),  # a datetime is a date
-    ((datetime.timedelta, np.timedelta64), _from_durations),
     ((datetime.time,), _from_times),
     ((complex, np.complexfloating), _refuse_complex),
 )
