@@ -14,14 +14,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _get_feature_names
 
 from .._utils.checks import boolean, integer, optional
-from .._utils.memory import format_bytes, limit_of, require
+from .._utils.memory import limit_of
 from .._utils.words import shown
 from ..fitting.kernel import resolved_kernel
+from ..fitting.plan import check_memory
 from ..fitting.rows import is_scaled, scaled
 from ..fitting.scales import warn_of_unlike_scales
 from ..fitting.subspace import default_n_centers
 from ..kernels import Kernel, KernelFunction
-from ..operators import make_operator
+from ..operators import Operator, make_operator
 from ..preconditioners import Whitening
 from ..sources import Rows, as_rows
 from ..sources.blocks import stack
@@ -210,39 +211,26 @@ def _tested(
     if deviation is None:
         warn_of_unlike_scales(resolved, centers, names)
     M, limit = centers.shape[0], limit_of(memory_budget)
-    size = 2 * 8 * M * M
-    require(memory_budget, size, f"{M} centers take {format_bytes(size)} for factors", "lower n_centers", limit=limit)
+    check_memory(
+        memory_budget, {"factors": 2 * 8 * M * M}, f"the factors of {M} centers take", "lower n_centers", limit=limit
+    )
     columns = int(np.clip(limit // _SHARE // (sets[0].dtype.itemsize * (n + m)), 1, _MOST_COLUMNS))
     columns = min(columns, n_permutations + 1)
-    left = limit // 2 if memory_budget != 0 and n_permutations >= columns else 0
-    operators = []
-    for rows in sets:
-        operators.append(make_operator(resolved, rows, centers, n_jobs=n_jobs, memory_budget=left))
-        left = max(0, left - operators[-1].kept_bytes)
-    gram = operators[0].centers_gram(np.float64)
-    whitening = Whitening(gram, n + m, tile_dtype=sets[0].dtype, n_jobs=n_jobs)
-
-    def sums(chosen: Array) -> Array:
-        """Return the sums of k(row, centers) over the rows that are chosen, a column for each choice."""
-        return operators[0].rmatmat(chosen[:n]) + operators[1].rmatmat(chosen[n:])
-
-    def differences(chosen: Array, total: Array) -> Array:
-        """Return the means of the rows that are chosen less those of the others, in coordinates of the features."""
-        of_chosen = sums(chosen)
-        return whitening.apply_transpose(of_chosen / n - (total - of_chosen) / m) * np.sqrt(n + m)
-
+    means = _means(
+        sets, resolved, centers, limit // 2 if memory_budget != 0 and n_permutations >= columns else 0, n_jobs
+    )
     dtype = sets[0].dtype
-    total = sums(np.ones((n + m, 1), dtype=dtype))
+    total = means.sums(np.ones((n + m, 1), dtype=dtype))
     observed = np.zeros((n + m, 1), dtype=dtype)
     observed[:n] = 1
-    difference = differences(observed, total)
+    difference = means.differences(observed, total)
     statistic = float(np.square(difference).sum())
     permuted: list[Array] = []
     for start in range(0, n_permutations, columns):
         chosen = np.zeros((n + m, min(columns, n_permutations - start)), dtype=dtype)
         for j in range(chosen.shape[1]):
             chosen[generator.permutation(n + m)[:n], j] = 1
-        permuted.append(np.square(differences(chosen, total)).sum(axis=0))
+        permuted.append(np.square(means.differences(chosen, total)).sum(axis=0))
     permutations = np.concatenate(permuted)
     # statistics that differ by rounding are equal, as for a permutation that changes nothing
     rounding = 100 * float(np.finfo(dtype).eps) * (statistic + float(permutations.mean()))
@@ -252,13 +240,43 @@ def _tested(
         pvalue=(1 + larger) / (1 + n_permutations),
         permutations=permutations,
         kernel=resolved,
-        centers=operators[0].centers,
-        coef=(whitening.apply(difference) * np.sqrt(n + m))[:, 0],
+        centers=means.operators[0].centers,
+        coef=(means.whitening.apply(difference) * np.sqrt(n + m))[:, 0],
         mean=mean,
         scale=deviation,
         n_features=given[0].shape[1],
         feature_names=names,
     )
+
+
+@dataclass(frozen=True)
+class _Means:
+    """Means of rows in feature space: k(rows, centers) of both sets, and the coordinates of the features."""
+
+    operators: list[Operator]
+    whitening: Whitening
+
+    def sums(self, chosen: Array) -> Array:
+        """Return the sums of k(row, centers) over the rows that are chosen, a column for each choice."""
+        n = self.operators[0].shape[0]
+        return self.operators[0].rmatmat(chosen[:n]) + self.operators[1].rmatmat(chosen[n:])
+
+    def differences(self, chosen: Array, total: Array) -> Array:
+        """Return the means of the rows that are chosen less those of the others, in coordinates of the features."""
+        n, m = (operator.shape[0] for operator in self.operators)
+        of_chosen = self.sums(chosen)
+        return self.whitening.apply_transpose(of_chosen / n - (total - of_chosen) / m) * np.sqrt(n + m)
+
+
+def _means(sets: list[Rows], kernel: Kernel, centers: Any, budget: int, n_jobs: int | None) -> _Means:
+    """Make the operators of both sets, which keep their matrices as far as `budget` bytes have room."""
+    operators = []
+    for rows in sets:
+        operators.append(make_operator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=budget))
+        budget = max(0, budget - operators[-1].kept_bytes)
+    gram = operators[0].centers_gram(np.float64)
+    n = sets[0].shape[0] + sets[1].shape[0]
+    return _Means(operators, Whitening(gram, n, tile_dtype=sets[0].dtype, n_jobs=n_jobs))
 
 
 def _both(X: Any, Y: Any, scratch: Scratch) -> tuple[list[Rows], list[str] | None]:
