@@ -21,7 +21,7 @@ from gyrfalcon.losses import Huber, Logistic, Poisson, Quantile, Softmax, Square
 from gyrfalcon.operators import DeviceOperator, Rowwise, _lanes, device, make_operator
 from gyrfalcon.operators.features import FeatureOperator
 from gyrfalcon.operators.keeping import Halving
-from gyrfalcon.solvers import newton
+from gyrfalcon.solvers import newton_step
 
 torch = pytest.importorskip("torch")
 
@@ -146,7 +146,7 @@ def test_first_derivatives_of_losses_run_on_the_devices(cuda, loss, dtype):
 
     def function(T, y):
         seen.add(T.device)
-        return newton._slopes(loss, offset, T, y)
+        return newton_step._slopes(loss, offset, T, y)
 
     there = DeviceOperator(KERNEL, X, Z, device=TWO)
     there.block_size = 300

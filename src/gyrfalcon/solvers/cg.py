@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ from .._utils.checks import array
 from .._utils.statistics import deviations
 from ..operators import Operator
 from ..preconditioners import Coordinates
-from .base import Iterate, Vectors, coefficients, make_system, recall, signals, sizes
+from .base import Iterate, System, Vectors, coefficients, make_system, recall, signals, sizes
 from .lanczos import condition_number, ritz_values
 
 # Arrays of an iterate's state: of shape (rank, k), of shape (k,), and of shape (iterations, k)
@@ -37,9 +38,9 @@ _FLAT = ("rr", "known", "step", "ratio")
 _LISTS = ("steps", "ratios", "gains")
 # Relative error of CG's updated residual above which the Lanczos matrix is not trusted
 _DRIFT = 1e-2
-_DELAY = 6  # iterations whose gain estimates the error before them
-# Share of the estimated energy that is taken for the fitted values'. In 54 fits (nine kinds of data, six kernels) their
-# true share was 0.27 in the middle, and below this wherever they were off by more than 5%
+_DELAY = 6  # number of iterations whose gain estimates the error before them
+# Share of the estimated energy that is attributed to the fitted values. In 54 fits (nine kinds of data, six kernels)
+# the median of the true share was 0.27, and it was below this wherever fitted values were off by more than 5%
 _OF_VALUES = 0.64
 
 
@@ -87,98 +88,149 @@ def conjugate_gradient(
         solver by asking for no more.
     """
     began, passes, done = time.perf_counter(), operator.passes, 0
-    B, M = coordinates, coordinates.M
+    B = coordinates
     system = make_system(operator, y, B, max(penalty, B.least_penalty), weight)
-    k = system.Y.shape[1]
-    steps: list[Vectors] = []
-    ratios: list[Vectors] = []
-    gains: list[Vectors] = []
-    if resume is not None:
+    if resume is None:
+        now = _begin(system, start)
+    else:
         done, seconds, passes_done = recall(resume, {name: Iterate.rules[name] for name in _COUNTS})
         began, passes = began - seconds, passes - passes_done
-        rules = {
-            **dict.fromkeys(_TALL, array((B.rank, k))),
-            **dict.fromkeys(_FLAT, array((k,))),
-            "stuck": array((k,), bool),
-            **dict.fromkeys(_LISTS, array((done, k))),
-        }
-        beta, r, p, b, rr, known, step, ratio, stuck, *lists = recall(resume, rules)
-        steps, ratios, gains = map(list, lists)
-    else:
-        if start is None:
-            beta = np.zeros((B.rank, k))
-            b = r = system.rhs()
-        else:
-            beta = B.invert(start.reshape(M, k))
-            b, r = system.rhs_and_residual(beta)
-        p, rr = r, np.square(r).sum(axis=0)
-        # The squared residual when it was last computed, not updated
-        known, stuck = rr, np.zeros(k, dtype=bool)
-        step, ratio = np.zeros(k), np.zeros(k)
-    size, spread = sizes(b), deviations(system.Y, weight)
-    # A step of length 0 ends a column's part in the condition number: it is at rest for good, or adrift
-    adrift = steps[-1] == 0 if steps else np.zeros(k, dtype=bool)
+        now = _resume(resume, (B.rank, system.Y.shape[1]), done)
+    size, spread = sizes(now.b), deviations(system.Y, weight)
+    ones = np.ones(len(size))
 
     def record(iteration: int) -> Iterate:
-        low, high = ritz_values(steps, ratios) if steps else (np.ones(k), np.ones(k))
-        error = np.sqrt(_energy(rr, low, gains) / operator.shape[0])
-        fitted = system.fitted_size(beta, b, r)
+        low, high = ritz_values(now.steps, now.ratios) if now.steps else (ones, ones)
+        error = np.sqrt(_energy(now.rr, low, now.gains) / operator.shape[0])
+        fitted = system.fitted_size(now.beta, now.b, now.r)
         return Iterate.measured(
             iteration,
-            np.sqrt(rr) / size,
+            np.sqrt(now.rr) / size,
             tol,
             seconds=time.perf_counter() - began,
             passes=operator.passes - passes,
-            step=step,
-            ratio=ratio,
+            step=now.step,
+            ratio=now.ratio,
             condition_number=condition_number(low, high),
             error=error,
             signal=signals(fitted, error, spread),
-            _coef=partial(coefficients, B, beta, (M, *y.shape[1:])),
-            _state=partial(_state, [beta, r, p, b, rr, known, step, ratio, stuck], [steps, ratios, gains], iteration),
+            _coef=partial(coefficients, B, now.beta, (B.M, *y.shape[1:])),
+            _state=partial(_state, now, iteration),
         )
 
-    # An updated residual that has fallen by this much since it was last computed is not trusted.
-    fall = float(np.sqrt(np.finfo(operator.dtype).eps))
-    active = np.flatnonzero((np.sqrt(rr) > tol * size) & ~stuck)
+    active = np.flatnonzero((np.sqrt(now.rr) > tol * size) & ~now.stuck)
     if resume is not None or max_iter == 0 or active.size == 0:
         yield record(done)
     if active.size == 0:
         return
     for iteration in range(done + 1, max_iter + 1):
-        # Arrays already yielded stay as they are, and only the columns still at work take part in the pass.
-        beta, r, p, rr, known, stuck = (x.copy() for x in (beta, r, p, rr, known, stuck))
-        c = active
-        if (rr[c] < fall * known[c]).any():
-            Wp, fresh = system.product_and_residual(p[:, c], beta[:, c], c)
-            adrift[c] |= np.square(fresh - r[:, c]).sum(axis=0) > _DRIFT**2 * rr[c]
-            r[:, c] = fresh
-            known[c] = rr[c] = np.square(fresh).sum(axis=0)
-        else:
-            Wp = system.product(p[:, c])
-        curvature = (p[:, c] * Wp).sum(axis=0)
-        # Without positive curvature (rounding, or a kernel that is not positive) a column has come as far as it can.
-        ok = np.isfinite(curvature) & (curvature > 0)
-        stuck[c[~ok]] = True
-        c, Wp, curvature = c[ok], Wp[:, ok], curvature[ok]
-
-        step, ratio, gain, before = np.zeros(k), np.zeros(k), np.zeros(k), rr[c]
-        # (p, r) is (r, r) unless r was just computed anew, which may even have made p a bad direction: then restart.
-        along = (p[:, c] * r[:, c]).sum(axis=0)
-        step[c] = np.maximum(along / curvature, 0.0)
-        gain[c] = step[c] * along
-        beta[:, c] += step[c] * p[:, c]
-        r[:, c] -= step[c] * Wp
-        rr[c] = np.square(r[:, c]).sum(axis=0)
-        ratio[c] = np.where(step[c] > 0, rr[c] / before, 0.0)
-        p[:, c] = r[:, c] + ratio[c] * p[:, c]
-        steps.append(np.where(adrift, 0.0, step))
-        ratios.append(ratio)
-        gains.append(gain)
+        now = _step(system, now, active)
         yield record(iteration)
-        active = np.flatnonzero((np.sqrt(rr) > tol * size) & ~stuck)
+        active = np.flatnonzero((np.sqrt(now.rr) > tol * size) & ~now.stuck)
         if active.size == 0:
             return
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What conjugate gradient knows of all columns after an iteration; arrays that were yielded are never changed.
+
+    Attributes
+    ----------
+    beta, r, p, b : ndarray of shape (rank, k)
+        The solution so far, its residual, the next direction, and the right-hand side.
+    rr : ndarray of shape (k,)
+        The squared norm of r.
+    known : ndarray of shape (k,)
+        The squared norm of r when it was last computed, not updated.
+    step, ratio : ndarray of shape (k,)
+        Of the last iteration.
+    stuck : ndarray of shape (k,)
+        Whether a column has come as far as it can.
+    adrift : ndarray of shape (k,)
+        Whether a column's updated residual has differed from the true one. Its steps count as 0 from then on, which
+        ends its part in the condition number.
+    steps, ratios, gains : lists of ndarrays of shape (k,)
+        Of all iterations. They go on growing.
+    """
+
+    beta: Vectors
+    r: Vectors
+    p: Vectors
+    b: Vectors
+    rr: Vectors
+    known: Vectors
+    step: Vectors
+    ratio: Vectors
+    stuck: NDArray[np.bool_]
+    adrift: NDArray[np.bool_]
+    steps: list[Vectors]
+    ratios: list[Vectors]
+    gains: list[Vectors]
+
+
+def _begin(system: System, start: NDArray[Any] | None) -> _Columns:
+    """Make the columns before the first iteration, in one pass."""
+    B, k = system.B, system.Y.shape[1]
+    if start is None:
+        beta = np.zeros((B.rank, k))
+        b = r = system.rhs()
+    else:
+        beta = B.invert(start.reshape(B.M, k))
+        b, r = system.rhs_and_residual(beta)
+    rr = np.square(r).sum(axis=0)
+    no = np.zeros(k, dtype=bool)
+    return _Columns(beta, r, r, b, rr, rr, np.zeros(k), np.zeros(k), no, no.copy(), [], [], [])
+
+
+def _resume(state: Mapping[str, Any], shape: tuple[int, int], done: int) -> _Columns:
+    """Make the columns of an iterate's state."""
+    k = shape[1]
+    rules = {
+        **dict.fromkeys(_TALL, array(shape)),
+        **dict.fromkeys(_FLAT, array((k,))),
+        "stuck": array((k,), bool),
+        **dict.fromkeys(_LISTS, array((done, k))),
+    }
+    found = dict(zip(rules, recall(state, rules), strict=True))
+    lists = {name: list(found[name]) for name in _LISTS}
+    adrift = lists["steps"][-1] == 0 if done else np.zeros(k, dtype=bool)
+    return _Columns(**{**found, **lists, "adrift": adrift})
+
+
+def _step(system: System, before: _Columns, active: NDArray[np.intp]) -> _Columns:
+    """Make one iteration; only the columns still at work take part in the pass."""
+    beta, r, p, rr, known = (x.copy() for x in (before.beta, before.r, before.p, before.rr, before.known))
+    stuck, adrift, k, c = before.stuck.copy(), before.adrift.copy(), len(before.rr), active
+    # An updated residual that has fallen by this much since it was last computed is not trusted.
+    fall = float(np.sqrt(np.finfo(system.operator.dtype).eps))
+    if (rr[c] < fall * known[c]).any():
+        Wp, fresh = system.product_and_residual(p[:, c], beta[:, c], c)
+        adrift[c] |= np.square(fresh - r[:, c]).sum(axis=0) > _DRIFT**2 * rr[c]
+        r[:, c] = fresh
+        known[c] = rr[c] = np.square(fresh).sum(axis=0)
+    else:
+        Wp = system.product(p[:, c])
+    curvature = (p[:, c] * Wp).sum(axis=0)
+    # Without positive curvature (rounding, or a kernel that is not positive) a column has come as far as it can.
+    ok = np.isfinite(curvature) & (curvature > 0)
+    stuck[c[~ok]] = True
+    c, Wp, curvature = c[ok], Wp[:, ok], curvature[ok]
+
+    step, ratio, gain, last = np.zeros(k), np.zeros(k), np.zeros(k), rr[c]
+    # (p, r) is (r, r) unless r was just computed anew, which may even have made p a bad direction: then restart.
+    along = (p[:, c] * r[:, c]).sum(axis=0)
+    step[c] = np.maximum(along / curvature, 0.0)
+    gain[c] = step[c] * along
+    beta[:, c] += step[c] * p[:, c]
+    r[:, c] -= step[c] * Wp
+    rr[c] = np.square(r[:, c]).sum(axis=0)
+    ratio[c] = np.where(step[c] > 0, rr[c] / last, 0.0)
+    p[:, c] = r[:, c] + ratio[c] * p[:, c]
+    before.steps.append(np.where(adrift, 0.0, step))
+    before.ratios.append(ratio)
+    before.gains.append(gain)
+    return replace(before, beta=beta, r=r, p=p, rr=rr, known=known, step=step, ratio=ratio, stuck=stuck, adrift=adrift)
 
 
 def _energy(rr: Vectors, low: Vectors, gains: list[Vectors]) -> Vectors:
@@ -193,8 +245,8 @@ def _energy(rr: Vectors, low: Vectors, gains: list[Vectors]) -> Vectors:
     return _OF_VALUES * energy
 
 
-def _state(arrays: list[NDArray[Any]], lists: list[list[Vectors]], iteration: int) -> dict[str, Any]:
-    k = len(arrays[-1])
+def _state(now: _Columns, iteration: int) -> dict[str, Any]:
+    arrays = {name: vars(now)[name] for name in (*_TALL, *_FLAT, "stuck")}
     # the lists go on growing after the iterate was made
-    stacked = (np.reshape(numbers[:iteration], (iteration, k)) for numbers in lists)
-    return dict(zip((*_TALL, *_FLAT, "stuck", *_LISTS), (*arrays, *stacked), strict=True))
+    shape = (iteration, len(now.rr))
+    return arrays | {name: np.reshape(vars(now)[name][:iteration], shape) for name in _LISTS}

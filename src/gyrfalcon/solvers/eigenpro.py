@@ -243,8 +243,7 @@ def eigenpro(
         One at the end of each epoch. Its residual is that of all batches, each as it was visited; ``passes`` counts
         epochs.
     """
-    began = time.perf_counter()
-    n = operator.shape[0]
+    began, n = time.perf_counter(), operator.shape[0]
     _check_square(operator)
     optional(integer(1))("batch_size", batch_size)
     check_step("step", step)
@@ -259,13 +258,12 @@ def eigenpro(
     limit = float(np.sqrt(np.finfo(operator.dtype).max))  # a product with larger numbers could overflow
 
     def record(epoch: int, residuals: Vectors) -> Iterate:
-        return Iterate(
-            iteration=epoch,
-            residual=float(residuals.max(initial=0.0)),
-            residuals=residuals,
+        return Iterate.measured(
+            epoch,
+            residuals,
+            tol,
             seconds=time.perf_counter() - began,
             passes=epoch,
-            converged=bool((residuals <= tol).all()),
             step=np.full(k, length if epoch else 0.0),
             ratio=np.zeros(k),
             _coef=partial(alpha.copy().reshape, (n, *y.shape[1:])),

@@ -169,13 +169,12 @@ def stochastic_gradient(
     Iterate
         One at the end of each epoch. Its residual is that of the epoch's mean gradient; ``passes`` counts epochs.
     """
-    began = time.perf_counter()
-    B = coordinates
+    began, B = time.perf_counter(), coordinates
     whole = make_system(operator, y, B, penalty, weight)
     Y, (n, k) = whole.Y, whole.Y.shape
     integer(1)("batch_size", batch_size)
-    drawn_from = isinstance(random_state, np.random.RandomState | np.random.Generator)
-    rng = random_state if drawn_from else np.random.RandomState(random_state)
+    is_generator = isinstance(random_state, np.random.RandomState | np.random.Generator)
+    rng = random_state if is_generator else np.random.RandomState(random_state)
     beta = np.zeros((B.rank, k)) if start is None else B.invert(start.reshape(B.M, k))
     largest = partial(_largest_of_batches, whole, operator, batch_size)
     length = _length(step, largest)
@@ -203,20 +202,18 @@ def stochastic_gradient(
         order, before = rng.permutation(n), beta
         for i in range(0, n, batch_size):
             rows = np.sort(order[i : i + batch_size])
-            y_rows, w_rows = Y[rows], None if weight is None else weight[rows]
-            batch = operator.on(operator.rows.take(rows))
             alpha, halfway = B.forward(beta)
             watch.coefficients(alpha)
             # In the first epoch K_I'W_I y_I comes along, as further columns: residuals are relative to it.
             V = np.hstack([alpha, np.zeros_like(alpha)]) if epoch == 1 else alpha
-            s = batch.sandwich(V, partial(_residual_beside_y, y_rows, w_rows))
+            of_rows = partial(_residual_beside_y, Y[rows], None if weight is None else weight[rows])
+            s = operator.on(operator.rows.take(rows)).sandwich(V, of_rows)
             beta = beta + length * B.backward(s[:, :k] * (n / len(rows)), halfway, -penalty)
             if epoch == 1:
                 rhs += s[:, k:]
         if epoch == 1:
             size = sizes(B.apply_transpose(rhs))
-        n_steps = -(-n // batch_size)
-        residuals = np.linalg.norm(beta - before, axis=0) / (length * n_steps * size)
+        residuals = np.linalg.norm(beta - before, axis=0) / (length * -(-n // batch_size) * size)
         watch.residuals(residuals, noisy=True)
         yield record(epoch)
 

@@ -53,25 +53,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.checks import Rule, array, boolean, integer, not_negative, number
-from .._utils.portable import beside
 from ..losses import Loss
-from ..operators import Operator, Rowwise
-from ..preconditioners import Halfway, Preconditioner
+from ..operators import Operator
+from ..preconditioners import Preconditioner
 from .base import Iterate, Vectors, recall
+from .newton_step import Objective
 
 Array = NDArray[Any]
 
-_FALL = 10.0  # of the penalty from one level of the path to the next
-_NEAR = 0.5  # predicted decrease, relative to the objective, from which on the next level can be begun
-_NEAR_STAGE = 0.05  # ... and the next stage of a loss
-_CG_RESIDUAL = 0.5
-_MOST_CG_STEPS, _MORE_CG_STEPS = 20, 100  # the second for the last stage of a loss with stages
-_ARMIJO = 1e-4
-_LONGEST = 4.0
-_SHORTEST = 1e-10
-_CONFIRMED = 2  # steps in a row that predict little, for a loss with stages
-_LEAST_SIGNAL = 0.01  # standard deviation of f in the unit of the loss, below which it is a constant and rounding
-_PATIENCE = 2  # steps in a row that change the objective by no more than rounding
+_FALL = 10.0  # factor by which the penalty falls from one level of the path to the next
+_NEAR = 0.5  # predicted decrease, relative to the objective, below which the next level of the path begins
+_NEAR_STAGE = 0.05  # ... and below which the next stage of a loss begins
+_MOST_CG_STEPS, _MORE_CG_STEPS = 20, 100  # the second is for the last stage of a loss with stages
+_CONFIRMED = 2  # number of steps in a row that must meet the tolerance, for a loss with stages
+_PATIENCE = 2  # number of steps in a row that may change the objective by no more than rounding
 
 
 @dataclass
@@ -190,82 +185,45 @@ def newton(
     """
     passes: float = operator.passes
     began, done = time.perf_counter(), 0
-    if operator.shape != (coordinates.n, coordinates.M):
-        raise ValueError(
-            f"the operator has shape {operator.shape}, but the coordinates were made for "
-            f"{(coordinates.n, coordinates.M)}"
-        )
-    model = _Model(operator, y, loss, weight, coordinates, offset, start)
-    last = max(penalty, coordinates.least_penalty)
-    rounding = 4 * float(np.finfo(operator.dtype).eps)
-    given = None if path is None else [max(mu, last) for mu in path]
-    if start is not None and given is None:
-        given = []
-    mu, near, waiting, settled = last, True, 0, 0
-    stages = [loss] if start is not None else list(loss.stages())
-    has_stages = len(loss.stages()) > 1
+    model = Objective(operator, y, loss, weight, coordinates, offset, start)
+    last, rounding = max(penalty, coordinates.least_penalty), 4 * float(np.finfo(operator.dtype).eps)
+    course = _Course(loss, last, path, started=start is not None)
     if resume is not None:
-        rules = {
-            "u": array(model.u.shape),
-            "near": boolean,
-            "waiting": integer(0),
-            "settled": integer(0),
-            "n_stages": number(lambda x: x in range(1, len(stages) + 1), f"an integer from 1 to {len(stages)}"),
-        }
-        model.u, near, waiting, settled, n_stages = recall(resume, rules)
-        del stages[: len(stages) - n_stages]
-        iterate = NewtonIterate.again(
-            resume, _coef=partial(coordinates.whitening.apply, model.u), _state=partial(dict, resume)
-        )
-        done, mu = iterate.iteration, iterate.penalty
+        iterate = course.resume(resume, model)
+        done = iterate.iteration
         began, passes = began - iterate.seconds, passes - iterate.passes
         yield iterate
-        if _is_over(iterate, waiting, rounding):
+        if _is_over(iterate, course.waiting, rounding):
             return
     for iteration in range(done + 1, max_iter + 1):
-        if iteration > 1 and mu == last and near and len(stages) > 1:
-            del stages[0]
-        model.loss = stages[0]
+        model.loss = course.next_stage(iteration)
         model.look()
         h = model.hessian()
-        if given is not None:
-            mu = given[iteration - 1] if iteration <= len(given) else last
-        elif near:
-            mu = max(last, _first_penalty(coordinates, operator, h) if iteration == 1 else mu / _FALL)
+        mu = course.next_penalty(iteration, partial(_first_penalty, coordinates, operator, h))
         coordinates.update(mu, _center_weight(h, center_rows, coordinates.M))
-        at_last = mu == last and len(stages) == 1
         wanted = None if cg_steps is None else _number(cg_steps, iteration)
-        direction = model.direction(mu, wanted, _MORE_CG_STEPS if has_stages and at_last else _MOST_CG_STEPS)
+        direction = model.direction(mu, wanted, course.most_cg_steps)
         t, before, after = model.line_search(direction, mu, rounding)
         predicted = np.maximum(-0.5 * direction.slope, 0) / np.maximum(before, np.finfo(np.float64).tiny)
         model.u = model.u + t * direction.d
         largest = float(predicted.max(initial=0.0))
-        near = largest < (_NEAR if mu > last else _NEAR_STAGE)
-        waiting = waiting + 1 if ((before - after) <= rounding * before).all() else 0
         error, signal = model.moved(t.astype(direction.Kd.dtype) * direction.Kd)
-        still = largest <= tol and bool((error <= close * signal).all())
-        settled = settled + 1 if at_last and still else 0
+        lowered = not ((before - after) <= rounding * before).all()
+        course.took_step(largest, lowered, still=largest <= tol and bool((error <= close * signal).all()))
         iterate = NewtonIterate(
             iteration=iteration,
-            residual=largest,
-            residuals=predicted,
             seconds=time.perf_counter() - began,
             passes=operator.passes - passes,
-            converged=settled >= (_CONFIRMED if has_stages else 1),
-            step=t,
-            ratio=direction.left,
             error=error,
             signal=signal,
-            penalty=mu,
             objective=float((after.sum() + 0.5 * (last - mu) * model.square_norm()) / coordinates.n),
-            decrement=float(np.sqrt(np.maximum(-direction.slope, 0).sum() / coordinates.n)),
-            cg_steps=direction.steps,
-            at_penalty=at_last,
             _coef=partial(coordinates.whitening.apply, model.u),
-            _state=partial(dict, u=model.u, near=near, waiting=waiting, settled=settled, n_stages=len(stages)),
+            _state=partial(dict, u=model.u, **course.state()),
+            **direction.numbers(t, predicted, coordinates.n),
+            **course.numbers(),
         )
         yield iterate
-        if _is_over(iterate, waiting, rounding):
+        if _is_over(iterate, course.waiting, rounding):
             return
 
 
@@ -275,157 +233,85 @@ def _is_over(iterate: NewtonIterate, waiting: int, rounding: float) -> bool:
     return iterate.converged or (iterate.at_penalty and stuck)
 
 
-@dataclass
-class _Direction:
-    """The result of CG: d, K d, the slope of the objective along d, CG's steps and the share of the residual left."""
+class _Course:
+    """The way to the penalty and the loss asked for: which of them the next step has, and when the steps are done.
 
-    d: Vectors
-    Kd: Array
-    slope: Vectors
-    steps: int
-    left: Vectors
+    Attributes
+    ----------
+    mu : float
+        Penalty of the step.
+    near : bool
+        Whether the last step predicted so small a decrease that the next penalty or stage can be begun.
+    waiting : int
+        Number of steps in a row that have not lowered the objective by more than rounding.
+    settled : int
+        Number of steps in a row that met the tolerance.
+    """
 
+    def __init__(self, loss: Loss, last: float, path: Sequence[float] | None, started: bool) -> None:
+        self.last = self.mu = last
+        self.given: list[float] | None = [] if started else None
+        if path is not None:
+            self.given = [max(mu, last) for mu in path]
+        self.stages = [loss] if started else list(loss.stages())
+        self.has_stages = len(loss.stages()) > 1
+        self.near, self.waiting, self.settled = True, 0, 0
 
-class _Model:
-    """The objective, and the current iterate u; `look` evaluates the objective there, in one pass."""
+    @property
+    def at_end(self) -> bool:
+        """Whether the step has the penalty and the loss asked for."""
+        return self.mu == self.last and len(self.stages) == 1
 
-    def __init__(
-        self,
-        operator: Operator,
-        y: Array,
-        loss: Loss,
-        weight: Array | None,
-        B: Preconditioner,
-        offset: Array | None,
-        start: Array | None,
-    ) -> None:
-        k, dtype = y.shape[1], operator.dtype
-        self.operator, self.y, self.loss = operator, y, loss
-        self.whitening, self.A = B.whitening, B.A
-        self.weight = None if weight is None else weight.astype(dtype)[:, None]
-        self.offset = np.zeros(k, dtype) if offset is None else np.asarray(offset).astype(dtype)
-        self.u = np.zeros((B.rank, k)) if start is None else self.whitening.invert(start.reshape(B.M, k))
-        self.f = np.empty(y.shape, dtype)
-        self.s = np.empty((B.M, k))
-        self.halfway: Halfway = ()
+    @property
+    def most_cg_steps(self) -> int:
+        """Largest number of steps of CG."""
+        return _MORE_CG_STEPS if self.has_stages and self.at_end else _MOST_CG_STEPS
 
-    def total(self, x: Array) -> Vectors:
-        """Sum over each column, or over all of them where the loss couples them."""
-        return np.atleast_1d(np.sum(x, axis=None if self.loss.coupled else 0, dtype=np.float64))
+    def next_stage(self, iteration: int) -> Loss:
+        """Return the loss of the next step."""
+        if iteration > 1 and self.mu == self.last and self.near and len(self.stages) > 1:
+            del self.stages[0]
+        return self.stages[0]
 
-    def weighted(self, x: Array) -> Array:
-        """Multiply rows by their sample weights."""
-        return x if self.weight is None else self.weight * x
+    def next_penalty(self, iteration: int, first: Callable[[], float]) -> float:
+        """Return the penalty of the next step; `first` finds that of the first step."""
+        if self.given is not None:
+            self.mu = self.given[iteration - 1] if iteration <= len(self.given) else self.last
+        elif self.near:
+            self.mu = max(self.last, first() if iteration == 1 else self.mu / _FALL)
+        return self.mu
 
-    def _rowwise(self, function: Callable[..., Array], *arrays: Array, portable: bool = False) -> Rowwise:
-        """Make a weight that can be sent to the rows, times the sample weights."""
-        if self.weight is None:
-            return Rowwise(function, *arrays, portable=portable)
-        return Rowwise(partial(_weighted, function), self.weight, *arrays, portable=portable)
+    def took_step(self, predicted: float, lowered: bool, still: bool) -> None:
+        """Note the predicted decrease, whether the objective fell, and whether the step met the tolerance."""
+        self.near = predicted < (_NEAR if self.mu > self.last else _NEAR_STAGE)
+        self.waiting = 0 if lowered else self.waiting + 1
+        self.settled = self.settled + 1 if self.at_end and still else 0
 
-    def look(self) -> None:
-        """Compute f and K'W loss' at u, in one pass over the rows."""
-        alpha, self.halfway = self.whitening.forward(self.u)
-        self.f = np.empty(self.y.shape, self.operator.dtype)
-        slopes = self._rowwise(partial(_slopes, self.loss, self.offset), self.y, portable=self.loss.portable)
-        self.s = self.operator.sandwich(alpha, slopes, KV=self.f)
-        self.f += self.offset
+    def numbers(self) -> dict[str, Any]:
+        """Return what an iterate records of the course."""
+        converged = self.settled >= (_CONFIRMED if self.has_stages else 1)
+        return {"converged": converged, "penalty": self.mu, "at_penalty": self.at_end}
 
-    def hessian(self) -> Vectors:
-        """Return the weighted second derivative of each row, averaged over the columns."""
-        h = self.weighted(self.loss.hessian(self.y, self.f)).mean(axis=1, dtype=np.float64)
-        return np.maximum(h, 0.0)
+    def state(self) -> dict[str, Any]:
+        """Return what `resume` takes, without the iterate and u."""
+        counts = {"near": self.near, "waiting": self.waiting, "settled": self.settled}
+        return {**counts, "n_stages": len(self.stages)}
 
-    def moved(self, change: Array) -> tuple[Vectors, Vectors]:
-        """Return the root mean square of a change of f, and the standard deviation of f after it, at least 0.01."""
-        after = self.f + change
-        after -= self.weighted(after).mean(axis=0, dtype=np.float64).astype(after.dtype)
-        squares, spread = (self.total(self.weighted(np.square(x))) for x in (change, after))
-        return np.sqrt(squares / len(after)), np.maximum(np.sqrt(spread / len(after)), _LEAST_SIGNAL)
-
-    def square_norm(self) -> float:
-        """Return n times the squared norm of the function u."""
-        halfway = self.whitening.forward(self.u)[1]
-        return float(self._inner(halfway, halfway).sum())
-
-    def _inner(self, a: Halfway, b: Halfway) -> Vectors:
-        """Return inner products of functions, times n; the jitter is taken out as in `Whitening.backward`."""
-        return self.total(a[0] * b[0] - self.whitening.correction * (a[1] * b[1]))
-
-    def direction(self, mu: float, steps: int | None, most: int) -> _Direction:
-        """Solve H d = -g by CG, preconditioned with A, for `steps` steps, or to its accuracy in at most `most`."""
-        whitening, A, f = self.whitening, self.A, self.f
-        at_f = self.loss.curvature_at(self.y, f)
-        curvature_at_f = self._rowwise(at_f.function, *at_f.arrays, portable=at_f.portable)
-        g = whitening.backward(self.s, self.halfway, mu)
-        Kp, Kd, d, r = np.empty_like(f), np.zeros_like(f), np.zeros_like(g), -g
-
-        p = z = A.solve(A.solve_transposed(r))
-        rz = first = self.total(r * z)
-        active = first > 0
-        step = 0
-        while active.any() and step < (steps or most):
-            step += 1
-            v, halfway = whitening.forward(p)
-            Hp = whitening.backward(self.operator.sandwich(v, curvature_at_f, KV=Kp), halfway, mu)
-            curvature = self.total(p * Hp)
-            # Without positive curvature (rounding, or a loss that is not convex) the direction so far has to do, or
-            # the first one, which the line search will make short enough.
-            good = np.isfinite(curvature) & (curvature > 0)
-            a = np.where(active & good, rz / np.where(good, curvature, 1.0), float(step == 1) * (active & ~good))
-            active &= good
-            d += a * p
-            Kd += a.astype(Kd.dtype) * Kp
-            r = r - np.where(good, a, 0.0) * Hp
-            z = A.solve(A.solve_transposed(r))
-            new = np.where(active, self.total(r * z), rz)
-            if steps is None:
-                active &= new > _CG_RESIDUAL**2 * first
-            p = z + np.where(active, new / np.where(rz > 0, rz, 1.0), 0.0) * p
-            rz = new
-        left = np.sqrt(np.maximum(rz, 0.0) / np.where(first > 0, first, 1.0))
-        return _Direction(d, Kd, self.total(g * d), step, left)
-
-    def line_search(self, direction: _Direction, mu: float, rounding: float) -> tuple[Vectors, Vectors, Vectors]:
-        """Return step lengths with enough decrease (0 if there is none), and the objective before and after."""
-        d, Kd, slope = direction.d, direction.Kd, direction.slope
-        along = self.whitening.forward(d)[1]
-        uu, ud, dd = (self._inner(*pair) for pair in ((self.halfway,) * 2, (self.halfway, along), (along,) * 2))
-
-        def objective(t: Vectors) -> Vectors:
-            with np.errstate(over="ignore", invalid="ignore"):
-                values = self.loss.value(self.y, self.f + t.astype(Kd.dtype) * Kd)
-            return self.total(self.weighted(values)) + mu / 2 * (uu + 2 * t * ud + t * t * dd)
-
-        before = objective(np.zeros_like(slope))
-        t = np.where(slope < 0, self._secant(direction, mu * (ud + dd)), 0.0)
-        while True:
-            after = objective(t)
-            bad = ~(after <= before + _ARMIJO * t * slope + rounding * before) & (t > 0)
-            if not bad.any():
-                return t, before, after
-            # the minimum of the parabola through the known values and slope, if it is sensible
-            excess = after - before - slope * t
-            parabola = -slope * t / np.where(excess > 0, 2 * excess, np.inf)
-            shorter = t * np.clip(np.nan_to_num(parabola), 0.1, 0.5)
-            t = np.where(bad, np.where(shorter > _SHORTEST, shorter, 0.0), t)
-
-    def _secant(self, direction: _Direction, penalty_slope: Vectors) -> Vectors:
-        """Return the step at which the slope along d is 0 by the secant from 0 to 1; 1 if it is small there already."""
-        before = direction.slope
-        with np.errstate(over="ignore", invalid="ignore"):
-            gradient = self.weighted(self.loss.gradient(self.y, self.f + direction.Kd))
-            slope = self.total(gradient * direction.Kd) + penalty_slope
-        sensible = np.isfinite(slope) & (np.abs(slope) > 0.1 * np.abs(before)) & (slope > before)
-        return np.where(sensible, np.clip(before / np.where(sensible, before - slope, 1.0), 0.1, _LONGEST), 1.0)
-
-
-def _slopes(loss: Loss, offset: Array, T: Array, y: Array) -> Array:
-    return loss.gradient(y, T + beside(offset, T))
-
-
-def _weighted(function: Callable[..., Array], T: Array, weight: Array, *parts: Array) -> Array:
-    return weight * function(T, *parts)
+    def resume(self, state: Mapping[str, Any], model: Objective) -> NewtonIterate:
+        """Go on from a state, and return its iterate."""
+        n = len(self.stages)
+        rules = {
+            "u": array(model.u.shape),
+            "near": boolean,
+            "waiting": integer(0),
+            "settled": integer(0),
+            "n_stages": number(lambda x: x in range(1, n + 1), f"an integer from 1 to {n}"),
+        }
+        model.u, self.near, self.waiting, self.settled, n_stages = recall(state, rules)
+        del self.stages[: n - n_stages]
+        iterate = NewtonIterate.again(state, _coef=partial(model.whitening.apply, model.u), _state=partial(dict, state))
+        self.mu = iterate.penalty
+        return iterate
 
 
 def _first_penalty(coordinates: Preconditioner, operator: Operator, h: Vectors) -> float:

@@ -1,0 +1,191 @@
+"""One step of Newton's method: the objective, its direction by conjugate gradient, and the length of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.portable import beside
+from ..losses import Loss
+from ..operators import Operator, Rowwise
+from ..preconditioners import Halfway, Preconditioner
+from .base import Vectors
+
+Array = NDArray[Any]
+
+_CG_RESIDUAL = 0.5  # share of the first residual at which CG stops
+_ARMIJO = 1e-4  # share of the decrease along the slope that a step must reach
+_LONGEST = 4.0  # step length of the secant
+_SHORTEST = 1e-10  # step length below which the line search gives up
+_LEAST_SIGNAL = 0.01  # standard deviation of f, in units of the loss, below which it is a constant and rounding
+
+
+@dataclass
+class Direction:
+    """The result of CG: d, K d, the slope of the objective along d, CG's steps and the share of the residual left."""
+
+    d: Vectors
+    Kd: Array
+    slope: Vectors
+    steps: int
+    left: Vectors
+
+    def numbers(self, t: Vectors, predicted: Vectors, n: int) -> dict[str, Any]:
+        """Return what an iterate records of the direction, a step of length t along it, and its predicted decrease."""
+        return {
+            "residual": float(predicted.max(initial=0.0)),
+            "residuals": predicted,
+            "step": t,
+            "ratio": self.left,
+            "decrement": float(np.sqrt(np.maximum(-self.slope, 0).sum() / n)),
+            "cg_steps": self.steps,
+        }
+
+
+class Objective:
+    """The objective, and the current iterate u; `look` evaluates the objective there, in one pass."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        y: Array,
+        loss: Loss,
+        weight: Array | None,
+        B: Preconditioner,
+        offset: Array | None,
+        start: Array | None,
+    ) -> None:
+        if operator.shape != (B.n, B.M):
+            raise ValueError(f"the operator has shape {operator.shape}, but the coordinates were made for {(B.n, B.M)}")
+        k, dtype = y.shape[1], operator.dtype
+        self.operator, self.y, self.loss = operator, y, loss
+        self.whitening, self.A = B.whitening, B.A
+        self.weight = None if weight is None else weight.astype(dtype)[:, None]
+        self.offset = np.zeros(k, dtype) if offset is None else np.asarray(offset).astype(dtype)
+        self.u = np.zeros((B.rank, k)) if start is None else self.whitening.invert(start.reshape(B.M, k))
+        self.f = np.empty(y.shape, dtype)
+        self.s = np.empty((B.M, k))
+        self.halfway: Halfway = ()
+
+    def total(self, x: Array) -> Vectors:
+        """Sum over each column, or over all of them where the loss couples them."""
+        return np.atleast_1d(np.sum(x, axis=None if self.loss.coupled else 0, dtype=np.float64))
+
+    def weighted(self, x: Array) -> Array:
+        """Multiply rows by their sample weights."""
+        return x if self.weight is None else self.weight * x
+
+    def _rowwise(self, function: Callable[..., Array], *arrays: Array, portable: bool = False) -> Rowwise:
+        """Make a weight that can be sent to the rows, times the sample weights."""
+        if self.weight is None:
+            return Rowwise(function, *arrays, portable=portable)
+        return Rowwise(partial(_weighted, function), self.weight, *arrays, portable=portable)
+
+    def look(self) -> None:
+        """Compute f and K'W loss' at u, in one pass over the rows."""
+        alpha, self.halfway = self.whitening.forward(self.u)
+        self.f = np.empty(self.y.shape, self.operator.dtype)
+        slopes = self._rowwise(partial(_slopes, self.loss, self.offset), self.y, portable=self.loss.portable)
+        self.s = self.operator.sandwich(alpha, slopes, KV=self.f)
+        self.f += self.offset
+
+    def hessian(self) -> Vectors:
+        """Return the weighted second derivative of each row, averaged over the columns."""
+        h = self.weighted(self.loss.hessian(self.y, self.f)).mean(axis=1, dtype=np.float64)
+        return np.maximum(h, 0.0)
+
+    def moved(self, change: Array) -> tuple[Vectors, Vectors]:
+        """Return the root mean square of a change of f, and the standard deviation of f after it, at least 0.01."""
+        after = self.f + change
+        after -= self.weighted(after).mean(axis=0, dtype=np.float64).astype(after.dtype)
+        squares, spread = (self.total(self.weighted(np.square(x))) for x in (change, after))
+        return np.sqrt(squares / len(after)), np.maximum(np.sqrt(spread / len(after)), _LEAST_SIGNAL)
+
+    def square_norm(self) -> float:
+        """Return n times the squared norm of the function u."""
+        halfway = self.whitening.forward(self.u)[1]
+        return float(self._inner(halfway, halfway).sum())
+
+    def _inner(self, a: Halfway, b: Halfway) -> Vectors:
+        """Return inner products of functions, times n; the jitter is taken out as in `Whitening.backward`."""
+        return self.total(a[0] * b[0] - self.whitening.correction * (a[1] * b[1]))
+
+    def direction(self, mu: float, steps: int | None, most: int) -> Direction:
+        """Solve H d = -g by CG, preconditioned with A, for `steps` steps, or to its accuracy in at most `most`."""
+        whitening, A, f = self.whitening, self.A, self.f
+        at_f = self.loss.curvature_at(self.y, f)
+        curvature_at_f = self._rowwise(at_f.function, *at_f.arrays, portable=at_f.portable)
+        g = whitening.backward(self.s, self.halfway, mu)
+        Kp, Kd, d, r = np.empty_like(f), np.zeros_like(f), np.zeros_like(g), -g
+
+        p = z = A.solve(A.solve_transposed(r))
+        rz = first = self.total(r * z)
+        active = first > 0
+        step = 0
+        while active.any() and step < (steps or most):
+            step += 1
+            v, halfway = whitening.forward(p)
+            Hp = whitening.backward(self.operator.sandwich(v, curvature_at_f, KV=Kp), halfway, mu)
+            curvature = self.total(p * Hp)
+            # Without positive curvature (rounding, or a loss that is not convex) the direction so far has to do, or
+            # the first one, which the line search will make short enough.
+            good = np.isfinite(curvature) & (curvature > 0)
+            a = np.where(active & good, rz / np.where(good, curvature, 1.0), float(step == 1) * (active & ~good))
+            active &= good
+            d += a * p
+            Kd += a.astype(Kd.dtype) * Kp
+            r = r - np.where(good, a, 0.0) * Hp
+            z = A.solve(A.solve_transposed(r))
+            new = np.where(active, self.total(r * z), rz)
+            if steps is None:
+                active &= new > _CG_RESIDUAL**2 * first
+            p = z + np.where(active, new / np.where(rz > 0, rz, 1.0), 0.0) * p
+            rz = new
+        left = np.sqrt(np.maximum(rz, 0.0) / np.where(first > 0, first, 1.0))
+        return Direction(d, Kd, self.total(g * d), step, left)
+
+    def line_search(self, direction: Direction, mu: float, rounding: float) -> tuple[Vectors, Vectors, Vectors]:
+        """Return step lengths with enough decrease (0 if there is none), and the objective before and after."""
+        d, Kd, slope = direction.d, direction.Kd, direction.slope
+        along = self.whitening.forward(d)[1]
+        uu, ud, dd = (self._inner(*pair) for pair in ((self.halfway,) * 2, (self.halfway, along), (along,) * 2))
+
+        def objective(t: Vectors) -> Vectors:
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = self.loss.value(self.y, self.f + t.astype(Kd.dtype) * Kd)
+            return self.total(self.weighted(values)) + mu / 2 * (uu + 2 * t * ud + t * t * dd)
+
+        before = objective(np.zeros_like(slope))
+        t = np.where(slope < 0, self._secant(direction, mu * (ud + dd)), 0.0)
+        while True:
+            after = objective(t)
+            bad = ~(after <= before + _ARMIJO * t * slope + rounding * before) & (t > 0)
+            if not bad.any():
+                return t, before, after
+            # the minimum of the parabola through the known values and slope, if it is sensible
+            excess = after - before - slope * t
+            parabola = -slope * t / np.where(excess > 0, 2 * excess, np.inf)
+            shorter = t * np.clip(np.nan_to_num(parabola), 0.1, 0.5)
+            t = np.where(bad, np.where(shorter > _SHORTEST, shorter, 0.0), t)
+
+    def _secant(self, direction: Direction, penalty_slope: Vectors) -> Vectors:
+        """Return the step at which the slope along d is 0 by the secant from 0 to 1; 1 if it is small there already."""
+        before = direction.slope
+        with np.errstate(over="ignore", invalid="ignore"):
+            gradient = self.weighted(self.loss.gradient(self.y, self.f + direction.Kd))
+            slope = self.total(gradient * direction.Kd) + penalty_slope
+        sensible = np.isfinite(slope) & (np.abs(slope) > 0.1 * np.abs(before)) & (slope > before)
+        return np.where(sensible, np.clip(before / np.where(sensible, before - slope, 1.0), 0.1, _LONGEST), 1.0)
+
+
+def _slopes(loss: Loss, offset: Array, T: Array, y: Array) -> Array:
+    return loss.gradient(y, T + beside(offset, T))
+
+
+def _weighted(function: Callable[..., Array], T: Array, weight: Array, *parts: Array) -> Array:
+    return weight * function(T, *parts)
