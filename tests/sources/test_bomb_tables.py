@@ -87,7 +87,7 @@ def test_tables_that_would_fill_memory(tmp_path):
         "batches.arrow": (whole, whole),
         "dictionary.feather": ("its dictionaries decode to 100 MB",) * 2,
         "rows.csv.gz": ("41943040 rows of ['y'] take 336 MB", "its text and the table that it makes take more than"),
-        "texts.parquet": ("1000 1000", "the texts of column 'y' take"),
+        "texts.parquet": ("1000 1000", "labels of up to 100000 characters take"),
     }
     done = subprocess.run(
         [sys.executable, "-c", RUN],

@@ -464,6 +464,15 @@ def refuse(error, match, path, **options):
         gyrfalcon.open(path, **options)
 
 
+def refuse_numbers(match, path, **options):
+    """The file is opened, and reading its rows as numbers is an error."""
+    data = gyrfalcon.open(path, **options)
+    assert not data.X.is_numeric()
+    for read in (lambda: next(data.X.blocks(10)), lambda: data.X.take(np.array([0])), data.X.moments):
+        with pytest.raises(ValueError, match=match):
+            read()
+
+
 def test_paths_that_lead_nowhere(tmp_path):
     refuse(FileNotFoundError, "nowhere.parquet does not exist", tmp_path / "nowhere.parquet")
     refuse(FileNotFoundError, r"no file matches '.*\*\.csv'", tmp_path / "*.csv")
@@ -585,12 +594,16 @@ def test_files_that_do_not_fit_together(tmp_path):
     refuse(ValueError, r"part1\.parquet has no column 'c', which .*part0", tmp_path, features=["a", "c"])
     assert gyrfalcon.open(tmp_path, features=["b", "a"]).X.shape == (2 * N, 2)
     write(tmp_path, table(), table(VALUES.astype(np.float32)))
-    refuse(ValueError, r"part1\.parquet: column 'a' is float, and double in .*part0\.parquet", tmp_path)
+    refuse_numbers(r"part1\.parquet: column 'a' is float, and double in .*part0\.parquet", tmp_path)
+    assert gyrfalcon.open(tmp_path).table().num_rows == 2 * N
     write(tmp_path, table(), table().select(["c", "a", "b"]))  # the order of columns is not the schema
     np.testing.assert_array_equal(all_of(gyrfalcon.open(tmp_path).X), np.tile(VALUES, (2, 1)))
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     (tmp_path / "b.csv").write_text("a,b\n1,x\n")
-    refuse(ValueError, r"b\.csv: column 'b' is string, and int64 in .*a\.csv", tmp_path / "*.csv")
+    refuse_numbers(r"b\.csv: column 'b' is string, and int64 in .*a\.csv", tmp_path / "*.csv")
+    refuse(ValueError, r"b\.csv: column 'b' is string, and int64 in .*a\.csv", tmp_path / "*.csv", target="b")
+    with pytest.raises(ValueError, match=r"column 'b' is int64 in .*a\.csv and string in .*b\.csv: make them the same"):
+        gyrfalcon.open(tmp_path / "*.csv").table()
     np.save(tmp_path / "a.npy", VALUES)
     np.save(tmp_path / "b.npy", VALUES[:, :2])
     refuse(ValueError, r"b\.npy has 2 columns, and .*a\.npy has 3", tmp_path / "*.npy")
@@ -637,8 +650,7 @@ def test_arrays_that_are_missing_or_do_not_fit(tmp_path):
 def test_columns_that_are_not_numbers(tmp_path):
     day = pa.array(np.arange(N), pa.timestamp("us"))
     write(tmp_path, table(day=day, carrier=pa.array(["AA"] * N), kind=pa.array(["x"] * N).dictionary_encode()))
-    refuse(
-        ValueError,
+    refuse_numbers(
         r"part0\.parquet: features must be numbers, and these columns are not: 'day' \(timestamp\[us\]\), 'carrier' "
         r"\(string\), 'kind' \(dictionary.*features=\['a', 'b', 'c'\]",
         tmp_path,
@@ -709,9 +721,9 @@ def test_decimal_commas_and_thousands(tmp_path):
     name = tmp_path / "rows.csv"
     name.write_text("a;b\n1,5;2\n-2,25;3\n")
     np.testing.assert_array_equal(all_of(gyrfalcon.open(name).X), [[1.5, 2], [-2.25, 3]])
-    refuse(ValueError, r"'a' \(string\). Convert them \(decimal=',' and thousands", name, decimal=".")
+    refuse_numbers(r"'a' \(string\). Convert them \(decimal=',' and thousands", name, decimal=".")
     name.write_text("a;b\n1.234,5;2\n-2,25;3.000.000\n")
-    refuse(ValueError, "thousands='.' say how numbers are written.*TableEncoder", name)
+    refuse_numbers("thousands='.' say how numbers are written.*TableEncoder", name)
     data = gyrfalcon.open(name, thousands=".", target="b")
     np.testing.assert_array_equal(all_of(data.X), [[1234.5], [-2.25]])
     np.testing.assert_array_equal(data.y, [2, 3e6])
@@ -814,7 +826,7 @@ def test_a_text_without_lines_says_nothing_of_types(tmp_path):
     data = gyrfalcon.open(tmp_path, target="b")
     np.testing.assert_array_equal(data.y, ["x", "y"])
     np.testing.assert_array_equal(all_of(data.X), [[1], [2]])
-    refuse(ValueError, r"b\.csv: features must be numbers, and these columns are not: 'b' \(string\)", tmp_path)
+    refuse_numbers(r"b\.csv: features must be numbers, and these columns are not: 'b' \(string\)", tmp_path)
 
 
 def test_text_that_is_no_number(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -91,7 +92,7 @@ def test_errors(table):
     with pytest.raises(ValueError, match=r"the (LazyFrame|Dataset) has no column 'z' for target: the columns are \["):
         gyrfalcon.open(table, target="z")
     with pytest.raises(ValueError, match="features must be numbers, and these columns are not: 'kind'"):
-        gyrfalcon.open(table, target="y")
+        next(gyrfalcon.open(table, target="y").X.blocks(10))
     with pytest.raises(ValueError, match="delimiter=';' is for CSV files"):
         gyrfalcon.open(table, target="y", delimiter=";")
     with pytest.raises(ValueError, match="there are no rows in the table"):
@@ -232,3 +233,12 @@ def test_files_of_a_dataset_that_change_after_the_target_was_read(tmp_path):
 
 def test_what_is_none():
     assert not any(map(is_lazy_table, [X, TABLE, pa.table({"a": [1.0]}), "path", None, [1]]))
+
+
+def test_the_file_of_a_run_is_closed_with_the_data():
+    """No circle of references keeps it until the garbage is collected."""
+    data = gyrfalcon.open(TABLE.lazy(), target="y", features=["a", "b"])
+    assert len(data.y) == 1_000
+    run = weakref.ref(data.X._run)
+    del data
+    assert run() is None

@@ -182,17 +182,6 @@ def test_arrays_lists_and_sparse_matrices(make):
         np.testing.assert_array_equal(output(make().fit(other, y), other), expected)
 
 
-@BOTH
-def test_text_in_files_and_dask_is_refused_by_name(make, tmp_path):
-    dd = pytest.importorskip("dask.dataframe")
-    X, y = table()
-    X[["x", "city"]].assign(y=y).to_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(ValueError, match=r"numbers.*'city'"):
-        make().fit(gyrfalcon.open(tmp_path / "rows.parquet", target="y").X, target_of(make, y))
-    with pytest.raises(ValueError, match="'city'"):
-        make().fit(dd.from_pandas(X[["x", "city"]], npartitions=2), target_of(make, y))
-
-
 # ---- few rows --------------------------------------------------------------------------------------------------------
 
 

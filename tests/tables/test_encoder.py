@@ -529,7 +529,6 @@ def test_sparse_matrices():
 @pytest.mark.parametrize(
     ("X", "error", "words"),
     [
-        (pl.LazyFrame({"a": [1]}), TypeError, "collect"),
         (pd.Series([1, 2]), ValueError, "to_frame"),
         (pd.DataFrame({"a": [1j]}), ValueError, "Complex"),
         (pd.DataFrame({"a": []}), ValueError, "0 sample"),

@@ -183,6 +183,15 @@ def require(
         raise BudgetError(what, size, room, remedy if isinstance(remedy, str) else remedy(limit))
 
 
+def require_memory(origin: str, size: int, available: int) -> None:
+    """Raise MemoryError if a table takes more than the available memory, both in bytes."""
+    if size > available:
+        raise MemoryError(
+            f"{origin}: the table takes about {format_bytes(size)} in memory, and {format_bytes(available)} are "
+            "available"
+        )
+
+
 def format_bytes(count: int) -> str:
     """Format a count of bytes for people.
 

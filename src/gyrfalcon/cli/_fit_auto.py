@@ -21,9 +21,9 @@ from ..tables import AutoClassifier, AutoRegressor, TableEncoder
 from ..tables.forms import NumberForm
 from ..tables.given import in_form
 from ._automatic import cross_validated, importances
+from ._data import TableData, csv_format, read_data, where
 from ._metrics import NAMES, in_words, measure
-from ._shared import check_output, csv_format, print_json, print_table, say, seconds, shows_progress, where
-from ._table_files import TableData, read_data
+from ._shared import check_output, print_json, print_table, say, seconds, shows_progress
 from ._tasks import target_form, task_of
 from .main import UsageError
 
@@ -36,9 +36,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Find a model, save it, print a report and return the exit code."""
     if arguments.holdout is not None and arguments.validation is not None:
         raise UsageError("--holdout and --validation: choose one")
-    options = {"target": arguments.target, "csv": csv_format(arguments), "remedy": _LARGER}
-    data = read_data(arguments.train, features=arguments.features, weight=arguments.weight, **options)
-    chosen_by = _read_validation(arguments, data, options)
+    data = read_data(
+        arguments.train,
+        _LARGER,
+        csv_format(arguments),
+        target=arguments.target,
+        features=arguments.features,
+        weight=arguments.weight,
+    )
+    chosen_by = _read_validation(arguments, data)
     check_output(arguments.output, *data.files, *(chosen_by.files if chosen_by is not None else []))
     target = ", ".join(arguments.target)
     rows, columns = plural(data.n_rows, "row"), plural(data.n_features, "column")
@@ -73,11 +79,11 @@ def _known(data: TableData) -> Array:
     return data.y
 
 
-def _read_validation(arguments: argparse.Namespace, data: TableData, options: dict[str, Any]) -> TableData | None:
+def _read_validation(arguments: argparse.Namespace, data: TableData) -> TableData | None:
     if arguments.validation is None:
         return None
     named = arguments.features if isinstance(data.X, np.ndarray) else data.X.column_names
-    return read_data([arguments.validation], features=named, **options)
+    return read_data([arguments.validation], _LARGER, csv_format(arguments), target=arguments.target, features=named)
 
 
 def _task(arguments: argparse.Namespace, target: str, data: TableData) -> str:

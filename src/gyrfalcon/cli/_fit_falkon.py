@@ -21,14 +21,13 @@ from ..losses import loss_name
 from ..sources.files import Dataset
 from ..storage.checkpoints import Checkpoint, peek
 from ..tables.given import in_form
+from ._data import csv_format, open_data, where
 from ._expressions import written
 from ._fit_options import default_of
 from ._metrics import in_words, measure
 from ._shared import (
     check_output,
-    csv_format,
     described,
-    open_data,
     print_json,
     print_table,
     say,
@@ -36,7 +35,6 @@ from ._shared import (
     seconds,
     shows_progress,
     watched,
-    where,
 )
 from ._tasks import target_form, task_of
 from .main import UsageError

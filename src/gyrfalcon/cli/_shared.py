@@ -1,4 +1,4 @@
-"""What the commands share: arguments, data from files, models, progress, and how results are printed."""
+"""What the commands share: arguments, models, progress, and how results are printed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,11 @@ from sklearn.base import BaseEstimator
 from .._utils.atomic import check_replaceable
 from .._utils.checks import Rule
 from .._utils.terminal import printable
-from .._utils.words import plural
 from ..callbacks.progress import bar_class
 from ..sources import Rows
 from ..sources.base import DerivedRows
 from ..sources.blocks import Block, Indices
-from ..sources.csv_files import CsvFormat
-from ..sources.files import SUFFIXES, Dataset, find
-from ..sources.files import open as open_files
-from ..sources.table_reader import MissingValueError
+from ..sources.paths import SUFFIXES
 from ..storage.models import ModelFileError, load
 from .main import UsageError
 
@@ -140,14 +136,6 @@ _MODEL_ARGUMENTS = (
 )
 
 
-def csv_format(arguments: argparse.Namespace) -> CsvFormat:
-    """Return how CSV files are written, as the arguments say."""
-    try:
-        return CsvFormat(arguments.delimiter, arguments.encoding, arguments.decimal, arguments.thousands)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a model file, and the rows to use it on."""
     for option in _MODEL_ARGUMENTS:
@@ -170,52 +158,7 @@ def add_talk_arguments(parser: Any) -> None:
         option.add_to(parser)
 
 
-# ---- files -----------------------------------------------------------------------------------------------------------
-
-
-def open_data(
-    paths: Sequence[str],
-    *,
-    target: Sequence[Any] | None = None,
-    features: Sequence[str] | None = None,
-    weight: str | None = None,
-    csv: CsvFormat | None = None,
-) -> Dataset:
-    """Open files as `gyrfalcon.open` does, with names as they are typed.
-
-    The columns of ``.npy`` files are numbers, or other files.
-    """
-    files, format = find(list(paths) if len(paths) > 1 else paths[0])
-    columns: Any = features
-    if format == "npy":
-        target = None if target is None else [_column_or_file(name, "--target") for name in target]
-        weight = None if weight is None else _column_or_file(weight, "--weight")
-        if features is not None:
-            columns = [_column(name) for name in features]
-            if any(isinstance(column, str) for column in columns):
-                raise UsageError(f"--features {','.join(features)}: columns of .npy files have no names, only numbers")
-    elif format in ("HDF5", "zarr") and features is not None:
-        if len(features) > 1:
-            raise UsageError(f"--features {','.join(features)}: name the one array of {files[0]} that holds the rows")
-        columns = features[0]
-    one: Any = target[0] if target is not None and len(target) == 1 else target
-    one = list(one) if isinstance(one, Sequence) and one is target else one
-    given = {} if csv is None else csv.given
-    return open_files(files, target=one, features=columns, weight=weight, **given)
-
-
-def _column(name: Any) -> Any:
-    try:
-        return int(name)
-    except ValueError:
-        return name
-
-
-def _column_or_file(name: Any, option: str) -> Any:
-    column = _column(name)
-    if isinstance(column, str) and not column.endswith(".npy"):
-        raise UsageError(f"{option} {name}: columns of .npy files have no names: give a number, or another .npy file")
-    return column
+# ---- models and outputs ----------------------------------------------------------------------------------------------
 
 
 def load_model(path: str, n_jobs: int | None = None) -> Any:
@@ -233,42 +176,6 @@ def load_model(path: str, n_jobs: int | None = None) -> Any:
     if n_jobs is not None and "n_jobs" in model.get_params(deep=False):
         model.set_params(n_jobs=n_jobs)
     return model
-
-
-@contextmanager
-def no_choice_of_features() -> Iterator[None]:
-    """Leave out of errors the advice to choose other features: those of a fitted model are fixed."""
-    try:
-        yield
-    except MissingValueError as error:
-        raise ValueError(error.problem) from error
-
-
-def open_for(
-    model: Any, arguments: argparse.Namespace, target: Sequence[Any] | None = None, weight: str | None = None
-) -> Dataset:
-    """Open the data of the arguments with the features that the model was fitted to."""
-    paths, features = arguments.data, arguments.features
-    known = vars(model).get("feature_names_in_")
-    if features is None and known is not None and find(list(paths))[1] in ("Parquet", "Arrow", "CSV"):
-        features = [str(name) for name in known]
-    data = open_data(paths, target=target, features=features, weight=weight, csv=csv_format(arguments))
-    names, d = data.feature_names, data.X.shape[1]
-    if names is not None and known is not None and list(names) != list(known):
-        raise UsageError(f"--features {listed(names)}: the model was fitted to {listed(known)}, in that order")
-    if d != model.n_features_in_:
-        raise ValueError(
-            f"{data.files[0]} gives {plural(d, 'feature')}, and the model was fitted to {model.n_features_in_}: "
-            "choose them with --features"
-        )
-    return data
-
-
-def where(paths: list[str], files: list[str]) -> str:
-    """Describe the files that paths stand for."""
-    if len(paths) > 1:
-        return plural(len(files), "file")
-    return paths[0] if len(files) == 1 else f"{plural(len(files), 'file')} of {paths[0]}"
 
 
 def check_output(path: str, *inputs: str) -> None:

@@ -6,19 +6,18 @@ import argparse
 import time
 
 from .._utils.words import plural
+from ._data import known_target, no_choice_of_features, rows_for
 from ._metrics import in_words, measure
 from ._shared import (
     add_model_arguments,
     add_talk_arguments,
     add_target_argument,
     load_model,
-    no_choice_of_features,
     print_json,
     print_table,
     say,
     watched,
 )
-from ._table_files import known_target, rows_for
 from .main import UsageError
 
 __all__ = ["add_arguments", "run"]

@@ -16,18 +16,17 @@ from .._utils.terminal import printable
 from .._utils.words import a, plural
 from ..storage.predictions import WRITERS, Predictions, write, write_csv
 from ..tables import AutoRegressor
+from ._data import no_choice_of_features, rows_for
 from ._shared import (
     add_model_arguments,
     add_talk_arguments,
     check_output,
     load_model,
-    no_choice_of_features,
     print_json,
     say,
     seconds,
     watched,
 )
-from ._table_files import rows_for
 from .main import UsageError
 
 __all__ = ["add_arguments", "run"]

@@ -16,6 +16,7 @@ from .._utils.terminal import printable
 from .._utils.words import plural
 from ..losses import Quantile
 from ._advice import of_labels, of_model, of_numbers
+from ._data import known_target, no_choice_of_features, rows_for
 from ._metrics import NAMES, codes_of, in_words, measure
 from ._page import advice, cards, number, page, paragraph, section, table, text
 from ._sections import about_labels, about_model, about_numbers
@@ -25,12 +26,10 @@ from ._shared import (
     add_target_argument,
     check_output,
     load_model,
-    no_choice_of_features,
     print_json,
     say,
     watched,
 )
-from ._table_files import known_target, rows_for
 from .main import UsageError
 
 __all__ = ["add_arguments", "run"]

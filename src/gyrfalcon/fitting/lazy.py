@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.utils import get_tags
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
@@ -76,7 +77,8 @@ def predict_lazily(model: Any, X: Any, method: str = "predict") -> Any:
     -------
     dask.array.Array of shape (n,) or (n, k), one chunk for each partition of X
     """
-    partitions = find_partitions(X, optimize=False)  # with as many chunks as X has partitions
+    numeric = not get_tags(model).input_tags.string
+    partitions = find_partitions(X, optimize=False, numeric=numeric)  # with as many chunks as X has partitions
     import dask.array as da
     from dask.delayed import delayed
 
@@ -93,7 +95,7 @@ def predict_lazily(model: Any, X: Any, method: str = "predict") -> Any:
     # counting the rows of a dataframe would compute it
     known = partitions.lengths_known
     like = np.asanyarray(methodcaller(method, row)(worker))[:0]
-    to_block = PartitionToBlock(np.float64, partitions.n_features, partitions.kind)
+    to_block = PartitionToBlock(np.float64, partitions.n_features, partitions.kind) if numeric else None
     predict = delayed(_predict, pure=False)
     shared = delayed(worker, pure=False, traverse=False)
     chunks = [
@@ -114,11 +116,11 @@ def _predict(
     partition: Any,
     method: str,
     like: Array,
-    to_block: PartitionToBlock,
+    to_block: PartitionToBlock | None,
     number: int,
     count: int | None,
 ) -> Array:
-    """Predict for a partition, which has `count` rows if that is known."""
+    """Predict for a partition, which has `count` rows if that is known; `to_block` is None for models of tables."""
     n = partition.shape[0]
     if count is not None:
         check_count(number, n, count)
@@ -127,7 +129,7 @@ def _predict(
     try:
         return np.asanyarray(methodcaller(method, partition)(model), dtype=like.dtype)
     except ValueError:
-        row = first_not_finite(to_block(partition, number, n))
+        row = None if to_block is None else first_not_finite(to_block(partition, number, n))
         if row is None:
             raise
         raise ValueError(

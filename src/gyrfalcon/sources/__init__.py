@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from .base import Rows
-from .dask import DaskRows, is_dask
+from .dask import DaskRows, has_text, is_dask, read_frame
 from .files import Dataset, is_lazy_table, open
 from .foreign import RowsLike, wrap
 from .memory import ArrayRows
@@ -23,9 +24,11 @@ __all__ = [
     "TensorRows",
     "as_rows",
     "as_source",
+    "as_table",
     "is_dask",
     "is_tensor",
     "near",
+    "read_whole",
     "to_host",
 ]
 
@@ -84,3 +87,29 @@ def as_source(X: Any) -> Rows | None:
     if isinstance(X, RowsLike) and callable(X.blocks) and callable(X.take):  # not columns of a table of these names
         return wrap(X)
     return None
+
+
+def as_table(X: Any, as_text: Collection[str] = ()) -> Any:
+    """Read a source with columns of text, categories or dates into memory as a table; return anything else as it is.
+
+    Parameters
+    ----------
+    X : anything that holds rows
+    as_text : collection of str
+        Columns that were text in training: those of CSV files stay text, even if all values look like numbers.
+    """
+    if is_dask(X):
+        return read_frame(X) if has_text(X) else X
+    data = open(X) if is_lazy_table(X) else X
+    rows = data.X if isinstance(data, Dataset) else data
+    if not isinstance(rows, Rows) or rows.is_numeric(as_text):
+        return X
+    return data.table(as_text=as_text)
+
+
+def read_whole(X: Any) -> Any:
+    """Read any source into memory with the types of its columns; return anything else as it is."""
+    if is_dask(X):
+        return read_frame(X)
+    data = open(X) if is_lazy_table(X) else X
+    return data.table() if isinstance(data, Dataset | Rows) else X

@@ -8,7 +8,7 @@ depends on the number of columns and not on the size of row groups.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,6 +44,7 @@ class ParquetReader(TableReader):
                 raise ValueError(f"it has {file.metadata.num_rows} rows, in groups of {shortened(counts)}")
         self._checked: dict[int, dict[str, Pages]] = {}  # by row group
         self._group_bytes = max((group.total_byte_size for group in groups), default=0)
+        self._bytes = sum(group.total_byte_size for group in groups)
         super().__init__(path, np.cumsum([0, *counts], dtype=np.intp), state, 0)
 
     def _open(self, path: str, texts: Sequence[str] = ()) -> Any:
@@ -73,9 +74,40 @@ class ParquetReader(TableReader):
                     yield start, batch
                     start += batch.num_rows
 
+    def table_bytes(self) -> int:
+        return self._bytes
+
+    def _whole(self, columns: Sequence[str], as_text: Collection[str]) -> Iterator[tuple[int, Any]]:
+        from pyarrow import parquet
+
+        self.check_whole(columns)
+        self._check_texts([name for name in columns if kind_of(self.types[name]) == "label"])
+        with parquet.ParquetFile(self.path, pre_buffer=False) as file:
+            parts = [list(columns[i : i + _AT_ONCE]) for i in range(0, len(columns), _AT_ONCE)]
+            tables = [file.read(columns=part).select(part) for part in parts]
+        arrays = [column for table in tables for column in table.columns]
+        yield 0, arrow().Table.from_arrays(arrays, list(columns))
+
     def check_whole(self, columns: Sequence[str]) -> None:
         super().check_whole(columns)
         self._check_pages(range(len(self.starts) - 1), columns)
+
+    def _check_texts(self, columns: Sequence[str]) -> None:
+        """Raise ContentsError if decoded texts take memory out of proportion to the file."""
+        from pyarrow import compute
+
+        assert self.state is not None
+        size = 0
+        for name in columns:
+            for _, batch in self.batches([name], None):
+                column = batch.column(name)
+                if arrow().types.is_dictionary(column.type):
+                    lengths = compute.binary_length(plain(column.dictionary)).take(column.indices)
+                else:
+                    lengths = compute.binary_length(plain(column))
+                size += compute.sum(lengths).as_py() or 0
+                what = f"the texts of column {name!r} take"
+                require_in_proportion(self.path, self.state.size, size, what, "are such texts meant?")
 
     def _check_pages(self, groups: Sequence[int], columns: Sequence[str]) -> list[dict[str, Pages]]:
         """Find what the pages of columns decode to, for each row group.
@@ -119,22 +151,6 @@ def _beside(file: Any, group: int, parts: list[list[str]], size: int, count: int
         yield arrow().RecordBatch.from_arrays(columns, [name for batch in batches for name in batch.schema.names])
 
 
-def read_parquet(path: str, columns: Sequence[str]) -> Any:
-    """Read whole columns of a file as a table, with the types that they have in the file."""
-    from pyarrow import parquet
-
-    table = None
-    with parquet.ParquetFile(path, pre_buffer=False) as file:
-        for i in range(0, len(columns), _AT_ONCE):
-            part = file.read(columns=list(columns[i : i + _AT_ONCE])).select(columns[i : i + _AT_ONCE])
-            if table is None:
-                table = part
-            else:
-                for field, column in zip(part.schema, part.columns, strict=True):
-                    table = table.append_column(field, column)
-    return table
-
-
 def _pages(path: str, group: Any, names: set[str]) -> dict[str, Pages]:
     """Find what the pages of some columns of a row group decode to; a nested column is made of several."""
     found = dict.fromkeys(names, Pages(0, 0))
@@ -157,28 +173,6 @@ def check_footer(path: str, file_bytes: int) -> None:
     if length <= file_bytes:  # else pyarrow says what is wrong
         what = f"its description of {format_bytes(length)} takes"
         require_in_proportion(path, file_bytes, _FOOTER * length, what, "write fewer columns and row groups")
-
-
-def check_texts(path: str, columns: Sequence[str]) -> None:
-    """Raise ContentsError if the texts of a Parquet file take memory out of proportion to it, once they are decoded."""
-    from pyarrow import compute
-
-    reader = ParquetReader(path)
-    assert reader.state is not None
-    reader.check_whole(columns)
-    size = 0
-    for name in columns:
-        if kind_of(reader.types[name]) != "label":
-            continue
-        for _, batch in reader.batches([name], None):
-            column = batch.column(name)
-            if arrow().types.is_dictionary(column.type):
-                lengths = compute.binary_length(plain(column.dictionary)).take(column.indices)
-            else:
-                lengths = compute.binary_length(plain(column))
-            size += compute.sum(lengths).as_py() or 0
-            what = f"the texts of column {name!r} take"
-            require_in_proportion(path, reader.state.size, size, what, "are such texts meant?")
 
 
 def _batch_rows(columns: Sequence[str]) -> int:

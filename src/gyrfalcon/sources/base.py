@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NoReturn, cast
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import DTypeLike, NDArray
 
-from .blocks import Block, Indices, reblock
+from .._utils.memory import format_bytes, require
+from .blocks import Block, Indices, reblock, stack
 from .scaling import Moments
 
-_HASHED_ROWS = 8_192
-_MOMENTS_ROWS = 16_384
+_HASHED_ROWS = 8_192  # rows of a block that is hashed
+_MOMENTS_ROWS = 16_384  # rows of a block whose moments are computed
+_TABLE_ROWS = 65_536  # rows of a block that is read into memory
 
 
 class Rows(ABC):
@@ -116,6 +118,40 @@ class Rows(ABC):
         """Return the rows at increasing `indices` as a source."""
         return SubsetRows(self, indices)
 
+    def is_numeric(self, as_text: Collection[str] = ()) -> bool:
+        """Whether all columns are numbers or booleans, so that the rows can be read in blocks.
+
+        Parameters
+        ----------
+        as_text : collection of str
+            Names of columns that were text in training: a format without types may show them as numbers.
+        """
+        return True
+
+    def table(self, indices: Indices | None = None, as_text: Collection[str] = ()) -> Any:
+        """Read rows into memory with the types of their columns.
+
+        Parameters
+        ----------
+        indices : array of int, optional
+            The rows to return; all by default.
+        as_text : collection of str
+            Names of columns to read as text where the format has no types, even if all values look like numbers.
+
+        Returns
+        -------
+        pyarrow.Table, if the source has columns with types, else an array or a CSR matrix
+        """
+        n, d = self.shape if indices is None else (len(indices), self.shape[1])
+        size = n * d * self.dtype.itemsize
+        what = f"{self.origin()}: {n} rows of {d} features take {format_bytes(size)} in memory"
+        require("auto", size, what, "use fewer rows")
+        return stack(list(self.blocks(_TABLE_ROWS))) if indices is None else self.take(indices)
+
+    def with_gaps(self) -> Rows:
+        """Return the same rows with NaN for missing values, where reading them would raise an error otherwise."""
+        return self
+
     def map(self, function: Callable[[Block], Block], dtype: DTypeLike) -> Rows:
         """Apply a function to every block.
 
@@ -213,12 +249,42 @@ class SubsetRows(DerivedRows):
     def take(self, indices: Indices) -> Block:
         return self.rows.take(self.indices[indices])
 
+    def is_numeric(self, as_text: Collection[str] = ()) -> bool:
+        return self.rows.is_numeric(as_text)
+
+    def table(self, indices: Indices | None = None, as_text: Collection[str] = ()) -> Any:
+        return self.rows.table(self.indices if indices is None else self.indices[indices], as_text)
+
+    def with_gaps(self) -> Rows:
+        return SubsetRows(self.rows.with_gaps(), self.indices)
+
     def origin(self, row: int | None = None) -> str:
         return self.rows.origin(None if row is None else int(self.indices[row]))
 
     def fingerprint(self) -> str:
         chosen = hashlib.blake2b(np.ascontiguousarray(self.indices).data, digest_size=8).hexdigest()
         return f"{self.rows.fingerprint()}, {len(self.indices)} of them ({chosen})"
+
+
+class HeldTable(SubsetRows):
+    """Rows of a source with columns of text, in any order, which are held in memory as a table.
+
+    Parameters
+    ----------
+    rows : Rows
+    indices : array of int
+    """
+
+    def __init__(self, rows: Rows, indices: Indices) -> None:
+        super().__init__(rows, indices)
+        self._table = rows.table(indices)
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        n = self.shape[0]
+        return (self.take(np.arange(start, min(start + size, n))) for start in range(0, n, size))
+
+    def table(self, indices: Indices | None = None, as_text: Collection[str] = ()) -> Any:
+        return self._table if indices is None else self._table.take(indices)
 
 
 class MappedRows(DerivedRows):

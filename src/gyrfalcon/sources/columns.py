@@ -1,4 +1,4 @@
-"""Columns of tables and arrays in memory that are not numbers: times are never read as such, and text has a name."""
+"""Reject date and text columns with an error that names them."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from csv import Error as CsvError
 from csv import reader as csv_reader
@@ -25,7 +25,9 @@ _GZIP_BLOCK, _MANY_COLUMNS = 1 << 20, 10_000  # the same of compressed text, unl
 _FIELD_BYTES = 16  # of memory for a field, which is read as a number and as text
 _PIECE = 1 << 20  # bytes of compressed text that are measured at once
 _COLUMN_BYTES = 10_000  # of memory that pyarrow takes for each column
-FIRST_BLOCK = 1 << 22  # bytes that tell the names and types of columns
+FIRST_BLOCK = 1 << 22  # bytes of text that tell the names and types of columns
+_LARGEST_BLOCK = 1 << 30  # bytes of text that tell the types of columns of a table in memory
+_EXPANSION = 6  # typical ratio of text to its compression by gzip
 _SEPARATORS = (";", "\t", "|")  # other than a comma
 _THOUSANDS = (",", ".", " ", "'", "_", "\u00a0", "\u202f")
 _QUOTED = re.compile('"[^"]*"')
@@ -100,7 +102,8 @@ class CsvFormat:
         """Count the columns that are numbers, by the first lines."""
         from pyarrow import csv
 
-        with csv.open_csv(beginning(path), self.reading(FIRST_BLOCK), self.parsing(), self.converting()) as reader:
+        parsing = self.parsing(newlines_in_values=True)
+        with csv.open_csv(beginning(path), self.reading(FIRST_BLOCK), parsing, self.converting()) as reader:
             return sum(kind_of(type_) == "number" for type_ in reader.schema.types)
 
     def reading(self, block: int, threads: bool = False) -> Any:
@@ -200,33 +203,83 @@ class CsvReader(TableReader):
 
         state = FileState.of(path)
         self.format = (format or CsvFormat()).of(path)
-        with explained(path, self.format.encoding or "utf-8"):
-            # types are inferred from the first lines
-            reading, parsing = self.format.reading(FIRST_BLOCK), self.format.parsing()
-            with csv.open_csv(beginning(path), reading, parsing, self.format.converting()) as reader:
-                self.types = column_types(path, reader.schema)
-                first_rows = next(iter(reader), None) if self.format.thousands is not None else None
-        if any(arrow().types.is_binary(type_) for type_ in self.types.values()):
+        types, first_rows = self._beginning(path, {})
+        if any(arrow().types.is_binary(type_) for type_ in types.values()):
             raise wrong_encoding(path, self.format.encoding or "utf-8")
-        nothing, float64 = arrow().null(), arrow().float64()
-        self.types = {name: float64 if type_ == nothing else type_ for name, type_ in self.types.items()}
+        float64 = arrow().float64()
+        texts = [name for name, type_ in types.items() if kind_of(type_) == "label"]
+        self.parsing = self.format.parsing(newlines_in_values=bool(texts))
         self.grouped = {
             name
-            for name, type_ in self.types.items()
-            if first_rows is not None
-            and kind_of(type_) == "label"
+            for name in texts
+            if self.format.thousands is not None
             and self.format.numbers(first_rows.column(name).filter(_present(first_rows.column(name)))) is not None
         }
-        self.types |= dict.fromkeys(self.grouped, float64)
+        self.without_values = {name for name, type_ in types.items() if type_ == arrow().null()}
+        self.types = types | dict.fromkeys(self.grouped | self.without_values, float64)
+        self._codes: list[str] | None = None
         count = 0
         first = next(iter(self.types))
         converting = self.format.converting(include_columns=[first], column_types={first: arrow().binary()})
         packed = path.lower().endswith(".gz")  # which is decompressed many blocks ahead
         self.block = _GZIP_BLOCK if packed and len(self.types) < _MANY_COLUMNS else _BLOCK_BYTES
-        with csv.open_csv(path, self.format.reading(self.block, not packed), parsing, converting) as reader:
+        with csv.open_csv(path, self.format.reading(self.block, not packed), self.parsing, converting) as reader:
             for batch in reader:
                 count += batch.num_rows
         super().__init__(path, np.array([0, count], dtype=np.intp), state, 8 * min(_BLOCK_BYTES, state.size))
+
+    def _beginning(self, path: str, types: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Return the types of columns by the first lines, and their rows; columns in `types` are read as these."""
+        from pyarrow import csv
+
+        parsing = self.format.parsing(newlines_in_values=True)
+        options = self.format.reading(FIRST_BLOCK), parsing, self.format.converting(column_types=types)
+        with explained(path, self.format.encoding or "utf-8"), csv.open_csv(beginning(path), *options) as reader:
+            return column_types(path, reader.schema), next(iter(reader), reader.schema.empty_table())
+
+    def has_codes(self, columns: Sequence[str]) -> bool:
+        if self._codes is None:
+            whole = [name for name, type_ in self.types.items() if arrow().types.is_integer(type_)]
+            _, rows = self._beginning(self.path, dict.fromkeys(whole, arrow().string()))
+            self._codes = _codes(rows, whole)
+        return any(name in self._codes for name in columns)
+
+    def table_bytes(self) -> int:
+        assert self.state is not None
+        return self.state.size * (_EXPANSION if self.path.lower().endswith(".gz") else 1)
+
+    def _whole(self, columns: Sequence[str], as_text: Collection[str]) -> Iterator[tuple[int, Any]]:
+        from pyarrow import csv
+
+        check_text(self.path, self.format.delimiter or ",")
+        block = min(max(self.table_bytes() + 1, FIRST_BLOCK), _LARGEST_BLOCK)
+        string, parsing = arrow().string(), self.format.parsing(newlines_in_values=True)
+
+        def read(names: Sequence[str], texts: Collection[str]) -> Any:
+            types = dict.fromkeys(texts, string)
+            converting = self.format.converting(
+                include_columns=list(names), column_types=types, strings_can_be_null=True
+            )
+            with explained(self.path, self.format.encoding or "utf-8"):
+                return csv.read_csv(self.path, self.format.reading(block, threads=True), parsing, converting)
+
+        table = read(columns, as_text)
+        if any(arrow().types.is_binary(type_) for type_ in table.schema.types):
+            raise wrong_encoding(self.path, self.format.encoding or "utf-8")
+        whole = [field.name for field in table.schema if arrow().types.is_integer(field.type)]
+        if whole:
+            text = read(whole, whole)
+            for name in _codes(text, whole):
+                table = table.set_column(list(columns).index(name), name, text.column(name))
+        yield 0, table if self.format.thousands is None else self._without_groups(table, as_text)
+
+    def _without_groups(self, table: Any, as_text: Collection[str]) -> Any:
+        """Convert text with thousands separators to numbers."""
+        for at, field in enumerate(table.schema):
+            if kind_of(field.type) == "label" and field.name not in as_text:
+                numbers = self.format.numbers(table.column(at))
+                table = table if numbers is None else table.set_column(at, field.name, numbers)
+        return table
 
     def place(self, row: int) -> str:
         return place_of(self.path, row, self.format)
@@ -248,7 +301,7 @@ class CsvReader(TableReader):
         try:
             with (
                 explained(self.path, self.format.encoding or "utf-8"),
-                csv.open_csv(self.path, self.format.reading(self.block), self.format.parsing(), converting) as reader,
+                csv.open_csv(self.path, self.format.reading(self.block), self.parsing, converting) as reader,
             ):
                 for batch in reader:
                     yield start, self._ungrouped(batch, start)
@@ -272,6 +325,14 @@ class CsvReader(TableReader):
                     )
                 batch = batch.set_column(at, name, numbers)
         return batch
+
+
+def _codes(text: Any, names: Sequence[str]) -> list[str]:
+    """Return the columns of whole numbers with leading zeros, which postcodes would lose as numbers."""
+    import pyarrow.compute as pc
+
+    zeros = r"^\s*[+-]?0\d"
+    return [name for name in names if pc.any(pc.match_substring_regex(text.column(name), zeros)).as_py()]
 
 
 def _present(column: Any) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from .._utils.memory import available_memory, require_memory
 from .._utils.words import a
 from ._schedulers import STREAMED_AT_ONCE, Scheduler, find_scheduler
 from .base import Rows
@@ -226,7 +227,7 @@ class Partitions(NamedTuple):
         return all(isinstance(count, int | np.integer) for count in self.lengths)
 
 
-def find_partitions(X: Any, *, optimize: bool = True) -> Partitions:
+def find_partitions(X: Any, *, optimize: bool = True, numeric: bool = True) -> Partitions:
     """Take a Dask array or dataframe apart.
 
     Parameters
@@ -234,6 +235,8 @@ def find_partitions(X: Any, *, optimize: bool = True) -> Partitions:
     X : dask.array.Array or dask.dataframe.DataFrame
     optimize : bool
         Whether Dask may optimize a dataframe first, which can merge partitions.
+    numeric : bool
+        Whether columns of a dataframe that are not numbers are an error.
     """
     check_dask_installed()
     import dask.array as da
@@ -242,7 +245,7 @@ def find_partitions(X: Any, *, optimize: bool = True) -> Partitions:
         return _partitions_of_array(X)
     frames = sys.modules.get("dask.dataframe")
     if frames is not None and isinstance(X, frames.DataFrame):
-        return _partitions_of_frame(X, optimize)
+        return _partitions_of_frame(X, optimize, numeric)
     raise TypeError(f"X is {a(type(X).__name__)}: give a Dask array or a Dask dataframe")
 
 
@@ -262,16 +265,14 @@ def _partitions_of_array(X: Any) -> Partitions:
     return Partitions(tasks, lengths, int(X.shape[1]), X.dtype, kind)
 
 
-def _partitions_of_frame(X: Any, optimize: bool) -> Partitions:
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
+def _partitions_of_frame(X: Any, optimize: bool, numeric: bool) -> Partitions:
     types = list(X.dtypes.items())
-    for name, dtype in types:
-        if not (is_numeric_dtype(dtype) or is_bool_dtype(dtype)) or dtype.kind == "c":
-            raise ValueError(
-                f"column {name!r} of X is of type {dtype}: convert it to numbers, or remove it with "
-                f"X.drop(columns=...); if X.compute() fits memory, {REMEDY}"
-            )
+    wrong = [(name, dtype) for name, dtype in types if not _is_number(dtype)] if numeric else []
+    for name, dtype in wrong:
+        raise ValueError(
+            f"column {name!r} of X is of type {dtype}: convert it to numbers, or remove it with "
+            f"X.drop(columns=...); if X.compute() fits memory, {REMEDY}"
+        )
     if not types:
         raise ValueError("X has no columns: at least one feature is needed")
     narrow = all(dtype.kind == "f" and dtype.itemsize <= 4 for _, dtype in types)
@@ -279,6 +280,38 @@ def _partitions_of_frame(X: Any, optimize: bool) -> Partitions:
     tasks = list(X.to_delayed(optimize_graph=optimize))
     dtype = np.dtype(np.float32 if narrow else np.float64)
     return Partitions(tasks, _count_tasks(tasks), len(types), dtype, "frame")
+
+
+def _is_number(dtype: Any) -> bool:
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return (is_numeric_dtype(dtype) or is_bool_dtype(dtype)) and dtype.kind != "c"
+
+
+def has_text(X: Any) -> bool:
+    """Whether a Dask collection is a dataframe with columns that are not numbers."""
+    frames = sys.modules.get("dask.dataframe")
+    return frames is not None and isinstance(X, frames.DataFrame) and not all(map(_is_number, X.dtypes))
+
+
+def read_frame(X: Any, client: Any = None) -> Any:
+    """Compute a Dask collection into memory: a pandas DataFrame, or an array.
+
+    Raises MemoryError as soon as the partitions seen so far show that all of them exceed the available memory.
+    """
+    frames = sys.modules.get("dask.dataframe")
+    if frames is None or not isinstance(X, frames.DataFrame):
+        return DaskRows(X, client=client).table()
+    from dask.dataframe.dispatch import concat
+
+    tasks, available = list(X.to_delayed()), available_memory()
+    parts: list[Any] = []
+    size = 0
+    for part in find_scheduler(client).stream(tasks):
+        parts.append(part)
+        size += int(part.memory_usage(index=False, deep=True).sum())
+        require_memory("the Dask dataframe", size * len(tasks) // len(parts), available)
+    return concat(parts)
 
 
 def _count_tasks(partitions: Sequence[Any]) -> list[Any]:

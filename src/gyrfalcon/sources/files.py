@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import glob
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .._utils.memory import format_bytes
+from .._utils.memory import available_memory, format_bytes, require_memory
 from .._utils.words import plural, shown
-from .base import Rows
+from .base import HeldTable, Rows
 from .csv_files import CsvFormat
+from .limits import require_in_proportion
 from .memory import ArrayRows
+from .paths import PathLike, find
 from .stored import DataFiles
 
 __all__ = ["Dataset", "open"]
 
 Array = NDArray[Any]
-PathLike = str | os.PathLike[str]
-
-SUFFIXES = {
-    ".parquet": "Parquet",
-    ".pq": "Parquet",
-    ".csv": "CSV",
-    ".csv.gz": "CSV",
-    ".arrow": "Arrow",
-    ".feather": "Arrow",
-    ".ipc": "Arrow",
-    ".h5": "HDF5",
-    ".hdf5": "HDF5",
-    ".zarr": "zarr",
-    ".npy": "npy",
-}
-_STORE_MARKS = ("zarr.json", ".zarray", ".zgroup")
 
 
 class Dataset:
@@ -44,7 +28,9 @@ class Dataset:
     Attributes
     ----------
     X : Rows
-        The features, read when they are needed. See `gyrfalcon.sources.Rows`.
+        The features, read when they are needed. See `gyrfalcon.sources.Rows`. Columns of text, categories and dates can
+        be learnt by AutoRegressor, AutoClassifier and TableEncoder, or be read with `table`; reading them as numbers is
+        an error that names them.
     y : array or None
         The target, of shape (n,), or (n, k) for a list of targets; read into memory at the first access.
     weight : array or None
@@ -86,6 +72,44 @@ class Dataset:
         if "weight" not in self._kept:
             self._kept["weight"] = self._read_weight()
         return self._kept["weight"]
+
+    @property
+    def has_categories(self) -> bool:
+        """Whether the files say that the target is categories, whatever they are written as."""
+        return isinstance(self._target, str) and self._files.is_category(self._target)
+
+    def table(self, as_text: Collection[str] = ()) -> Any:
+        r"""Read the features into memory with the types of their columns: text, categories, dates and gaps stay.
+
+        Parameters
+        ----------
+        as_text : collection of str, optional
+            Columns of CSV files to read as text, even if all of their values look like numbers.
+
+        Returns
+        -------
+        pyarrow.Table, or an array for formats whose columns have no types (HDF5, zarr, ``.npy``)
+
+        Raises
+        ------
+        MemoryError
+            If the table is larger than the available memory; it is raised before the memory is taken.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import gyrfalcon
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = pathlib.Path(folder, "houses.csv").write_text("area,city,price\n50,Genova,100\n,Roma,300\n")
+        ...     data = gyrfalcon.open(folder, target="price")
+        ...     print(data.table().to_pydict(), data.y)
+        {'area': [50, None], 'city': ['Genova', 'Roma']} [100 300]
+        """
+        if self.feature_names is None:  # readers of tables look at what their columns take
+            n, d = self.X.shape
+            size, what = n * d * self.X.dtype.itemsize, f"its {n} rows take"
+            require_in_proportion(self.X.origin(), self.file_bytes, size, what, "are so many rows meant?")
+        return self.X.table(as_text=as_text)
 
     def split(
         self,
@@ -156,6 +180,8 @@ class Dataset:
         Dataset
         """
         chosen = self._checked(indices)
+        if not self.X.is_numeric():
+            return _Part(self, HeldTable(self.X, chosen), chosen)
         return _Part(self, ArrayRows(self.X.take(chosen), feature_names=self.feature_names), chosen)
 
     def _checked(self, indices: ArrayLike) -> Array:
@@ -172,6 +198,9 @@ class Dataset:
             return None
         if not isinstance(self._target, list):
             (column,) = self._files.values([self._target])
+            if column.dtype == object:  # of text, an array of which takes as much for each label as for the longest
+                longest = max(map(len, column.tolist()))
+                require_memory(f"target={shown(self._target)}", 4 * longest * len(column), available_memory())
             return column
         columns = self._files.values(self._target)
         if any(column.dtype.kind not in "fiub" for column in columns):
@@ -200,7 +229,8 @@ class Dataset:
         count = len(self.files)
         files = f"{plural(count, f'{self._files.format} file')}, {format_bytes(self.file_bytes)}"
         origin = files if count else f"a {self._files.format}"
-        return f"<Dataset: {plural(n, 'row')} of {plural(d, 'feature')} in {self.X.dtype}{target}{weight}; {origin}>"
+        dtype = f" in {self.X.dtype}" if self.X.is_numeric() else ""
+        return f"<Dataset: {plural(n, 'row')} of {plural(d, 'feature')}{dtype}{target}{weight}; {origin}>"
 
 
 class _Part(Dataset):
@@ -238,6 +268,9 @@ def open(
     thousands: str | None = None,
 ) -> Dataset:
     """Open files as rows that estimators read block by block, never holding all of them in memory.
+
+    Columns of text, categories and dates, and gaps, are taken by AutoRegressor, AutoClassifier and TableEncoder, which
+    read such files into memory; the other estimators refuse them when they read the rows.
 
     Parameters
     ----------
@@ -280,7 +313,8 @@ def open(
         If a file is missing, cannot be read, or changes after it was opened; also later, if rows that are read again
         differ from those that were read before.
     ValueError
-        If a file is damaged, files do not fit together, or a column is missing, is no number or has nulls.
+        If a file is damaged, files do not fit together, or a column is missing; also later, if a column is read as
+        numbers and is text or dates, or has nulls.
 
     Examples
     --------
@@ -305,25 +339,8 @@ def open(
         raise ValueError(f"{name}={value!r} is for CSV files, and {_listed(paths)} is {format}")
     if isinstance(target, tuple | np.ndarray):
         target = np.asarray(target).tolist()
-    if isinstance(target, list) and not target:
-        raise ValueError("target=[] names no column: use None where there is no target")
-    targets = target if isinstance(target, list) else [] if target is None else [target]
-    weights = [] if weight is None else [weight]
-    for name in [*targets, *weights]:
-        if format != "npy" and not isinstance(name, str):
-            raise TypeError(f"{shown(name)} must be the name of a column")
-    if lazy:
-        from .lazy_tables import LazyTable
-
-        files: DataFiles = LazyTable(path)
-    elif format in ("Parquet", "Arrow", "CSV"):
-        from .tables import TableFiles
-
-        files = TableFiles(paths, format, csv)
-    else:
-        from .arrays import NamedArrays, NpyFiles
-
-        files = NpyFiles(paths) if format == "npy" else NamedArrays(paths, format)
+    targets, weights = _names(target, format), [] if weight is None else _names([weight], format)
+    files = _lazy_files(path) if lazy else _READERS[format](paths, format, csv)
     X = files.rows(features, targets, weights, asked)
     if X.shape[0] == 0:
         raise ValueError(f"there are no rows in {_listed(paths)}")
@@ -331,108 +348,48 @@ def open(
     return Dataset(files, X, paths, target, weight, size)
 
 
+def _names(target: Any, format: str) -> list[Any]:
+    """Return the targets as a list; raise an error if one cannot be the name of a column."""
+    if isinstance(target, list) and not target:
+        raise ValueError("target=[] names no column: use None where there is no target")
+    targets = target if isinstance(target, list) else [] if target is None else [target]
+    for name in targets:
+        if format != "npy" and not isinstance(name, str):
+            raise TypeError(f"{shown(name)} must be the name of a column")
+    return targets
+
+
+# ---- the reader of each format, whose libraries are imported when it is used -----------------------------------------
+
+
+def _lazy_files(table: Any) -> DataFiles:
+    from .lazy_tables import LazyTable
+
+    return LazyTable(table)
+
+
+def _table_files(paths: list[str], format: str, csv: CsvFormat) -> DataFiles:
+    from .tables import TableFiles
+
+    return TableFiles(paths, format, csv)
+
+
+def _array_files(paths: list[str], format: str, csv: CsvFormat) -> DataFiles:
+    from .arrays import NamedArrays, NpyFiles
+
+    return NpyFiles(paths) if format == "npy" else NamedArrays(paths, format)
+
+
+_READERS: dict[str, Callable[[list[str], str, CsvFormat], DataFiles]] = {
+    **dict.fromkeys(("Parquet", "Arrow", "CSV"), _table_files),
+    **dict.fromkeys(("HDF5", "zarr", "npy"), _array_files),
+}
+
+
 def is_lazy_table(X: Any) -> bool:
     """Whether `X` is a LazyFrame or a pyarrow Dataset; neither library is imported to find out."""
     kinds = [(kind.__module__.split(".")[0], kind.__name__) for kind in type(X).__mro__]
     return ("polars", "LazyFrame") in kinds or ("pyarrow", "Dataset") in kinds
-
-
-# ---- which files -----------------------------------------------------------------------------------------------------
-
-
-def find(path: PathLike | Sequence[PathLike]) -> tuple[list[str], str]:
-    """Find the files of a path, a folder, a pattern or a list, and their common format."""
-    if isinstance(path, str | os.PathLike):
-        paths = _expand(os.fspath(path))
-    elif isinstance(path, Sequence) and all(isinstance(item, str | os.PathLike) for item in path):
-        paths = [found for item in path for found in _expand(os.fspath(item))]
-    else:
-        raise TypeError(f"path={path!r} must be a path or a list of paths")
-    if not paths:
-        raise ValueError("path=[] names no file")
-    formats = [_format(name) for name in paths]
-    for name, format in zip(paths, formats, strict=True):
-        if format != formats[0]:
-            raise ValueError(
-                f"{paths[0]} is {formats[0]} and {name} is {format}: give files of one kind, such as by a pattern"
-            )
-        if os.path.isfile(name) and os.path.getsize(name) == 0:
-            raise ValueError(f"{name} is empty: it has 0 bytes")
-    return paths, formats[0]
-
-
-def _expand(path: str) -> list[str]:
-    if not isinstance(path, str):
-        raise TypeError(f"path={path!r} must be text, not bytes")
-    if "://" in path:
-        raise ValueError(f"{path} is not on this machine: copy it to a disk, or read it with Dask")
-    path = os.path.expanduser(path)
-    if _is_store(path) or os.path.isfile(path):
-        return [os.path.abspath(path)]
-    if os.path.isdir(path):
-        return _in_folder(os.path.abspath(path))
-    if os.path.exists(path):
-        raise ValueError(f"{path} is neither a file nor a folder")
-    if glob.has_magic(path):
-        found = sorted(os.path.abspath(name) for name in glob.glob(path, recursive=True))
-        found = [name for name in found if os.path.isfile(name) or _is_store(name)]
-        if not found:
-            raise FileNotFoundError(f"no file matches {path!r}")
-        return found
-    if os.path.lexists(path):
-        raise FileNotFoundError(f"{path} is a link to a file that does not exist")
-    parent = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(parent) and not os.access(parent, os.X_OK):
-        raise PermissionError(f"{path} cannot be read: no permission")
-    raise FileNotFoundError(f"{path} does not exist")
-
-
-def _in_folder(path: str) -> list[str]:
-    """List all files of known formats in a folder and its subfolders, sorted by name."""
-
-    def fail(error: OSError) -> None:
-        raise PermissionError(f"{error.filename} cannot be read: {error.strerror}") from error
-
-    found: list[str] = []
-    others: list[str] = []
-    for folder, folders, names in os.walk(path, onerror=fail):
-        stores = [name for name in folders if _is_store(os.path.join(folder, name))]
-        folders[:] = [name for name in folders if not name.startswith((".", "_")) and name not in stores]
-        for name in [*names, *stores]:
-            if not name.startswith((".", "_")):
-                known = _suffix(name) is not None or name in stores
-                (found if known else others).append(os.path.join(folder, name))
-    if not found:
-        holds = f"it holds {os.path.basename(min(others))!r}" if others else "it is empty"
-        raise ValueError(f"the folder {path} has no file to read ({holds}): {_KNOWN}")
-    return sorted(found)
-
-
-def _is_store(path: str) -> bool:
-    return os.path.isdir(path) and (
-        path.rstrip("/").endswith(".zarr") or any(os.path.exists(os.path.join(path, mark)) for mark in _STORE_MARKS)
-    )
-
-
-_KNOWN = f"files that can be read end in {', '.join(SUFFIXES)}"
-
-
-def _suffix(path: str) -> str | None:
-    return next((suffix for suffix in SUFFIXES if path.lower().endswith(suffix)), None)
-
-
-def _format(path: str) -> str:
-    if _is_store(path):
-        return "zarr"
-    suffix = _suffix(path)
-    if suffix is not None:
-        return SUFFIXES[suffix]
-    if path.lower().endswith(".npz"):
-        raise ValueError(
-            f"{path} is an archive, which cannot be read row by row: save its arrays with numpy.save as .npy files, or "
-            "load it and pass the arrays"
-        )
-    raise ValueError(f"{path} is of no known kind: {_KNOWN}")
 
 
 def _listed(paths: list[str]) -> str:

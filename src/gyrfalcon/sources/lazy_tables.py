@@ -6,9 +6,10 @@ that targets, weights and features must come from one run of it: see `Run`.
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,11 @@ from numpy.typing import NDArray
 from .._utils.words import plural
 from .base import Rows, hash_of_blocks
 from .blocks import Indices
-from .rereading import CheckedRows, RowHashes
+from .rereading import CheckedRows, RowHashes, RowsChangedError
 from .scratch import ScratchReader, temporary_file, write_block
 from .stored import READ_BYTES, RawColumns, StoredRows
-from .table_reader import TableReader, arrow, column_types, numbers
-from .tables import TableFiles, WholeColumns
+from .table_reader import MissingValueError, TableReader, arrow, column_types
+from .tables import TableFiles, TableRows, WholeColumns
 
 __all__ = ["LazyTable"]
 
@@ -43,8 +44,9 @@ class LazyTable(TableFiles):
         self.readers = [self.reader]
         self._run: Run | None = None
 
-    def rows(self, features: Any, targets: Sequence[str], weights: Sequence[str], dtype: Any) -> StoredRows:
+    def rows(self, features: Any, targets: Sequence[str], weights: Sequence[str], dtype: Any) -> TableRows:
         rows = super().rows(features, targets, weights, dtype)
+        rows.files = copy.copy(self)  # without the run, which holds these rows: a circle would keep its file open
         others = [*targets, *weights]
         self.reader.plan_memory([*rows.columns, *others])
         plain = LazyRows(rows, self.reader.remedy)
@@ -60,11 +62,11 @@ class LazyTable(TableFiles):
         return [values[name] for name in names]
 
 
-class LazyRows(StoredRows):
+class LazyRows(TableRows):
     """Rows of a table that has no files whose state could tell whether it has changed."""
 
-    def __init__(self, rows: StoredRows, remedy: str) -> None:
-        super().__init__(rows.readers, rows.columns, rows.shape[1], rows.dtype, rows.feature_names)
+    def __init__(self, rows: TableRows, remedy: str) -> None:
+        super().__init__(rows.files, rows.columns, rows.dtype, rows.obstacle)
         self.remedy = remedy
 
     def __repr__(self) -> str:
@@ -80,6 +82,8 @@ class RunRows(LazyRows):
 
     checked = True
 
+    _gaps = False
+
     def __init__(self, rows: LazyRows, run: Run) -> None:
         super().__init__(rows, rows.remedy)
         self.slow_to_read = False  # the run is kept
@@ -89,11 +93,26 @@ class RunRows(LazyRows):
     def buffer_bytes(self) -> int:
         return super().buffer_bytes + 4 * self.shape[0]  # of the hashes
 
+    def with_gaps(self) -> Self:
+        other = super().with_gaps()
+        other._gaps = True
+        return other
+
+    def table(self, indices: Indices | None = None, as_text: Collection[str] = ()) -> Any:
+        return self._run.table if indices is None else self._run.table.take(indices)
+
     def blocks(self, size: int) -> Iterator[Array]:
-        return self._run.rows.blocks(size)
+        return self._numbers().blocks(size)
 
     def take(self, indices: Indices) -> Array:
-        return np.asarray(self._run.rows.take(indices))
+        return np.asarray(self._numbers().take(indices))
+
+    def _numbers(self) -> Rows:
+        self._require_numbers()
+        rows = self._run.rows
+        if self._run.missing is not None and not self._gaps:
+            raise self._run.missing
+        return rows
 
 
 class Run:
@@ -101,7 +120,8 @@ class Run:
 
     The features of a LazyFrame are written to a temporary file without a name, from which they are read as long as this
     object exists. Those of a Dataset, and of a LazyFrame for which the disk has no room or that was sent to another
-    process, are read again for each pass and compared with the run by their hashes.
+    process, are read again for each pass and compared with the run by their hashes. Features that are not numbers are
+    kept in memory as a table.
 
     Parameters
     ----------
@@ -110,11 +130,18 @@ class Run:
         The features.
     names : list of str
         Columns of targets and weights.
+
+    Attributes
+    ----------
+    missing : MissingValueError or None
+        The error for the first number that is missing in the features.
     """
 
     def __init__(self, reader: TableReader, source: LazyRows, names: Sequence[str]) -> None:
         self._reader, self._source, self._names = reader, source, list(names)
         self._done: tuple[Rows, dict[str, Array]] | None = None
+        self._table: Any = None
+        self.missing: MissingValueError | None = None
         self._running = threading.Lock()
 
     @property
@@ -127,32 +154,70 @@ class Run:
         """The targets and weights by name."""
         return self._once()[1]
 
+    @property
+    def table(self) -> Any:
+        """The features as a table with their types, of the same run as the targets and weights."""
+        values = self.values
+        if self._table is None:
+            table, again = self._typed()
+            if not all(np.array_equal(values[name], again[name]) for name in self._names):
+                raise RowsChangedError(
+                    f"{self._reader.path} gave other rows when it was read again: rows must be the same, in the same "
+                    f"order, whenever they are read. {self._source.remedy}"
+                )
+            self._table = table
+        return self._table
+
     def _once(self) -> tuple[Rows, dict[str, Array]]:
         with self._running:
             if self._done is None:
-                self._done = self._run()
+                if self._source.obstacle is None:
+                    self._done = self._run()
+                else:
+                    self._table, values = self._typed()
+                    self._done = self._source, values
             return self._done
+
+    def _typed(self) -> tuple[Any, dict[str, Array]]:
+        """Run the query; return the features as a table, and the targets and weights."""
+        table = self._reader.whole([*self._source.columns, *self._names], ())
+        columns = WholeColumns(self._names, table.num_rows)
+        start = 0
+        for batch in table.select(self._names).to_batches():
+            columns.add(self._reader, 0, start, batch)
+            start += batch.num_rows
+        return table.select(self._source.columns), columns.values
 
     def _run(self) -> tuple[Rows, dict[str, Array]]:
         reader, source = self._reader, self._source
+        with_gaps = source.with_gaps()
         n, d = source.shape
         hashes, columns = RowHashes(n), WholeColumns(self._names, n)
         file = temporary_file(n * d * source.dtype.itemsize) if reader.parses_text else None
         batches = reader.batches([*source.columns, *self._names], None)
         for start, batch in reader.checked(batches, n):
             columns.add(reader, 0, start, batch)
-            features = [numbers(reader.column(batch, name, start, feature=True)) for name in source.columns]
             block = np.empty((batch.num_rows, d), dtype=source.dtype)
             with np.errstate(over="ignore"):  # values that overflow become infinite, and are refused as such
-                RawColumns(features).copy_to(block, slice(0, len(block)))
+                RawColumns(self._features(batch, start)).copy_to(block, slice(0, len(block)))
             hashes.differences(slice(start, start + len(block)), block)
             if file is not None and not write_block(file, block):
                 file.close()
                 file = None
         if file is None:
-            return CheckedRows(source, hashes), columns.values
+            return CheckedRows(with_gaps, hashes), columns.values
         kept = ScratchReader(file, source.shape, source.dtype)
-        return KeptRows(kept, source, hashes), columns.values
+        return KeptRows(kept, with_gaps, hashes), columns.values
+
+    def _features(self, batch: Any, start: int) -> list[Array]:
+        """Return the features of a batch, with NaN for missing numbers, of which the first error is kept."""
+        names, reader = self._source.columns, self._reader
+        try:
+            return [reader.feature(batch, name, start) for name in names]
+        except MissingValueError as error:
+            self.missing = self.missing or error
+        gaps = reader.with_gaps()
+        return [gaps.feature(batch, name, start) for name in names]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_running": None}

@@ -233,6 +233,10 @@ class DataFiles(ABC):
     def values(self, names: Sequence[Any]) -> list[Array]:
         """Read whole targets or weights."""
 
+    def is_category(self, name: Any) -> bool:
+        """Whether the files say that a target is categories, whatever they are written as."""
+        return False
+
 
 class StoredRows(Rows):
     """The rows of one or more files, in order, read when they are needed. Use `gyrfalcon.open` to make it.
@@ -261,7 +265,7 @@ class StoredRows(Rows):
         dtype: np.dtype[Any],
         feature_names: list[str] | None = None,
     ) -> None:
-        self.readers = [reader for reader in readers if reader.n_rows > 0]
+        self.readers: Sequence[Any] = [reader for reader in readers if reader.n_rows > 0]
         self.columns = columns
         self.dtype = dtype
         self.feature_names = feature_names

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.memory import available_memory, require_memory
 from .._utils.words import shown
 from .blocks import Indices
 from .limits import require_in_proportion
@@ -115,20 +117,75 @@ class TableReader(RowReader):
     ----------
     types : dict
         The pyarrow type of each column.
+    without_values : collection of str
+        Columns whose type is unknown because the first rows have no value, for formats without types.
+    gaps : bool
+        Whether missing numbers are read as NaN; otherwise they are an error.
     """
 
     types: dict[str, Any]
+    without_values: Collection[str] = ()
+    gaps = False
 
     @abstractmethod
     def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
         """Read record batches of some columns; yield them with the number of their first row."""
+
+    def with_gaps(self) -> Self:
+        """Return a reader that reads missing numbers as NaN."""
+        other = copy.copy(self)
+        other.gaps = True
+        return other
 
     def plan_memory(self, columns: Sequence[str]) -> None:
         """Set `buffer_bytes` to what reading these columns takes, if that depends on the columns."""
 
     def read(self, columns: Any, groups: Indices | None) -> Iterator[tuple[int, RawRows]]:
         for start, batch in self.batches(columns, groups):
-            yield start, RawColumns([numbers(self.column(batch, name, start, feature=True)) for name in columns])
+            yield start, RawColumns([self.feature(batch, name, start) for name in columns])
+
+    def has_codes(self, columns: Sequence[str]) -> bool:
+        """Whether a column that looks like numbers has leading zeros, as postcodes have: the table has text there."""
+        return False
+
+    def table_bytes(self) -> int:
+        """Estimate the bytes that the table takes in memory; 0 if nothing is known before it is read."""
+        return 0 if self.state is None else self.state.size
+
+    def whole(self, columns: Sequence[str], as_text: Collection[str]) -> Any:
+        """Read whole columns as a table of pyarrow with the types that they have, after the checks of `read_checked`.
+
+        Parameters
+        ----------
+        columns : sequence of str
+        as_text : collection of str
+            Columns that are text even if all of their values look like numbers, for formats without types.
+        """
+        ((_, table),) = self.checked(self._whole(columns, as_text), self.n_rows)
+        return table
+
+    def _whole(self, columns: Sequence[str], as_text: Collection[str]) -> Iterator[tuple[int, Any]]:
+        """Yield the table that `whole` returns, beside the number of its first row."""
+        self.check_whole(columns)
+        batches: list[Any] = []
+        size, available = 0, available_memory()
+        for _, batch in self.batches(columns, None):
+            size += batch.nbytes
+            require_memory(self.path, size, available)
+            batches.append(batch)
+        schema = arrow().schema([(name, self.types[name]) for name in self.types if name in columns])
+        table = arrow().Table.from_batches(batches, None if batches else schema).select(list(columns))
+        for at, field in enumerate(table.schema):
+            if is_view(field.type):
+                table = table.set_column(at, field.name, table.column(at).cast(arrow().large_string()))
+        yield 0, table
+
+    def feature(self, batch: Any, name: str, start: int) -> Array:
+        """Return a column of numbers of a batch that begins at row `start`."""
+        if self.gaps:
+            column = plain(batch.column(name))
+            return numbers(column.cast(arrow().float64()) if column.null_count else column)
+        return numbers(self.column(batch, name, start, feature=True))
 
     def column(self, batch: Any, name: str, start: int, *, feature: bool) -> Any:
         """Return a decoded column of a batch that begins at row `start`; raise MissingValueError if it has nulls."""

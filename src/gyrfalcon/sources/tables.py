@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.memory import available_memory, require_memory
 from .._utils.warnings import warn
 from .._utils.words import shown, similar
 from .arrow_files import ArrowReader, ParquetReader
+from .blocks import Indices
 from .csv_files import CsvFormat, CsvReader
 from .stored import ContentsError, DataFiles, StoredRows, open_checked
 from .table_reader import (
@@ -51,7 +54,7 @@ class TableFiles(DataFiles):
             "Arrow": ArrowReader,
             "CSV": partial(CsvReader, format=csv),
         }
-        self.readers = [open_checked(path, format, partial(readers[format], path)) for path in paths]
+        self.readers: list[TableReader] = [open_checked(path, format, partial(readers[format], path)) for path in paths]
 
     @property
     def _first(self) -> TableReader:
@@ -60,58 +63,104 @@ class TableFiles(DataFiles):
 
     def rows(
         self, features: Any, targets: Sequence[str], weights: Sequence[str], dtype: np.dtype[Any] | None
-    ) -> StoredRows:
-        first = self._first
-        others = [*targets, *weights]
+    ) -> TableRows:
+        first, others = self._first, [*targets, *weights]
         self.check(targets, "target")
         self.check(weights, "weight")
-        if features is None:
-            names = [name for name in first.types if name not in others]
-            for reader in self.readers:
-                new = [name for name in reader.types if name not in first.types]
-                if new:
-                    raise ContentsError(
-                        f"{reader.path} has a column {new[0]!r} that {first.path} has not: files must have the same "
-                        "columns, or choose those that all have with features=[...]"
-                    )
-            self._warn_of_unlikely_features(names)
-        else:
-            names = [features] if isinstance(features, str) else list(features)
-            if not all(isinstance(name, str) for name in names):
-                raise TypeError(f"features={shown(features)} must be names of columns")
-            names = [str(name) for name in names]  # and not of NumPy
-            if len(set(names)) < len(names):
-                raise ValueError(f"features={names!r} names a column twice")
-            both = [name for name in names if name in others]
-            if both:
-                raise ValueError(f"{both[0]!r} is among the features and is the target or the weight: it can be one")
+        names = self._default_features(others) if features is None else _named_features(features, others)
         self.check(names, "features")
+        if not names:
+            raise ValueError(f"{first.path} has no column left for features: its columns are {shortened(first.types)}")
         for name in others:
             if kind_of(first.types[name]) == "other":
                 raise ContentsError(
                     f"{first.path}: column {name!r} is {first.types[name]}, neither numbers nor labels: convert it"
                 )
-        wrong = [name for name in names if kind_of(first.types[name]) != "number"]
-        if wrong:
-            times = any(is_time(first.types[name]) for name in wrong)
-            parts = " (of times, make features such as the year, the day of the week and seconds since a start)" * times
-            listed = ", ".join(f"{name!r} ({first.types[name]})" for name in wrong[:10])
-            good = [name for name in names if kind_of(first.types[name]) == "number"]
-            csv = " (decimal=',' and thousands='.' say how numbers are written)" * (self.format == "CSV")
-            choice = f", or choose others: features={shortened(good)}" if good else ""
-            raise ContentsError(
-                f"{first.path}: features must be numbers, and these columns are not: {listed}. Convert them{csv}"
-                f"{choice}{parts}; or read the file as a table, with pandas, polars or pyarrow, for AutoRegressor, "
-                "AutoClassifier or a pipeline that begins with TableEncoder"
-            )
-        if not names:
-            raise ValueError(f"{first.path} has no column left for features: its columns are {shortened(first.types)}")
+            problem = self._difference(name, lambda type_, other: kind_of(type_) == kind_of(other))
+            if problem is not None:
+                raise ContentsError(problem)
         for reader in self.readers:
             reader.plan_memory(names)
         if dtype is None:
             narrow = all(is_narrow(first.types[name]) for name in names) and self.format != "CSV"
             dtype = np.dtype(np.float32 if narrow else np.float64)
-        return StoredRows(self.readers, names, len(names), dtype, names)
+        return TableRows(self, names, dtype, self._obstacle(names))
+
+    def _default_features(self, others: Sequence[str]) -> list[str]:
+        """Return all columns that are neither target nor weight, which all files must have."""
+        first = self._first
+        for reader in self.readers:
+            new = [name for name in reader.types if name not in first.types]
+            if new:
+                raise ContentsError(
+                    f"{reader.path} has a column {new[0]!r} that {first.path} has not: files must have the same "
+                    "columns, or choose those that all have with features=[...]"
+                )
+        names = [name for name in first.types if name not in others]
+        self._warn_of_unlikely_features(names)
+        return names
+
+    def _obstacle(self, names: Sequence[str]) -> str | None:
+        """Return why columns cannot be read as numbers, in the same way from all files; None if they can."""
+        first = self._first
+        wrong = [name for name in names if kind_of(first.types[name]) != "number"]
+        if not wrong:
+            differences = (self._difference(name, self._alike) for name in names)
+            return next((found for found in differences if found is not None), None)
+        times = any(is_time(first.types[name]) for name in wrong)
+        parts = " (of times, make features such as the year, the day of the week and seconds since a start)" * times
+        listed = ", ".join(f"{name!r} ({first.types[name]})" for name in wrong[:10])
+        good = [name for name in names if name not in wrong]
+        csv = " (decimal=',' and thousands='.' say how numbers are written)" * (self.format == "CSV")
+        choice = f", or choose others: features={shortened(good)}" if good else ""
+        return (
+            f"{first.path}: features must be numbers, and these columns are not: {listed}. Convert them{csv}"
+            f"{choice}{parts}; or use AutoRegressor, AutoClassifier or a pipeline that begins with TableEncoder, which "
+            "take such columns"
+        )
+
+    def _difference(self, name: str, alike: Callable[[Any, Any], bool]) -> str | None:
+        """Describe the first file that has another type for a column than the first file with rows has."""
+        first = self._first
+        for reader in self.readers:
+            if reader.n_rows and name not in reader.without_values and not alike(reader.types[name], first.types[name]):
+                return (
+                    f"{reader.path}: column {name!r} is {reader.types[name]}, and {first.types[name]} in {first.path}: "
+                    "write the files with the same types"
+                )
+        return None
+
+    def is_category(self, name: str) -> bool:
+        return all(arrow().types.is_dictionary(reader.types[name]) for reader in self.readers)
+
+    def is_guessed(self, names: Sequence[str], as_text: Collection[str]) -> bool:
+        """Whether columns that look like numbers are text in a table: files of text have no types."""
+        return self.format == "CSV" and (
+            any(name in as_text for name in names) or any(reader.has_codes(names) for reader in self.readers)
+        )
+
+    def table(self, names: Sequence[str], as_text: Collection[str] = ()) -> Any:
+        """Read whole columns into memory as a table of pyarrow.
+
+        Parameters
+        ----------
+        names : sequence of str
+        as_text : collection of str
+            Columns of CSV files that are text, even if all values look like numbers.
+        """
+        size = sum(reader.table_bytes() for reader in self.readers)
+        require_memory(self._first.path, size, available_memory())
+        parts = [reader.whole(names, as_text) for reader in self.readers]
+        try:
+            return arrow().concat_tables(parts, promote_options="permissive").unify_dictionaries()
+        except (arrow().ArrowInvalid, arrow().ArrowTypeError) as error:
+            for reader, part in zip(self.readers, parts, strict=True):
+                for name in names:
+                    first, here = parts[0].schema.field(name).type, part.schema.field(name).type
+                    if kind_of(first) != kind_of(here):
+                        message = f"column {name!r} is {first} in {self.readers[0].path} and {here} in {reader.path}"
+                        raise ContentsError(f"{message}: make them the same") from error
+            raise
 
     def _warn_of_unlikely_features(self, names: Sequence[str]) -> None:
         """Warn of default features that are probably not meant: row numbers, and a row of numbers taken for names."""
@@ -128,7 +177,7 @@ class TableFiles(DataFiles):
             warn(f"{path}: the columns are named {shortened(names)}{NAMES_WANTED}", UserWarning)
 
     def check(self, names: Sequence[str], role: str) -> None:
-        """Raise ValueError if a file lacks one of these columns or has another type for it."""
+        """Raise ValueError if a file lacks one of these columns."""
         first = self._first
         for name in names:
             if name not in first.types:
@@ -143,11 +192,6 @@ class TableFiles(DataFiles):
                     raise ContentsError(
                         f"{reader.path} has no column {name!r}, which {first.path} has: "
                         f"{_suggestions(name, reader.types)}"
-                    )
-                if reader.n_rows and not self._alike(reader.types[name], first.types[name]):
-                    raise ContentsError(
-                        f"{reader.path}: column {name!r} is {reader.types[name]}, and {first.types[name]} in "
-                        f"{first.path}: write the files with the same types"
                     )
 
     def _alike(self, type_: Any, other: Any) -> bool:
@@ -176,6 +220,50 @@ class TableFiles(DataFiles):
             )
         integers = column.astype(np.int64)
         return integers if np.array_equal(integers, column) else column
+
+
+class TableRows(StoredRows):
+    """Columns of tables: numbers are read block by block, and all others, with text and dates, as a table in memory.
+
+    Parameters
+    ----------
+    files : TableFiles
+    names : list of str
+    dtype : float32 or float64
+    obstacle : str or None
+        Why the columns cannot be read as numbers, for the error.
+    """
+
+    def __init__(self, files: TableFiles, names: list[str], dtype: np.dtype[Any], obstacle: str | None) -> None:
+        super().__init__(files.readers, names, len(names), dtype, names)
+        self.files, self.obstacle = files, obstacle
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self.obstacle is None else super().__repr__().replace(f" in {self.dtype}", "")
+
+    def is_numeric(self, as_text: Collection[str] = ()) -> bool:
+        return self.obstacle is None and not self.files.is_guessed(self.columns, as_text)
+
+    def table(self, indices: Indices | None = None, as_text: Collection[str] = ()) -> Any:
+        table = self.files.table(self.columns, as_text)
+        return table if indices is None else table.take(indices)
+
+    def with_gaps(self) -> Self:
+        other = copy.copy(self)
+        other.readers = [reader.with_gaps() for reader in self.readers]
+        return other
+
+    def blocks(self, size: int) -> Iterator[Array]:
+        self._require_numbers()
+        return super().blocks(size)
+
+    def take(self, indices: Indices) -> Array:
+        self._require_numbers()
+        return super().take(indices)
+
+    def _require_numbers(self) -> None:
+        if self.obstacle is not None:
+            raise ContentsError(self.obstacle)
 
 
 class WholeColumns:
@@ -212,6 +300,20 @@ class WholeColumns:
             if end > len(out):  # grown with the rows read: a damaged file may declare any number
                 out.resize(min(self.n, max(end, 2 * len(out))), refcheck=False)
             out[offset + start : end] = values
+
+
+def _named_features(features: Any, others: Sequence[str]) -> list[str]:
+    """Return the columns that the user has chosen."""
+    names = [features] if isinstance(features, str) else list(features)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"features={shown(features)} must be names of columns")
+    names = [str(name) for name in names]  # and not of NumPy
+    if len(set(names)) < len(names):
+        raise ValueError(f"features={names!r} names a column twice")
+    both = [name for name in names if name in others]
+    if both:
+        raise ValueError(f"{both[0]!r} is among the features and is the target or the weight: it can be one")
+    return names
 
 
 def _suggestions(name: str, names: Any) -> str:

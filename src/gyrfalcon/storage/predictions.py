@@ -17,7 +17,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from .._utils.atomic import replacing
-from ..sources import Rows, as_source
+from ..sources import Rows, as_source, as_table
 from ..sources.files import Dataset
 
 __all__ = ["write_predictions"]
@@ -137,6 +137,7 @@ class Predictions:
         predict = getattr(model, method, None)  # the user names the method of an estimator that may be of any library
         if not callable(predict):
             raise ValueError(f"{type(model).__name__} has no method {method!r}")
+        X = as_table(X)
         if isinstance(X, Dataset):
             X = X.X
         rows = as_source(X)

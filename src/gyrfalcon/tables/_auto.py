@@ -26,15 +26,17 @@ from ..fitting.arguments import SHARED
 from ..fitting.attributes import check_attributes
 from ..fitting.folds import check_cv, folds_among
 from ..fitting.parameters import check_parameters
+from ..fitting.rows import for_score, labelled
 from ..fitting.session import unchanged_on_failure
 from ..fitting.weights import Counted
+from ..sources import as_table
 from ..sources.scratch import Scratch
 from ..storage.checkpoints import identify
 from ..storage.models import save
 from .budget import Budget, least_seconds, searched_rows
 from .encoder import TableEncoder
 from .finding import REFINE_SHARE
-from .inputs import Inputs, as_inputs, mixed
+from .inputs import Inputs, as_inputs, mixed, text_columns
 from .learning import LearningInterrupted, Learnt, learn
 from .members import EXACT_ROWS
 from .mixing import Mixing
@@ -91,9 +93,9 @@ AUTO: Mapping[str, Entry] = {
     "auto.feature_names_in_": Entry("array of str", "Names of the columns, if X has names that are all strings."),
     "auto.X": Entry(
         "table, array, source or Dask collection of shape (n, n_features)",
-        """A source, such as ``gyrfalcon.open(path, target=...)``, is searched on samples, and the last fit reads all of
-        it. Columns of a source or a Dask collection are numbers or booleans; a file with text, categories or dates is
-        to be read with pandas or pyarrow, or fitted by the command line.""",
+        """``gyrfalcon.open(path, target=...)`` gives the target and weights as well. A source or a Dask collection
+        whose columns are all numbers is searched on samples, and the last fit reads all of it in blocks; one with
+        text, categories or dates is read into memory as a table.""",
     ),
     "auto.groups": Entry("array of shape (n,), optional", "Rows of a group are held out together."),
     "auto.X_val y_val": Entry(
@@ -306,12 +308,18 @@ class AutoEstimator(NamedParameters):
     def _encoded(self, X: Any) -> list[Any]:
         """Return the rows as each model sees them; each encoding is made once."""
         check_is_fitted(self)
-        inputs = as_inputs(X)
+        inputs = as_inputs(X, as_text=text_columns(self.encoders_[0]))
         # encoders of a fit with the same parameters are the same, also if a model file held each of them
         names = [_name_of(encoder) for encoder in self.encoders_]
         distinct = dict(zip(names, self.encoders_, strict=True))
         made = {name: inputs.encoded(encoder) for name, encoder in distinct.items()}
         return [mixed(made[name], mixing) for name, mixing in zip(names, self.mixings_, strict=True)]
+
+    def _for_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """Return what `score` is given in memory, or as rows that are read in blocks."""
+        check_is_fitted(self)
+        X, y, sample_weight = labelled(X, y, sample_weight)
+        return for_score(as_table(X, text_columns(self.encoders_[0])), y, sample_weight)
 
     @property
     def estimators_(self) -> list[Any]:

@@ -17,7 +17,8 @@ from ..estimators._sklearn import ClassifierMixin
 from ..fitting.calibration import Calibration, with_absent_classes
 from ..fitting.data import with_class_weight
 from ..fitting.lazy import lazily
-from ..fitting.rows import for_score, labelled
+from ..fitting.rows import labelled
+from ..sources import as_table
 from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator, described
@@ -147,6 +148,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         """
         X, y, sample_weight = labelled(X, y, sample_weight)
         X_val, y_val, _ = labelled(X_val, y_val)
+        X, X_val = as_table(X), as_table(X_val)
         counted = given.counted_rows(X, sample_weight)
         names, classes, numbers = given.labels(self, X, y, X_val, y_val, counted)
         weight = given.weights(counted, len(names))
@@ -265,4 +267,4 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         -------
         float
         """
-        return float(super().score(*for_score(X, y, sample_weight)))
+        return float(super().score(*self._for_score(X, y, sample_weight)))

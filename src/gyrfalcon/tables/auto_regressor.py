@@ -17,12 +17,13 @@ from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..estimators._sklearn import MultiOutputMixin, RegressorMixin
 from ..fitting.lazy import in_kind, lazily
-from ..fitting.rows import computed, for_score, labelled
+from ..fitting.rows import computed, labelled
+from ..sources import as_table
 from ..storage.checkpoints import Checkpoint
 from . import given
 from ._auto import AutoEstimator, described
 from .forms import NumberForm
-from .inputs import as_inputs
+from .inputs import as_inputs, text_columns
 from .learning import Learnt
 from .problems import REGRESSORS, Regression
 from .reach import Reach, reach_rows
@@ -40,10 +41,11 @@ _BLOCK = 65_536  # rows for which intervals are widened at once
 class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     """Regression on a table as it is, with nothing to choose.
 
-    Takes tables of pandas, polars and pyarrow, and arrays, with categories, strings, dates and missing values. It
-    encodes the columns (`TableEncoder`), learns which of them matter from the gradient of a fit [1]_, chooses among
-    kernels, length scales and penalties by rows that are held out of samples, fits all rows with the best ones (with
-    every row as a center, if there is time for that [2]_, else by FALKON), and averages them.
+    Takes tables of pandas, polars and pyarrow, opened files (`gyrfalcon.open`), Dask dataframes and arrays, with
+    categories, strings, dates and missing values. It encodes the columns (`TableEncoder`), learns which of them matter
+    from the gradient of a fit [1]_, chooses among kernels, length scales and penalties by rows that are held out of
+    samples, fits all rows with the best ones (with every row as a center, if there is time for that [2]_, else by
+    FALKON), and averages them.
 
     Parameters
     ----------
@@ -162,6 +164,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         """
         X, y, sample_weight = labelled(X, y, sample_weight)
         X_val, y_val, _ = labelled(X_val, y_val)
+        X, X_val = as_table(X), as_table(X_val)
         counted = given.counted_rows(X, sample_weight)
         form = given.form_of(computed(y), counted)
         problem = Regression.of(given.numbers(self, X, y, X_val, y_val, counted, form), form)
@@ -250,8 +253,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         -------
         float
         """
-        rows, truth, weight = for_score(X, y, sample_weight)
-        check_is_fitted(self)
+        rows, truth, weight = self._for_score(X, y, sample_weight)
         return float(super().score(rows, given.in_form(truth, self.target_form_), weight))
 
     @in_kind
@@ -276,6 +278,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         number(lambda x: 0 < x < 1, "between 0 and 1, both excluded")("coverage", coverage)
         m = len(self.residuals_)
         width = self.residuals_[min(m - 1, int(np.ceil((m + 1) * coverage)) - 1)]
+        X = as_table(X, text_columns(self.encoders_[0]))
         predictions = self.predict(X)
         centers = predictions.reshape(len(predictions), -1)
         width = width + self._widening(X, centers)

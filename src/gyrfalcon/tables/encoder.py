@@ -28,17 +28,20 @@ from .dates import DateParts
 from .encoding import EncoderSettings, FittedEncoding, encode_table, fit_encoding
 from .notes import warn_of_columns
 from .numbers import NumberColumns
-from .reading import Table, read_table, recognised_table
+from .reading import Table, read_table, recognised_table, with_target
 
 Array = NDArray[Any]
 
 ENCODER: Mapping[str, Entry] = {
-    "encoder.X": Entry("table, array or sparse matrix of shape (n, n_features)"),
+    "encoder.X": Entry("table, opened file, Dask dataframe, array or sparse matrix of shape (n, n_features)"),
     "encoder.y": Entry(
         "array-like of shape (n,) or (n, n_targets), optional",
-        "Targets, by which categories of many levels are encoded.",
+        "Targets, by which categories of many levels are encoded; those of a `Dataset` by default.",
     ),
-    "later.X": Entry("table, array or sparse matrix of shape (n, n_features)", "Named columns in any order."),
+    "later.X": Entry(
+        "table, opened file, Dask dataframe, array or sparse matrix of shape (n, n_features)",
+        "Named columns in any order.",
+    ),
 }
 
 described = describing(ENCODER)
@@ -52,8 +55,8 @@ _LEARNT = [field.name for field in fields(FittedEncoding) if field.name != "name
 class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
     """Encode a table as columns for a kernel.
 
-    It takes tables of pandas, polars and pyarrow, arrays, lists of rows, and small sparse matrices. The type of a
-    column and its training values decide how it is encoded:
+    It takes tables of pandas, polars and pyarrow, opened files (`gyrfalcon.open`), Dask dataframes, arrays, lists of
+    rows, and small sparse matrices. The type of a column and its training values decide how it is encoded:
 
     - Numbers are scaled (see `numbers`). A missing number becomes the median, and a 0/1 column tells where values are
       missing if some training rows missed one. Infinity is replaced by the largest number of training, minus infinity
@@ -189,6 +192,7 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
         -------
         self
         """
+        X, y = with_target(X, y)
         table, settings = self._training(X)
         encoding, _ = fit_encoding(table, settings, y, settings.draw_seed())
         return self._set(table, encoding)
@@ -207,6 +211,7 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
         -------
         array of shape (n, n_features_out)
         """
+        X, y = with_target(X, y)
         table, settings = self._training(X)
         encoded = encode_table(table, settings, y, fold)
         self._set(table, encoded.encoding)

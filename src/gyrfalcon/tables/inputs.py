@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -15,16 +15,15 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from ..fitting.weights import Counted
-from ..sources import Rows, as_source, to_host
+from ..sources import Rows, as_source, as_table, to_host
 from ..sources.base import DerivedRows
 from ..sources.blocks import Block, Indices
 from ..sources.rereading import checked_rows
 from ..sources.scratch import Scratch
 from ..storage.describe import digest
-from .columns import from_numbers
 from .encoder import TableEncoder
 from .mixing import Mixing
-from .reading import Table, read_table
+from .reading import Table, named, read_table
 
 Array = NDArray[Any]
 
@@ -161,15 +160,15 @@ def mixed(rows: Any, mixing: Mixing | None) -> Any:
     return rows.mixed(mixing) if isinstance(rows, EncodedRows) else mixing.transform(rows)
 
 
-def named(block: Any, rows: Rows) -> Any:
-    """Return a block with the names of its columns, if they are known."""
-    if rows.feature_names is None:
-        return block
-    columns = [from_numbers(np.ascontiguousarray(block[:, j])) for j in range(block.shape[1])]
-    return Table(columns, list(rows.feature_names), block.shape[0])
+def text_columns(encoder: TableEncoder) -> list[str]:
+    """Return the names of the columns that were text in training, which those of a CSV file stay."""
+    names = vars(encoder).get("feature_names_in_")  # only an encoder of a table with names has them
+    return [] if names is None else [str(name) for name in names[encoder.kinds_ == "category"]]
 
 
-def as_inputs(X: Any, scratch: Scratch | None = None, counted: Counted | None = None) -> Inputs:
+def as_inputs(
+    X: Any, scratch: Scratch | None = None, counted: Counted | None = None, as_text: Collection[str] = ()
+) -> Inputs:
     """Return a table, an array, a tensor, a source or a Dask collection as inputs.
 
     Parameters
@@ -179,11 +178,14 @@ def as_inputs(X: Any, scratch: Scratch | None = None, counted: Counted | None = 
         Where rows that are slow to read are kept for later passes.
     counted : Counted, optional
         The rows that have a weight; the others are left out.
+    as_text : collection of str
+        Columns that were text in training; see `text_columns`.
     """
-    X = to_host(X)
+    X = as_table(to_host(X), as_text)
     if scipy.sparse.issparse(X):
         inputs: Inputs = SparseInputs(X)
     elif (source := as_source(X)) is not None:
+        source = source.with_gaps()
         inputs = StreamedInputs(checked_rows(source) if scratch is None else scratch.rows(source))
     else:
         inputs = TableInputs(X)

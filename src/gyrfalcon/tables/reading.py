@@ -1,6 +1,7 @@
-"""Tables of pandas, polars and pyarrow, arrays, lists and sparse matrices, read into columns.
+"""Read tables of pandas, polars and pyarrow, files, Dask dataframes, arrays, lists and sparse matrices into columns.
 
-None of these libraries is needed: what is given says which one it comes from, and that one is imported already.
+None of these libraries is needed: the type of a table says which one it comes from, and that one is imported already.
+Files, LazyFrames and Dask dataframes are read into memory by `sources`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
 from .._utils.words import a
+from ..sources import Rows, read_whole
+from ..sources.files import Dataset
 from .columns import Column, from_codes, from_numbers, from_objects, recognised
 from .dates import name_of
 
@@ -53,12 +56,15 @@ def read_table(X: Any, owner: str) -> Table:
 
     Parameters
     ----------
-    X : table of pandas, polars or pyarrow, array, list of lists, sparse matrix, or Table
+    X : table of pandas, polars or pyarrow, array, list of lists, sparse matrix, source, Dask collection or Table
     owner : str
         Name of the estimator, for errors.
     """
     if isinstance(X, Table):
         return X
+    X = named(read_whole(X), X)
+    if isinstance(X, Table):
+        return _checked(X, owner)
     libraries = {one.__module__.partition(".")[0] for one in type(X).__mro__}
     for library, read in _READERS.items():
         if library in libraries:
@@ -68,6 +74,20 @@ def read_table(X: Any, owner: str) -> Table:
 
         return _checked(_from_pyarrow(pyarrow.table(X)), owner)
     return _from_array(X, owner)
+
+
+def named(block: Any, source: Any) -> Any:
+    """Return numbers that were read from a source with the names of their columns, if they are known."""
+    rows = source.X if isinstance(source, Dataset) else source
+    if not isinstance(rows, Rows) or rows.feature_names is None or not isinstance(block, np.ndarray):
+        return block
+    columns = [from_numbers(np.ascontiguousarray(block[:, j])) for j in range(block.shape[1])]
+    return Table(columns, list(rows.feature_names), block.shape[0])
+
+
+def with_target(X: Any, y: Any) -> tuple[Any, Any]:
+    """Return a table and its target, which is that of a `Dataset` where it is not given."""
+    return X, X.y if y is None and isinstance(X, Dataset) else y
 
 
 def recognised_table(X: Any, owner: str) -> Table:
@@ -184,8 +204,6 @@ def _pandas_column(series: Any) -> Column:
 def _from_polars(X: Any) -> Table:
     import polars as pl
 
-    if isinstance(X, pl.LazyFrame):
-        raise TypeError("X is a polars LazyFrame, whose rows are not there yet: use X.collect()")
     if isinstance(X, pl.Series):
         raise ValueError("Expected 2D array, got 1D array instead: a Series. Use X.to_frame()")
     return Table([_polars_column(series) for series in X.get_columns()], _names(X.columns), X.height)
