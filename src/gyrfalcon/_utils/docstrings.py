@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 Class = TypeVar("Class", bound=type)
 
 _KEY = r"[A-Za-z]\w*(?:\.\w+)?(?: \w+)*"
-_LINES = re.compile(rf"^([ ]*)\{{({_KEY}(?:,\s+{_KEY})*)\}}$", re.MULTILINE)
+_LINES = re.compile(rf"\n([ ]*)\{{({_KEY}(?:,\s+{_KEY})*)\}}(?=\n)")
 _INLINE = re.compile(rf"\{{({_KEY})\}}")
 _WIDTH = 108  # characters of a line of words, so that the longest lines of a method have 120
 
@@ -56,15 +56,17 @@ def filled(text: str, entries: Mapping[str, Entry], defaults: Mapping[str, str])
         The defaults of a constructor's parameters, as they are shown.
     """
 
+    def words(key: str) -> str:
+        return _INLINE.sub(lambda found: words(found[1]), entries[key].words)
+
     def shown(found: re.Match[str]) -> str:
         lines = []
         for key in re.split(r",\s+", found[2]):
             names = key.rpartition(".")[2].split()
             default = f", default={defaults[names[0]]}" if names[0] in defaults else ""
             lines.append(f"{', '.join(names)} : {entries[key].kind}{default}")
-            words = _INLINE.sub(lambda one: entries[one[1]].words, entries[key].words)
-            lines += [f"    {line}" for line in _wrapped(words)]
-        return "\n".join(found[1] + line for line in lines)
+            lines += [f"    {line}" for line in _wrapped(words(key))]
+        return "".join(f"\n{found[1]}{line}" for line in lines)
 
     return _LINES.sub(shown, text) if "{" in text else text
 

@@ -1,6 +1,7 @@
 """Estimators, one file for each: plain constructors, and fits that read as a screen of named steps."""
 
-from .bandits import BBKB, BKB
+from .bandits import BKB
+from .batch_bandits import BBKB
 from .conformal_classifier import ConformalClassifier
 from .conformal_regressor import ConformalRegressor
 from .divide_and_conquer import DivideAndConquerRegressor

@@ -1,4 +1,4 @@
-"""Which candidate to try next: kernel bandits over a list of arms."""
+"""Kernel bandits: which of many candidates to try next, one at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.checks import array, integer, number, optional, positive
+from .._utils.checks import Rule, array, integer, number, optional, positive
 from .._utils.docstrings import Entry, describing
 from .._utils.generators import restored
 from .._utils.ranges import check_kernel_scale
@@ -34,58 +34,57 @@ from ._sklearn import DOC_LINK
 
 Array = NDArray[Any]
 
-_LONGEST = 1000  # arms of a batch whose length is not given: a model for each thousand plays costs next to nothing
-
-_RULES = {
-    "noise": number(lambda x: x > 0 and 0 < x * x < math.inf, "a finite number greater than 0, like its square"),
-    "norm": positive(),
-    "delta": number(lambda x: 0 < x <= 1, "a number greater than 0, at most 1"),
-    "exploration": positive(),
-    "oversampling": positive(),
-    "threshold": number(lambda x: 1 < x < math.inf, "a finite number greater than 1"),
-}
-
+# The parameters and attributes of bandits: their types, words and rules.
 BANDIT: Mapping[str, Entry] = {
-    "bandit.kernel": Entry(
-        "Kernel, str or callable",
-        """A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values:
-        the prior covariance of the rewards. Features are taken as they are: bring them to comparable scales first.""",
-    ),
-    "bandit.noise": Entry(
+    "bandit.kernel": Entry("Kernel, str or callable", "{plain.kernel} It is the prior covariance of the rewards."),
+    "noise": Entry(
         "float",
         """Standard deviation of the noise of a reward. Rewards should be of the order of 1, around 0: the model expects
-        0 of arms unlike any that was played.""",
+        0 of arms that are unlike all arms played so far.""",
+        number(lambda x: x > 0 and 0 < x * x < math.inf, "a finite number greater than 0, like its square"),
     ),
-    "bandit.norm": Entry(
+    "norm": Entry(
         "float",
-        "Bound of the norm of the reward function in the kernel's space; larger explores more.",
+        "Bound on the norm of the reward function in the kernel's space; a larger bound explores more.",
+        positive(),
     ),
-    "bandit.delta": Entry("float", "Probability with which the confidence bounds may fail."),
-    "bandit.exploration": Entry(
+    "delta": Entry(
         "float",
-        """Factor of the width of the confidence bounds. 1 is what the theorem asks for, which is on the safe side for
-        any function of that norm; with a tenth to a third good arms are often found sooner.""",
+        "Probability with which the confidence bounds may fail.",
+        number(lambda x: 0 < x <= 1, "a number greater than 0, at most 1"),
     ),
-    "bandit.oversampling": Entry(
+    "exploration": Entry(
         "float",
-        """An arm is in the dictionary with probability `oversampling` times its number of plays times its variance.
-        More is more accurate and slower; a very large number takes every arm that was played.""",
+        """Factor of the width of the confidence bounds. The theorem asks for 1, which is safe for any function of that
+        norm; values from 0.1 to 0.3 often find good arms sooner.""",
+        positive(),
+    ),
+    "oversampling": Entry(
+        "float",
+        """An arm is in the dictionary with probability `oversampling` times its number of plays times its variance. A
+        larger number is more accurate and slower; a very large one takes every arm that was played.""",
+        positive(),
+    ),
+    "threshold": Entry(
+        "float",
+        """Factor by which the confidence bounds may widen within a batch, compared with playing one arm at a time; a
+        larger one gives larger batches.""",
+        number(lambda x: 1 < x < math.inf, "a finite number greater than 1"),
     ),
     "bandit.random_state": Entry("int, RandomState or None", "Seed of the dictionaries."),
-    "bandit.candidates_": Entry("array of shape (N, n_features_in_)", "The arms."),
-    "bandit.counts_": Entry("array of shape (N,)", "How often each arm was played."),
-    "bandit.sums_": Entry("array of shape (N,)", "Sum of the rewards of each arm."),
-    "bandit.dictionary_": Entry("array of int", "The arms of the dictionary."),
-    "bandit.random_state_": Entry(
-        "tuple",
-        "State of the random generator, so that a saved bandit goes on as it would have.",
+    "arms.candidates_": Entry("array of shape (N, n_features_in_)", "The arms."),
+    "counts_": Entry("array of shape (N,)", "Number of times each arm was played."),
+    "sums_": Entry("array of shape (N,)", "Sum of the rewards of each arm."),
+    "dictionary_": Entry("array of int", "The arms in the dictionary."),
+    "random_state_": Entry(
+        "tuple", "State of the random generator, so that a saved bandit continues as it would have."
     ),
-    "bandit.n_features_in_": Entry("int", "Number of features of an arm."),
-    "bandit.feature_names_in_": Entry(
-        "array of str",
-        "Names of the features, if the candidates have names that are all strings.",
+    "arms.n_features_in_": Entry("int", "Number of features of an arm."),
+    "arms.feature_names_in_": Entry(
+        "array of str", "Names of the features, if the candidates have names that are all strings."
     ),
 }
+_RULES: Mapping[str, Rule] = {name: entry.rule for name, entry in BANDIT.items() if entry.rule is not None}
 
 described = describing(SHARED, BANDIT)
 
@@ -93,26 +92,24 @@ described = describing(SHARED, BANDIT)
 @register
 @described
 class BKB(NamedParameters):
-    """Budgeted kernel bandit: find the best of many candidates by trying few, one after the other.
+    """Budgeted kernel bandit: find the best of many candidates by trying few of them, one at a time.
 
     The reward of an arm is a function of its features, with noise. Each play goes to the arm with the highest upper
     confidence bound of a Gaussian process, whose posterior is computed from a small dictionary of the arms that were
-    played, drawn anew in proportion to their variances [1]_. A play takes time N m^2 for N arms and m of them in the
-    dictionary, whatever the number of plays; with all of them in the dictionary it is GP-UCB.
+    played, drawn anew in proportion to their variances [1]_. A play takes time N m^2 for N arms and a dictionary of m,
+    whatever the number of plays; with all arms in the dictionary it is GP-UCB.
 
     Parameters
     ----------
-    {bandit.kernel, bandit.noise, bandit.norm, bandit.delta, bandit.exploration, bandit.oversampling, n_jobs,
-    bandit.random_state}
+    {bandit.kernel, noise, norm, delta, exploration, oversampling, n_jobs, bandit.random_state}
 
     Attributes
     ----------
-    {bandit.candidates_, bandit.counts_, bandit.sums_, bandit.dictionary_, kernel_, bandit.random_state_,
-    bandit.n_features_in_, bandit.feature_names_in_}
+    {arms.candidates_, counts_, sums_, dictionary_, kernel_, random_state_, arms.n_features_in_, arms.feature_names_in_}
 
     See Also
     --------
-    BBKB : The same in batches that grow, many times faster.
+    BBKB : The same in growing batches, many times faster.
 
     References
     ----------
@@ -188,12 +185,12 @@ class BKB(NamedParameters):
         return self
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Take the candidates, and forget all rewards.
+        """Set the candidates, and forget all rewards.
 
         Parameters
         ----------
         X : array, table, source or Dask collection of shape (N, n_features)
-            The arms, known by their row numbers from here on. They are kept in memory.
+            The arms, which `ask` and `tell` refer to by their row numbers. They are kept in memory.
         y : ignored
 
         Returns
@@ -229,13 +226,13 @@ class BKB(NamedParameters):
         Parameters
         ----------
         n : int, optional
-            How many; one by default. Of several, each is chosen as if those before it had given what is expected of
-            them.
+            Number of arms; one by default. Each of several is chosen as if the arms before it had given their
+            expected rewards.
 
         Returns
         -------
         array of int
-            Row numbers of candidates. Asking again without telling gives the same.
+            Row numbers of candidates. Asking again before `tell` returns the same arms.
         """
         optional(integer(1))("n", n)
         return self._posterior().choose(1 if n is None else n, math.inf)
@@ -248,7 +245,7 @@ class BKB(NamedParameters):
         Parameters
         ----------
         indices : int or array of int
-            Row numbers of candidates; one that occurs several times was played as often.
+            Row numbers of candidates; an arm that was played several times occurs as often.
         y : float or array of the same length
             Their rewards.
 
@@ -277,25 +274,25 @@ class BKB(NamedParameters):
 
     @property
     def best_(self) -> int:
-        """The arm with the highest mean, among all arms; some must have been played."""
+        """The arm with the highest posterior mean; at least one arm must have been played."""
         check_is_fitted(self)
         if not self.counts_.any():
             raise NotFittedError("no arm is known to be good yet: play what ask() returns, and tell() the rewards")
         return int(np.argmax(self._posterior().means))
 
     def posterior(self) -> tuple[Vectors, Vectors]:
-        """Return what is known of the arms.
+        """Return the posterior means and standard deviations of the arms.
 
         Returns
         -------
         mean, std : arrays of shape (N,)
-            Of the rewards without noise; the deviation is that of a Gaussian process.
+            Of the rewards without noise, as a Gaussian process sees them.
         """
         known = self._posterior()
         return known.means.copy(), known.settings.noise * np.sqrt(known.variances)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write candidates and rewards to a file that `gyrfalcon.load` reads back, to go on; see `gyrfalcon.save`.
+        """Write candidates and rewards to a file that `gyrfalcon.load` reads back, to continue; see `gyrfalcon.save`.
 
         Parameters
         ----------
@@ -346,95 +343,8 @@ class BKB(NamedParameters):
         restored(self.random_state_)
 
 
-@register
-@described
-class BBKB(BKB):
-    """Batched budgeted kernel bandit: find the best of many candidates by trying batches of them.
-
-    `BKB` with the mean and the dictionary kept through a batch, in which variances alone shrink with each arm chosen
-    [1]_. A batch ends when the variances of its arms, as they were at its start, add up to `threshold` - 1: small
-    batches at first, larger ones the more is known, up to 1,000 arms. It also ends with an arm whose reward is known
-    for certain, since no other would be chosen after it. Plays of a batch can be run side by side, and the model is
-    computed once for all of them.
-
-    Parameters
-    ----------
-    {bandit.kernel, bandit.noise, bandit.norm, bandit.delta, bandit.exploration, bandit.oversampling}
-    threshold : float, default=2.0
-        How much worse than one by one the bounds may become within a batch; larger makes larger batches.
-    {n_jobs, bandit.random_state}
-
-    Attributes
-    ----------
-    {bandit.candidates_, bandit.counts_, bandit.sums_, bandit.dictionary_, kernel_, bandit.random_state_,
-    bandit.n_features_in_, bandit.feature_names_in_}
-
-    See Also
-    --------
-    BKB : One by one.
-
-    References
-    ----------
-    .. [1] Calandriello, Carratino, Lazaric, Valko, Rosasco, "Near-linear Time Gaussian Process Optimization with
-       Adaptive Batching and Resparsification", ICML 2020.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon import BBKB
-    >>> from gyrfalcon.kernels import Gaussian
-    >>> X = np.linspace(0, 1, 200)[:, None]
-    >>> bandit, sizes = BBKB(Gaussian(0.1), noise=0.1, random_state=0).fit(X), []
-    >>> while bandit.counts_.sum() < 200:
-    ...     arms = bandit.ask()
-    ...     sizes.append(len(arms))
-    ...     bandit = bandit.tell(arms, np.exp(-20 * (X[arms, 0] - 0.7) ** 2))
-    >>> sizes[0], max(sizes) > 10, bool(abs(X[bandit.best_, 0] - 0.7) < 0.05)
-    (1, True, True)
-    """
-
-    def __init__(
-        self,
-        kernel: Kernel | str | KernelFunction = "gaussian",
-        *,
-        noise: float = 0.1,
-        norm: float = 1.0,
-        delta: float = 0.5,
-        exploration: float = 1.0,
-        oversampling: float = 5.0,
-        threshold: float = 2.0,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.noise = noise
-        self.norm = norm
-        self.delta = delta
-        self.exploration = exploration
-        self.oversampling = oversampling
-        self.threshold = threshold
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-
-    def ask(self, n: int | None = None) -> Indices:
-        """Choose the batch of arms to play next.
-
-        Parameters
-        ----------
-        n : int, optional
-            Most arms of the batch; by default as many as `threshold` allows, and 1,000 at most.
-
-        Returns
-        -------
-        array of int
-            Row numbers of candidates, some of them perhaps several times. Asking again without telling gives the same.
-        """
-        optional(integer(1))("n", n)
-        return self._posterior().choose(_LONGEST if n is None else n, float(self.threshold))
-
-
 def _played(indices: ArrayLike, y: ArrayLike, n_arms: int) -> tuple[Indices, Vectors]:
-    """Return arms and rewards, if they are what they should be."""
+    """Return arms and rewards as arrays, or raise ValueError if they are not valid."""
     arms = np.atleast_1d(np.asarray(indices))
     if arms.ndim != 1 or (arms.dtype.kind not in "iu" and arms.size):
         raise ValueError(f"indices must be row numbers of candidates, not an array of {arms.dtype} of {arms.ndim} axes")

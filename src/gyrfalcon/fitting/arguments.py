@@ -15,30 +15,29 @@ ARGUMENTS: Mapping[str, Entry] = {
     "score.sample_weight": Entry("array of shape (n,), optional"),
     "classes.y": Entry("array of shape (n,)"),
     "rows.X": Entry("array, table, sparse matrix, source or Dask collection of shape (n, n_features)"),
-    "interval.X": Entry("as for `predict`", "A Dask collection is computed at once."),
+    "interval.X": Entry("as for `predict`", "A Dask collection is computed immediately."),
     "path": Entry("str or path-like", "Where to write."),
     "coverage": Entry("float, default=0.9", "Between 0 and 1, both excluded."),
     "dense.X": Entry(
         "array, table, source or Dask collection of shape (n, n_features)",
-        """float32 is computed in float32, everything else in float64, unless `dtype` says otherwise. A source, such as
-        ``gyrfalcon.open(path, target=name)``, is read block by block, once for each pass.""",
+        "{fit.X}",
     ),
     "fit.y": Entry(
         "array of shape (n,) or (n, n_outputs)",
-        "Targets. By default those of X, if it was opened with a target.",
+        "Targets. By default those of X, if X was opened with a target.",
     ),
     "fit.sample_weight": Entry(
         "array of shape (n,), optional",
-        "Not negative. Rows with weight 0 are ignored. Only ratios matter: the penalty goes with weights of mean 1.",
+        "{unlabelled.sample_weight} The penalty refers to weights of mean 1.",
     ),
     "fit.X_val y_val": Entry(
         "optional",
-        """Rows on which the validation error (root mean squared) is recorded, and which decide what is decided by
-        validation, such as when `early_stopping` stops.""",
+        """Rows on which the validation error (root mean squared) is recorded, and which are used where something is
+        chosen by validation, such as when `early_stopping` stops.""",
     ),
     "labels.y": Entry(
         "array of shape (n,)",
-        "Labels of any kind. By default those of X, if it was opened with a target.",
+        "Labels of any kind. By default those of X, if X was opened with a target.",
     ),
     "dense_rows.X": Entry("array, table, source or Dask collection of shape (n, n_features)"),
     "fit.X": Entry(
@@ -53,11 +52,11 @@ ARGUMENTS: Mapping[str, Entry] = {
     ),
     "unlabelled.sample_weight": Entry(
         "array of shape (n,), optional",
-        "Not negative. Rows with weight 0 are ignored. Only ratios matter.",
+        "Not negative. Rows with weight 0 are ignored. Only ratios of weights matter.",
     ),
     "columns.X": Entry(
         "table, array, source or Dask collection of shape (n, n_features)",
-        "Named columns in any order.",
+        "Named columns may be in any order.",
     ),
 }
 

@@ -44,30 +44,30 @@ def _classes(name: str, value: Any) -> None:
 
 # Attributes with the same meaning wherever they occur: their types, words and rules.
 ATTRIBUTES: Mapping[str, Entry] = {
-    "rows.dual_coef_": Entry("array of shape (n,) or (n, n_outputs)", "Their coefficients."),
+    "rows.dual_coef_": Entry("array of shape (n,) or (n, n_outputs)", "Coefficients of the training rows."),
     "rows.centers_": Entry(
         "array of shape (n, n_features_in_)",
-        "The training rows: all but those held out for validation and those of weight 0.",
+        "The training rows: all rows except those held out for validation and those of weight 0.",
     ),
-    "penalties.n_iter_": Entry("int", "Number of iterations, or of penalties tried."),
+    "penalties.n_iter_": Entry("int", "Number of iterations, or number of penalties tried."),
     "n_iter_": Entry("int", "Number of iterations.", integer(0)),
     "classes.offset_": Entry(
         "float for two classes, else array of shape (n_classes,)",
-        "Constants that f is measured from; 0 without `fit_intercept`.",
+        "{offset_}",
     ),
     "classes.output_dtype_": Entry('{"float32", "float64"}', "Precision of the values of f."),
     "features.feature_map_": Entry("FeatureMap", "The weights of the features."),
     "features.n_iter_": Entry("int", 'Number of epochs; 1 for "direct".'),
-    "kernel_": Entry("Kernel", "The kernel, with parameters that depend on the data resolved."),
+    "kernel_": Entry("Kernel", "The kernel, with the parameters that depend on the data resolved."),
     "n_features_in_": Entry("int", "Number of features.", integer(1)),
     "feature_names_in_": Entry("array of str", "Names of the features, if X has names that are all strings.", _strings),
     "offset_": Entry(
         "float, or array of shape (n_outputs,)",
-        "Constants that f is measured from; 0 without `fit_intercept`.",
+        "Constants from which f is measured; 0 without `fit_intercept`.",
     ),
     "output_dtype_": Entry(
         '{"float32", "float64"}',
-        "Precision of predictions: float64 where float32 would round away what varies in y beside `offset_`.",
+        """Precision of predictions: float64 where float32 would round away the variation of y beside `offset_`.""",
         one_of("float32", "float64"),
     ),
     "mean_ scale_": Entry(
@@ -80,7 +80,7 @@ ATTRIBUTES: Mapping[str, Entry] = {
     ),
     "posterior_ spread_ conformity_": Entry(
         "objects",
-        "With `uncertainty=True`, what deviations and intervals are made of.",
+        "With `uncertainty=True`, what standard deviations and intervals are computed from.",
     ),
     "classes_": Entry("array of shape (n_classes,)", "The classes, sorted.", _classes),
     "penalty_": Entry("float", "The penalty that was used or chosen.", not_negative()),
