@@ -86,14 +86,14 @@ def test_entries_are_filled_in_with_defaults_and_continued():
         "    More of it.",
         "a : {None, 1}",
     )
-    several = filled("{val.X_val y_val,\nfit.X}", ENTRIES, {})
+    several = filled("\n{val.X_val y_val,\nfit.X}\n", ENTRIES, {})
     words = "Rows Number of threads; None uses every core. See below."
-    assert several == f"X_val, y_val : optional\n    {words}\nX : array of shape (n, d)"
+    assert several == f"\nX_val, y_val : optional\n    {words}\nX : array of shape (n, d)\n"
 
 
 def test_an_unknown_entry_is_an_error():
     with pytest.raises(KeyError, match="n_job"):
-        filled("{n_job}", ENTRIES, {})
+        filled("\n{n_job}\n", ENTRIES, {})
 
 
 def test_wrapped_methods_are_described():
@@ -101,19 +101,26 @@ def test_wrapped_methods_are_described():
         return functools.wraps(method)(lambda self: method(self))
 
     class Own:
-        """{n_jobs}"""
+        """A class.
+
+        {n_jobs}
+        """
 
         def __init__(self, n_jobs: int | None = None) -> None: ...
 
         @wrapping
         def fit(self) -> None:
-            """{fit.X}"""
+            """Fit.
+
+            {fit.X}
+            """
 
     described = describing(ENTRIES)(Own)
     assert described is Own
-    assert Own.__doc__ == "n_jobs : int or None, default=None\n    Number of threads; None uses every core."
-    assert Own.fit.__doc__ == Own.fit.__wrapped__.__doc__ == "X : array of shape (n, d)"
-    assert describing(ENTRIES)(Own).fit.__doc__ == "X : array of shape (n, d)"
+    words = "n_jobs : int or None, default=None\n    Number of threads; None uses every core."
+    assert inspect.getdoc(Own) == f"A class.\n\n{words}"
+    assert inspect.getdoc(Own.fit) == inspect.getdoc(Own.fit.__wrapped__) == "Fit.\n\nX : array of shape (n, d)"
+    assert inspect.getdoc(describing(ENTRIES)(Own)) == f"A class.\n\n{words}"  # a second time there is nothing to fill
 
 
 def fill_docstrings(destination: Path) -> list[Path]:

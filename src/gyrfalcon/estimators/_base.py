@@ -1,4 +1,4 @@
-"""What the estimators share once they are fitted: predictions, scores, model files, scikit-learn's tags."""
+"""The common part of the estimators: predictions, scores, model files and scikit-learn's tags."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class KernelEstimator(NamedParameters):
 
     @property
     def _compute(self) -> Compute:
-        """What the parameters ask to compute with."""
+        """Threads, memory, devices and precision, as the parameters set them."""
         return Compute(self.n_jobs, self.memory_budget, self.device, self.precision)
 
     # ---- the end of a fit --------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class KernelEstimator(NamedParameters):
         self.kernel_.resolve(self.centers_)
 
     def _check_scaling(self) -> None:
-        """Raise ValueError if what all estimators have comes from a model file and does not fit together."""
+        """Raise ValueError if attributes of all estimators come from a model file and do not fit together."""
         check_attributes(self)
         if not isinstance(self.dtype, str | type | np.dtype):
             raise ValueError(f"dtype={self.dtype!r} is no type of numbers")
@@ -233,13 +233,13 @@ class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
         Returns
         -------
         array of shape (n,) or (n, n_outputs); a tensor for a tensor, and a Dask array for a Dask collection
-            In the precision of the fit, or in float64 where float32 would round away what varies in y beside a large
+            In the precision of the fit, or in float64 where float32 would round away the variation of y beside a large
             mean (`output_dtype_`).
         """
         return self._values(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is that of the mean of y.
+        """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is as good as the mean of y.
 
         Parameters
         ----------
@@ -268,7 +268,7 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
 
     @lazily
     def decision_function(self, X: Any) -> Array:
-        """Return the learnt functions' values: positive for ``classes_[1]`` of two classes, else largest for the class.
+        """Return the values of the learnt functions: positive for ``classes_[1]``, or largest for the predicted class.
 
         Parameters
         ----------
@@ -298,7 +298,7 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
         return predictions
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the share of rows whose class is predicted.
+        """Return the accuracy: the share of rows whose class is predicted correctly.
 
         Parameters
         ----------

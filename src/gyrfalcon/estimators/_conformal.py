@@ -1,4 +1,4 @@
-"""What estimators share that are made of another one and of the rows that judge it."""
+"""The common part of the conformal estimators: a model, and the held-out rows that calibrate it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ Array = NDArray[Any]
 CONFORMAL: Mapping[str, Entry] = {
     "conformal.random_state": Entry(
         "int, RandomState or None",
-        "Seed of the rows that are held out, and of the default model.",
+        "Seed of the held-out rows, and of the default model.",
     ),
-    "conformal.conformity_": Entry("object", "The scores of the rows that were held out."),
+    "conformal.conformity_": Entry("object", "The scores of the held-out rows."),
     "conformal.X": Entry("whatever the model takes, of shape (n, n_features)"),
     "conformal.sample_weight": Entry(
         "array of shape (n,), optional",
-        "Not negative. Rows with weight 0 are ignored. The weights of rows that are held out count there.",
+        "Not negative. Rows with weight 0 are ignored. The weights of held-out rows count in the calibration.",
     ),
     "conformal.X_val y_val": Entry(
         "optional",
-        "Rows that judge, in the place of a part of X. They are not learnt from.",
+        "Rows on which to calibrate, instead of a part of X. They are not used for training.",
     ),
 }
 
@@ -55,7 +55,7 @@ class ConformalEstimator(NamedParameters):
     _doc_link_template = DOC_LINK
 
     _methods: ClassVar[tuple[str, ...]]
-    _every_class: ClassVar[bool] = False  # whether y are classes, of each of which a row has to be learnt
+    _every_class: ClassVar[bool] = False  # whether y are classes, each of which needs a training row
 
     estimator: Any
     method: str
@@ -87,7 +87,7 @@ class ConformalEstimator(NamedParameters):
         """Return the model where none is given."""
 
     def _learn(self, X: Any, y: Array, sample_weight: ArrayLike | None, X_val: Any, y_val: Array | None) -> None:
-        """Fit the model, and score the rows that judge it."""
+        """Fit the model, and score the rows that calibrate it."""
         if (X_val is None) != (y_val is None):
             raise ValueError(f"X_val and y_val go together: {'y_val' if y_val is None else 'X_val'} is missing")
         random_state = check_random_state(self.random_state)

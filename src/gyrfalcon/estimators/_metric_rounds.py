@@ -35,7 +35,7 @@ def drawn(rows: Rows, targets: Array, weight: Array | None, most: int, random_st
 
 
 class Rounds:
-    """What all rounds of a fit share.
+    """The data and settings that all rounds of a fit share.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Rounds:
         return self._error(model, held), (metric @ G @ metric if metric.ndim == 2 else np.square(metric) * G)
 
     def _y(self, sample: Sample) -> Array:
-        """Return what the estimator is to learn: columns of numbers, or numbers of classes."""
+        """Return the targets of the estimator: columns of numbers, or the numbers of classes."""
         if isinstance(self.base, KernelClassifier):
             return class_codes(sample.targets)
         return sample.targets[:, 0] if self.data.flat else sample.targets

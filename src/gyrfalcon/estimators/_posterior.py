@@ -31,7 +31,7 @@ _ATTRIBUTES = ("posterior_", "spread_", "conformity_", "noise_variance_")
 class PosteriorRegressor(KernelRegressor):
     """A regressor with the parameter `uncertainty`, whose predictions then come with deviations and intervals."""
 
-    # what to do for a deviation if there is none
+    # the remedy that errors name where there is no standard deviation
     remedy: ClassVar[str] = "fit with uncertainty=True"
 
     uncertainty: bool
@@ -57,14 +57,14 @@ class PosteriorRegressor(KernelRegressor):
         ----------
         {rows.X}
         return_std : bool, default=False
-            Whether to return the standard deviation of f(x) as well, how far the learnt function itself may be off;
-            that of y is ``np.sqrt(std**2 + model.noise_variance_)``. Needs a fit with `uncertainty=True`, takes M times
-            as long as the prediction alone for each row, and is computed in float64.
+            Whether to also return the standard deviation of f(x), which is the uncertainty of the learnt function
+            itself; that of y is ``np.sqrt(std**2 + model.noise_variance_)``. It requires a fit with `uncertainty=True`,
+            takes M times as long as the prediction alone for each row, and is computed in float64.
 
         Returns
         -------
         mean : array of shape (n,) or (n, n_outputs); a Dask array for a Dask collection
-            In the precision of the fit, or in float64 where float32 would round away what varies in y beside a large
+            In the precision of the fit, or in float64 where float32 would round away the variation of y beside a large
             mean (`output_dtype_`).
         std : array of the same shape, only with `return_std`
         """
@@ -82,11 +82,12 @@ class PosteriorRegressor(KernelRegressor):
 
     @in_kind
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """Predict intervals that hold y with the given probability.
+        """Predict intervals that contain y with the given probability.
 
-        They are wide where the model knows little (by the deviation of y) and where y is noisy (by the leave-one-out
-        errors of training rows nearby), and as wide as all leave-one-out errors ask for: no row is held out, and no
-        distribution is assumed. Rows to come must be like the training rows. Needs a fit with `uncertainty=True`.
+        Intervals are wide where the model knows little (by the standard deviation of y) and where y is noisy (by the
+        leave-one-out errors of training rows nearby). Their widths are calibrated by all leave-one-out errors: no row
+        is held out, and no distribution is assumed, but new rows must be like the training rows. This requires a fit
+        with `uncertainty=True`.
 
         Parameters
         ----------
@@ -111,13 +112,13 @@ class PosteriorRegressor(KernelRegressor):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw functions from the posterior, and return their values: of f, without the noise of y.
 
-        Values at different rows are correlated as the posterior says, also where it goes beyond what the centers can
-        represent. Needs a fit with `uncertainty=True`, and n^2 numbers of memory.
+        Values at different rows are correlated as the posterior says, also in directions that the centers cannot
+        represent. This requires a fit with `uncertainty=True`, and memory for n^2 numbers.
 
         Parameters
         ----------
         X : array, table, sparse matrix or source of shape (n, n_features)
-            Up to some thousands of rows.
+            Up to a few thousand rows.
         n_samples : int, default=1
             Number of functions.
         random_state : int, RandomState or None, default=0

@@ -26,22 +26,24 @@ _LARGEST = 1.0  # of all scores: where it is the threshold, sets hold every clas
 @register
 @described
 class ConformalClassifier(ClassifierMixin, ConformalEstimator):
-    """Sets of classes that hold the right one with a given probability, around any classifier with probabilities.
+    """Sets of classes that contain the right one with a given probability, around any classifier with probabilities.
 
-    A part of the rows is held out of the fit and says how probable a class has to be to belong to a set. If rows to
-    come are like these, sets hold the right class with at least the probability asked for, whatever the model.
+    Some rows are held out of the fit, and say how probable a class has to be to belong to a set. If new rows are like
+    these, sets contain the right class with at least the given probability, whatever the model.
 
     Parameters
     ----------
     estimator : classifier or None, default=None
         The model, of Gyrfalcon or of scikit-learn, with `predict_proba`. None is `FalkonClassifier(loss="logistic")`.
     method : {"lac", "aps"}, default="lac"
-        "lac" takes the classes whose probability is above a threshold: the smallest sets [1]_, which may be empty for
-        rows unlike all others. "aps" takes the most probable classes until their sum is above a threshold [2]_: larger
-        sets, which hold the right class about as often for difficult rows as for easy ones, and are never empty.
+        "lac" takes the classes whose probability is above a threshold, which gives the smallest sets [1]_; they may be
+        empty for rows unlike all others. "aps" takes the most probable classes until their sum is above a threshold
+        [2]_: its sets are larger, contain the right class about as often for difficult rows as for easy ones, and are
+        never empty.
     validation_fraction : float, default=0.2
-        Share of the rows that is held out where `fit` is given no validation rows. If all rows of a class are drawn,
-        one of them is learnt too, so that `classes_` are those of y, and judges as the least expected row of all.
+        Share of the rows to hold out where `fit` is given no validation rows. If all rows of a class are drawn, one of
+        them is used for training as well, so that `classes_` are those of y, and counts among the held-out rows as the
+        least expected one.
     {conformal.random_state}
 
     Attributes
@@ -49,7 +51,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
     estimator_ : classifier
         The fitted model.
     method_ : str
-        The method of the fit, which sets are made by: that of a later `set_params` takes a new fit.
+        The method of the fit, by which sets are made; a method set later by `set_params` needs a new fit.
     classes_ : array of shape (n_classes,)
         The classes, in the order of the columns of `predict_set`.
     {conformal.conformity_, n_features_in_, feature_names_in_}
@@ -100,13 +102,13 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         X_val: Any = None,
         y_val: Any = None,
     ) -> Self:
-        """Learn from some rows, and let the others judge.
+        """Fit the model to some rows, and calibrate sets on the others.
 
         Parameters
         ----------
         {conformal.X}
         y : array of shape (n,)
-            Labels. By default those of X, if it was opened with a target.
+            Labels. By default those of X, if X was opened with a target.
         {conformal.sample_weight, conformal.X_val y_val}
 
         Returns
@@ -143,7 +145,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         self.conformity_ = Conformity.of(scores[:, None], part.weight)
 
     def _scores(self, probabilities: Any) -> Array:
-        """Return how little each class is to be expected, of shape (n, n_classes), from 0 to 1."""
+        """Return the score of each class, from 0 (expected) to 1 (unexpected), of shape (n, n_classes)."""
         p = np.asarray(probabilities, dtype=np.float64)
         if self.method_ == "lac":
             return 1.0 - p
@@ -189,7 +191,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
 
     @in_kind
     def predict_set(self, X: Any, coverage: float = 0.9) -> Array:
-        """Predict sets of classes that hold the right one with the given probability.
+        """Predict sets of classes that contain the right one with the given probability.
 
         Parameters
         ----------
@@ -215,7 +217,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
             raise ValueError(f"conformity_ has {self.conformity_.scores.shape[1]} columns and not one")
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the share of rows whose class is predicted.
+        """Return the accuracy: the share of rows whose class is predicted correctly.
 
         Parameters
         ----------

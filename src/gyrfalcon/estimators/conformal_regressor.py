@@ -25,7 +25,7 @@ from .falkon_regressor import FalkonRegressor
 
 Array = NDArray[Any]
 
-# what the default model of each method is
+# parameters of the default model for each method
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "constant": {},
     "deviation": {"uncertainty": True},
@@ -36,22 +36,22 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 @register
 @described
 class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
-    """Intervals that hold y with a given probability, around any regressor: split conformal prediction.
+    """Intervals that contain y with a given probability, around any regressor: split conformal prediction.
 
-    A part of the rows is held out of the fit and says how wide intervals have to be [1]_. If rows to come are like
-    these, intervals hold y with at least the probability asked for, whatever the model and the distribution.
+    Some rows are held out of the fit, and say how wide intervals have to be [1]_. If new rows are like these, intervals
+    contain y with at least the given probability, whatever the model and the distribution.
 
     Parameters
     ----------
     estimator : regressor or None, default=None
         The model, of Gyrfalcon or of scikit-learn. None is the `FalkonRegressor` that suits `method`.
     method : {"constant", "deviation", "quantiles"}, default="constant"
-        "constant" gives all rows the same width. "deviation" gives them widths in proportion to the deviation of y, for
-        models with `predict(X, return_std=True)`: wide where the model knows little. "quantiles" moves the first and
-        the last of the quantiles that the model predicts (conformalised quantile regression [2]_): wide where y is
-        noisy.
+        "constant" gives all rows the same width. "deviation" gives widths in proportion to the standard deviation of y,
+        for models with `predict(X, return_std=True)`: they are wide where the model knows little. "quantiles" moves the
+        first and the last of the quantiles that the model predicts (conformalised quantile regression [2]_): they are
+        wide where y is noisy.
     validation_fraction : float, default=0.2
-        Share of the rows that is held out where `fit` is given no validation rows.
+        Share of the rows to hold out where `fit` is given no validation rows.
     {conformal.random_state}
 
     Attributes
@@ -59,7 +59,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
     estimator_ : regressor
         The fitted model.
     method_ : str
-        The method of the fit, which intervals are made by: that of a later `set_params` takes a new fit.
+        The method of the fit, by which intervals are made; a method set later by `set_params` needs a new fit.
     {conformal.conformity_}
     one_column_ : bool
         Whether y has no second axis.
@@ -114,13 +114,13 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         X_val: Any = None,
         y_val: Any = None,
     ) -> Self:
-        """Learn from some rows, and let the others judge.
+        """Fit the model to some rows, and calibrate intervals on the others.
 
         Parameters
         ----------
         {conformal.X}
         y : array of shape (n,) or (n, n_outputs)
-            Targets; one column with `method="quantiles"`. By default those of X, if it was opened with a target.
+            Targets; one column with `method="quantiles"`. By default those of X, if X was opened with a target.
         {conformal.sample_weight, conformal.X_val y_val}
 
         Returns
@@ -192,7 +192,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
 
     @in_kind
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """Predict intervals that hold y with the given probability.
+        """Predict intervals that contain y with the given probability.
 
         Parameters
         ----------
@@ -219,7 +219,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         boolean("one_column_", self.one_column_)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is that of the mean of y.
+        """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is as good as the mean of y.
 
         Parameters
         ----------

@@ -33,9 +33,9 @@ _LARGEST_PART = 2_000  # rows: 32 MB, and a tenth of a second
 class DivideAndConquerRegressor(KernelRegressor):
     """The average of exact kernel ridge regressions on random parts of the rows.
 
-    Each part is solved with the penalty that would be right for all rows, so its solution follows the noise more than
-    it should on its own; the average evens that out [1]_. n rows in m parts take n^3 / m^2 time and n^2 / m^2 memory.
-    Predictions take all n rows, as those of exact kernel ridge regression do.
+    Each part is solved with the penalty that would be right for all rows, so that its solution alone would follow the
+    noise too closely; the average evens that out [1]_. n rows in m parts take n^3 / m^2 time and n^2 / m^2 memory.
+    Predictions use all n rows, as in exact kernel ridge regression.
 
     Parameters
     ----------
@@ -43,15 +43,15 @@ class DivideAndConquerRegressor(KernelRegressor):
     n_partitions : int or None, default=None
         Number of parts, at most n. None makes parts of at most 2,000 rows.
     penalty : float, default=1e-06
-        The papers' lambda, on the mean squared error; not negative. A penalty below an eighth of the precision of the
-        kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x)) cannot be told from rounding, and is
-        raised to that.
+        The papers' lambda: the factor of |f|^2 beside the mean squared error, not negative. A penalty below an eighth
+        of the precision of the kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x)) cannot be told
+        from rounding, and is raised to that value.
     {fit_intercept, dense.scale}
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of predictions; "auto" follows X, except that float64 is used where float32 would lose the penalty,
-        or part of f, as with a smooth kernel and a small penalty. Systems are solved in float64.
+        Precision of predictions. "auto" follows X, but uses float64 where float32 would lose the penalty or part of f,
+        as happens with a smooth kernel and a small penalty. Systems are solved in float64.
     memory_budget : "auto", int or str, default="auto"
-        Not used: a part's kernel matrix is all that is kept, (n / n_partitions)^2 numbers.
+        Not used: only the kernel matrix of one part is kept, (n / n_partitions)^2 numbers.
     {n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the parts.
@@ -62,23 +62,24 @@ class DivideAndConquerRegressor(KernelRegressor):
     centers_ : array of shape (n, n_features_in_)
         The training rows, part after part, without those of weight 0.
     dual_coef_ : array of shape (n,) or (n, n_outputs)
-        Their coefficients: those of the parts, divided by the number of parts.
+        Coefficients of the training rows: those of the parts, divided by the number of parts.
     {kernel_}
     n_iter_ : int
-        Number of parts solved; fewer than `n_partitions` if a callback stopped the fit, which then averages those.
+        Number of parts that were solved; fewer than `n_partitions` if a callback stopped the fit, which then averages
+        these.
     history_ : list of dict
         For each part: `iteration`, `rows`, `seconds`, and the `validation_error` of the average so far.
     {offset_, output_dtype_, mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
-    FalkonRegressor : Cheaper for the same accuracy, and in its predictions.
+    FalkonRegressor : Cheaper for the same accuracy, both to fit and to predict.
     ExactRegressor : All rows at once.
 
     Notes
     -----
-    With a penalty that is right for n rows, Zhang, Duchi and Wainwright show the optimal rate while m does not grow too
-    fast: like n^(1/3) or less for smooth kernels.
+    With a penalty that is right for n rows, Zhang, Duchi and Wainwright show the optimal rate as long as m does not
+    grow too fast: like n^(1/3) or more slowly for smooth kernels.
 
     References
     ----------

@@ -32,26 +32,26 @@ _RULES = {
 class DPP(NamedParameters):
     """Determinantal point process: random subsets of the rows in which no two rows are alike.
 
-    A subset S is drawn with a probability proportional to det(alpha k(S, S)), exactly, among all subsets or all of one
-    size. `fit` passes over the rows twice, in memory O(n) beside some M^2; a sample then costs time that depends on its
-    size alone, by DPP-VFX [1]_. For batches of experiments, training sets that are to be labelled, summaries.
+    A subset S is drawn with a probability proportional to det(alpha k(S, S)), exactly, among all subsets or among all
+    subsets of one size. `fit` passes over the rows twice, in O(n) memory beside a few M^2 numbers; the cost of a sample
+    then depends on its size only, by DPP-VFX [1]_. It serves to choose batches of experiments, rows to label, or
+    summaries.
 
     Parameters
     ----------
-    kernel : Kernel, str or callable, default="gaussian"
-        A kernel of `gyrfalcon.kernels`, its name, or a function k(A, B) that returns the matrix of kernel values. It
-        says which rows are alike. Features are taken as they are: bring them to comparable scales first.
+    {plain.kernel}
+        The kernel says which rows are alike.
     size : int or None, default=None
-        Number of rows of every sample (a k-DPP). The time of a sample grows like size^6: up to some hundred. A size
-        that is set after `fit` waits for the next one.
+        Number of rows in every sample (a k-DPP). The time of a sample grows like size^6, so that a size of at most a
+        few hundred is practical. A size that is set after `fit` takes effect at the next fit.
     expected_size : float or None, default=None
-        Expected number of rows of a sample, in the place of `size`: it sets alpha, and costs a tenth of the time.
-        Without both alpha is 1. Samples are smaller on average if centers leave much out: see `expected_size_`.
+        Expected number of rows in a sample, instead of `size`: it sets alpha, and takes a tenth of the time. Without
+        both, alpha is 1. Samples are smaller on average if the centers represent the rows poorly: see `expected_size_`.
     n_centers : int or None, default=None
-        Number of centers M from whose functions rows are scored. Samples are exact for any number; more are accepted at
-        once if there are more, and `fit` takes n M^2 time. None is 10 times the size and at least 500, or all rows if
-        they are up to 2,000, whose eigenvectors are computed then. One more than rows of a sample are the least: a
-        smaller number is raised.
+        Number of centers M by which rows are scored. Samples are exact for any number; with more centers more samples
+        are accepted at the first attempt, and `fit` takes n M^2 time. None is 10 times the size and at least 500, or
+        all rows if there are at most 2,000, whose eigenvectors are then computed. A number below the size of a sample
+        plus one is raised to that.
     {n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the centers and of the samples.
@@ -61,9 +61,9 @@ class DPP(NamedParameters):
     alpha_ : float
         The factor of the kernel.
     expected_size_ : float
-        Expected number of rows of a sample without a given `size`. With fewer centers than rows it is an upper bound:
-        some 5% too much with five times as many centers as rows in a sample, a quarter too much with as many, and
-        twice the truth or more with fewer.
+        Expected number of rows in a sample without a given `size`. With fewer centers than rows it is an upper bound:
+        about 5% too large with five times as many centers as rows in a sample, 25% too large with equally many, and
+        twice the true value or more with fewer.
     {kernel_, n_features_in_, feature_names_in_}
 
     See Also
@@ -73,8 +73,8 @@ class DPP(NamedParameters):
 
     Notes
     -----
-    A process is no model, and `gyrfalcon.save` does not take it: samples look at the rows of X. Pickle it, which keeps
-    the rows and where the random numbers are, or fit again with the same `random_state`.
+    `gyrfalcon.save` does not take a process, because samples read the rows of X. Pickle it, which keeps the rows and
+    the state of the random generator, or fit it again with the same `random_state`.
 
     References
     ----------
@@ -148,7 +148,7 @@ class DPP(NamedParameters):
         Parameters
         ----------
         X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
-            Kept, not copied: samples look at the rows that they consider.
+            It is kept, not copied: samples read the rows that they consider.
         y : ignored
 
         Returns
@@ -181,7 +181,7 @@ class DPP(NamedParameters):
         Parameters
         ----------
         n_samples : int, optional
-            How many; one by default.
+            Number of samples; one by default.
 
         Returns
         -------
@@ -222,9 +222,9 @@ def sample_dpp(
     ----------
     X : array, table, sparse matrix, source or Dask collection of shape (n, d)
     kernel, size, expected_size, n_centers, n_jobs, random_state
-        As for `DPP`, which is to be used where more samples may be needed later.
+        As for `DPP`, which is preferable where more samples may be needed later.
     n_samples : int, optional
-        How many samples; one by default.
+        Number of samples; one by default.
 
     Returns
     -------

@@ -37,31 +37,33 @@ class EigenProRegressor(KernelRegressor):
     """Kernel regression with a coefficient for every row, by EigenPro.
 
     Fits f(x) = sum_i coef_i k(x, x_i) over all n rows by stochastic gradient descent on the mean squared error, with
-    the largest eigenvalues of the kernel matrix cut down so that large batches and long steps are possible [1]_ [2]_.
-    There is no penalty: the fit runs towards the function that interpolates y, and stopping early is what makes it
-    smooth, so give validation rows or set `early_stopping`. Memory is that of the rows; time is n^2 for each epoch, and
-    n for each prediction.
+    the largest eigenvalues of the kernel matrix reduced so that large batches and long steps are possible [1]_ [2]_.
+    There is no penalty: the fit approaches the function that interpolates y, and early stopping is what makes it
+    smooth, so give validation rows or set `early_stopping`. It takes memory for the rows, n^2 time for each epoch, and
+    n time for each prediction.
 
     Parameters
     ----------
     {kernel, fit_intercept, dense.scale}
     n_subsamples : int or None, default=None
-        Rows from which the eigenvectors are estimated, at most n. None is 1,000, and 2,000 beyond 100,000 rows.
+        Number of rows from which the eigenvectors are estimated, at most n. None is 1,000, and 2,000 beyond 100,000
+        rows.
     n_components : int or None, default=None
-        Number of eigenvectors whose eigenvalues are cut down; 0 is plain stochastic gradient descent. Where the kernel
-        matrix has a lower rank there are fewer. None takes as many as let batches of 1,000 rows (a tenth of the rows,
-        if that is less) be of use, at most a quarter of `n_subsamples`.
+        Number of eigenvectors whose eigenvalues are reduced; 0 is plain stochastic gradient descent. There are fewer
+        where the kernel matrix has a lower rank. None takes enough of them to make batches of 1,000 rows (or of a tenth
+        of the rows, if that is less) useful, at most a quarter of `n_subsamples`.
     max_iter : int, default=20
         Maximum number of epochs: each visits every row once, and computes all n^2 kernel values.
     tol : float or None, default=None
-        Stop when the residual of an epoch, as its batches met it, falls below `tol` times the norm of y; a
+        Stop when the residual of an epoch, as seen by its batches, falls below `tol` times the norm of y; a
         `ConvergenceWarning` says if it did not. None stops where further iterations would not show in predictions (1e-6
-        in float32, 1e-10 in float64), and never warns. 0 runs all `max_iter` epochs, and never warns either.
+        in float32, 1e-10 in float64), and 0 runs all `max_iter` epochs; neither warns.
     step : float or "auto", default="auto"
-        Length of the steps. "auto" is the longest that is known to be safe, by the largest k(x, x) and the largest
-        eigenvalue that the eigenvectors leave.
+        Length of the steps. "auto" is the longest step that is known to be safe, given the largest k(x, x) and the
+        largest eigenvalue that remains.
     batch_size : int or None, default=None
-        Rows of a mini-batch. None takes the largest with which an epoch achieves about as much as with single rows.
+        Number of rows in a mini-batch. None takes the largest for which an epoch achieves about as much as with single
+        rows.
     early_stopping : bool, default=False
         Whether to stop when the validation error has not fallen for `n_iter_no_change` epochs, and keep the best
         solution. The validation set is the one given to `fit`, or a random part of the rows.
@@ -70,8 +72,8 @@ class EigenProRegressor(KernelRegressor):
         Precision of the kernel; "auto" follows X. The eigenvectors are in float64.
     memory_budget : "auto", int or str, default="auto"
         Memory for the eigenvectors, which must fit, for X if it comes from a file, and for the kernel matrix of the
-        validation rows, which is kept if it fits. Bytes, a string such as "4GB", or "auto" for what is available, half
-        of it for the kernel matrix. The kernel matrix of the training rows is never kept.
+        validation rows, which is kept if it fits. It is given in bytes, as a string such as "4GB", or as "auto" for the
+        available memory, half of it for the kernel matrix. The kernel matrix of the training rows is never kept.
     {n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the subsample, of the validation split and of the order of mini-batches.
@@ -80,7 +82,7 @@ class EigenProRegressor(KernelRegressor):
     Attributes
     ----------
     centers_ : array of shape (n, n_features_in_)
-        The rows trained on.
+        The training rows.
     {rows.dual_coef_, kernel_}
     n_components_, batch_size_, step_ : int, int, float
         The number of eigenvectors, the batch size and the step that were used.
@@ -97,8 +99,8 @@ class EigenProRegressor(KernelRegressor):
 
     Notes
     -----
-    Sample weights are not accepted. Weights do not change the interpolant, only the way there, and a mini-batch that
-    meets a row of weight 2 once is not one that meets it twice.
+    Sample weights are not accepted. Weights do not change the interpolant, only the path towards it, and visiting a row
+    of weight 2 once in a mini-batch is not the same as visiting it twice.
 
     References
     ----------

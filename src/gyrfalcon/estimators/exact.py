@@ -57,50 +57,54 @@ class _Found:
 class ExactRegressor(PosteriorRegressor):
     """Exact kernel least squares, with every row as a center: for some 10,000 rows, or 50,000 by `method="pcg"`.
 
-    The other estimators' yardstick. `method="ridge"` minimises mean((y - f(x))^2) + penalty |f|^2 over all functions of
-    the kernel's space: (K + penalty n I) coef = y. "pcg" does the same without the n x n matrix. "least_squares" is the
-    same without a penalty, and "early_stopping" gradient descent with as many steps as the validation error asks
-    for [1]_.
+    This is the reference for the other estimators. `method="ridge"` minimises mean((y - f(x))^2) + penalty |f|^2 over
+    all functions of the kernel's space: (K + penalty n I) coef = y. "pcg" does the same without the n x n matrix.
+    "least_squares" is the same without a penalty, and "early_stopping" is gradient descent with the number of steps
+    chosen by the validation error [1]_.
 
     Parameters
     ----------
     {kernel}
     n_centers : int or None, default=None
-        Number of rows from which `method="pcg"` makes its preconditioner [2]_. More of them take fewer iterations. None
+        Number of rows from which `method="pcg"` computes its preconditioner [2]_. More rows take fewer iterations. None
         is 5 sqrt(n), at least 1,000.
     {penalty}
-    penalties : array of shape (P,), or None, default=None
-        Penalties to choose among: one factorisation serves them all, and so do the passes of "pcg".
+    {penalties}
+        With "pcg" the same passes over the rows serve them all.
     choose_by : {"validation", "cv", "gcv", "loo", "evidence"} or None, default=None
-        What chooses among `penalties`: the error of the validation rows (given to `fit`, or held out of X), that of
-        cross-validation ("pcg" alone), that of generalised cross-validation, the leave-one-out error, or the evidence,
-        how probable y is (these three not with "pcg"). None is "validation" if `fit` is given validation rows, else
-        "cv" with "pcg" and "loo" without. With a single penalty "cv" gives `cv_predictions_`.
+        What chooses among `penalties`: the error on the validation rows (given to `fit`, or held out of X),
+        cross-validation (with "pcg" only), generalised cross-validation, the leave-one-out error, or the evidence,
+        which is the probability of y under the model (the last three not with "pcg"). None is "validation" if `fit` is
+        given validation rows, else "cv" with "pcg" and "loo" without. With a single penalty, "cv" gives
+        `cv_predictions_`.
     cv : int, splitter or array of shape (n,), default=5
-        Folds of `choose_by="cv"`: their number, to which rows belong at random; a splitter of scikit-learn by which
-        each row is held out once, such as `KFold`; or the number of each row's fold.
+        Folds of `choose_by="cv"`: their number, for random folds; a splitter of scikit-learn that holds out each row
+        once, such as `KFold`; or the number of each row's fold.
     method : {"ridge", "pcg", "least_squares", "early_stopping"}, default="ridge"
-        Kernel ridge regression; the same by conjugate gradient with a Nyström preconditioner; the function of least
-        norm among those with the least squared error, without a penalty; or gradient descent on the squared error,
-        whose stopping time takes the place of a penalty.
+        "ridge" is kernel ridge regression; "pcg" is the same by conjugate gradient with a Nyström preconditioner;
+        "least_squares" is the function of least norm among those with the least squared error, without a penalty; and
+        "early_stopping" is gradient descent on the squared error, regularised by the number of its steps instead of a
+        penalty.
     {fit_intercept, dense.scale}
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: n^2 numbers in
-        float64, in memory and in model files. For `method="ridge"`, which then takes the time of a list of penalties.
+        float64, in memory and in model files. It requires `method="ridge"`, which then takes the time of a list of
+        penalties.
     max_iter : int or None, default=None
         Maximum number of iterations. None is 500 for `method="early_stopping"`, and 100 for "pcg".
     tol : float or None, default=None
-        Stop "pcg" when the root mean square of the residual y - f(x) - penalty n coef / weight, which bounds that of
-        the fitted values' distance from the solution's, falls below `tol` times the standard deviation of y; a
-        `ConvergenceWarning` says if it did not. None is 1e-4 in float32 and 1e-6 in float64, and warns only if
-        predictions would still move by 5% of y's deviation.
+        Stop "pcg" when the root mean square of the residual y - f(x) - penalty n coef / weight falls below `tol` times
+        the standard deviation of y; it bounds the distance of the fitted values from those of the solution. A
+        `ConvergenceWarning` says if that was not reached. None is 1e-4 in float32 and 1e-6 in float64, and warns only
+        if predictions would still change by 5% of the standard deviation of y.
     {step, stopping.early_stopping, validation_fraction, stopping.n_iter_no_change, min_decrease}
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of predictions and of iterations; "auto" follows X, except that float64 is used where float32 would
-        lose a single penalty, or part of f, as with a smooth kernel and a small penalty. Systems are solved in float64.
+        Precision of predictions and of iterations. "auto" follows X, but uses float64 where float32 would lose a single
+        penalty or part of f, as happens with a smooth kernel and a small penalty. Systems are solved in float64.
     memory_budget : "auto", int or str, default="auto"
-        If the n x n kernel matrix fits, "pcg" and "early_stopping" keep it, and iterations run at memory speed. Bytes,
-        a string such as "4GB", or "auto" for half of what is available. The other methods cannot do without it.
+        If the n x n kernel matrix fits, "pcg" and "early_stopping" keep it, and iterations run at memory speed. It is
+        given in bytes, as a string such as "4GB", or as "auto" for half of the available memory. The other methods
+        always keep the matrix.
     {n_jobs, exact.random_state, callbacks, verbose}
 
     Attributes
@@ -109,14 +113,16 @@ class ExactRegressor(PosteriorRegressor):
     penalty_ : float
         The penalty that was used or chosen; not with `method="early_stopping"`.
     cv_predictions_ : array of shape (n,) or (n, n_outputs)
-        With `choose_by="cv"`, predictions for the rows given to `fit` by models of the chosen penalty that have not
-        seen their fold; NaN for rows of weight 0. Nothing else needs it: delete it before `save` if it is too large.
+        With `choose_by="cv"`, predictions for the rows given to `fit`, by models with the chosen penalty that have not
+        seen their fold; NaN for rows of weight 0. Nothing else uses them: delete them before `save` if they are too
+        large.
     {penalties.n_iter_}
     history_ : list of dict
-        For each penalty `penalty`, `df` (degrees of freedom) and `log_evidence` (both not for a single one without
+        For each penalty: `penalty`, `df` (degrees of freedom) and `log_evidence` (neither for a single penalty without
         `uncertainty`), and `validation_error`, `gcv_error` or `loo_error`, in the units of y; for each iteration of
-        "early_stopping" and "pcg" what `FalkonRegressor` has. "pcg" adds `n_columns`, the systems still at work (one
-        for each penalty, fold and output), `cv_errors` of the penalties, and at the end `validation_errors`.
+        "early_stopping" and "pcg", the record that `FalkonRegressor` has. "pcg" adds `n_columns`, the number of systems
+        that have not converged (one for each penalty, fold and output), `cv_errors` of the penalties, and at the end
+        `validation_errors`.
     {offset_, output_dtype_, noise_variance_, posterior_ spread_ conformity_, mean_ scale_, n_features_in_,
     feature_names_in_}
 
@@ -127,10 +133,11 @@ class ExactRegressor(PosteriorRegressor):
 
     Notes
     -----
-    One penalty takes n^3 / 3 multiplications and n^2 numbers, by Cholesky's factorisation; a list of any length about
-    9 n^3 and 3 n^2, by an eigendecomposition. Conjugate gradient and gradient descent take n^2 for each iteration, and
-    keep the n x n matrix only if it fits. "pcg" takes 10 to 50 iterations where penalty n is 0.01 or more; penalties,
-    folds and outputs are columns of the same products, so that 18 of them take about twice as long as one.
+    One penalty takes n^3 / 3 multiplications and n^2 numbers of memory, by Cholesky's factorisation; a list of any
+    length takes about 9 n^3 and 3 n^2, by an eigendecomposition. Conjugate gradient and gradient descent take n^2 for
+    each iteration, and keep the n x n matrix only if it fits. "pcg" takes 10 to 50 iterations where penalty n is 0.01
+    or more; penalties, folds and outputs are columns of the same products, so that 18 of them take about twice as long
+    as one.
 
     References
     ----------

@@ -41,48 +41,47 @@ class ExactClassifier(KernelClassifier):
     ----------
     {kernel}
     n_centers : int or None, default=None
-        Number of rows from which the preconditioner is made. More of them take fewer iterations. None is 5 sqrt(n), at
+        Number of rows from which the preconditioner is computed. More rows take fewer iterations. None is 5 sqrt(n), at
         least 1,000.
     {penalty}
     penalties : array of shape (P,), or None, default=None
-        Penalties to choose among, for all of which the same passes serve.
+        Penalties to choose among; the same passes over the rows serve them all.
     choose_by : {"validation", "cv"} or None, default=None
         Which rows choose among `penalties` and calibrate probabilities: the validation rows (given to `fit`, or held
-        out of X), by the share of wrong classes; or those of cross-validation, by the squared error. None is
+        out of X), by the share of wrong classes, or those of cross-validation, by the squared error. None is
         "validation" if `fit` is given validation rows, else "cv".
     cv : int, splitter or array of shape (n,), default=5
-        Folds of `choose_by="cv"`: their number, to which rows belong at random, with the same proportions of classes; a
-        splitter of scikit-learn by which each row is held out once, such as `StratifiedKFold`; or the number of each
-        row's fold.
+        Folds of `choose_by="cv"`: their number, for random folds with the same proportions of classes; a splitter of
+        scikit-learn that holds out each row once, such as `StratifiedKFold`; or the number of each row's fold.
     {class_weight, fit_intercept, dense.scale}
     max_iter : int or None, default=None
         Maximum number of iterations of conjugate gradient. None is 100.
     tol : float or None, default=None
-        Stop when the root mean square of the residual, which bounds that of the fitted values' distance from the
-        solution's, falls below `tol` times the standard deviation of the targets +1 and -1; a `ConvergenceWarning` says
-        if it did not. None is 1e-4 in float32 and 1e-6 in float64, and warns only if values would still move by 5% of
-        that deviation.
+        Stop when the root mean square of the residual falls below `tol` times the standard deviation of the targets +1
+        and -1; it bounds the distance of the fitted values from those of the solution. A `ConvergenceWarning` says if
+        that was not reached. None is 1e-4 in float32 and 1e-6 in float64, and warns only if values would still change
+        by 5% of that standard deviation.
     {validation_fraction}
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose a single
-        penalty, or part of f, as with a smooth kernel and a small penalty. Vectors and factors are in float64.
+        Precision of the kernel. "auto" follows X, but uses float64 where float32 would lose a single penalty or part of
+        f, as happens with a smooth kernel and a small penalty. Vectors and factors are in float64.
     memory_budget : "auto", int or str, default="auto"
-        If the n x n kernel matrix fits it is kept, and iterations run at memory speed. Bytes, a string such as "4GB",
-        or "auto" for half of what is available.
+        If the n x n kernel matrix fits, it is kept, and iterations run at memory speed. It is given in bytes, as a
+        string such as "4GB", or as "auto" for half of the available memory.
     {n_jobs, exact.random_state, callbacks, verbose}
 
     Attributes
     ----------
     {classes_, rows.centers_}
     dual_coef_ : array of shape (n,) for two classes, else (n, n_classes)
-        Their coefficients.
+        Coefficients of the training rows.
     {kernel_, penalty_}
     calibration_ : Calibration
         The map from values of least squares to probabilities: `slope`, `log_slope`, `bend`, `bias` and `eps`.
     cv_predictions_ : array of shape (n,) for two classes, else (n, n_classes)
-        With `choose_by="cv"`, what `uncalibrated` is for the rows given to `fit` by models of the chosen penalty that
-        have not seen their fold; NaN for rows of weight 0. ``calibration_.probabilities(cv_predictions_)`` are their
-        probabilities. Nothing else needs it: delete it before `save` if it is too large.
+        With `choose_by="cv"`, the values of `uncalibrated` for the rows given to `fit`, by models with the chosen
+        penalty that have not seen their fold; NaN for rows of weight 0. ``calibration_.probabilities(cv_predictions_)``
+        are their probabilities. Nothing else uses them: delete them before `save` if they are too large.
     {n_iter_}
     history_ : list of dict
         One record for each iteration, as for `ExactRegressor` with `method="pcg"`; `cv_errors` are root mean squares
@@ -177,8 +176,8 @@ class ExactClassifier(KernelClassifier):
         ----------
         {dense.X, labels.y, fit.sample_weight}
         X_val, y_val : optional
-            Rows on which the validation error (the share of wrong classes) is recorded, and which choose the penalty
-            and calibrate probabilities unless `choose_by="cv"`.
+            Rows on which the validation error (the share of wrong classes) is recorded. Unless `choose_by="cv"`, they
+            also choose the penalty and calibrate probabilities.
 
         Returns
         -------

@@ -55,24 +55,20 @@ class _WithProbabilities:
 class FalkonClassifier(KernelClassifier):
     """Kernel classification on millions of rows, by FALKON.
 
-    With the squared loss, regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and
-    predicts the class with the largest value; see `FalkonRegressor` for the method. With the logistic loss, minimises
-    mean(-log P(y | x)) + penalty / 2 |f|^2 by Newton's method, each step of which is a weighted problem of that kind
-    [1]_; probabilities then are the model's own.
+    With the squared loss, it regresses on targets +1 and -1 (one column for two classes, one for each class otherwise)
+    and predicts the class with the largest value; see `FalkonRegressor` for the method. With the logistic loss, it
+    minimises mean(-log P(y | x)) + penalty / 2 |f|^2 by Newton's method, where each step is a weighted problem of that
+    kind [1]_; probabilities are then those of the model itself.
 
     Parameters
     ----------
     {kernel, n_centers}
-    penalty : float or "auto", default="auto"
-        The papers' lambda, not negative: the factor of |f|^2 beside the mean squared error, and of |f|^2 / 2 beside the
-        mean of another loss. A penalty that cannot be told from rounding, below 1.5e-8 in float32 or 3e-17 in float64
-        times the mean of k(x, x), is raised to that. "auto" chooses one on a sample of the rows, in about a second, by
-        leave-one-out errors for the squared loss and by held-out rows of the sample for others; `penalty_` is what it
-        chose.
+    {falkon.penalty}
     loss : "squared", "logistic" or Loss, default="squared"
-        What is minimised. "squared" is fastest: one linear system. "logistic" is the negative log-likelihood, which
-        gives probabilities and takes several times longer. Also a loss of `gyrfalcon.losses`, which is given targets +1
-        and -1. scikit-learn's names "squared_error" and "log_loss" are taken for "squared" and "logistic".
+        The loss to minimise. "squared" is fastest, because it is one linear system. "logistic" is the negative
+        log-likelihood, which gives probabilities and takes several times longer. A loss of `gyrfalcon.losses` is also
+        accepted, and is given targets +1 and -1. scikit-learn's names "squared_error" and "log_loss" stand for
+        "squared" and "logistic".
     {multi_class, class_weight, centers, fit_intercept, scale, preconditioner, falkon.max_iter, tol, penalty_path,
     cg_steps, warm_start, early_stopping, validation_fraction, n_iter_no_change, checkpoint, dtype, memory_budget,
     device, precision, n_jobs, random_state, callbacks, verbose}
@@ -191,9 +187,8 @@ class FalkonClassifier(KernelClassifier):
         Parameters
         ----------
         {fit.X, labels.y, fit.sample_weight}
-        X_val, y_val : optional
-            Rows on which the validation error is recorded (the share of wrong classes for the squared loss, the mean
-            loss for others), and which decide what is decided by validation, such as when `early_stopping` stops.
+        {validation.X_val y_val}
+            The error is the share of wrong classes for the squared loss, and the mean loss for others.
 
         Returns
         -------
@@ -272,7 +267,7 @@ class FalkonClassifier(KernelClassifier):
     @_WithProbabilities
     @lazily
     def predict_proba(self, X: Any) -> Array:
-        """Predict the probabilities of the classes; only where the loss gives any, else there is no such method.
+        """Predict the probabilities of the classes; the method exists only if the loss gives probabilities.
 
         Parameters
         ----------

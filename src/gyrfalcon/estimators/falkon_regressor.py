@@ -43,24 +43,20 @@ class FalkonRegressor(PosteriorRegressor):
     where the offset is the mean of y: the Nyström form of kernel ridge regression, solved by conjugate gradient with a
     preconditioner made from the centers [1]_. The kernel matrix is never stored unless it fits `memory_budget`.
 
-    With another loss, minimises mean(loss(y, f(x))) + penalty / 2 |f - offset|^2 by Newton's method, each step of which
-    is a weighted problem of that kind [2]_. There the offset is the best constant of that loss, so that far from the
+    With another loss, it minimises mean(loss(y, f(x))) + penalty / 2 |f - offset|^2 by Newton's method, where each step
+    is a weighted problem of that kind [2]_. The offset is then the best constant for that loss, so that far from the
     rows f is the median, the quantile or the mean of all y.
 
     Parameters
     ----------
     {kernel, n_centers}
-    penalty : float or "auto", default="auto"
-        The papers' lambda, not negative: the factor of |f|^2 beside the mean squared error, and of |f|^2 / 2 beside the
-        mean of another loss (for quantiles relative to a robust standard deviation of y, so that its unit does not
-        matter). A penalty that cannot be told from rounding, below 1.5e-8 in float32 or 3e-17 in float64 times the mean
-        of k(x, x), is raised to that. "auto" chooses one on a sample of the rows, in about a second, by leave-one-out
-        errors for the squared loss and by held-out rows of the sample for others; `penalty_` is what it chose.
+    {falkon.penalty}
+        For quantiles it is relative to a robust standard deviation of y, so that the unit of y does not matter.
     loss : "squared", "huber", "quantile", "poisson" or Loss, default="squared"
-        What is minimised. "squared" learns the mean, and is fastest: one linear system. "huber" learns it too, and is
-        robust to outliers; "quantile" learns `quantiles`; "poisson" learns the mean of counts, as exp(f). Also a loss
-        of `gyrfalcon.losses`, where its parameters can be chosen, or one of your own. scikit-learn's names
-        "squared_error" and "absolute_error" (the median) are taken for "squared" and "quantile".
+        The loss to minimise. "squared" learns the mean, and is fastest, because it is one linear system. "huber" learns
+        the mean too, and is robust to outliers; "quantile" learns `quantiles`; "poisson" learns the mean of counts, as
+        exp(f). A loss of `gyrfalcon.losses`, whose parameters can be chosen, and a loss of your own are also accepted.
+        scikit-learn's names "squared_error" and "absolute_error" (the median) stand for "squared" and "quantile".
     {quantiles, centers, fit_intercept, scale, uncertainty, preconditioner, falkon.max_iter, tol, penalty_path,
     cg_steps, warm_start, early_stopping, validation_fraction, n_iter_no_change, checkpoint, dtype, memory_budget,
     device, precision, n_jobs, random_state, callbacks, verbose}
@@ -76,23 +72,22 @@ class FalkonRegressor(PosteriorRegressor):
         `objective` (after it).
     {penalty_}
     loss_ : Loss
-        The loss, with parameters that depend on the data resolved.
+        The loss, with the parameters that depend on the data resolved.
     {offset_, output_dtype_}
-    noise_variance_ : float, or array of shape (n_outputs,)
-        With `uncertainty=True`, the variance of y around f, for a row of average weight. What iterations that stopped
-        early left out of f is part of it, as its mean square over the rows.
+    {noise_variance_}
+        It includes the mean square over the rows of what iterations that stopped early left out of f.
     {posterior_ spread_ conformity_, mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
     FalkonClassifier : The same for classification.
-    KernelOperator : The products this is made of.
+    KernelOperator : The products with the kernel matrix.
 
     Notes
     -----
-    The penalty is the papers' lambda, on the mean squared error. scikit-learn's `KernelRidge` puts its `alpha` on the
-    sum: ``alpha = penalty * n``. t iterations of conjugate gradient pass t + 1 times over the rows; the sketch for
-    KRILL's preconditioner is one pass more.
+    The penalty is the papers' lambda, the factor beside the mean squared error. The `alpha` of scikit-learn's
+    `KernelRidge` is the factor beside the sum: ``alpha = penalty * n``. t iterations of conjugate gradient take t + 1
+    passes over the rows; the sketch for KRILL's preconditioner takes one more.
 
     References
     ----------
@@ -189,9 +184,8 @@ class FalkonRegressor(PosteriorRegressor):
         Parameters
         ----------
         {fit.X, fit.y, fit.sample_weight}
-        X_val, y_val : optional
-            Rows on which the validation error (root mean squared, or the mean of another loss) is recorded, and which
-            decide what is decided by validation, such as when `early_stopping` stops.
+        {validation.X_val y_val}
+            The error is the root mean squared error, or the mean of another loss.
 
         Returns
         -------
@@ -268,19 +262,20 @@ class FalkonRegressor(PosteriorRegressor):
 
     @in_kind
     def predict_interval(self, X: Any, coverage: float | None = None) -> Array:
-        """Predict intervals that hold y with the given probability, for a fit with `uncertainty=True` or `quantiles`.
+        """Predict intervals that contain y with the given probability, after a fit with `uncertainty` or `quantiles`.
 
-        With `uncertainty=True` they are wide where the model knows little (by the deviation of y) and where y is noisy
-        (by the leave-one-out errors of training rows nearby), and as wide as all leave-one-out errors ask for: no row
-        is held out, and no distribution is assumed. Rows to come must be like the training rows. With a list of
-        `quantiles` they go from one quantile to another, as learnt: `ConformalRegressor` makes such intervals hold.
+        With `uncertainty=True`, intervals are wide where the model knows little (by the standard deviation of y) and
+        where y is noisy (by the leave-one-out errors of training rows nearby). Their widths are calibrated by all
+        leave-one-out errors: no row is held out, and no distribution is assumed, but new rows must be like the training
+        rows. With a list of `quantiles`, intervals go from one learnt quantile to another; `ConformalRegressor`
+        calibrates such intervals.
 
         Parameters
         ----------
         {interval.X}
         coverage : float or None, default=None
-            Between 0 and 1, both excluded. None is 0.9, or for quantiles what lies between the outer ones. Quantiles
-            have intervals of the coverages between two of their levels that are as far from 0 as from 1.
+            Between 0 and 1, both excluded. None is 0.9, or for quantiles the coverage between the outer two. With
+            quantiles the coverage must be that between two levels that are equally far from 0 and from 1.
 
         Returns
         -------
@@ -322,7 +317,7 @@ class FalkonRegressor(PosteriorRegressor):
         super()._require_posterior()
 
     def _n_levels(self) -> int | None:
-        """Return the number of quantiles if they are a list, each of which gets a column."""
+        """Return the number of quantiles if they are a list, where each has a column of its own."""
         return None if self.quantiles is None or np.ndim(self.quantiles) == 0 else np.size(self.quantiles)
 
     def _values(self, X: Any) -> Array:
@@ -333,8 +328,8 @@ class FalkonRegressor(PosteriorRegressor):
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Measure how much of y the predictions explain; 1 is perfect, 0 is no better than a constant.
 
-        The coefficient of determination R^2; for quantiles D^2 instead, the share of the pinball loss of the best
-        constant that is saved (`sklearn.metrics.d2_pinball_score`), and of several quantiles its mean.
+        The score is the coefficient of determination R^2. For quantiles it is D^2, the share by which the pinball loss
+        of the best constant is reduced (`sklearn.metrics.d2_pinball_score`), averaged over several quantiles.
 
         Parameters
         ----------

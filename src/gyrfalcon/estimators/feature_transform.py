@@ -38,20 +38,20 @@ Array = NDArray[Any]
 class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedParameters):  # type: ignore[misc]
     """Random features of a kernel, as a step of a pipeline before any linear method.
 
-    Inner products of the features are the kernel on average, with an error that falls like 1 / sqrt(n_components):
-    cosines of random frequencies for `Gaussian`, `Laplacian`, `Matern` and `RationalQuadratic` [1]_, ReLU and step
-    units for `ArcCosine`, random projections for `Linear`; the columns of both for sums of kernels.
+    Inner products of the features approximate the kernel, with an error that falls like 1 / sqrt(n_components): the
+    features are cosines of random frequencies for `Gaussian`, `Laplacian`, `Matern` and `RationalQuadratic` [1]_, ReLU
+    and step units for `ArcCosine`, random projections for `Linear`, and the columns of all terms for sums of kernels.
 
     Parameters
     ----------
     kernel : Kernel or str, default="gaussian"
-        A kernel of `gyrfalcon.kernels` or its name. A length scale "scale" is worked out from the rows, at most
-        10,000 of them.
+        A kernel of `gyrfalcon.kernels` or its name. A length scale "scale" is computed from the rows, at most 10,000 of
+        them.
     n_components : int, default=1000
         Number of features M.
     orthogonal : bool, default=False
-        Weights that are orthogonal in groups of `n_features_in_`, and frequencies used by a cosine and a sine each
-        [2]_: less variance of the kernel at the same cost.
+        Whether weights are orthogonal in groups of `n_features_in_`, with a cosine and a sine for each frequency [2]_:
+        this approximates the kernel with less variance at the same cost.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the features; "auto" follows X.
     {n_jobs}
@@ -67,7 +67,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedPar
 
     See Also
     --------
-    RandomFeaturesRegressor : Least squares on such features, which never makes all of them at once.
+    RandomFeaturesRegressor : Least squares on such features, which never stores all of them at once.
 
     References
     ----------
@@ -134,7 +134,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedPar
         Parameters
         ----------
         X : array, table or source of shape (n, n_features)
-            Its number of features is used, and its spread where the kernel has the length scale "scale".
+            The number of features is taken from it, and its spread where the kernel has the length scale "scale".
         y : ignored
 
         Returns

@@ -50,10 +50,10 @@ def _init(name: str, value: Any) -> None:
 @register
 @described
 class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
-    """k-means in the kernel's feature space, on Nyström centers: clusters whose borders need not be straight.
+    """k-means in the kernel's feature space, on Nyström centers, for clusters whose borders need not be straight.
 
-    Lloyd's algorithm on the rows' projections onto the span of M centers [1]_, which are never stored: an iteration is
-    one pass over the rows. With every row a center it is exact kernel k-means.
+    This is Lloyd's algorithm on the projections of the rows onto the span of M centers [1]_, which are never stored: an
+    iteration is one pass over the rows. With every row as a center it is exact kernel k-means.
 
     Parameters
     ----------
@@ -61,17 +61,17 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         Number of clusters k.
     {kernel, n_centers, centers}
     init : {"k-means++", "random"} or array of shape (n_clusters, n_features), default="k-means++"
-        Rows to start from: drawn from a sample in proportion to squared distances in feature space, drawn uniformly, or
-        given, in the units of X.
+        Rows to start from: drawn from a sample in proportion to squared distances in feature space ("k-means++"), drawn
+        uniformly ("random"), or given, in the units of X.
     n_init : int, default=3
-        Number of starts, which share the passes over the rows, and of which the best is kept. Of many rows a sample of
-        10,000 (or 100 for each cluster) decides between the starts, and the best goes on from there with all rows.
-        Given points are one start, with all rows.
+        Number of starts, which share the passes over the rows; the best one is kept. With many rows, a sample of 10,000
+        rows (or of 100 for each cluster) decides between the starts, and the best one continues with all rows. Given
+        points are a single start, with all rows.
     {scale}
     max_iter : int, default=300
         Maximum number of iterations, each a pass over the rows.
     tol : float, default=0.0001
-        Stop when the squared moves of the centroids add up to less than this share of the variance of the rows in
+        Stop when the sum of the squared moves of the centroids is less than this share of the variance of the rows in
         feature space. 0 runs until no label changes.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X.
@@ -83,7 +83,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
     Attributes
     ----------
     labels_ : array of shape (n,)
-        The cluster of each row; of rows with weight 0, which have no part in the fit, the nearest.
+        The cluster of each row. Rows with weight 0 take no part in the fit, and get the nearest cluster.
     inertia_ : float
         Sum of the squared distances of rows to their centroids in feature space; sample weights count as weights of
         mean 1 over the rows whose weight is positive.
@@ -93,7 +93,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         For each iteration: `iteration`, `inertia` of the best start, `moved` (squared moves of centroids as a share of
         the variance), `running` (starts that have not converged) and `seconds`.
     centers_ : array of shape (M, n_features_in_)
-        The Nyström centers. Centroids are no rows: they are combinations of these in feature space.
+        The Nyström centers. Centroids are not rows: they are combinations of these centers in feature space.
     dual_coef_ : array of shape (M, n_clusters)
         Coefficients of the centroids.
     offset_ : array of shape (n_clusters,)
@@ -106,9 +106,9 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
 
     Notes
     -----
-    Distances include what the centers miss of a row, which is the same for all centroids. A cluster that becomes empty
-    takes the row whose projection is farthest from its centroid; it stays empty, with a warning, if the centers see no
-    such row.
+    Distances include the part of a row that the centers cannot represent, which is the same for all centroids. A
+    cluster that becomes empty takes the row whose projection is farthest from its centroid; it stays empty, with a
+    warning, if the centers do not distinguish any such row.
 
     References
     ----------

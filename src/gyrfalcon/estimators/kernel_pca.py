@@ -59,30 +59,30 @@ def _components(name: str, value: Any) -> None:
 @register
 @described
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
-    """Kernel principal component analysis on Nyström centers: few non-linear columns that describe the rows.
+    """Kernel principal component analysis on Nyström centers: a few non-linear columns that describe the rows.
 
-    Principal components of the rows in the kernel's feature space, restricted to the span of M centers but measured on
-    all n rows [1]_. With every row a center it is scikit-learn's `KernelPCA`; with fewer it takes memory for M x M
-    numbers in the place of n x n, and reads rows from wherever they are.
+    Computes principal components of the rows in the kernel's feature space, restricted to the span of M centers but
+    measured on all n rows [1]_. With every row as a center it is scikit-learn's `KernelPCA`; with fewer it takes memory
+    for M x M numbers instead of n x n, and reads rows from any source.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
         Number of components, at most M; or the share of the variance that they explain, between 0 and 1. None keeps all
-        whose variance is not rounding. A `ConvergenceWarning` says if there are fewer than that, or if the centers hold
-        a smaller share.
+        components whose variance is more than rounding. A `ConvergenceWarning` says if there are fewer components than
+        requested, or if the centers explain a smaller share.
     {kernel, n_centers, centers}
     fit_inverse_transform : bool, default=False
         Whether to learn `inverse_transform`, by kernel ridge regression from the scores to the rows, on at most 10,000
-        of them. Not for sparse rows.
+        of them. Sparse rows are not supported.
     {scale}
     solver : {"auto", "direct", "iterative"}, default="auto"
-        "direct" finds all components in one pass and n M^2 time, "iterative" the first `n_components` in some passes of
-        n M time each. "auto" iterates if they are a twelfth of the centers or less.
+        "direct" finds all components in one pass and n M^2 time; "iterative" finds the first `n_components` in several
+        passes of n M time each. "auto" iterates if they are at most a twelfth of the centers.
     tol : float or None, default=None
         Residual of the components, relative to the largest eigenvalue, at which "iterative" stops; a
-        `ConvergenceWarning` says if it did not come to that. Eigenvalues are then known to the square of it. None is
-        1e-4 in float32 and 1e-8 in float64.
+        `ConvergenceWarning` says if that was not reached. The error of the eigenvalues is then of the order of its
+        square. None is 1e-4 in float32 and 1e-8 in float64.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X. "direct" factors in float64.
     {memory_budget, n_jobs}
@@ -92,18 +92,19 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     Attributes
     ----------
     eigenvalues_ : array of shape (n_components_,)
-        Eigenvalues of the centered kernel matrix of all rows, from the largest.
+        Eigenvalues of the centered kernel matrix of all rows, in decreasing order.
     explained_variance_ : array of shape (n_components_,)
         Mean squares of the scores of the training rows, `eigenvalues_` / n.
     explained_variance_ratio_ : array of shape (n_components_,)
-        The same as shares of the variance of the rows in feature space, of which the span of the centers is a part.
+        The same as shares of the variance of the rows in feature space, including the variance that the centers do not
+        span.
     n_components_ : int
         Number of components.
     {centers_}
     dual_coef_ : array of shape (M, n_components_)
         Coefficients of the centers: scores are k(x, centers) dual_coef_ + offset_.
     offset_ : array of shape (n_components_,)
-        What centers the scores.
+        Constants that center the scores.
     {kernel_}
     inverse_ : NystromRegressor or None
         The regression from scores to rows, with `fit_inverse_transform=True`.
@@ -116,8 +117,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
 
     Notes
     -----
-    The sign of a component is such that the center with the largest score has a positive one. "direct" takes some
-    5 M^2 numbers of memory.
+    The sign of a component is chosen such that the center with the largest absolute score has a positive one. "direct"
+    takes memory for about 5 M^2 numbers.
 
     References
     ----------
@@ -139,7 +140,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     """
 
     takes_sparse = True
-    # one pass, or some: nobody watches it
+    # a few passes at most, without callbacks
     callbacks: ClassVar[None] = None
     verbose: ClassVar[int] = 0
 
@@ -221,7 +222,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
 
             def held(M: int) -> int:
                 """Blocks of the Krylov space and their images, for as many passes as are usual."""
-                # fewer centers, of which it is said how many would fit, may be solved for directly
+                # fewer centers may be solved for directly, and the error says how many would fit
                 return 2 * _BLOCKS_HELD * 8 * columns * M if self._iterates(M) else (_FACTORS - 1) * 8 * M * M
 
             needs = Needs(buffers=8 // itemsize, row_vectors=0, columns=columns, held=held)
@@ -231,7 +232,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         return choose_subspace(settings, needs, data, self._compute, session.random_state)
 
     def _iterates(self, M: int) -> bool:
-        """Whether passes for a few components are made, and not a solve for all of them."""
+        """Whether to iterate for a few components instead of solving for all of them."""
         if self.solver != "auto" or not isinstance(self.n_components, Integral):
             return self.solver == "iterative"
         return M > _SMALL and _FEW * int(self.n_components) <= M

@@ -56,23 +56,24 @@ _WORSE = 1.05  # a round whose error is larger than the best by this factor ends
 @register
 @described
 class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  # type: ignore[misc]
-    """Scales of the features, or a matrix, under which a kernel method learns y better; a step before any of them.
+    """Scales of the features, or a matrix, under which a kernel method learns y better; a step before such a method.
 
-    A kernel with one length scale treats all features alike, and those that do not matter drown the others. Here a
-    FALKON fit tells which matter: feature j is multiplied by the root of the mean squared derivative of the fit with
-    respect to it, and the next round fits the features so scaled (recursive feature machines [1]_, on Nyström centers).
-    The round with the least validation error is kept; the first has no metric, so that a metric that does not help is
-    not used.
+    A kernel with one length scale treats all features alike, and irrelevant features hide the others. Here a FALKON fit
+    tells which features matter: feature j is multiplied by the root of the mean squared derivative of the fit with
+    respect to it, and the next round fits the features scaled in this way (recursive feature machines [1]_, on Nyström
+    centers). The round with the least validation error is kept; the first round has no metric, so that a metric is used
+    only if it helps.
 
     Parameters
     ----------
     estimator : estimator or None, default=None
-        Fitted in each round: `FalkonRegressor`, `FalkonClassifier`, or another estimator of this library with centers;
-        always with `scale=False`. None is a `FalkonRegressor` if y is numbers, and a `FalkonClassifier` otherwise. Its
-        kernel should be that of the method that follows, its length scale "scale", which follows the metric.
+        The estimator to fit in each round: `FalkonRegressor`, `FalkonClassifier`, or another estimator of this library
+        with centers, always with `scale=False`. None is a `FalkonRegressor` if y is numeric, and a `FalkonClassifier`
+        otherwise. Its kernel should be that of the method that follows, with the length scale "scale", which adapts to
+        the metric.
     kind : {"diagonal", "full"}, default="diagonal"
-        "diagonal" multiplies each feature by a number; "full" all of them by a symmetric matrix, for y that depends on
-        few directions that are not those of the features. The latter takes time and memory for n_features^2 numbers.
+        "diagonal" multiplies each feature by a number; "full" multiplies rows by a symmetric matrix, for y that depends
+        on a few directions that are not those of the features, and takes time and memory for n_features^2 numbers.
     scale : bool or "auto", default="auto"
         Whether to bring every feature to mean 0 and standard deviation 1 first, so that their units do not matter.
         "auto" does it unless a length scale of the estimator's kernel is given, which is in the units of the features,
@@ -82,30 +83,31 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
     n_gradients : int, default=4000
         Number of rows over which squared derivatives are averaged. Rows that are centers are left out.
     n_rows : int, default=20000
-        Number of rows that are fitted at most, drawn at random: more change a metric little. As many for validation.
+        Maximum number of rows to fit, drawn at random; more rows change a metric little. At most the same number is
+        used for validation.
     floor : float, default=0.02
-        Smallest scale; the largest is 1. Features that do not matter at all keep it.
+        Smallest scale; the largest is 1. Features that do not matter at all get the smallest.
     {validation_fraction, n_jobs}
     random_state : int, RandomState or None, default=None
-        Seed of the rows that are used and held out, and of the centers.
+        Seed of the rows that are drawn and held out, and of the centers.
     callbacks : callable, Callback, list of them, or None, default=None
-        Called with the record of each round; one that returns True stops the fit. See `gyrfalcon.callbacks`.
+        Called with the record of each round; a callback that returns True stops the fit. See `gyrfalcon.callbacks`.
     verbose : int, default=0
         1 shows a progress bar, 2 also logs a line for each round.
 
     Attributes
     ----------
     scales_ : array of shape (n_features_in_,), or None
-        What features are multiplied with, for kind="diagonal".
+        The numbers by which features are multiplied, for kind="diagonal".
     matrix_ : array of shape (n_features_in_, n_features_in_), or None
-        What rows are multiplied with, for kind="full".
+        The matrix by which rows are multiplied, for kind="full".
     feature_importances_ : array of shape (n_features_in_,)
-        Mean squared derivatives of the best round's fit, each as a share of their sum; of standardised features if they
-        were standardised.
+        Mean squared derivatives of the fit of the best round, as shares of their sum; derivatives are with respect to
+        standardised features if features were standardised.
     history_ : list of dict
-        For each round: `iteration`, its number (0 has no metric), `validation_error` and `seconds`. The error is the
-        root of the mean squared one, for regression in standard deviations of y and for classes that of codes +1 and
-        -1; for a classifier with another loss, the mean loss.
+        For each round: `iteration` (its number; round 0 has no metric), `validation_error` and `seconds`. The error is
+        the root mean squared error: in standard deviations of y for regression, and that of codes +1 and -1 for
+        classes. For a classifier with another loss it is the mean loss.
     n_rounds_ : int
         Number of rounds with a metric.
     best_round_ : int
@@ -116,13 +118,13 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
 
     See Also
     --------
-    gyrfalcon.operators.mean_square_gradient : The step it repeats.
+    gyrfalcon.operators.mean_square_gradient : The mean squared derivatives of one round.
 
     Notes
     -----
     Standardising the rows that `transform` returns would undo the metric. An estimator with ``scale="auto"``, the
-    default, knows the array and leaves it as it is; tensors, tables made by `set_output`, and what other transformers
-    make of the array need ``scale=False``.
+    default, recognises the array and leaves it as it is; tensors, tables made by `set_output`, and the output of other
+    transformers need ``scale=False``.
 
     A diagonal metric can also be given to a kernel, as length scales in the units of the features:
     ``Gaussian(length_scale=L * metric.scale_ / metric.scales_)``. Rows that do not fit memory are then read as they
@@ -210,10 +212,10 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
         ----------
         {dense_rows.X}
         y : array of shape (n,) or (n, n_outputs)
-            Targets, or labels for a classifier. By default those of X, if it was opened with a target.
+            Targets, or labels for a classifier. By default those of X, if X was opened with a target.
         {unlabelled.sample_weight}
         X_val, y_val : optional
-            Rows on which the validation error is measured, in the place of some that are held out.
+            Rows on which the validation error is measured, instead of held-out rows of X.
 
         Returns
         -------
@@ -352,7 +354,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
         )
 
     def _base(self, y: Any, sample_weight: Any, seed: int) -> Any:
-        """Return the estimator that is fitted in each round, by the same centers."""
+        """Return the estimator to fit in each round, with the same centers."""
         if self.estimator is None:
             kind = FalkonClassifier if _are_labels(y, sample_weight) else FalkonRegressor
             return kind(scale=False, n_jobs=self.n_jobs, random_state=seed)
@@ -369,7 +371,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
 
 
 def _are_labels(y: Any, sample_weight: Any) -> bool:
-    """Whether y is no column of numbers in the rows that count, and so for a classifier."""
+    """Whether y are labels for a classifier: it is not numeric in the rows of positive weight."""
     values = np.asarray(mixed_labels(computed(y)))
     if values.ndim and sample_weight is not None:
         values = count(computed(sample_weight), len(values)).among(values)

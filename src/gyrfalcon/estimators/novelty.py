@@ -30,28 +30,30 @@ from ._sklearn import OutlierMixin
 Array = NDArray[Any]
 
 _FALSE_ALARMS = 0.01  # share of rows like the training rows that contamination="auto" calls outliers
-_NEGLIGIBLE = 1e-10  # a direction in which the rows have so small a share of the penalty takes that much of a score
+_NEGLIGIBLE = 1e-10  # directions below this share of the penalty change a score by at most that share
 
 
 @register
 @described
 class NoveltyDetector(OutlierMixin, KernelEstimator):
-    """Outliers by leverage scores: how far the training rows are from explaining a row.
+    """Detect outliers by leverage scores, which are large for rows that the training rows do not explain.
 
-    The ridge leverage score of x is k(x, x) - k(x, X) (K + penalty n)^-1 k(X, x), over penalty n: the variance that a
-    Gaussian process has left at x when it has seen the training rows, large where they have nothing alike. It is
-    computed on Nyström centers, in one pass over the rows, with what the centers miss of x counted in full.
+    The ridge leverage score of x is k(x, x) - k(x, X) (K + penalty n)^-1 k(X, x), over penalty n: the posterior
+    variance of a Gaussian process at x given the training rows, which is large where none of them is similar. It is
+    computed on Nyström centers, in one pass over the rows; the part of x that the centers cannot represent counts in
+    full.
 
     Parameters
     ----------
     {kernel, n_centers}
     penalty : float, default=0.001
-        The papers' lambda, positive. A smaller one tells rows apart that have few like them; a larger one looks at the
-        bulk of the rows. One that float64 cannot tell from rounding counts as the least that it can.
+        The papers' lambda, positive. A small penalty distinguishes rows that have few others like them; a large one
+        looks at the bulk of the rows. A penalty that float64 cannot tell from rounding is raised to the least that it
+        can.
     contamination : float or "auto", default=0.1
-        Share of the training rows that are outliers, at most 0.5: it decides `offset_`. "auto" takes the training rows
-        for clean: an outlier is a row whose score is beyond those that 99 % of them have when each is left out of the
-        fit, so that about 1 % of new rows like the training rows are called outliers.
+        Share of the training rows that are outliers, at most 0.5, which determines `offset_`. "auto" assumes clean
+        training rows: an outlier is a row whose score is beyond those of 99 % of the training rows when each is left
+        out of the fit, so that about 1 % of new rows like the training rows are called outliers.
     {centers, scale, memory_budget, n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the centers.
@@ -78,8 +80,8 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     Notes
     -----
     Scores are differences of nearly equal numbers, so that everything is computed in float64. The score of a training
-    row is at most 1, for it explains itself; that of a new row can be as large as k(x, x) / (penalty n). The fit takes
-    n M^2 time and some 5 M^2 numbers of memory.
+    row is at most 1, because it explains itself; that of a new row can be as large as k(x, x) / (penalty n). The fit
+    takes n M^2 time and memory for about 5 M^2 numbers.
 
     Examples
     --------
@@ -94,7 +96,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     takes_sparse = True
     # scores are differences of nearly equal numbers
     dtype = "float64"
-    # one pass: nobody watches it
+    # one pass, without callbacks
     callbacks: ClassVar[None] = None
     verbose: ClassVar[int] = 0
 
@@ -127,7 +129,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn what the rows have alike.
+        """Learn the distribution of the rows.
 
         Parameters
         ----------

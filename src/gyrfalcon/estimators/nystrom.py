@@ -42,29 +42,30 @@ class NystromRegressor(PosteriorRegressor):
     """Nyström kernel ridge regression, solved directly for a whole list of penalties, or by plain iterations.
 
     Minimises mean((y - f(x))^2) + penalty |f|^2 over functions f(x) = sum_j coef_j k(x, center_j), as `FalkonRegressor`
-    does. `solver="direct"` takes n M^2 time, and then has the solutions of all `penalties`, their degrees of
-    freedom, and the errors by which to choose among them [1]_.
+    does. `solver="direct"` takes n M^2 time, and then has the solutions for all `penalties`, their degrees of freedom,
+    and the errors by which to choose among them [1]_.
 
     Parameters
     ----------
     {kernel, n_centers, penalty, penalties, choose_by, centers, fit_intercept, scale, uncertainty}
     solver : {"direct", "gd", "cg", "sgd", "bcd"}, default="direct"
-        One factorisation; or gradient descent, conjugate gradient or mini-batch gradient descent without
-        preconditioner, or block coordinate descent [2]_, which take many iterations and are here to be compared with.
+        "direct" is one factorisation. "gd", "cg" and "sgd" are gradient descent, conjugate gradient and mini-batch
+        gradient descent without a preconditioner, and "bcd" is block coordinate descent [2]_; they take many
+        iterations, and are meant for comparison.
     {max_iter}
     tol : float or None, default=None
-        Stop "gd", "cg" and "bcd" when the residual falls below `tol` times the right-hand side's norm; a
+        Stop "gd", "cg" and "bcd" when the residual falls below `tol` times the norm of the right-hand side; a
         `ConvergenceWarning` says if it did not. None stops where further iterations would not show in predictions (1e-6
-        in float32, 1e-10 in float64); 0 runs all `max_iter` iterations. Either warns only if predictions of "cg" would
-        still move by 5% of y's deviation.
+        in float32, 1e-10 in float64); 0 runs all `max_iter` iterations. Both warn only if predictions of "cg" would
+        still change by 5% of the standard deviation of y.
     step : float, "auto" or None, default=None
         Length of the steps of "gd" and "sgd". None and "auto" are 1 / the largest eigenvalue, estimated from ten
         passes, or from a few mini-batches.
     {batch_size, block_size, early_stopping, validation_fraction, n_iter_no_change}
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose a single
-        penalty beside the values of the kernel, one term of the kernel beside another, or part of f, as with a smooth
-        kernel and a small penalty. "direct" factors in float64.
+        Precision of the kernel. "auto" follows X, but uses float64 where float32 would lose a single penalty beside the
+        values of the kernel, one term of the kernel beside another, or part of f, as happens with a smooth kernel and a
+        small penalty. "direct" factors in float64.
     {memory_budget, n_jobs, batches.random_state, callbacks, verbose}
 
     Attributes
@@ -73,20 +74,20 @@ class NystromRegressor(PosteriorRegressor):
     history_ : list of dict
         With "direct", for each penalty: `penalty`, `df` (degrees of freedom), `log_evidence` (the logarithm of the
         density of y, summed over outputs), and `validation_error`, `gcv_error` or `loo_error`, in the units of y.
-        Otherwise, for each iteration, what `FalkonRegressor` has.
+        Otherwise, for each iteration, the record that `FalkonRegressor` has.
     {offset_, output_dtype_, noise_variance_, posterior_ spread_ conformity_, mean_ scale_, n_features_in_,
     feature_names_in_}
 
     See Also
     --------
-    FalkonRegressor : The same problem in some 20 passes over the rows, for many centers.
+    FalkonRegressor : The same problem in about 20 passes over the rows, for many centers.
     NytroRegressor : The number of iterations instead of a penalty.
 
     Notes
     -----
-    Where validation rows are held out of X to choose a penalty, the fit is to the others. Leave-one-out keeps centers
-    and kernel as they are, and takes a second pass; generalised cross-validation and the evidence take none.
-    "direct" takes some 5 M^2 numbers of memory.
+    Where validation rows are held out of X to choose a penalty, the model is fitted to the other rows. Leave-one-out
+    errors keep centers and kernel fixed, and take a second pass; generalised cross-validation and the evidence take
+    none. "direct" takes memory for about 5 M^2 numbers.
 
     References
     ----------

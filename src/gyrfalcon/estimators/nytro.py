@@ -34,22 +34,21 @@ from ._base import KernelRegressor
 class NytroRegressor(KernelRegressor):
     """NYTRO: Nyström centers, and early stopping instead of a penalty.
 
-    Gradient descent for mean((y - f(x))^2) over functions f(x) = sum_j coef_j k(x, center_j), in coordinates in which
-    these are orthonormal: beta <- beta - (gamma/n) R'K'(K R beta - y), coef = R beta, R R' = K_MM^+ [1]_. t iterations
-    of step gamma are about as smooth as a penalty of 1/(gamma t), so the path over iterations is the path over
-    penalties, and validation rows say where to stop. When most of y is noise, that is after a few iterations.
+    Runs gradient descent on mean((y - f(x))^2) over functions f(x) = sum_j coef_j k(x, center_j), in coordinates in
+    which these are orthonormal: beta <- beta - (gamma/n) R'K'(K R beta - y), coef = R beta, R R' = K_MM^+ [1]_. t
+    iterations of step gamma smooth about as much as a penalty of 1/(gamma t), so that the path over iterations is the
+    path over penalties, and validation rows say where to stop. When most of y is noise, that is after a few iterations.
 
     Parameters
     ----------
     {kernel, n_centers, centers, fit_intercept, scale}
     solver : {"gd", "cg", "sgd"}, default="gd"
-        Gradient descent, which is the paper's; conjugate gradient, whose path is shorter; or mini-batch gradient
-        descent.
+        "gd" is gradient descent, as in the paper; "cg" is conjugate gradient, whose path is shorter; "sgd" is
+        mini-batch gradient descent.
     {max_iter, step, batch_size, stopping.early_stopping, validation_fraction, stopping.n_iter_no_change, min_decrease}
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel; "auto" follows X, except that float64 is used where float32 would lose one term of the
-        kernel beside another. The factors are in float64 up to 1,500 centers, and beyond that in the precision of the
-        kernel.
+        Precision of the kernel. "auto" follows X, but uses float64 where float32 would lose one term of the kernel
+        beside another. The factors are in float64 up to 1,500 centers, and in the precision of the kernel beyond that.
     {memory_budget, n_jobs, batches.random_state, callbacks, verbose}
 
     Attributes
@@ -63,12 +62,12 @@ class NytroRegressor(KernelRegressor):
     See Also
     --------
     NystromRegressor : A penalty instead.
-    FalkonRegressor : A penalty, and as few iterations for any of them.
+    FalkonRegressor : A penalty, and few iterations for any penalty.
 
     Notes
     -----
-    Rows held out for validation are not used otherwise. t iterations take time n M t + M^3 and M^2
-    numbers of memory, and those of K if it is kept.
+    Rows held out for validation are not used otherwise. t iterations take time n M t + M^3, and memory for M^2 numbers
+    and for K if it is kept.
 
     References
     ----------

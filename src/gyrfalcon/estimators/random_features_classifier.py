@@ -31,7 +31,7 @@ Array = NDArray[Any]
 class RandomFeaturesClassifier(KernelClassifier):
     """Classification by least squares on random features of a kernel.
 
-    Regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and predicts the class
+    It regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and predicts the class
     with the largest value. See `RandomFeaturesRegressor` for the method.
 
     Parameters
@@ -129,9 +129,8 @@ class RandomFeaturesClassifier(KernelClassifier):
         Parameters
         ----------
         {dense.X, labels.y, fit.sample_weight}
-        X_val, y_val : optional
-            Rows on which the validation error is recorded (the share of wrong classes), and
-            which decide what is decided by validation, such as when `early_stopping` stops.
+        {validation.X_val y_val}
+            The error is the share of wrong classes.
 
         Returns
         -------

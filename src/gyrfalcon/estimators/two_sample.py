@@ -33,8 +33,8 @@ __all__ = ["MMDTest", "mmd_test"]
 
 Array = NDArray[Any]
 
-_MOST_COLUMNS = 128  # of a pass: more are not faster
-_SHARE = 4  # of the memory that there is, for the columns
+_MOST_COLUMNS = 128  # columns of a pass: more are not faster
+_SHARE = 4  # the columns may take the available memory divided by this
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,17 @@ class MMDTest:
     statistic : float
         MMD^2, the squared distance of the two means in feature space, on the span of the centers.
     pvalue : float
-        Share of permutations, the one that was observed among them, whose statistic is at least as large.
+        Share of permutations, including the observed one, whose statistic is at least as large.
     permutations : array of shape (n_permutations,)
         Statistics of random permutations.
     kernel : Kernel
-        With parameters that depend on the data resolved.
+        The kernel, with the parameters that depend on the data resolved.
     centers : array of shape (M, n_features)
         The centers, in the units of the kernel.
     coef : array of shape (M,)
         Coefficients of the witness function.
     mean, scale : array of shape (n_features,), or None
-        What features were standardised with.
+        Means and standard deviations by which features were standardised.
     n_features : int
         Number of features of the rows.
     feature_names : list of str, or None
@@ -134,24 +134,24 @@ def mmd_test(
 ) -> MMDTest:
     """Test whether two sets of rows come from the same distribution, by the distance of their means in feature space.
 
-    The maximum mean discrepancy [1]_ on Nyström centers, which are drawn from both sets together, and its distribution
-    under random permutations of the rows: all of them are columns of the same passes. If both sets come from the same
-    distribution, a p-value of at most a comes with a probability of at most a, for any number of rows and centers.
+    Computes the maximum mean discrepancy [1]_ on Nyström centers, which are drawn from both sets together, and its
+    distribution under random permutations of the rows, which share the same passes. If both sets come from the same
+    distribution, a p-value of at most a occurs with a probability of at most a, for any number of rows and centers.
 
     Parameters
     ----------
     X, Y : array, table, sparse matrix, source or Dask collection of shape (n, n_features) and (m, n_features)
         If both have names of features, these must be the same in the same order.
     kernel : Kernel, str or callable
-        Parameters given as "scale" are worked out from the centers.
+        Parameters given as "scale" are computed from the centers.
     n_permutations : int
         The least p-value is 1 / (n_permutations + 1).
     n_centers : int or None
         Number of Nyström centers M. None is 5 sqrt(n + m), at least 1,000 and at most 10,000.
     scale : bool or "auto"
-        Whether to standardise features, by the means and deviations of both sets together. "auto" does it where the
-        library chooses the length scale of dense rows. A length scale that is given is in the units of X and Y, and
-        rows are then taken as they are, as are those that come from `LearnedMetric` or `TableEncoder`.
+        Whether to standardise features, by the means and standard deviations of both sets together. "auto" does it
+        where the library chooses the length scale of dense rows. A length scale that is given is in the units of X and
+        Y, and rows are then taken as they are, as are rows that come from `LearnedMetric` or `TableEncoder`.
     memory_budget : "auto", int or str
         Memory that the test may use beside X and Y, in bytes or as "4GB".
     n_jobs : int or None
@@ -323,7 +323,7 @@ def _standardised(
 
 
 def _centers(sets: list[Rows], M: int, random_state: np.random.RandomState) -> Any:
-    """Draw centers from both sets together, so that which set a row is from has no say in it."""
+    """Draw centers from both sets together, whichever set a row is from."""
     n, m = sets[0].shape[0], sets[1].shape[0]
     drawn = np.sort(random_state.choice(n + m, min(M, n + m), replace=False))
     parts = [drawn[drawn < n], drawn[drawn >= n] - n]

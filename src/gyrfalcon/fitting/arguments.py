@@ -30,10 +30,14 @@ ARGUMENTS: Mapping[str, Entry] = {
         "array of shape (n,), optional",
         "{unlabelled.sample_weight} The penalty refers to weights of mean 1.",
     ),
+    "validation.X_val y_val": Entry(
+        "optional",
+        """Rows on which the validation error is recorded. They are used wherever something is chosen by validation,
+        such as when `early_stopping` stops.""",
+    ),
     "fit.X_val y_val": Entry(
         "optional",
-        """Rows on which the validation error (root mean squared) is recorded, and which are used where something is
-        chosen by validation, such as when `early_stopping` stops.""",
+        "{validation.X_val y_val} The error is the root mean squared error.",
     ),
     "labels.y": Entry(
         "array of shape (n,)",

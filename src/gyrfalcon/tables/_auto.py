@@ -54,39 +54,41 @@ Array = NDArray[Any]
 AUTO: Mapping[str, Entry] = {
     "auto.time_budget": Entry(
         "float",
-        """Seconds that `fit` may take, kept to within a fifth. The search takes half of it at most, and small tables
-        take less. The smallest search and fit take a few tenths of a second, more with rows, columns and outputs: a
-        budget below that gets a warning that says how much. Where the time ends the search or a fit, another run may
-        end it elsewhere; where it does not, the same `random_state` gives the same model.""",
+        """Seconds that `fit` may take, kept to within a fifth. The search takes at most half of it, and small tables
+        take less. The smallest search and fit take a few tenths of a second, and more with rows, columns, outputs and
+        classes: a smaller budget gives a warning that names the time needed. If the budget ends the search or a fit,
+        another run may end it elsewhere; otherwise the same `random_state` gives the same model.""",
     ),
     "auto.cv": Entry(
         "int, splitter or array of int of shape (n,)",
-        """Folds by which everything is chosen: how many, a splitter of scikit-learn, or the number of each row's fold.
-        Of a splitter whose splits do not hold out each row once, such as `TimeSeriesSplit`, the last split is used.""",
+        """Folds by which everything is chosen: their number, a splitter of scikit-learn, or the number of each row's
+        fold. If the splits of a splitter do not hold out each row once, as those of `TimeSeriesSplit`, its last split
+        is used.""",
     ),
     "auto.checkpoint": Entry(
         "str, path-like, Checkpoint or None",
-        """A folder for the state of the fit, written after the search and after each last fit. A fit that was killed
-        and is started again continues from there. Each fit needs a folder of its own; delete it to start afresh.""",
+        """A folder for the state of the fit, which is written after the search and after each final fit. A fit that was
+        killed and is started again continues from there. Each fit needs a folder of its own; delete the folder to start
+        afresh.""",
     ),
     "auto.memory_budget": Entry(
         '"auto", int or str',
-        'Memory that the fit may use beside X and y, in bytes or as "4GB"; "auto" is what is available.',
+        'Memory that the fit may use beside X and y, in bytes or as "4GB"; "auto" is the available memory.',
     ),
-    "auto.random_state": Entry("int, RandomState or None", "Seed of the sample, of the folds and of the last fits."),
+    "auto.random_state": Entry("int, RandomState or None", "Seed of the sample, of the folds and of the final fits."),
     "auto.callbacks": Entry(
         "callable, Callback, list of them, or None",
-        """Called with the record of each candidate, as in `candidates_`; one that returns True ends the search, and
-        what was found so far is fitted to all rows. See `gyrfalcon.callbacks`.""",
+        """Called with the record of each candidate, as in `candidates_`; a callback that returns True ends the search,
+        and the best candidates so far are fitted to all rows. See `gyrfalcon.callbacks`.""",
     ),
     "auto.verbose": Entry(
         "int",
-        """1 shows what the columns were taken for, and a line with the stage, the number of candidates, the least error
-        and the time left; 2 also writes a line for each candidate.""",
+        """1 shows how the columns were interpreted, and a line with the stage, the number of candidates, the least
+        error and the time left; 2 also writes a line for each candidate.""",
     ),
     "auto.best_estimator_": Entry(
         "pipeline",
-        "The model with the largest weight, an ordinary pipeline of public parts. `estimators_` has all of them.",
+        """The model with the largest weight, an ordinary pipeline of public parts. `estimators_` has all models.""",
     ),
     "auto.weights_": Entry("array of shape (n_models,)", "Weights of the models in the average."),
     "auto.n_features_in_": Entry("int", "Number of columns."),
@@ -100,8 +102,8 @@ AUTO: Mapping[str, Entry] = {
     "auto.groups": Entry("array of shape (n,), optional", "Rows of a group are held out together."),
     "auto.X_val y_val": Entry(
         "optional",
-        """Rows by which everything is chosen, in the place of cross-validation. They are not learnt from; a source is
-        read into memory.""",
+        """Rows by which everything is chosen, instead of by cross-validation. They are not used for training; a source
+        is read into memory.""",
     ),
 }
 

@@ -35,20 +35,17 @@ Array = NDArray[Any]
 class AutoClassifier(ClassifierMixin, AutoEstimator):
     """Classification of a table as it is, with nothing to choose.
 
-    As `AutoRegressor`, for classes: kernel models learn a function for each class by the squared error, one also by the
-    logistic loss. Predictions of rows that were held out turn their values into probabilities, and the logarithms of
-    these are averaged.
+    This is `AutoRegressor` for classes: kernel models learn a function for each class by the squared error, and one
+    also by the logistic loss. Predictions for held-out rows calibrate their values to probabilities, and the logarithms
+    of these are averaged.
 
     Parameters
     ----------
-    time_budget : float, default=60
-        Seconds that `fit` may take, kept to within a fifth, or to twice as much with more than 100 classes. The search
-        takes half of it at most, and small tables take less. The smallest search and fit take a few tenths of a second,
-        more with rows, columns and classes: a budget below that gets a warning that says how much, and with more than
-        100 classes an error. Where the time ends the search or a fit, another run may end it elsewhere; where it does
-        not, the same `random_state` gives the same model.
+    {auto.time_budget}
+        With more than 100 classes, `fit` may take twice the budget, and a budget that is too small raises an error.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, multiplied with `sample_weight`. "balanced" gives every class the same total weight.
+        Weights of the classes, which are multiplied with `sample_weight`. "balanced" gives every class the same total
+        weight.
     {auto.cv, auto.checkpoint, auto.memory_budget, n_jobs, auto.random_state, auto.callbacks, auto.verbose}
 
     Attributes
@@ -58,17 +55,18 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     cv_scores_ : dict
         `accuracy` and `log_loss` of predictions for rows that were held out in cross-validation, or of `X_val`.
     candidates_ : list of dict
-        What was tried, as for `AutoRegressor`; `error` is that of the class codes, relative to that of their means.
+        The candidates that were tried, as for `AutoRegressor`; `error` is that of the class codes, relative to the
+        error of predicting their means.
     feature_importances_ : array of shape (n_features_in_,)
-        How much the learnt functions change along each column of X, in shares of all.
+        How much the learnt functions change along each column of X, as shares that sum to 1.
     {auto.best_estimator_, auto.weights_}
     encoders_, mixings_, models_ : list
         The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
         `ExactClassifier` or `FalkonClassifier`, for each model.
     calibrations_ : list of Calibration
-        What makes probabilities of each model's values. The logarithms of these are averaged.
+        Maps from the values of each model to probabilities, whose logarithms are averaged.
     temperature_ : float
-        What the average is divided by, before it is made into probabilities again.
+        The number by which the average is divided before it becomes probabilities again.
     {auto.n_features_in_, auto.feature_names_in_}
 
     See Also
@@ -78,8 +76,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
 
     Notes
     -----
-    After Ctrl-C in `fit`, the estimator holds the best that was found until then, and can predict. If nothing was found
-    yet, it is as it was before: one that was fitted keeps its earlier model, and another one is not fitted.
+    After Ctrl-C in `fit`, the estimator holds the best models found so far, and can predict. If there are none yet, it
+    is as it was before: a fitted estimator keeps its earlier model, and any other is not fitted.
 
     Examples
     --------
@@ -136,10 +134,10 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         ----------
         {auto.X}
         y : array of shape (n,)
-            Labels: numbers or strings; those of a `Dataset` by default. More than ten classes need two rows each on
-            average.
+            Labels: numbers or strings; by default those of X, if X is a `Dataset`. More than ten classes need two rows
+            each on average.
         sample_weight : array of shape (n,), optional
-            Not negative. Rows with weight 0 are ignored; a class that is in no other row is not a class.
+            Not negative. Rows with weight 0 are ignored, and so is a class that occurs only in such rows.
         {auto.groups, auto.X_val y_val}
 
         Returns
@@ -257,7 +255,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         return np.asarray(self.classes_[probabilities.argmax(axis=1)])
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the share of rows whose class is predicted.
+        """Return the accuracy: the share of rows whose class is predicted correctly.
 
         Parameters
         ----------

@@ -55,28 +55,29 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     Attributes
     ----------
     candidates_ : list of dict
-        What was tried: `stage` ("search", "larger sample", "all rows" or "all rows, few centers"), `encoding`,
-        `kernel`, `target` (y or log y), `round` of the metric, `metric` ("scales" of the columns or "matrix"),
-        `length_scale` in units of half the typical distance, `penalty`, `error` (root mean squared error of rows that
-        were held out, in standard deviations of y) and `seconds`. ``pandas.DataFrame(model.candidates_)`` is a table.
+        The candidates that were tried: `stage` ("search", "larger sample", "all rows" or "all rows, few centers"),
+        `encoding`, `kernel`, `target` (y or log y), `round` of the metric, `metric` ("scales" of the columns or
+        "matrix"), `length_scale` in units of half the typical distance, `penalty`, `error` (root mean squared error on
+        held-out rows, in standard deviations of y) and `seconds`. ``pandas.DataFrame(model.candidates_)`` is a table.
     feature_importances_ : array of shape (n_features_in_,)
-        How much the learnt function changes along each column of X, in shares of all.
+        How much the learnt function changes along each column of X, as shares that sum to 1.
     {auto.best_estimator_, auto.weights_}
     encoders_, mixings_, models_ : list
         The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
         `ExactRegressor` or `FalkonRegressor`, for each model.
     shift_, unit_ : arrays of shape (n_outputs,)
-        What models learn is (y - shift_) / unit_: 0 and 1, unless y is so large, small or far from zero that float32
-        could not tell its numbers apart.
+        Models learn (y - shift_) / unit_. These are 0 and 1, unless y is so large, so small or so far from zero that
+        float32 could not tell its values apart.
     residuals_ : array of shape (m, n_outputs)
-        Sorted absolute errors of predictions of rows that were held out, for `predict_interval`; those of fitted rows
-        where these are larger.
+        Sorted absolute errors of predictions for held-out rows, for `predict_interval`; those of fitted rows where
+        these are larger.
     target_form_ : NumberForm or None
-        How y is written, if it was text of numbers, such as "1,234.50 €"; predictions are numbers. See `TableEncoder`.
+        How y was written, if it was given as text such as "1,234.50 €"; predictions are numbers. See `TableEncoder`.
     range_ : array of shape (2, n_outputs)
-        The least and the largest y of training. Predictions are clipped to them, also where X is outside its range.
+        The smallest and the largest y of the training rows. Predictions are clipped to this range, also where X is
+        outside its own.
     reach_ : Reach
-        How far rows are from those of training, for `predict_interval`.
+        How far rows are from the training rows, for `predict_interval`.
     {auto.n_features_in_, auto.feature_names_in_}
 
     See Also
@@ -87,8 +88,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
     Notes
     -----
-    After Ctrl-C in `fit`, the estimator holds the best that was found until then, and can predict. If nothing was found
-    yet, it is as it was before: one that was fitted keeps its earlier model, and another one is not fitted.
+    After Ctrl-C in `fit`, the estimator holds the best models found so far, and can predict. If there are none yet, it
+    is as it was before: a fitted estimator keeps its earlier model, and any other is not fitted.
 
     References
     ----------
@@ -153,9 +154,9 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         ----------
         {auto.X}
         y : array of shape (n,) or (n, n_outputs)
-            Targets; those of a `Dataset` by default. Text is read as a column of numbers is.
+            Targets; by default those of X, if X is a `Dataset`. Text is read in the same way as a column of numbers.
         sample_weight : array of shape (n,), optional
-            Not negative. Rows with weight 0 are ignored: placeholders for unknown y, say, change nothing.
+            Not negative. Rows with weight 0 are ignored, so that their y may be placeholders.
         {auto.groups, auto.X_val y_val}
 
         Returns
@@ -215,8 +216,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     def predict(self, X: Any) -> Array:
         """Predict y.
 
-        Predictions stay between the least and the largest y of training (`range_`): a trend does not go on outside
-        the training rows. There `predict_interval` says how little is known.
+        Predictions stay between the smallest and the largest y of the training rows (`range_`): a trend does not
+        continue outside of them. `predict_interval` says how little is known there.
 
         Parameters
         ----------
@@ -243,7 +244,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         return LogTarget(least=least, most=most)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is that of the mean of y.
+        """Return the coefficient of determination R^2 of the predictions; 1 is perfect, 0 is as good as the mean of y.
 
         Parameters
         ----------
@@ -258,13 +259,14 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
     @in_kind
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """Predict intervals that hold y with the given probability.
+        """Predict intervals that contain y with the given probability.
 
-        Among the training rows they have the same width everywhere: the quantile of the absolute errors of predictions
-        of rows that were held out (the jackknife with folds). They are wider the further a row is from all of the
-        training table: numbers and dates outside its range, categories it has not, and combinations that no row is
-        like. That is a caution, and no promise: nothing is known of y there. They end at 0 where no y of the training
-        table is on its other side: lower ends are not negative if no y is, and upper ends not positive if no y is.
+        Among the training rows the intervals have the same width everywhere: a quantile of the absolute errors of
+        predictions for held-out rows (the jackknife with folds). They widen with the distance of a row from the
+        training table: numbers and dates outside its range, categories that it does not have, and combinations unlike
+        any of its rows. This widening is a precaution without a guarantee, because nothing is known of y there.
+        Intervals end at 0 where all y of the training table are on one side of it: lower ends are not negative if no y
+        is negative, and upper ends are not positive if no y is positive.
 
         Parameters
         ----------
