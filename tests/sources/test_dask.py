@@ -22,7 +22,7 @@ import dask  # noqa: E402
 import pandas as pd  # noqa: E402
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator  # noqa: E402
-from gyrfalcon.fitting.lazy import predict_lazily  # noqa: E402
+from gyrfalcon.estimators._lazy import predict_lazily  # noqa: E402
 from gyrfalcon.kernels import Gaussian  # noqa: E402
 from gyrfalcon.losses import Huber, Logistic, Softmax  # noqa: E402
 from gyrfalcon.operators import Rowwise, make_operator  # noqa: E402

@@ -10,7 +10,7 @@ from typing import Any
 
 from .base import Callback, Record
 
-__all__ = ["ScikitLearnCallbacks", "scikit_learn_callbacks"]
+__all__ = ["ScikitLearnCallbacks"]
 
 
 class ScikitLearnCallbacks(Callback):
@@ -41,8 +41,3 @@ class ScikitLearnCallbacks(Callback):
             self._fit.call_on_fit_task_end(estimator=estimator)
 
         with_callbacks(end)(estimator)  # which tells them that all is over, whatever happens
-
-
-def scikit_learn_callbacks(estimator: Any) -> list[Callback]:
-    """Return the adapter for an estimator on which callbacks of scikit-learn are set."""
-    return [ScikitLearnCallbacks()] if vars(estimator).get("_skl_callbacks") else []

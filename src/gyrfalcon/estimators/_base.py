@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
@@ -17,10 +17,10 @@ from .._utils.portable import beside, in_float64
 from .._utils.words import a
 from ..fitting.arguments import described
 from ..fitting.attributes import check_attributes
-from ..fitting.data import FitData, class_codes
-from ..fitting.lazy import lazily
-from ..fitting.rows import for_score, more_rows, scaled
+from ..fitting.data import FitData
+from ..fitting.rows import Reading, for_score, more_rows, scaled
 from ..fitting.session import Session, finite
+from ..fitting.targets import class_codes
 from ..kernels import Kernel
 from ..kernels.names import with_kernel_object
 from ..operators import Operator
@@ -28,31 +28,26 @@ from ..operators.prepared import PreparedCenters
 from ..sources import Rows, is_tensor, to_host
 from ..sources.tensors import as_given
 from ..storage.models import save
-from ._parameters import NamedParameters
-from ._sklearn import DOC_LINK, CallbackSupportMixin, ClassifierMixin, RegressorMixin
+from ._estimator import Estimator
+from ._lazy import lazily
+from ._sklearn import CallbackSupportMixin, ClassifierMixin, RegressorMixin
 
 Array = NDArray[Any]
 
 
 @described
-class KernelEstimator(NamedParameters):
+class KernelEstimator(Estimator):
     """A function offset + sum_j coef_j k(x, center_j) of the rows, once it is fitted.
 
     Every estimator has the parameters `kernel`, `fit_intercept`, `scale`, `dtype`, `memory_budget`, `n_jobs`,
     `random_state`, `callbacks` and `verbose`.
     """
 
-    _doc_link_module = "gyrfalcon"
-    _doc_link_template = DOC_LINK
-
-    takes_sparse: ClassVar[bool] = False
-
     kernel: Any
     fit_intercept: bool
     scale: bool | str
     dtype: Any
     memory_budget: int | float | str
-    device: Any = None
     precision: str | None = None
     n_jobs: int | None
 
@@ -65,8 +60,6 @@ class KernelEstimator(NamedParameters):
     scale_: Array | None
     n_iter_: int
     history_: list[dict[str, Any]]
-    n_features_in_: int
-    feature_names_in_: Array
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name, also those of the kernel, such as ``kernel__length_scale``.
@@ -114,15 +107,33 @@ class KernelEstimator(NamedParameters):
         """Threads, memory, devices and precision, as the parameters set them."""
         return Compute(self.n_jobs, self.memory_budget, self.device, self.precision)
 
+    @property
+    def _reading(self) -> Reading:
+        """How the parameters ask to read rows."""
+        return Reading(
+            type(self).__name__,
+            self.kernel,
+            self.dtype,
+            self.scale,
+            self.takes_sparse,
+            self.memory_budget,
+            self.device,
+        )
+
     # ---- the end of a fit --------------------------------------------------------------------------------------------
 
     def _set_solution(self, data: FitData, session: Session) -> None:
         """Set the attributes that every fitted estimator has, whatever its function is made of."""
         self.n_iter_ = session.history[-1]["iteration"]
         self.history_ = session.history
-        self.mean_, self.scale_ = data.mean, data.scale
+        self._set_scaling(data)
         self.offset_ = data.shown(np.zeros(data.targets.shape[1]) if data.offset is None else data.offset)
         self.output_dtype_ = np.promote_types(data.outputs, data.rows.dtype).name
+
+    def _set_scaling(self, data: FitData) -> None:
+        """Set the features, and what they are standardised with."""
+        self._set_features(data.features)
+        self.mean_, self.scale_ = data.mean, data.scale
 
     def _set_centers(self, kernel: Kernel, centers: Any) -> None:
         """Set the kernel and the centers, which the first predictions prepare."""
@@ -145,7 +156,8 @@ class KernelEstimator(NamedParameters):
 
     def _scaled_rows(self, X: Any, dtype: np.dtype[Any]) -> Rows:
         """Return rows to predict for, as the kernel sees them."""
-        return scaled(more_rows(self, X, standardised=self.scale_ is not None), self.mean_, self.scale_, dtype)
+        rows = more_rows(self._reading, self._features, X, standardised=self.scale_ is not None)
+        return scaled(rows, self.mean_, self.scale_, dtype)
 
     def _operator(self, X: Any) -> Operator:
         """Return k(rows, centers) for new rows, which keeps nothing."""
@@ -162,17 +174,8 @@ class KernelEstimator(NamedParameters):
         return self._from_offset(self._operator(X).image(self.dual_coef_))
 
     def _from_offset(self, f: Array) -> Array:
-        """Return function values with the offset: added in float64, and rounded to float32 where that is enough."""
-        offset = np.atleast_1d(self.offset_)
-        if not offset.any():
-            return f
-        columns = f.reshape(len(f), -1)
-        wide = in_float64(columns)
-        total = wide + beside(offset, wide)
-        if self.output_dtype_ == "float64":
-            return total.reshape(f.shape)
-        columns[:] = total
-        return f
+        """Return function values with the offset."""
+        return with_offset(f, self.offset_, self.output_dtype_)
 
     def _check_loaded(self) -> None:
         """Raise ValueError if attributes that come from a model file do not fit together."""
@@ -197,7 +200,7 @@ class KernelEstimator(NamedParameters):
 
     def _check_scaling(self) -> None:
         """Raise ValueError if attributes of all estimators come from a model file and do not fit together."""
-        check_attributes(self)
+        check_attributes(vars(self))
         if not isinstance(self.dtype, str | type | np.dtype):
             raise ValueError(f"dtype={self.dtype!r} is no type of numbers")
         for name, value in (("mean_", self.mean_), ("scale_", self.scale_)):
@@ -325,3 +328,17 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
             or columns != (1 if len(self.classes_) == 2 else len(self.classes_))
         ):
             raise ValueError(f"coefficients of shape {coef.shape} do not fit classes_ of shape {self.classes_.shape}")
+
+
+def with_offset(f: Array, offset: Any, output_dtype: str = "float32") -> Array:
+    """Return function values with the offset: added in float64, and rounded to float32 where that is enough."""
+    offset = np.atleast_1d(offset)
+    if not offset.any():
+        return f
+    columns = f.reshape(len(f), -1)
+    wide = in_float64(columns)
+    total = wide + beside(offset, wide)
+    if output_dtype == "float64":
+        return total.reshape(f.shape)
+    columns[:] = total
+    return f

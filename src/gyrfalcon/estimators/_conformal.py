@@ -19,10 +19,10 @@ from ..fitting.arguments import SHARED
 from ..fitting.attributes import check_attributes
 from ..fitting.conformal import Conformity, Part, hold_out
 from ..fitting.parameters import check_parameters
-from ..fitting.session import unchanged_on_failure
+from ..fitting.targets import require_both, require_y
 from ..sources import to_host
 from ..storage.models import save
-from ._parameters import NamedParameters
+from ._estimator import Estimator
 from ._sklearn import DOC_LINK
 
 Array = NDArray[Any]
@@ -48,7 +48,7 @@ described = describing(SHARED, CONFORMAL)
 
 
 @described
-class ConformalEstimator(NamedParameters):
+class ConformalEstimator(Estimator):
     """A model, and scores of rows that it has not seen."""
 
     _doc_link_module = "gyrfalcon"
@@ -77,10 +77,9 @@ class ConformalEstimator(NamedParameters):
 
     def _check(self, y: Any) -> None:
         """Raise ValueError for wrong parameters, or without y."""
-        check_parameters(self, method=one_of(*self._methods))
+        check_parameters(self.get_params(deep=False), method=one_of(*self._methods))
         optional(_model)("estimator", self.estimator)
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        require_y(y, type(self).__name__)
 
     @abstractmethod
     def _default(self, seed: int) -> Any:
@@ -88,34 +87,35 @@ class ConformalEstimator(NamedParameters):
 
     def _learn(self, X: Any, y: Array, sample_weight: ArrayLike | None, X_val: Any, y_val: Array | None) -> None:
         """Fit the model, and score the rows that calibrate it."""
-        if (X_val is None) != (y_val is None):
-            raise ValueError(f"X_val and y_val go together: {'y_val' if y_val is None else 'X_val'} is missing")
+        require_both(X_val, y_val)
         random_state = check_random_state(self.random_state)
         seed = int(random_state.randint(2**31 - 1))
         model = self._default(seed) if self.estimator is None else clone(self.estimator)
         X, X_val = to_host(X), to_host(X_val)
         share, every = self.validation_fraction, self._every_class
         learnt, judges = hold_out(X, y, sample_weight, X_val, y_val, share, random_state, every_class=every)
-        with unchanged_on_failure(self):
-            more = {} if learnt.weight is None else {"sample_weight": learnt.weight}
-            self.estimator_ = model.fit(learnt.X, learnt.y, **more)
-            self.method_ = self.method  # scores of one method say nothing about another, which may be set later
-            self._judge(judges)
-            for name in ("n_features_in_", "feature_names_in_"):
-                vars(self).pop(name, None)
-                if name in vars(model):
-                    setattr(self, name, vars(model)[name])
+        more = {} if learnt.weight is None else {"sample_weight": learnt.weight}
+        model = model.fit(learnt.X, learnt.y, **more)
+        found = self._judged(model, judges)
+        self.estimator_ = model
+        self.method_ = self.method  # scores of one method say nothing about another, which may be set later
+        for name, value in found.items():
+            setattr(self, name, value)
+        for name in ("n_features_in_", "feature_names_in_"):
+            vars(self).pop(name, None)
+            if name in vars(model):
+                setattr(self, name, vars(model)[name])
 
     @abstractmethod
-    def _judge(self, part: Part) -> None:
-        """Set `conformity_` from rows that the model has not seen."""
+    def _judged(self, model: Any, part: Part) -> dict[str, Any]:
+        """Return `conformity_`, from rows that the model has not seen, and other attributes of the fit by name."""
 
     def __sklearn_is_fitted__(self) -> bool:
         return "conformity_" in vars(self)
 
     def _check_loaded(self) -> None:
         """Raise ValueError if attributes that come from a model file do not fit together."""
-        check_attributes(self)
+        check_attributes(vars(self))
         one_of(*self._methods)("method_", self.method_)
         if not isinstance(self.conformity_, Conformity):
             raise ValueError("conformity_ is something else")

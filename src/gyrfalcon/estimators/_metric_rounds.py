@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from .._utils.threads import single_threaded_blas
-from ..fitting.data import FitData, class_codes, indicators, mean_loss, root_mean_square, signs
+from ..fitting.data import FitData
+from ..fitting.targets import class_codes, indicators, mean_loss, root_mean_square, signs
 from ..losses import Squared
 from ..operators import mean_square_gradient
 from ..sources import Rows

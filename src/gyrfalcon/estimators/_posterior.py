@@ -15,12 +15,12 @@ from .._utils.memory import format_bytes, require
 from ..fitting.arguments import described
 from ..fitting.conformal import COVERAGE, Conformity
 from ..fitting.data import FitData
-from ..fitting.lazy import in_kind, lazily
 from ..fitting.posterior import Uncertainty, in_float64, widening
 from ..fitting.rows import at_once, read_again
 from ..operators import KernelOperator
 from ..solvers import Posterior
 from ._base import KernelRegressor
+from ._lazy import in_kind, lazily
 
 Array = NDArray[Any]
 

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,14 +23,12 @@ from .._utils.sampling import sample_rows
 from ..fitting.arguments import SHARED
 from ..fitting.attributes import check_attributes
 from ..fitting.parameters import check_parameters
-from ..fitting.rows import unlabelled_rows
-from ..fitting.session import unchanged_on_failure
+from ..fitting.rows import Reading, classify, training_rows
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..kernels.names import with_kernel_object
 from ..solvers.arms import ArmPosterior, BoundSettings, ConfidenceBounds, Indices, Vectors
 from ..storage.models import save
-from ._parameters import NamedParameters
-from ._sklearn import DOC_LINK
+from ._estimator import Estimator
 
 Array = NDArray[Any]
 
@@ -91,7 +89,7 @@ described = describing(SHARED, BANDIT)
 
 @register
 @described
-class BKB(NamedParameters):
+class BKB(Estimator):
     """Budgeted kernel bandit: find the best of many candidates by trying few of them, one at a time.
 
     The reward of an arm is a function of its features, with noise. Each play goes to the arm with the highest upper
@@ -130,22 +128,12 @@ class BKB(NamedParameters):
     True
     """
 
-    # How candidates are read: as they are. They are computed with in float64.
-    takes_sparse: ClassVar[bool] = False
-    dtype: ClassVar[str] = "auto"
-    scale: ClassVar[bool] = False
-    memory_budget: ClassVar[str] = "auto"
-    device: ClassVar[None] = None
-    _doc_link_module = "gyrfalcon"
-    _doc_link_template = DOC_LINK
-
     candidates_: Vectors
     counts_: NDArray[np.int64]
     sums_: Vectors
     dictionary_: NDArray[np.int64]
     kernel_: Kernel
     random_state_: Any
-    n_features_in_: int
 
     def __init__(
         self,
@@ -197,27 +185,29 @@ class BKB(NamedParameters):
         -------
         self
         """
-        check_parameters(self, **_RULES)
-        with unchanged_on_failure(self):
-            rows, _ = unlabelled_rows(self, X)
-            arms = np.array(rows.take(np.arange(rows.shape[0])), dtype=np.float64, order="C")
-            if not np.isfinite(arms).all():  # of a source: what is in memory was checked
-                at = int(np.flatnonzero(~np.isfinite(arms).all(axis=1))[0])
-                raise ValueError(f"candidate {at} has NaN or infinity: leave it out, or fill in a number")
-            # a generator of its own, so that nothing else moves it
-            random = np.random.RandomState(check_random_state(self.random_state).randint(2**31 - 1))
-            kernel = as_kernel(self.kernel).resolve(arms[sample_rows(len(arms), random)])
-            diagonal = np.asarray(kernel.diag(arms), dtype=np.float64)
-            if not (np.isfinite(diagonal).all() and diagonal.min() >= 0 and diagonal.max() > 0):
-                raise ValueError(
-                    f"{kernel!r} is not positive and finite at the candidates: choose another kernel, or rescale"
-                )
-            check_kernel_scale(float(diagonal.mean()), np.float64, kernel=kernel)
-            self.candidates_, self.kernel_ = arms, kernel
-            self.counts_, self.sums_ = np.zeros(len(arms), dtype=np.int64), np.zeros(len(arms))
-            self.dictionary_ = np.zeros(0, dtype=np.int64)
-            self.random_state_ = random.get_state()
-            self._known: ConfidenceBounds | None = None
+        check_parameters(self.get_params(deep=False), **_RULES)
+        # candidates are read as they are, and computed with in float64
+        train = training_rows(Reading(type(self).__name__, self.kernel), classify(X))
+        rows = train.rows
+        arms = np.array(rows.take(np.arange(rows.shape[0])), dtype=np.float64, order="C")
+        if not np.isfinite(arms).all():  # of a source: what is in memory was checked
+            at = int(np.flatnonzero(~np.isfinite(arms).all(axis=1))[0])
+            raise ValueError(f"candidate {at} has NaN or infinity: leave it out, or fill in a number")
+        # a generator of its own, so that nothing else moves it
+        random = np.random.RandomState(check_random_state(self.random_state).randint(2**31 - 1))
+        kernel = as_kernel(self.kernel).resolve(arms[sample_rows(len(arms), random)])
+        diagonal = np.asarray(kernel.diag(arms), dtype=np.float64)
+        if not (np.isfinite(diagonal).all() and diagonal.min() >= 0 and diagonal.max() > 0):
+            raise ValueError(
+                f"{kernel!r} is not positive and finite at the candidates: choose another kernel, or rescale"
+            )
+        check_kernel_scale(float(diagonal.mean()), np.float64, kernel=kernel)
+        self._set_features(train.features)
+        self.candidates_, self.kernel_ = arms, kernel
+        self.counts_, self.sums_ = np.zeros(len(arms), dtype=np.int64), np.zeros(len(arms))
+        self.dictionary_ = np.zeros(0, dtype=np.int64)
+        self.random_state_ = random.get_state()
+        self._known: ConfidenceBounds | None = None
         return self
 
     def ask(self, n: int | None = None) -> Indices:
@@ -254,7 +244,7 @@ class BKB(NamedParameters):
         self
         """
         check_is_fitted(self)
-        check_parameters(self, **_RULES)  # they may have been set since fit
+        check_parameters(self.get_params(deep=False), **_RULES)  # they may have been set since fit
         arms, rewards = _played(indices, y, len(self.candidates_))
         with self._one_at_a_time():
             counts, sums = self.counts_.copy(), self.sums_.copy()
@@ -302,7 +292,7 @@ class BKB(NamedParameters):
 
     def _posterior(self) -> ConfidenceBounds:
         check_is_fitted(self)
-        check_parameters(self, **_RULES)  # they may have been set since fit
+        check_parameters(self.get_params(deep=False), **_RULES)  # they may have been set since fit
         settings = BoundSettings(*(float(value) for value in (self.noise, self.norm, self.delta, self.exploration)))
         with self._one_at_a_time():
             known: ConfidenceBounds | None = vars(self).get("_known")  # a file does not have it
@@ -329,8 +319,8 @@ class BKB(NamedParameters):
         return state
 
     def _check_loaded(self) -> None:
-        check_attributes(self)
-        check_parameters(self, **_RULES)
+        check_attributes(vars(self))
+        check_parameters(self.get_params(deep=False), **_RULES)
         array((None, self.n_features_in_))("candidates_", self.candidates_)
         N = len(self.candidates_)
         array((N,), np.int64)("counts_", self.counts_)

@@ -10,11 +10,11 @@ from sklearn.utils.validation import _check_y, check_is_fitted
 
 from .._utils.registry import register
 from ..fitting.conformal import COVERAGE, Conformity, Part
-from ..fitting.data import mixed_labels
-from ..fitting.lazy import in_kind
-from ..fitting.rows import at_once, computed, for_score, labelled, require_one_label
+from ..fitting.rows import at_once, computed, for_score, labelled
+from ..fitting.targets import mixed_labels, require_one_label
 from ..sources import as_source
 from ._conformal import ConformalEstimator, described
+from ._lazy import in_kind
 from ._sklearn import ClassifierMixin
 from .falkon_classifier import FalkonClassifier
 
@@ -120,7 +120,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         self._check(y)
         if self.estimator is not None:
             _require_probabilities("estimator", self.estimator)
-        require_one_label(self, y)
+        require_one_label(y, type(self).__name__)
         y = _check_y(mixed_labels(computed(y, as_source(X))), estimator=self)
         if y_val is not None:
             y_val = _check_y(mixed_labels(computed(y_val, as_source(X_val))), estimator=self)
@@ -130,32 +130,18 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
     def _default(self, seed: int) -> FalkonClassifier:
         return FalkonClassifier(loss="logistic", random_state=seed)
 
-    def _judge(self, part: Part) -> None:
-        self.classes_ = self.estimator_.classes_
-        unseen = sorted(set(part.y.tolist()) - set(self.classes_.tolist()), key=str)
+    def _judged(self, model: Any, part: Part) -> dict[str, Any]:
+        unseen = sorted(set(part.y.tolist()) - set(model.classes_.tolist()), key=str)
         if unseen:
             raise ValueError(
                 f"the rows that judge have classes that the model has not learnt: {unseen}; leave these rows out of "
                 "X_val, or give X rows of these classes too"
             )
-        codes = np.searchsorted(self.classes_, part.y)
-        scores = self._scores(self.estimator_.predict_proba(part.X))[np.arange(len(codes)), codes]
+        codes = np.searchsorted(model.classes_, part.y)
+        scores = _scores(model.predict_proba(part.X), self.method)[np.arange(len(codes)), codes]
         if part.biased is not None:
             scores[part.biased] = _LARGEST
-        self.conformity_ = Conformity.of(scores[:, None], part.weight)
-
-    def _scores(self, probabilities: Any) -> Array:
-        """Return the score of each class, from 0 (expected) to 1 (unexpected), of shape (n, n_classes)."""
-        p = np.asarray(probabilities, dtype=np.float64)
-        if self.method_ == "lac":
-            return 1.0 - p
-        # the probability of the classes that are more probable, and so 0 for the most probable one
-        order = np.argsort(-p, axis=1, kind="stable")
-        sorted_p = np.take_along_axis(p, order, axis=1)
-        before = np.cumsum(sorted_p, axis=1) - sorted_p
-        scores = np.empty_like(p)
-        np.put_along_axis(scores, order, np.clip(before, 0.0, _LARGEST), axis=1)
-        return scores
+        return {"classes_": model.classes_, "conformity_": Conformity.of(scores[:, None], part.weight)}
 
     @in_kind
     def predict(self, X: Any) -> Array:
@@ -205,7 +191,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         COVERAGE("coverage", coverage)
         check_is_fitted(self)
         threshold = self.conformity_.quantile(coverage)
-        scores = self._scores(self.estimator_.predict_proba(at_once(X)))
+        scores = _scores(self.estimator_.predict_proba(at_once(X)), self.method_)
         return np.asarray(scores <= threshold)
 
     def _check_loaded(self) -> None:
@@ -228,6 +214,20 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         float
         """
         return float(super().score(*for_score(X, y, sample_weight)))
+
+
+def _scores(probabilities: Any, method: str) -> Array:
+    """Return the score of each class, from 0 (expected) to 1 (unexpected), of shape (n, n_classes)."""
+    p = np.asarray(probabilities, dtype=np.float64)
+    if method == "lac":
+        return 1.0 - p
+    # the probability of the classes that are more probable, and so 0 for the most probable one
+    order = np.argsort(-p, axis=1, kind="stable")
+    sorted_p = np.take_along_axis(p, order, axis=1)
+    before = np.cumsum(sorted_p, axis=1) - sorted_p
+    scores = np.empty_like(p)
+    np.put_along_axis(scores, order, np.clip(before, 0.0, _LARGEST), axis=1)
+    return scores
 
 
 def _require_probabilities(name: str, model: Any) -> None:

@@ -15,10 +15,10 @@ from sklearn.utils.validation import _check_y, check_is_fitted
 from .._utils.checks import boolean
 from .._utils.registry import register
 from ..fitting.conformal import COVERAGE, Conformity, Part
-from ..fitting.lazy import in_kind
 from ..fitting.rows import at_once, computed, for_score, labelled
 from ..sources import as_source
 from ._conformal import ConformalEstimator, columns_of, described
+from ._lazy import in_kind
 from ._posterior import PosteriorRegressor
 from ._sklearn import MultiOutputMixin, RegressorMixin
 from .falkon_regressor import FalkonRegressor
@@ -142,37 +142,15 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
     def _default(self, seed: int) -> FalkonRegressor:
         return FalkonRegressor(random_state=seed, **_DEFAULTS.get(self.method, {}))
 
-    def _judge(self, part: Part) -> None:
-        low, high, unit = self._band(part.X)
+    def _judged(self, model: Any, part: Part) -> dict[str, Any]:
+        low, high, unit = _band(model, self.method, part.X)
         y = columns_of(part.y)
         if y.shape[1] != low.shape[1]:
             raise ValueError(f"y has {y.shape[1]} columns, but predictions have {low.shape[1]}: they must agree")
         beyond = np.maximum(low - y, y - high)
         # a deviation of 0 that was right is no surprise, and one that was not is the greatest
         scores = np.divide(beyond, unit, out=np.where(beyond > 0, np.inf, 0.0), where=unit > 0)
-        self.conformity_, self.one_column_ = Conformity.of(scores, part.weight), part.y.ndim == 1
-
-    def _band(self, X: Any) -> tuple[Array, Array, Array]:
-        """Return lower and upper ends and units: intervals go from low - t unit to high + t unit, for some t."""
-        if self.method_ == "deviation":
-            found = self.estimator_.predict(X, return_std=True)
-            if not isinstance(found, tuple) or len(found) != 2:
-                raise _no_deviations(self.estimator_)
-            mean, std = (columns_of(values) for values in found)
-            model = _last_step(self.estimator_)
-            # Gyrfalcon's models give the deviation of f: what others call their deviation is taken as it is
-            noise = model.noise_variance_ if isinstance(model, PosteriorRegressor) else 0.0
-            return mean, mean, np.sqrt(std**2 + noise)
-        values = columns_of(self.estimator_.predict(X))
-        unit = np.ones((len(values), 1))
-        if self.method_ == "constant":
-            return values, values, np.broadcast_to(unit, values.shape)
-        if values.shape[1] < 2:
-            raise ValueError(
-                'method="quantiles" needs a model that predicts at least two quantiles, such as '
-                'FalkonRegressor(loss="quantile", quantiles=[0.05, 0.5, 0.95])'
-            )
-        return values[:, :1], values[:, -1:], unit
+        return {"conformity_": Conformity.of(scores, part.weight), "one_column_": part.y.ndim == 1}
 
     @in_kind
     def predict(self, X: Any) -> Array:
@@ -205,7 +183,7 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         COVERAGE("coverage", coverage)
         check_is_fitted(self)
         times = self.conformity_.quantile(coverage)
-        low, high, unit = self._band(at_once(X))
+        low, high, unit = _band(self.estimator_, self.method_, at_once(X))
         if low.shape[1:] != times.shape:
             raise ValueError(f"estimator_ predicts {low.shape[1]} outputs, and conformity_ knows {len(times)}")
         low, high = low - times * unit, high + times * unit
@@ -230,6 +208,29 @@ class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
         float
         """
         return float(super().score(*for_score(X, y, sample_weight)))
+
+
+def _band(model: Any, method: str, X: Any) -> tuple[Array, Array, Array]:
+    """Return lower and upper ends and units: intervals go from low - t unit to high + t unit, for some t."""
+    if method == "deviation":
+        found = model.predict(X, return_std=True)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise _no_deviations(model)
+        mean, std = (columns_of(values) for values in found)
+        last = _last_step(model)
+        # Gyrfalcon's models give the deviation of f: what others call their deviation is taken as it is
+        noise = last.noise_variance_ if isinstance(last, PosteriorRegressor) else 0.0
+        return mean, mean, np.sqrt(std**2 + noise)
+    values = columns_of(model.predict(X))
+    unit = np.ones((len(values), 1))
+    if method == "constant":
+        return values, values, np.broadcast_to(unit, values.shape)
+    if values.shape[1] < 2:
+        raise ValueError(
+            'method="quantiles" needs a model that predicts at least two quantiles, such as '
+            'FalkonRegressor(loss="quantile", quantiles=[0.05, 0.5, 0.95])'
+        )
+    return values[:, :1], values[:, -1:], unit
 
 
 def _last_step(model: Any) -> Any:

@@ -18,7 +18,7 @@ from ..fitting.kernel import fitted_kernel
 from ..fitting.parameters import check_parameters
 from ..fitting.precision import in_suitable_precision
 from ..fitting.ridge import ridge
-from ..fitting.session import finite, fit_session
+from ..fitting.session import finite
 from ..kernels import Kernel, KernelFunction
 from ..operators import KernelOperator
 from ._base import KernelRegressor
@@ -143,10 +143,18 @@ class DivideAndConquerRegressor(KernelRegressor):
         -------
         self
         """
-        check_parameters(self, n_partitions=optional(integer(1)), penalty=not_negative())
-        with fit_session(self) as session:
+        check_parameters(self.get_params(deep=False), n_partitions=optional(integer(1)), penalty=not_negative())
+        with self._session() as session:
             data = regression_data(
-                self, X, y, sample_weight, X_val, y_val, random_state=session.random_state, scratch=session.scratch
+                self._reading,
+                X,
+                y,
+                sample_weight,
+                X_val,
+                y_val,
+                random_state=session.random_state,
+                fit_intercept=self.fit_intercept,
+                scratch=session.scratch,
             )
             n = data.rows.shape[0]
             m = -(-n // _LARGEST_PART) if self.n_partitions is None else int(self.n_partitions)

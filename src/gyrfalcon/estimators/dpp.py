@@ -14,13 +14,11 @@ from ..centers.determinantal import Sampler, prepare_dpp
 from ..centers.leverage import Indices, RandomState, Scoring
 from ..fitting.arguments import described
 from ..fitting.parameters import check_parameters
-from ..fitting.rows import unlabelled_rows
-from ..fitting.session import unchanged_on_failure
+from ..fitting.rows import Reading, classify, training_rows
 from ..kernels import Kernel, KernelFunction
 from ..kernels.names import with_kernel_object
 from ..sources.scratch import Scratch
-from ._parameters import NamedParameters
-from ._sklearn import DOC_LINK
+from ._estimator import Estimator
 
 _RULES = {
     "size": optional(integer(1)),
@@ -29,7 +27,7 @@ _RULES = {
 
 
 @described
-class DPP(NamedParameters):
+class DPP(Estimator):
     """Determinantal point process: random subsets of the rows in which no two rows are alike.
 
     A subset S is drawn with a probability proportional to det(alpha k(S, S)), exactly, among all subsets or among all
@@ -91,20 +89,11 @@ class DPP(NamedParameters):
     [10, 10, 10]
     """
 
-    _doc_link_module = "gyrfalcon"
-    _doc_link_template = DOC_LINK
-
     takes_sparse: ClassVar[bool] = True
-    # How rows are read: as they are. They are computed with in float64.
-    dtype: ClassVar[str] = "auto"
-    scale: ClassVar[bool] = False
-    memory_budget: ClassVar[str] = "auto"
-    device: ClassVar[None] = None
 
     alpha_: float
     expected_size_: float
     kernel_: Kernel
-    n_features_in_: int
     _sampler: Sampler
     _size: int | None
     _random: np.random.RandomState
@@ -155,20 +144,22 @@ class DPP(NamedParameters):
         -------
         self
         """
-        check_parameters(self, **_RULES)
+        check_parameters(self.get_params(deep=False), **_RULES)
         if self.size is not None and self.expected_size is not None:
             raise ValueError(
                 f"size={self.size} and expected_size={self.expected_size} exclude each other: give one of them"
             )
-        with unchanged_on_failure(self):
-            scratch = Scratch()
-            rows, _ = unlabelled_rows(self, X, scratch)
-            weakref.finalize(rows, scratch.close)  # samples look at them as long as there is the process
-            scoring = Scoring(rows, self.kernel, self.random_state, self.n_jobs)
-            self._sampler, self.alpha_ = prepare_dpp(scoring, self.size, self.expected_size, self.n_centers)
-            self._random, self.kernel_ = scoring.random_state, scoring.kernel
-            self._size = self.size  # alpha_ was chosen for it: one that is set later takes a new fit
-            self.expected_size_ = self._sampler.expected_size
+        scratch = Scratch()
+        # rows are read as they are, and computed with in float64
+        reading = Reading(type(self).__name__, self.kernel, sparse=self.takes_sparse)
+        train = training_rows(reading, classify(X), scratch=scratch)
+        weakref.finalize(train.rows, scratch.close)  # samples look at them as long as the process exists
+        scoring = Scoring(train.rows, self.kernel, self.random_state, self.n_jobs)
+        sampler, alpha = prepare_dpp(scoring, self.size, self.expected_size, self.n_centers)
+        self._set_features(train.features)
+        self._sampler, self.alpha_, self.expected_size_ = sampler, alpha, sampler.expected_size
+        self._random, self.kernel_ = scoring.random_state, scoring.kernel
+        self._size = self.size  # alpha_ was chosen for it: one that is set later takes a new fit
         return self
 
     @overload

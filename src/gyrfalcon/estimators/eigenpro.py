@@ -20,7 +20,7 @@ from ..fitting.kernel import fitted_kernel, validation_watch
 from ..fitting.parameters import STEP, check_parameters
 from ..fitting.plan import check_memory
 from ..fitting.precision import warn_if_rounded
-from ..fitting.session import Session, fit_session
+from ..fitting.session import Session
 from ..kernels import Kernel, KernelFunction
 from ..operators import KernelOperator
 from ..solvers import Iterate
@@ -180,22 +180,23 @@ class EigenProRegressor(KernelRegressor):
         self
         """
         check_parameters(
-            self,
+            self.get_params(deep=False),
             n_subsamples=optional(integer(1)),
             n_components=optional(integer(0)),
             batch_size=optional(integer(1)),
             step=STEP,
         )
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
-        with fit_session(self, patience=patience) as session:
+        with self._session(patience=patience) as session:
             data = regression_data(
-                self,
+                self._reading,
                 X,
                 y,
                 None,
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                fit_intercept=self.fit_intercept,
                 scratch=session.scratch,
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 random_access=True,

@@ -27,7 +27,7 @@ from ..fitting.penalties import choose_penalty, validation_errors
 from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_path
 from ..fitting.precision import warn_if_rounded
 from ..fitting.ridge import EveryRow, check_gram_memory, every_row, least_penalty, ridge
-from ..fitting.session import Session, finite, fit_session
+from ..fitting.session import Session, finite
 from ..fitting.steps import stable_step
 from ..kernels import Kernel, KernelFunction
 from ..operators import KernelOperator
@@ -230,7 +230,7 @@ class ExactRegressor(PosteriorRegressor):
         self
         """
         check_parameters(
-            self,
+            self.get_params(deep=False),
             method=one_of("ridge", "pcg", "least_squares", "early_stopping"),
             choose_by=one_of(None, "validation", "cv", "gcv", "loo", "evidence"),
             cv=check_cv,
@@ -243,15 +243,16 @@ class ExactRegressor(PosteriorRegressor):
         patience = None
         if self.early_stopping and self.method != "pcg":
             patience = NoImprovement(self.n_iter_no_change, self.min_decrease)
-        with fit_session(self, patience=patience) as session:
+        with self._session(patience=patience) as session:
             data = regression_data(
-                self,
+                self._reading,
                 X,
                 y,
                 sample_weight,
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                fit_intercept=self.fit_intercept,
                 scratch=session.scratch,
                 hold_out=self.validation_fraction if validates else None,
             )

@@ -14,16 +14,16 @@ from ..callbacks import CallbackLike
 from ..fitting import pcg
 from ..fitting.arguments import described
 from ..fitting.calibration import Calibration, fit_calibration
-from ..fitting.data import FitData, class_codes, classification_data
+from ..fitting.data import FitData, classification_data
 from ..fitting.folds import check_cv
-from ..fitting.lazy import lazily
 from ..fitting.parameters import check_parameters
 from ..fitting.precision import warn_if_rounded
 from ..fitting.ridge import every_row
-from ..fitting.session import fit_session
+from ..fitting.targets import class_codes
 from ..kernels import Kernel, KernelFunction
 from ..operators import make_operator
 from ._base import KernelClassifier
+from ._lazy import lazily
 
 Array = NDArray[Any]
 
@@ -183,16 +183,22 @@ class ExactClassifier(KernelClassifier):
         -------
         self
         """
-        check_parameters(self, choose_by=one_of(None, "validation", "cv"), cv=check_cv, max_iter=optional(integer(1)))
-        with fit_session(self) as session:
+        check_parameters(
+            self.get_params(deep=False),
+            choose_by=one_of(None, "validation", "cv"),
+            cv=check_cv,
+            max_iter=optional(integer(1)),
+        )
+        with self._session() as session:
             data, classes = classification_data(
-                self,
+                self._reading,
                 X,
                 y,
                 sample_weight,
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                fit_intercept=self.fit_intercept,
                 scratch=session.scratch,
                 class_weight=self.class_weight,
                 hold_out=self.validation_fraction if self.choose_by == "validation" else None,

@@ -18,17 +18,17 @@ from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
 from ..fitting import falkon, newton
 from ..fitting.arguments import described
-from ..fitting.data import classification_data, indicators, signs
-from ..fitting.lazy import lazily
+from ..fitting.data import classification_data
 from ..fitting.parameters import check_parameters
 from ..fitting.precision import warn_if_iterates_rounded
-from ..fitting.session import fit_session
 from ..fitting.subspace import CenterSettings, ChosenCenters, WarmStart
+from ..fitting.targets import indicators, signs
 from ..kernels import Kernel, KernelFunction
 from ..losses import Logistic, Loss, Softmax, as_loss, loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
 from ._base import KernelClassifier
+from ._lazy import lazily
 
 Array = NDArray[Any]
 
@@ -194,18 +194,19 @@ class FalkonClassifier(KernelClassifier):
         -------
         self
         """
-        check_parameters(self)
+        check_parameters(self.get_params(deep=False))
         compute = self._compute
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
-        with fit_session(self, patience=patience, checkpoint=self.checkpoint) as session:
+        with self._session(patience=patience, checkpoint=self.checkpoint) as session:
             data, classes = classification_data(
-                self,
+                self._reading,
                 X,
                 y,
                 sample_weight,
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                fit_intercept=self.fit_intercept,
                 scratch=session.scratch,
                 class_weight=self.class_weight,
                 hold_out=self.validation_fraction if self.early_stopping else None,

@@ -18,17 +18,16 @@ from ..fitting import falkon, newton
 from ..fitting.arguments import described
 from ..fitting.conformal import COVERAGE
 from ..fitting.data import regression_data
-from ..fitting.lazy import in_kind
 from ..fitting.parameters import check_parameters
 from ..fitting.posterior import BUFFERS, check_noise, uncertainty_of_centers
 from ..fitting.precision import warn_if_iterates_rounded
 from ..fitting.rows import at_once, for_score
-from ..fitting.session import fit_session
 from ..fitting.subspace import CenterSettings, ChosenCenters, WarmStart
 from ..kernels import Kernel, KernelFunction
 from ..losses import Loss, Poisson, Quantile, Squared, as_loss, loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
+from ._lazy import in_kind
 from ._posterior import PosteriorRegressor
 
 Array = NDArray[Any]
@@ -191,7 +190,7 @@ class FalkonRegressor(PosteriorRegressor):
         -------
         self
         """
-        check_parameters(self)
+        check_parameters(self.get_params(deep=False))
         compute = self._compute
         loss = self._loss()
         if self.uncertainty and type(loss) is not Squared:
@@ -202,15 +201,16 @@ class FalkonRegressor(PosteriorRegressor):
         if self.uncertainty:
             check_noise(self.penalty)
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
-        with fit_session(self, patience=patience, checkpoint=self.checkpoint) as session:
+        with self._session(patience=patience, checkpoint=self.checkpoint) as session:
             data = regression_data(
-                self,
+                self._reading,
                 X,
                 y,
                 sample_weight,
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                fit_intercept=self.fit_intercept,
                 scratch=session.scratch,
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 loss=loss,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,26 +16,23 @@ from .._utils.registry import register
 from .._utils.sampling import sample_rows
 from ..fitting.arguments import described
 from ..fitting.attributes import check_attributes
-from ..fitting.lazy import in_kind
 from ..fitting.parameters import check_parameters
 from ..fitting.random_features import check_loaded_map
-from ..fitting.rows import plain_rows, tile_dtype
-from ..fitting.session import unchanged_on_failure
+from ..fitting.rows import Reading, classify, more_rows, tile_dtype, training_rows
 from ..kernels import Kernel, as_kernel
 from ..kernels.features import FeatureMap
 from ..kernels.names import with_kernel_object
 from ..operators import feature_operator
-from ..sources import Rows
 from ..storage.models import save
-from ._parameters import NamedParameters
-from ._sklearn import DOC_LINK
+from ._estimator import Estimator
+from ._lazy import in_kind
 
 Array = NDArray[Any]
 
 
 @register
 @described
-class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedParameters):  # type: ignore[misc]
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
     """Random features of a kernel, as a step of a pipeline before any linear method.
 
     Inner products of the features approximate the kernel, with an error that falls like 1 / sqrt(n_components): the
@@ -86,14 +83,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedPar
     True
     """
 
-    _doc_link_module = "gyrfalcon"
-    _doc_link_template = DOC_LINK
-
-    takes_sparse: ClassVar[bool] = False
-
     kernel_: Kernel
     feature_map_: FeatureMap
-    n_features_in_: int
 
     def __init__(
         self,
@@ -141,15 +132,16 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedPar
         -------
         self
         """
-        check_parameters(self, n_components=integer(1))
-        with unchanged_on_failure(self):
-            rows = self._rows(X, reset=True)
-            random_state = check_random_state(self.random_state)
-            kernel = as_kernel(self.kernel).resolve(rows.take(sample_rows(rows.shape[0], random_state)))
-            kernel.check_precision(rows.dtype)
-            M = int(self.n_components)
-            self.feature_map_ = kernel.random_features(M, rows.shape[1], random_state, self.orthogonal)
-            self.kernel_ = kernel
+        check_parameters(self.get_params(deep=False), n_components=integer(1))
+        train = training_rows(self._reading, classify(X))
+        rows = train.rows.astype(tile_dtype(self.dtype, train.rows))
+        random_state = check_random_state(self.random_state)
+        kernel = as_kernel(self.kernel).resolve(rows.take(sample_rows(rows.shape[0], random_state)))
+        kernel.check_precision(rows.dtype)
+        M = int(self.n_components)
+        feature_map = kernel.random_features(M, rows.shape[1], random_state, self.orthogonal)
+        self._set_features(train.features)
+        self.kernel_, self.feature_map_ = kernel, feature_map
         return self
 
     @in_kind
@@ -165,7 +157,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedPar
         array of shape (n, n_components)
         """
         check_is_fitted(self)
-        rows = self._rows(X, reset=False)
+        rows = more_rows(self._reading, self._features, X, standardised=False)
+        rows = rows.astype(tile_dtype(self.dtype, rows))
         operator = feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs)
         out = np.empty(operator.shape, dtype=operator.dtype)
         for at, F in operator.blocks():
@@ -181,9 +174,10 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedPar
         """
         save(self, path)
 
-    def _rows(self, X: Any, *, reset: bool) -> Rows:
-        rows = plain_rows(self, X, reset=reset)
-        return rows.astype(tile_dtype(self.dtype, rows))
+    @property
+    def _reading(self) -> Reading:
+        """How rows are read: they are not standardised."""
+        return Reading(type(self).__name__, self.kernel, self.dtype)
 
     @property
     def _n_features_out(self) -> int:
@@ -198,5 +192,5 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedPar
         return tags
 
     def _check_loaded(self) -> None:
-        check_attributes(self)
+        check_attributes(vars(self))
         check_loaded_map(self.kernel_, self.feature_map_, self.n_features_in_)

@@ -17,22 +17,21 @@ from ..callbacks import CallbackLike
 from ..centers import Centers, KMeansPlusPlus
 from ..fitting.arguments import described
 from ..fitting.convergence import warn_if_clusters_unsettled
-from ..fitting.data import FitData
-from ..fitting.lazy import lazily
+from ..fitting.data import FitData, unlabelled_data
 from ..fitting.parameters import check_parameters
 from ..fitting.plan import Needs
 from ..fitting.rows import at_once, computed, more_rows, scaled
-from ..fitting.session import Session, fit_session
+from ..fitting.session import Session
 from ..fitting.subspace import CenterSettings, Subspace, choose_subspace
-from ..fitting.unlabelled import unlabelled_data
-from ..fitting.weights import count
+from ..fitting.weights import Counted, count
 from ..kernels import Kernel, KernelFunction
 from ..operators import Operator, make_operator
 from ..operators.diagonal import kernel_diagonal
 from ..preconditioners import Whitening
 from ..solvers import Clustering, Lloyd, approach, approach_bytes, features_of
-from ..sources import as_rows
-from ._base import KernelEstimator
+from ..sources import Rows, as_rows
+from ._base import KernelEstimator, with_offset
+from ._lazy import lazily
 from ._sklearn import ClusterMixin, TransformerMixin
 
 Array = NDArray[Any]
@@ -178,9 +177,11 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         -------
         self
         """
-        check_parameters(self, n_clusters=integer(1), init=_init, n_init=integer(1), tol=not_negative())
-        with fit_session(self) as session:
-            data = unlabelled_data(self, X, sample_weight, scratch=session.scratch)
+        check_parameters(
+            self.get_params(deep=False), n_clusters=integer(1), init=_init, n_init=integer(1), tol=not_negative()
+        )
+        with self._session() as session:
+            data = unlabelled_data(self._reading, X, sample_weight, scratch=session.scratch)
             n, k = data.rows.shape[0], int(self.n_clusters)
             if k > n:
                 raise ValueError(f"n_clusters={k} must be at most the number of rows that count, {n}")
@@ -199,22 +200,22 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             lloyd = Lloyd(operator, whitening, centroids, k, diagonal, space.data.weight, tol=float(self.tol))
             found = _run(lloyd, self.max_iter, session)
             warn_if_clusters_unsettled(found, k, self.max_iter, few_centers=operator.shape[1] < n)
+            offset = -found.squares / 2
+            labels = found.labels.copy()
+            if data.counted is not None and data.counted.positions is not None:
+                others = operator.on(self._left_out(X, data, data.counted))
+                labels = data.counted.spread(labels, _nearest(others, found.coef, offset))
+            self._set_scaling(data)
             self._set_centers(operator.kernel, operator.centers)
-            self.dual_coef_ = found.coef
-            self.offset_ = -found.squares / 2
-            self.mean_, self.scale_ = data.mean, data.scale
-            self.labels_ = self._labels(X, found.labels.copy(), data)
+            self.dual_coef_, self.offset_, self.labels_ = found.coef, offset, labels
             self.inertia_, self.n_iter_ = found.inertia, found.iteration
             self.history_ = session.history
         return self
 
-    def _labels(self, X: Any, labels: Array, data: FitData) -> Array:
-        """Return a label for each row of X, also for those of weight 0, which are not among `labels`."""
-        counted = data.counted
-        if counted is None or counted.positions is None:
-            return labels
-        others = more_rows(self, X, standardised=self.scale_ is not None).subset(counted.left_out)
-        return counted.spread(labels, self.predict(others))
+    def _left_out(self, X: Any, data: FitData, counted: Counted) -> Rows:
+        """Return the rows of weight 0, as the kernel sees them."""
+        rows = more_rows(self._reading, data.features, X, standardised=data.scale is not None)
+        return scaled(rows.subset(counted.left_out), data.mean, data.scale, data.rows.dtype)
 
     def _starts(
         self,
@@ -279,10 +280,11 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
 
     def _given(self, space: Subspace) -> Any:
         """Return the points to start from as the kernel sees them."""
-        rows = more_rows(self, self.init, "init", standardised=space.data.scale is not None)
+        data = space.data
+        rows = more_rows(self._reading, data.features, self.init, "init", standardised=data.scale is not None)
         if rows.shape[0] != self.n_clusters:
             raise ValueError(f"init has {rows.shape[0]} points, and n_clusters={self.n_clusters}: give one for each")
-        points = scaled(rows, space.data.mean, space.data.scale, space.operator.dtype).take(np.arange(rows.shape[0]))
+        points = scaled(rows, data.mean, data.scale, space.operator.dtype).take(np.arange(rows.shape[0]))
         sparse = scipy.sparse.issparse(space.operator.centers)
         if sparse == scipy.sparse.issparse(points):
             return points
@@ -300,7 +302,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         -------
         array of shape (n,); a Dask array for a Dask collection
         """
-        return self._values(X).argmax(axis=1).astype(np.int32)
+        return _nearest(self._operator(X), self.dual_coef_, self.offset_)
 
     @lazily
     def transform(self, X: Any) -> Array:
@@ -365,6 +367,12 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         super()._check_loaded()
         if self.dual_coef_.ndim != 2:
             raise ValueError(f"dual_coef_ has shape {self.dual_coef_.shape}: it needs a column for each cluster")
+
+
+def _nearest(operator: Operator, coef: Array, offset: Array) -> Array:
+    """Return the number of the nearest cluster of each row."""
+    labels: Array = with_offset(operator.image(coef), offset).argmax(axis=1).astype(np.int32)
+    return labels
 
 
 def _sample_size(n_clusters: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -16,20 +16,19 @@ from .._utils.sampling import sample_rows
 from ..centers import Centers
 from ..fitting.arguments import described
 from ..fitting.convergence import warn_if_components_unsettled, warn_of_missed_share, warn_of_rounded_components
-from ..fitting.data import FitData
-from ..fitting.lazy import in_kind, lazily
+from ..fitting.data import FitData, unlabelled_data
 from ..fitting.parameters import check_parameters
 from ..fitting.plan import Needs
-from ..fitting.session import Session, fit_session
+from ..fitting.session import Session
 from ..fitting.subspace import CenterSettings, Subspace, choose_subspace, default_n_centers
-from ..fitting.unlabelled import unlabelled_data
 from ..kernels import Gaussian, Kernel, KernelFunction
 from ..operators import Operator
 from ..operators.diagonal import kernel_diagonal
 from ..preconditioners import Whitening
 from ..solvers import Components, largest_components, principal_components
 from ..solvers.principal import krylov_block
-from ._base import KernelEstimator
+from ._base import KernelEstimator, with_offset
+from ._lazy import in_kind, lazily
 from ._sklearn import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from .nystrom import NystromRegressor
 
@@ -54,6 +53,15 @@ def _components(name: str, value: Any) -> None:
         integer(1, words=words)(name, value)
     else:
         number(lambda x: 0 < x < 1, words)(name, value)
+
+
+class _Kept(NamedTuple):
+    """The components that are kept: coefficients of the centers, offsets, variances, and their shares of the whole."""
+
+    coef: Array
+    offset: Array
+    variance: Array
+    ratio: Array
 
 
 @register
@@ -140,9 +148,6 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     """
 
     takes_sparse = True
-    # a few passes at most, without callbacks
-    callbacks: ClassVar[None] = None
-    verbose: ClassVar[int] = 0
 
     eigenvalues_: Array
     explained_variance_: Array
@@ -192,7 +197,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         self
         """
         check_parameters(
-            self,
+            self.get_params(deep=False),
             n_components=_components,
             solver=one_of("auto", "direct", "iterative"),
             fit_inverse_transform=boolean,
@@ -202,15 +207,19 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
                 f'solver="iterative" needs a number of components: n_components={self.n_components!r} is none; '
                 'use solver="direct"'
             )
-        with fit_session(self) as session:
-            data = unlabelled_data(self, X, scratch=session.scratch)
+        with self._session() as session:
+            data = unlabelled_data(self._reading, X, scratch=session.scratch)
             if self.fit_inverse_transform and data.rows.is_sparse:
                 raise ValueError("fit_inverse_transform=True needs dense rows, and X is sparse: set it to False")
             space = self._subspace(data, session)
             found, whitening = self._solve(space, session)
-            self._set_components(found, whitening, space)
-            self.mean_, self.scale_ = data.mean, data.scale
-            self.inverse_ = self._learn_inverse(space, session) if self.fit_inverse_transform else None
+            kept = self._kept(found, whitening, space)
+            inverse = self._learn_inverse(space, kept, session) if self.fit_inverse_transform else None
+            self._set_scaling(data)
+            self._set_centers(space.operator.kernel, space.operator.centers)
+            self.dual_coef_, self.offset_, self.n_components_ = kept.coef, kept.offset, len(kept.variance)
+            self.explained_variance_, self.eigenvalues_ = kept.variance, kept.variance * data.rows.shape[0]
+            self.explained_variance_ratio_, self.inverse_ = kept.ratio, inverse
         return self
 
     def _subspace(self, data: FitData, session: Session) -> Subspace:
@@ -250,8 +259,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         warn_if_components_unsettled(found.residual, tol, found.passes)
         return found, whitening
 
-    def _set_components(self, found: Components, whitening: Whitening, space: Subspace) -> None:
-        """Keep the components that are asked for, as expansions of the centers."""
+    def _kept(self, found: Components, whitening: Whitening, space: Subspace) -> _Kept:
+        """Return the components that are asked for, as expansions of the centers."""
         operator, n = space.operator, space.operator.shape[0]
         diagonal = float(kernel_diagonal(operator.kernel, operator.rows).mean())
         total = max(0.0, diagonal - float(found.mean @ found.mean))
@@ -280,20 +289,17 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         offset = np.zeros(q)
         offset[:kept] = -(found.mean @ V)
         sign = _signs(operator, coef, offset)
-        self._set_centers(operator.kernel, operator.centers)
-        self.dual_coef_, self.offset_, self.n_components_ = coef * sign, offset * sign, q
-        self.explained_variance_, self.eigenvalues_ = variance, variance * n
-        self.explained_variance_ratio_ = variance / total if total > 0 else np.zeros(q)
+        return _Kept(coef * sign, offset * sign, variance, variance / total if total > 0 else np.zeros(q))
 
-    def _learn_inverse(self, space: Subspace, session: Session) -> NystromRegressor:
+    def _learn_inverse(self, space: Subspace, kept: _Kept, session: Session) -> NystromRegressor:
         """Learn the rows from their scores."""
         rows = space.operator.rows
         sample = rows.take(sample_rows(rows.shape[0], session.random_state))
-        scores = self._from_offset(space.operator.on(sample).matmat(self.dual_coef_)).astype(np.float64)
+        scores = with_offset(space.operator.on(sample).matmat(kept.coef), kept.offset).astype(np.float64)
         # half the typical distance of scores; a list of one value says that components may differ in size
         length = np.sqrt(float(scores.var(axis=0).sum()) / 2) or 1.0
         model = NystromRegressor(
-            Gaussian(np.full(self.n_components_, length)),
+            Gaussian(np.full(len(kept.variance), length)),
             n_centers=min(_INVERSE_CENTERS, len(scores)),
             penalties=np.logspace(-8, 0, 9),
             choose_by="loo",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from numbers import Number
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,20 +18,19 @@ from ..callbacks import CallbackLike
 from ..centers import Centers
 from ..fitting.arguments import described
 from ..fitting.attributes import check_attributes
-from ..fitting.data import classification_data, mixed_labels, regression_data
-from ..fitting.lazy import lazily
+from ..fitting.data import classification_data, regression_data
 from ..fitting.parameters import check_parameters
-from ..fitting.rows import computed, labelled, more_rows, scaled
-from ..fitting.session import Session, fit_session
+from ..fitting.rows import Reading, computed, labelled, more_rows, scaled
+from ..fitting.session import Session
+from ..fitting.targets import mixed_labels
 from ..fitting.weights import count
-from ..kernels import Kernel, KernelFunction
 from ..sources.dask import first_not_finite
 from ..sources.metric import MetricArray
 from ..storage.models import save
 from ._base import KernelRegressor
+from ._estimator import Estimator
+from ._lazy import lazily
 from ._metric_rounds import Rounds, drawn, root_metric, under
-from ._parameters import NamedParameters
-from ._sklearn import DOC_LINK
 from .divide_and_conquer import DivideAndConquerRegressor
 from .exact import ExactRegressor
 from .falkon_classifier import FalkonClassifier
@@ -55,7 +54,7 @@ _WORSE = 1.05  # a round whose error is larger than the best by this factor ends
 
 @register
 @described
-class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  # type: ignore[misc]
+class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, Estimator):  # type: ignore[misc]
     """Scales of the features, or a matrix, under which a kernel method learns y better; a step before such a method.
 
     A kernel with one length scale treats all features alike, and irrelevant features hide the others. Here a FALKON fit
@@ -149,16 +148,6 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
     [0, 1, 2, 3, 4]
     """
 
-    _doc_link_module = "gyrfalcon"
-    _doc_link_template = DOC_LINK
-
-    # how rows and y are read; the estimator of a round has an intercept of its own
-    takes_sparse: ClassVar[bool] = False
-    device: ClassVar[Any] = None  # that of `estimator` is for its fits
-    fit_intercept: ClassVar[bool] = False
-    dtype: ClassVar[str] = "auto"
-    memory_budget: ClassVar[str] = "auto"
-
     scales_: Array | None
     matrix_: Array | None
     feature_importances_: Array
@@ -167,7 +156,6 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
     best_round_: int
     mean_: Array | None
     scale_: Array | None
-    n_features_in_: int
 
     def __init__(
         self,
@@ -222,30 +210,32 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
         self
         """
         check_parameters(
-            self,
+            self.get_params(deep=False),
             kind=one_of("diagonal", "full"),
             n_rounds=integer(0),
             n_gradients=integer(1),
             n_rows=integer(2),
             floor=number(lambda x: 0 < x < 1, "between 0 and 1, both excluded"),
         )
-        with fit_session(self) as session:
+        with self._session() as session:
             rounds = self._rounds(X, y, sample_weight, X_val, y_val, session)
             session.start(rounds.data, max_iter=self.n_rounds)
-            metric = best = np.ones(self.n_features_in_) if self.kind == "diagonal" else np.eye(self.n_features_in_)
-            least, importances, self.best_round_ = np.inf, np.ones(self.n_features_in_), 0
+            d = rounds.data.features.n
+            metric = best = np.ones(d) if self.kind == "diagonal" else np.eye(d)
+            least, importances, best_round = np.inf, np.ones(d), 0
             for iteration in range(self.n_rounds + 1):
                 error, squares = rounds.run(metric)
                 flat = not squares.any()
                 if error < least:
-                    least, best, self.best_round_ = error, metric, iteration
+                    least, best, best_round = error, metric, iteration
                     importances = np.diag(squares) if squares.ndim == 2 else squares
                     importances = np.ones_like(importances) if flat else importances
                 stop = session.record({"iteration": iteration, "validation_error": error})
                 if stop or error > _WORSE * least or flat:
                     break
                 metric = root_metric(squares, self.floor)
-            self.n_rounds_, self.history_ = iteration, session.history
+            self._set_features(rounds.data.features)
+            self.n_rounds_, self.best_round_, self.history_ = iteration, best_round, session.history
             self.scales_, self.matrix_ = (best, None) if self.kind == "diagonal" else (None, best)
             self.feature_importances_ = importances / importances.sum()
             self.mean_, self.scale_ = rounds.data.mean, rounds.data.scale
@@ -264,7 +254,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
         array of shape (n, n_features), which ``scale="auto"`` leaves as it is; a Dask array for a Dask collection
         """
         check_is_fitted(self)
-        given = more_rows(self, X, standardised=self.scale_ is not None)
+        given = more_rows(self._reading, self._features, X, standardised=self.scale_ is not None)
         metric = self.scales_ if self.matrix_ is None else self.matrix_
         assert metric is not None
         rows = scaled(given, self.mean_, self.scale_, given.dtype)
@@ -313,7 +303,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
         return tags
 
     def _check_loaded(self) -> None:
-        check_attributes(self)
+        check_attributes(vars(self))
         d = self.n_features_in_
         shapes = {"feature_importances_": (d,), "mean_": (d,), "scale_": (d,), "scales_": (d,), "matrix_": (d, d)}
         for name, shape in shapes.items():
@@ -324,9 +314,10 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
             raise ValueError("one of scales_ and matrix_ is needed")
 
     @property
-    def kernel(self) -> Kernel | str | KernelFunction:
-        """The kernel of the fits, whose numbers decide with scale="auto" whether features are standardised."""
-        return "gaussian" if self.estimator is None else self.estimator.kernel
+    def _reading(self) -> Reading:
+        """How rows are read; with scale="auto" the kernel of the fits decides whether features are standardised."""
+        kernel = "gaussian" if self.estimator is None else self.estimator.kernel
+        return Reading(type(self).__name__, kernel, scale=self.scale)
 
     # ---- the beginning of a fit --------------------------------------------------------------------------------------
 
@@ -336,11 +327,16 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, NamedParameters):  #
         X, y, sample_weight = labelled(X, y, sample_weight)
         base = self._base(y, sample_weight, random_state.randint(np.iinfo(np.int32).max))
         given = X, y, sample_weight, X_val, y_val
-        how: dict[str, Any] = {"random_state": random_state, "scratch": session.scratch}
+        how: dict[str, Any] = {
+            "random_state": random_state,
+            "fit_intercept": False,  # the estimator of a round has its own
+            "scratch": session.scratch,
+            "hold_out": self.validation_fraction,
+        }
         if isinstance(base, KernelRegressor):
-            data = regression_data(self, *given, hold_out=self.validation_fraction, **how)
+            data = regression_data(self._reading, *given, **how)
         else:
-            data, _ = classification_data(self, *given, class_weight=None, hold_out=self.validation_fraction, **how)
+            data, _ = classification_data(self._reading, *given, class_weight=None, **how)
         assert data.validation is not None
         held = data.validation
         return Rounds(

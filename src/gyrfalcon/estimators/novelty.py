@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,18 +13,17 @@ from .._utils.registry import register
 from .._utils.threads import effective_n_jobs, single_threaded_blas
 from ..centers import Centers
 from ..fitting.arguments import described
-from ..fitting.lazy import lazily
+from ..fitting.data import unlabelled_data
 from ..fitting.parameters import check_parameters
 from ..fitting.plan import Needs
-from ..fitting.session import fit_session
 from ..fitting.subspace import CenterSettings, choose_subspace
-from ..fitting.unlabelled import unlabelled_data
 from ..kernels import Kernel, KernelFunction
 from ..operators import Operator
 from ..operators.diagonal import kernel_diagonal
 from ..preconditioners import Whitening
 from ..solvers import feature_sums, row_squares
 from ._base import KernelEstimator
+from ._lazy import lazily
 from ._sklearn import OutlierMixin
 
 Array = NDArray[Any]
@@ -96,9 +95,6 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     takes_sparse = True
     # scores are differences of nearly equal numbers
     dtype = "float64"
-    # one pass, without callbacks
-    callbacks: ClassVar[None] = None
-    verbose: ClassVar[int] = 0
 
     offset_: float
     penalty_: float
@@ -142,12 +138,12 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
         self
         """
         check_parameters(
-            self,
+            self.get_params(deep=False),
             penalty=positive(),
             contamination=optional(number(lambda x: 0 < x <= 0.5, "greater than 0 and at most 0.5"), "auto"),
         )
-        with fit_session(self) as session:
-            data = unlabelled_data(self, X, scratch=session.scratch)
+        with self._session() as session:
+            data = unlabelled_data(self._reading, X, scratch=session.scratch)
             # the factor of K_MM, F'F, its eigenvectors and room to make them, and what becomes of them
             needs = Needs(buffers=5, penalty=float(self.penalty))
             settings = CenterSettings(self.kernel, self.n_centers, self.centers)
@@ -155,20 +151,21 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
             operator, n = space.operator, space.operator.shape[0]
             whitening = Whitening(operator.centers_gram(np.float64), n, n_jobs=self.n_jobs)
             G, _ = feature_sums(operator, whitening, np.empty((n, 0)))
-            self.penalty_ = max(float(self.penalty), whitening.least_penalty)
-            mu = self.penalty_ * n
+            penalty = max(float(self.penalty), whitening.least_penalty)
+            mu = penalty * n
             s, V = _spectrum(G)
-            self.dual_coef_ = _explaining(s, V, whitening, mu)
-            self._set_centers(operator.kernel, operator.centers)
-            self.n_samples_fit_ = n
-            self.mean_, self.scale_ = data.mean, data.scale
-            scores = self._scores(operator)
-            self.effective_dimension_ = -float(scores.sum())
+            P = _explaining(s, V, whitening, mu)
+            n_threads = effective_n_jobs(self.n_jobs)
+            scores = _scores(operator, P, mu, n_threads)
             if self.contamination == "auto":
-                leverage = row_squares(operator, _leverage(s, V, whitening, mu), effective_n_jobs(self.n_jobs))
-                self.offset_ = float(np.quantile(_left_out(scores, leverage), _FALSE_ALARMS))
+                leverage = row_squares(operator, _leverage(s, V, whitening, mu), n_threads)
+                offset = float(np.quantile(_left_out(scores, leverage), _FALSE_ALARMS))
             else:
-                self.offset_ = float(np.quantile(scores, float(self.contamination)))
+                offset = float(np.quantile(scores, float(self.contamination)))
+            self._set_scaling(data)
+            self._set_centers(operator.kernel, operator.centers)
+            self.dual_coef_, self.offset_, self.penalty_, self.n_samples_fit_ = P, offset, penalty, n
+            self.effective_dimension_ = -float(scores.sum())
         return self
 
     @lazily
@@ -183,7 +180,9 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
         -------
         array of shape (n,); a Dask array for a Dask collection
         """
-        return self._scores(self._operator(X))
+        operator = self._operator(X)
+        mu = self.penalty_ * self.n_samples_fit_
+        return _scores(operator, self.dual_coef_, mu, effective_n_jobs(self.n_jobs))
 
     @lazily
     def decision_function(self, X: Any) -> Array:
@@ -213,12 +212,6 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
         array of shape (n,); a Dask array for a Dask collection
         """
         return np.where(self.decision_function(X) < 0, -1, 1)
-
-    def _scores(self, operator: Operator) -> Array:
-        """Return minus the leverage scores of the rows of an operator; rounding can make no negative ones."""
-        explained = row_squares(operator, self.dual_coef_, effective_n_jobs(self.n_jobs))
-        most = kernel_diagonal(operator.kernel, operator.rows) / (self.penalty_ * self.n_samples_fit_)
-        return -np.maximum(most - explained, 0.0)
 
     def _check_loaded(self) -> None:
         super()._check_loaded()
@@ -255,6 +248,12 @@ def _leverage(s: Array, V: Array, whitening: Whitening, mu: float) -> Array:
         return np.zeros((whitening.M, 1))
     L: Array = whitening.apply(V / np.sqrt(s + mu)) * np.sqrt(whitening.n)
     return L
+
+
+def _scores(operator: Operator, P: Array, mu: float, n_threads: int) -> Array:
+    """Return minus the leverage scores of the rows of an operator, which rounding must not make negative."""
+    most = kernel_diagonal(operator.kernel, operator.rows) / mu
+    return -np.maximum(most - row_squares(operator, P, n_threads), 0.0)
 
 
 def _left_out(scores: Array, leverage: Array) -> Array:

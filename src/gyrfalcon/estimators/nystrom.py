@@ -25,7 +25,7 @@ from ..fitting.penalties import choose_penalty
 from ..fitting.plan import Needs
 from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_centers, uncertainty_of_path
 from ..fitting.precision import warn_if_rounded
-from ..fitting.session import Session, fit_session
+from ..fitting.session import Session
 from ..fitting.subspace import CenterSettings, Subspace, choose_subspace, passes_of
 from ..kernels import Kernel, KernelFunction
 from ..preconditioners import Identity, Whitening
@@ -184,7 +184,7 @@ class NystromRegressor(PosteriorRegressor):
         self
         """
         check_parameters(
-            self,
+            self.get_params(deep=False),
             solver=one_of("direct", "gd", "cg", "sgd", "bcd"),
             step=STEP_OR_NONE,
             batch_size=integer(1),
@@ -202,15 +202,16 @@ class NystromRegressor(PosteriorRegressor):
             check_noise(self.penalty, self.penalties)
         validates = self.penalties is not None and self.choose_by == "validation" if direct else self.early_stopping
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
-        with fit_session(self, patience=patience) as session:
+        with self._session(patience=patience) as session:
             data = regression_data(
-                self,
+                self._reading,
                 X,
                 y,
                 sample_weight,
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                fit_intercept=self.fit_intercept,
                 scratch=session.scratch,
                 hold_out=self.validation_fraction if validates else None,
                 random_access=self.solver == "sgd",

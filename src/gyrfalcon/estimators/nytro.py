@@ -20,7 +20,7 @@ from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.plan import Needs
 from ..fitting.precision import warn_if_rounded
-from ..fitting.session import Session, fit_session
+from ..fitting.session import Session
 from ..fitting.steps import safe_step, stable_step
 from ..fitting.subspace import CenterSettings, choose_subspace, passes_of
 from ..kernels import Kernel, KernelFunction
@@ -148,17 +148,20 @@ class NytroRegressor(KernelRegressor):
         -------
         self
         """
-        check_parameters(self, solver=one_of("gd", "cg", "sgd"), step=STEP_OR_NONE, batch_size=integer(1))
+        check_parameters(
+            self.get_params(deep=False), solver=one_of("gd", "cg", "sgd"), step=STEP_OR_NONE, batch_size=integer(1)
+        )
         patience = NoImprovement(self.n_iter_no_change, self.min_decrease) if self.early_stopping else None
-        with fit_session(self, patience=patience) as session:
+        with self._session(patience=patience) as session:
             data = regression_data(
-                self,
+                self._reading,
                 X,
                 y,
                 sample_weight,
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                fit_intercept=self.fit_intercept,
                 scratch=session.scratch,
                 hold_out=self.validation_fraction if self.early_stopping else None,
                 random_access=self.solver == "sgd",

@@ -17,7 +17,6 @@ from ..fitting.auto_penalty import as_penalty
 from ..fitting.data import regression_data
 from ..fitting.parameters import check_parameters
 from ..fitting.random_features import check_loaded_features
-from ..fitting.session import fit_session
 from ..kernels import Kernel, KernelFunction
 from ..kernels.features import FeatureMap
 from ..operators import feature_operator
@@ -141,17 +140,18 @@ class RandomFeaturesRegressor(KernelRegressor):
         -------
         self
         """
-        check_parameters(self, **random_features.RULES)
+        check_parameters(self.get_params(deep=False), **random_features.RULES)
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
-        with fit_session(self, patience=patience) as session:
+        with self._session(patience=patience) as session:
             data = regression_data(
-                self,
+                self._reading,
                 X,
                 y,
                 sample_weight,
                 X_val,
                 y_val,
                 random_state=session.random_state,
+                fit_intercept=self.fit_intercept,
                 scratch=session.scratch,
                 hold_out=self.validation_fraction if self.early_stopping and self.solver != "direct" else None,
                 random_access=self.solver == "sgd",
@@ -167,12 +167,11 @@ class RandomFeaturesRegressor(KernelRegressor):
                 block_size=self.block_size,
             )
             compute = self._compute
-            self.penalty_ = as_penalty(self.penalty, self.kernel, data, session.random_state, compute)
-            self.kernel_, self.feature_map_, solution = random_features.solve(
-                settings, self.penalty_, data, compute, session
-            )
-            self.feature_coef_ = data.shaped(solution.coef)
+            penalty = as_penalty(self.penalty, self.kernel, data, session.random_state, compute)
+            kernel, feature_map, solution = random_features.solve(settings, penalty, data, compute, session)
             self._set_solution(data, session)
+            self.kernel_, self.feature_map_, self.penalty_ = kernel, feature_map, penalty
+            self.feature_coef_ = data.shaped(solution.coef)
         return self
 
     def _values(self, X: Any) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from .._utils.checks import Rule, boolean, integer, not_negative, one_of
 from .._utils.docstrings import Entry
 
-# numbers of a record that others than its own callbacks read
+# Numbers of a record of history_ that this package reads, such as its plots
 _NUMBERS = ("iteration", "passes", "seconds", "validation_error", "error")
 
 
@@ -94,15 +94,14 @@ ATTRIBUTES: Mapping[str, Entry] = {
 _RULES: Mapping[str, Rule] = {name: entry.rule for name, entry in ATTRIBUTES.items() if entry.rule is not None}
 
 
-def check_attributes(estimator: Any) -> None:
+def check_attributes(known: Mapping[str, Any]) -> None:
     """Raise ValueError if an attribute from a model file has a value that no fit gives it.
 
     Parameters
     ----------
-    estimator : estimator
-        Only attributes that it has are checked: which of them it needs is for the estimator to say.
+    known : mapping from str to object
+        The attributes that an estimator has. Which of them it needs is for the estimator to say.
     """
-    known = vars(estimator)
     for name in _RULES.keys() & known.keys():
         _RULES[name](name, known[name])
     if "feature_names_in_" in known and len(known["feature_names_in_"]) != known.get("n_features_in_"):

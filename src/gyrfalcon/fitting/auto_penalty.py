@@ -24,8 +24,9 @@ from ..preconditioners import Preconditioner, Whitening
 from ..solvers import nystrom_path
 from ..solvers.newton import newton
 from ..sources import as_rows
-from .data import FitData, mean_loss
+from .data import FitData
 from .kernel import resolved_kernel
+from .targets import mean_loss
 
 Array = NDArray[Any]
 

@@ -17,8 +17,8 @@ from .._utils.checks import array, number
 from .._utils.registry import register
 from ..sources import as_source
 from ..sources.rereading import checked_rows
-from .data import sortable_labels
 from .rows import computed
+from .targets import held_out, sortable_labels
 from .weights import count
 
 Array = NDArray[Any]
@@ -167,13 +167,9 @@ def hold_out(
         assert y_val is not None
         check_consistent_length(X_val, y_val)
         return Part(X, y, weight) if positions is None else part(positions), Part(X_val, y_val, None)
-    count_held = max(1, round(share * len(candidates)))
-    if count_held >= len(candidates):
-        raise ValueError(
-            f"there are no rows to hold out, with n_samples={len(candidates)}: give X_val and y_val, or more rows"
-        )
+    size = held_out(len(candidates), share, "more rows")
     held = np.zeros(len(candidates), dtype=bool)
-    held[random_state.choice(len(candidates), count_held, replace=False)] = True
+    held[random_state.choice(len(candidates), size, replace=False)] = True
     both = np.zeros(len(candidates), dtype=bool)
     if every_class:
         _, codes = np.unique(y[candidates], return_inverse=True)

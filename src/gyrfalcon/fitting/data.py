@@ -5,51 +5,58 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from numbers import Number
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from .._utils.memory import limit_of
 from .._utils.ranges import check_range, check_squares, power_of_two
 from .._utils.statistics import average, means
-from .._utils.words import shown
 from ..losses import Loss, Squared
 from ..sources import ArrayRows, Rows
-from ..sources.metric import has_metric
 from ..sources.scratch import Scratch
 from .rows import (
-    Reader,
+    Features,
+    Reading,
+    Training,
+    classify,
     computed,
     follows_rows,
     labelled,
-    require_one_label,
+    more_rows,
     scaled,
-    standardises,
     tile_dtype,
     training_rows,
-    validation_rows,
+)
+from .targets import (
+    Error,
+    check_lengths,
+    check_outputs,
+    check_y,
+    held_out,
+    indicators,
+    mean_loss,
+    mixed_labels,
+    number_columns,
+    require_both,
+    require_classes,
+    require_known_classes,
+    require_one_label,
+    root_mean_square,
+    share_wrong,
+    signs,
+    sortable_labels,
+    with_class_weight,
 )
 from .weights import Counted, count
 
 Array = NDArray[Any]
-Error = Callable[[Array, Array | None, Array], float]
 
-_SHARE_HELD = 8  # of the memory, for rows of a file that are held out
-_BARELY_ROUNDED = 1e-4  # of the standard deviation of y, which predictions in float32 may be rounded by
-
-
-class Learner(Reader, Protocol):
-    """An estimator, as far as it decides what is learnt."""
-
-    @property
-    def fit_intercept(self) -> bool:
-        """Whether f is measured from the best constant."""
-        ...
+_SHARE_HELD = 8  # held-out rows of a file may take this part of the memory budget: one eighth
+_BARELY_ROUNDED = 1e-4  # rounding that predictions in float32 may have, in standard deviations of y
 
 
 @dataclass(frozen=True)
@@ -108,8 +115,13 @@ class FitData:
     flat: bool = False
     counted: Counted | None = None
     outputs: np.dtype[Any] = field(default_factory=partial(np.dtype, np.float32))
-    feature_names: Array | None = None
+    feature_names: NDArray[np.object_] | None = None
     dtype_given: bool = False
+
+    @property
+    def features(self) -> Features:
+        """The features of the rows."""
+        return Features(self.rows.shape[1], self.feature_names)
 
     @property
     def is_least_squares(self) -> bool:
@@ -142,11 +154,11 @@ class FitData:
         return self.validation.measure(f if self.offset is None else f + self.offset)
 
 
-# ---- regression ------------------------------------------------------------------------------------------------------
+# ---- the three kinds of fits -----------------------------------------------------------------------------------------
 
 
 def regression_data(
-    estimator: Learner,
+    reading: Reading,
     X: Any,
     y: Any,
     sample_weight: ArrayLike | None,
@@ -154,6 +166,7 @@ def regression_data(
     y_val: Any,
     *,
     random_state: np.random.RandomState,
+    fit_intercept: bool,
     hold_out: float | None = None,
     random_access: bool = False,
     loss: Loss | None = None,
@@ -164,11 +177,12 @@ def regression_data(
 
     Parameters
     ----------
-    estimator : estimator
-        Its `n_features_in_` and `feature_names_in_` are set.
+    reading : Reading
     X, y, sample_weight, X_val, y_val : as given to `fit`
     random_state : RandomState
         By which rows are held out.
+    fit_intercept : bool
+        Whether f is measured from the best constant.
     hold_out : float, optional
         Share of the rows that is held out for validation if `fit` is given no validation rows.
     random_access : bool
@@ -176,18 +190,15 @@ def regression_data(
     loss : Loss, optional
         The squared loss by default.
     copies : int, optional
-        So many columns are to be learnt of one column of y.
+        Number of columns that are learnt of the one column of y.
     scratch : Scratch, optional
         Where rows that are slow to read are kept for later passes.
     """
-    X, y, sample_weight = labelled(X, y, sample_weight)
-    X_val, y_val, _ = labelled(X_val, y_val)
-    checks = {"multi_output": True, "y_numeric": True}
-    rows, y, counted = training_rows(
-        estimator, X, y, sample_weight, random_access=random_access, scratch=scratch, **checks
-    )
-    weight = counted.weight
-    targets = _copied(_as_columns(y, "y"), copies, "y")
+    given = classify(*labelled(X, y, sample_weight), device=reading.device)
+    train = training_rows(reading, given, random_access=random_access, scratch=scratch)
+    y = check_y(given.y, train.counted.n_given, reading.owner, multi_output=True, y_numeric=True)
+    y, weight = train.counted.among(y), train.counted.weight
+    targets = number_columns(y, copies)
     error: Error = root_mean_square
     loss = Squared() if loss is None else loss
     loss.check(targets)
@@ -195,76 +206,26 @@ def regression_data(
         of_all = loss.resolve(targets, weight)
         error = partial(mean_loss, of_all)
         if of_all.unit(targets, weight) == 1:
-            check_squares(targets, tile_dtype(estimator.dtype, rows), "y")
-    standardised = standardises(estimator, X, rows)
-    given = validation_rows(estimator, X_val, y_val, standardised=standardised, scratch=scratch)
+            check_squares(targets, tile_dtype(reading.dtype, train.rows), "y")
     held = None
-    if given is not None:
-        y_val = check_array(computed(y_val, given), ensure_2d=False, dtype=None, input_name="y_val")
-        _check_lengths(given, y_val)
-        held_targets = _copied(_as_columns(y_val, "y_val"), copies, "y_val")
-        loss.check(held_targets, "y_val")
-        if held_targets.shape[1] != targets.shape[1]:
-            raise ValueError(f"y_val has shape {y_val.shape} and y has shape {y.shape}: outputs must agree")
-        held = Validation(given, held_targets, None, error)
-    data = _split_and_scaled(
-        estimator,
-        FitData(
-            rows,
-            targets,
-            weight,
-            held,
-            metric=has_metric(X),
-            flat=y.ndim == 1 and copies is None,
-            counted=counted,
-        ),
-        standardised,
-        error,
-        hold_out,
-        None,
-        random_state,
-    )
+    judges = _validation_rows(reading, train, X_val, y_val, scratch)
+    if judges is not None:
+        rows, y_val = judges
+        y_val = check_array(y_val, ensure_2d=False, dtype=None, input_name="y_val")
+        check_lengths(rows.shape[0], y_val, "y_val")
+        columns = number_columns(y_val, copies, "y_val")
+        loss.check(columns, "y_val")
+        check_outputs(y_val, y)
+        held = Validation(rows, columns, None, error)
+    data = _begun(train, targets, held, flat=y.ndim == 1 and copies is None)
+    data = _split_and_scaled(reading, data, train.standardised, error, hold_out, None, random_state)
     # rows that were held out have no say in it
     data = replace(data, loss=loss.resolve(data.targets, data.weight))
-    return _from_offset(data) if estimator.fit_intercept else data
-
-
-def _copied(y: Array, copies: int | None, name: str) -> Array:
-    if copies is None:
-        return y
-    if y.shape[1] != 1:
-        raise ValueError(f"{name} has {y.shape[1]} columns: several quantiles can be learnt of one column only")
-    return np.repeat(y, copies, axis=1)
-
-
-def _as_columns(y: Array, name: str) -> Array:
-    if y.dtype.kind not in "fiub":
-        raise ValueError(f"{name} of type {y.dtype} is not numbers: FalkonClassifier learns labels")
-    dtype = y.dtype if y.dtype == np.float32 else np.float64
-    return y.astype(dtype, copy=False).reshape(len(y), -1)
-
-
-def root_mean_square(targets: Array, weight: Array | None, predictions: Array) -> float:
-    """Return the root of the mean squared error over rows and columns."""
-    errors = predictions - targets.astype(np.float64)
-    largest = float(np.abs(errors).max())
-    if not 0 < largest < np.inf:
-        return largest
-    return largest * float(np.sqrt(np.average(np.square(errors / largest).mean(axis=1), weights=weight)))
-
-
-def mean_loss(loss: Loss, targets: Array, weight: Array | None, f: Array) -> float:
-    """Return the mean of a loss over rows and columns."""
-    with np.errstate(over="ignore"):
-        values = loss.value(targets.astype(np.float64), f.astype(np.float64)).mean(axis=1)
-    return float(np.average(values, weights=weight))
-
-
-# ---- classification --------------------------------------------------------------------------------------------------
+    return _from_offset(data) if fit_intercept else data
 
 
 def classification_data(
-    estimator: Learner,
+    reading: Reading,
     X: Any,
     y: Any,
     sample_weight: ArrayLike | None,
@@ -272,6 +233,7 @@ def classification_data(
     y_val: Any,
     *,
     random_state: np.random.RandomState,
+    fit_intercept: bool,
     class_weight: Any,
     hold_out: float | None = None,
     random_access: bool = False,
@@ -284,10 +246,8 @@ def classification_data(
 
     Parameters
     ----------
-    estimator : estimator
-        Its `n_features_in_` and `feature_names_in_` are set.
+    reading, random_state, fit_intercept, hold_out, random_access, scratch : as for `regression_data`
     X, y, sample_weight, X_val, y_val : as given to `fit`
-    random_state, hold_out, random_access, scratch : as for `regression_data`
     class_weight : dict, "balanced" or None
     make_loss : callable, optional
         Gives the loss for a number of classes; the squared loss by default.
@@ -298,117 +258,84 @@ def classification_data(
     classes : array of shape (n_classes,)
     """
     X, y, sample_weight = labelled(X, y, sample_weight)
-    X_val, y_val, _ = labelled(X_val, y_val)
-    require_one_label(estimator, y)
-    rows, y, counted = training_rows(
-        estimator, X, mixed_labels(y), sample_weight, random_access=random_access, scratch=scratch
-    )
-    y = sortable_labels(y, "y")
+    require_one_label(y, reading.owner)
+    given = classify(X, mixed_labels(y), sample_weight, device=reading.device)
+    train = training_rows(reading, given, random_access=random_access, scratch=scratch)
+    y = check_y(given.y, train.counted.n_given, reading.owner)
+    y = sortable_labels(train.counted.among(y), "y")
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
     require_classes(classes)
-    weight = with_class_weight(class_weight, counted.weight, classes, codes)
+    weight = with_class_weight(class_weight, train.counted.weight, classes, codes)
     if weight is not None:  # rows of a class of weight 0 are left out, and it remains a class
         more = count(weight, len(codes))
-        rows, codes, counted = more.rows(rows), more.among(codes), counted.then(more)
+        train = replace(train, rows=more.rows(train.rows), counted=train.counted.then(more))
+        codes = more.among(codes)
     loss = Squared() if make_loss is None else make_loss(len(classes))
     as_columns = indicators if loss.coupled else signs
     error: Error = share_wrong if type(loss) is Squared else partial(mean_loss, loss)
-    standardised = standardises(estimator, X, rows)
-    given = validation_rows(estimator, X_val, y_val, standardised=standardised, scratch=scratch)
     held = None
-    if given is not None:
-        y_val = sortable_labels(column_or_1d(mixed_labels(computed(y_val, given)), warn=True), "y_val")
-        _check_lengths(given, y_val)
-        unseen = sorted(set(y_val.tolist()) - set(classes.tolist()), key=str)
-        if unseen:
-            raise ValueError(f"y_val has classes that y has not: {unseen}")
-        held = Validation(given, as_columns(np.searchsorted(classes, y_val), len(classes)), None, error)
-    targets = as_columns(codes, len(classes)).astype(tile_dtype(estimator.dtype, rows))
-    data = FitData(
-        rows, targets, counted.weight, held, loss, metric=has_metric(X), flat=len(classes) == 2, counted=counted
+    judges = _validation_rows(reading, train, X_val, y_val, scratch)
+    if judges is not None:
+        rows, y_val = judges
+        y_val = sortable_labels(column_or_1d(mixed_labels(y_val), warn=True), "y_val")
+        check_lengths(rows.shape[0], y_val, "y_val")
+        require_known_classes(y_val, classes)
+        held = Validation(rows, as_columns(np.searchsorted(classes, y_val), len(classes)), None, error)
+    targets = as_columns(codes, len(classes)).astype(tile_dtype(reading.dtype, train.rows))
+    data = replace(_begun(train, targets, held, flat=len(classes) == 2), loss=loss)
+    data = _split_and_scaled(reading, data, train.standardised, error, hold_out, codes, random_state)
+    return (_from_offset(data) if fit_intercept else data), classes
+
+
+def unlabelled_data(
+    reading: Reading, X: Any, sample_weight: ArrayLike | None = None, *, scratch: Scratch | None = None
+) -> FitData:
+    """Check what a `fit` without y is given; the targets have no columns.
+
+    Parameters
+    ----------
+    reading : Reading
+    X, sample_weight : as given to `fit`
+    scratch : Scratch, optional
+        Where rows that are slow to read are kept for later passes.
+    """
+    train = training_rows(reading, classify(X, weight=sample_weight), scratch=scratch)
+    data = _begun(train, np.empty((train.rows.shape[0], 0)), None, flat=False)
+    return _scaled(reading, data, train.standardised)
+
+
+# ---- their steps -----------------------------------------------------------------------------------------------------
+
+
+def _begun(train: Training, targets: Array, held: Validation | None, *, flat: bool) -> FitData:
+    """Return the data of a fit before rows are held out and scaled."""
+    return FitData(
+        train.rows,
+        targets,
+        train.counted.weight,
+        held,
+        metric=train.metric,
+        flat=flat,
+        counted=train.counted,
+        feature_names=train.features.names,
     )
-    data = _split_and_scaled(estimator, data, standardised, error, hold_out, codes, random_state)
-    return (_from_offset(data) if estimator.fit_intercept else data), classes
 
 
-def signs(codes: Array, n_classes: int) -> Array:
-    """Return targets +1 and -1: one column for two classes, else one for each."""
-    if n_classes == 2:
-        return 2.0 * codes[:, None] - 1.0
-    return np.where(codes[:, None] == np.arange(n_classes), 1.0, -1.0)
-
-
-def indicators(codes: Array, n_classes: int) -> Array:
-    """Return targets 1 and 0: one column for each class."""
-    return np.where(codes[:, None] == np.arange(n_classes), 1.0, 0.0)
-
-
-def class_codes(values: Array) -> Array:
-    """Return the number of the class that each row of decision values, an array or a tensor, stands for."""
-    values = values.reshape(len(values), -1)
-    return (values[:, 0] > 0) * 1 if values.shape[1] == 1 else values.argmax(1)
-
-
-def share_wrong(targets: Array, weight: Array | None, values: Array) -> float:
-    """Return the share of rows whose class is not the one of the largest value."""
-    return float(np.average(class_codes(values) != class_codes(targets), weights=weight))
-
-
-def mixed_labels(y: Any) -> Any:
-    """Return a list of strings and other labels as an array of objects: NumPy would make all of them strings."""
-    if not isinstance(y, list | tuple):
-        return y
-    strings = [isinstance(label, str) for label in y]
-    if all(strings) or not any(strings):
-        return y
-    labels = np.empty(len(y), dtype=object)
-    labels[:] = y
-    return labels
-
-
-def sortable_labels(y: Array, name: str) -> Array:
-    """Return labels that can be sorted: those that are Python objects must be all strings or all numbers."""
-    if y.dtype != object or all(isinstance(label, str) for label in y):
-        return y
-    if all(isinstance(label, Number | np.bool_) for label in y):
-        return np.asarray(y.tolist())
-    kinds = sorted({type(label).__name__ for label in y})
-    raise ValueError(f"{name} has labels of types {', '.join(kinds)}: they must be all strings or all numbers")
-
-
-def require_classes(classes: Array) -> None:
-    """Raise ValueError unless there are at least two classes."""
-    if len(classes) < 2:
-        raise ValueError(f"y has one class, {shown(classes[0])}, among the rows that count: at least two are needed")
-
-
-def with_class_weight(class_weight: Any, weight: Array | None, classes: Array, codes: Array) -> Array | None:
-    """Return the weights of rows times those of their classes."""
-    if class_weight is None:
-        return weight
-    rows = np.ones(len(codes)) if weight is None else weight
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        # a row of weight 2 is two rows, here too
-        totals = np.bincount(codes, weights=rows)
-        each = totals.sum() / np.where(totals > 0, totals, np.inf) / len(classes)
-    else:
-        each = compute_class_weight(class_weight, classes=classes, y=classes[codes])
-    if not (np.isfinite(each).all() and (each >= 0).all() and (rows * each[codes]).any()):
-        raise ValueError(f"class_weight={shown(class_weight)} must be finite, not negative, and not zero for every row")
-    return np.asarray(rows * each[codes])
-
-
-# ---- both ------------------------------------------------------------------------------------------------------------
-
-
-def _check_lengths(X: Rows, y: Array) -> None:
-    if X.shape[0] != len(y):
-        raise ValueError(f"X_val has {X.shape[0]} rows and y_val {len(y)}: inconsistent numbers of samples")
+def _validation_rows(
+    reading: Reading, train: Training, X_val: Any, y_val: Any, scratch: Scratch | None
+) -> tuple[Rows, Any] | None:
+    """Return the rows and targets for validation that `fit` was given, or None."""
+    X_val, y_val, _ = labelled(X_val, y_val)
+    require_both(X_val, y_val)
+    if X_val is None:
+        return None
+    rows = more_rows(reading, train.features, X_val, "X_val", standardised=train.standardised)
+    return rows if scratch is None else scratch.rows(rows), computed(y_val, rows)
 
 
 def _split_and_scaled(
-    estimator: Learner,
+    reading: Reading,
     data: FitData,
     standardised: bool,
     error: Error,
@@ -417,11 +344,16 @@ def _split_and_scaled(
     random_state: np.random.RandomState,
 ) -> FitData:
     """Hold out rows for validation if there are none, standardise features or not, and convert rows to `dtype`."""
-    dtype = tile_dtype(estimator.dtype, data.rows)
-    check_range(data.targets, dtype, "y")  # which predictions could not be
+    check_range(data.targets, tile_dtype(reading.dtype, data.rows), "y")  # which predictions could not be
     if data.validation is None and hold_out is not None:
         data = _split(data, error, hold_out, stratify, random_state)
-        data = replace(data, validation=_taken_out(data.validation, estimator.memory_budget))
+        data = replace(data, validation=_taken_out(data.validation, reading.memory_budget))
+    return _scaled(reading, data, standardised)
+
+
+def _scaled(reading: Reading, data: FitData, standardised: bool) -> FitData:
+    """Standardise features if asked for, convert rows to the kernel's precision, and give the weights the mean 1."""
+    dtype = tile_dtype(reading.dtype, data.rows)
     mean, scale = None, None
     if standardised:
         mean, scale = data.rows.moments(data.weight).mean_and_scale(data.rows.feature_names)
@@ -429,17 +361,9 @@ def _split_and_scaled(
     if held is not None:
         held = replace(held, rows=scaled(held.rows, mean, scale, dtype))
     if weight is not None:
-        weight = weight / weight.mean()
-    return replace(
-        data,
-        rows=scaled(data.rows, mean, scale, dtype),
-        weight=weight,
-        validation=held,
-        mean=mean,
-        scale=scale,
-        feature_names=vars(estimator).get("feature_names_in_"),
-        dtype_given=not follows_rows(estimator.dtype),
-    )
+        weight = np.asarray(weight / weight.mean())
+    rows, given = scaled(data.rows, mean, scale, dtype), not follows_rows(reading.dtype)
+    return replace(data, rows=rows, weight=weight, validation=held, mean=mean, scale=scale, dtype_given=given)
 
 
 class _TakenOut(ArrayRows):
@@ -497,17 +421,12 @@ def _split(
     from sklearn.model_selection import train_test_split
 
     weight, n = data.weight, data.rows.shape[0]
-    count = max(1, round(share * n))
-    if count >= n:
-        raise ValueError(
-            f"there are no rows to hold out for validation, with n_samples={n}: give X_val and y_val, or do without "
-            "validation (such as early_stopping=False)"
-        )
+    size = held_out(n, share, "do without validation (such as early_stopping=False)")
     if stratify is not None:
         counts = np.unique(stratify, return_counts=True)[1]
-        if counts.min() < 2 or len(counts) > min(count, n - count):
+        if counts.min() < 2 or len(counts) > min(size, n - size):
             stratify = None  # too few of a class to share out
-    train, held = train_test_split(np.arange(n), test_size=count, random_state=random_state, stratify=stratify)
+    train, held = train_test_split(np.arange(n), test_size=size, random_state=random_state, stratify=stratify)
     train, held = np.sort(train), np.sort(held)
     validation = Validation(data.rows.subset(held), data.targets[held], None if weight is None else weight[held], error)
     return replace(

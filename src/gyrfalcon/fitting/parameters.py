@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +24,6 @@ from .._utils.docstrings import Entry
 from .._utils.memory import parse_memory
 from .._utils.threads import effective_n_jobs
 from .._utils.words import shown
-
-
-class Parametrized(Protocol):
-    """An estimator."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name."""
-        ...
 
 
 def _step_counts(name: str, value: Any) -> None:
@@ -367,15 +359,16 @@ PARAMETERS: Mapping[str, Entry] = {
 _RULES: Mapping[str, Rule] = {name: entry.rule for name, entry in PARAMETERS.items() if entry.rule is not None}
 
 
-def check_parameters(estimator: Parametrized, **own: Rule) -> None:
+def check_parameters(parameters: Mapping[str, Any], **own: Rule) -> None:
     """Raise ValueError for the first parameter whose value is not allowed.
 
     Parameters
     ----------
-    estimator : estimator
-    **own : rules of the parameters that this estimator alone has, or has with other values
+    parameters : mapping from str to object
+        All parameters of an estimator, by name.
+    **own : rules of the parameters that this estimator alone has, or for which it allows other values
     """
     rules = {**_RULES, **own}
-    for name, value in estimator.get_params(deep=False).items():
+    for name, value in parameters.items():
         if name in rules:
             rules[name](name, value)

@@ -18,13 +18,14 @@ from ..preconditioners import NystromPreconditioner
 from ..preconditioners.nystrom import GATHERED
 from ..solvers.kernel_cg import KernelIterate, KernelSystems, kernel_cg
 from .convergence import warn_if_unsettled
-from .data import FitData, root_mean_square
+from .data import FitData
 from .folds import fold_numbers, folds_among
 from .kernel import validation_watch
 from .penalties import validation_errors
 from .plan import check_memory
 from .ridge import EveryRow, least_penalty
 from .session import Session
+from .targets import root_mean_square
 
 Array = NDArray[Any]
 

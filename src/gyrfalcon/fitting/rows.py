@@ -1,16 +1,21 @@
-"""Make rows of what `fit` and `predict` are given: arrays, tensors, tables, sparse matrices, files, Dask."""
+"""Make rows of what `fit` and `predict` are given: arrays, tensors, tables, sparse matrices, files, Dask.
+
+`classify` finds out once what X is: a source of rows, or something in memory that scikit-learn's checks convert.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.utils.validation import _check_y, validate_data
+from sklearn.utils.validation import _get_feature_names, check_array
 
 from .._utils.memory import format_bytes, require
 from .._utils.ranges import check_range
+from .._utils.warnings import warn
 from .._utils.words import a, shown
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import ArrayRows, Rows, TensorRows, as_rows, as_source, is_dask, near, to_host
@@ -27,87 +32,125 @@ from .weights import Counted, count
 
 Array = NDArray[Any]
 
-_READ_ROWS = 65_536
-_FEW_NUMBERS = 65_536  # in which looking for NaN costs little beside scikit-learn's checks
+_READ_ROWS = 65_536  # rows of a block, when a stream is read into memory
+# Numbers of X up to which looking for NaN costs little beside scikit-learn's checks, which are then left out
+_FEW_NUMBERS = 65_536
+_LISTED_NAMES = 5  # names of features that a message lists, as scikit-learn's do
 
 
-class Reader(Protocol):
-    """An estimator, as far as it decides how rows are read."""
+@dataclass(frozen=True)
+class Reading:
+    """How an estimator reads rows.
 
-    takes_sparse: ClassVar[bool]
-    n_features_in_: int
+    Attributes
+    ----------
+    owner : name of the estimator's class, for messages
+    kernel : the parameter `kernel`, which decides about ``scale="auto"``
+    dtype : precision of the kernel, or "auto"
+    scale : whether features are standardised, or "auto"; see `is_scaled`
+    sparse : whether sparse rows are accepted
+    memory_budget : bytes that a fit may take
+    device : where products are computed; tensors that are there already stay there
+    """
+
+    owner: str
+    kernel: Kernel | str | KernelFunction = "gaussian"
+    dtype: Any = "auto"
+    scale: bool | str = False
+    sparse: bool = False
+    memory_budget: int | float | str = "auto"
+    device: Any = None
 
     @property
-    def kernel(self) -> Kernel | str | KernelFunction:
-        """The kernel."""
-        ...
-
-    @property
-    def device(self) -> Any:
-        """Where products are computed: tensors that are there already stay there."""
-        ...
-
-    @property
-    def dtype(self) -> Any:
-        """Precision of the kernel, or "auto"."""
-        ...
-
-    @property
-    def scale(self) -> bool | str:
-        """Whether features are standardised, or "auto"; see `is_scaled`."""
-        ...
-
-    @property
-    def memory_budget(self) -> int | float | str:
-        """Bytes that the fit may take."""
-        ...
+    def narrows(self) -> bool:
+        """Whether rows of any precision are converted to float32."""
+        return not follows_rows(self.dtype) and np.dtype(self.dtype) == np.float32
 
 
-def training_rows(
-    estimator: Reader,
-    X: Any,
-    y: Any,
-    sample_weight: Any = None,
-    *,
-    random_access: bool,
-    scratch: Scratch | None = None,
-    **checks: bool,
-) -> tuple[Rows, Array, Counted]:
-    """Return the rows and y of `fit` that have a weight, and set the attributes that describe features.
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The features of the rows that an estimator is fitted to.
 
-    Input in memory is checked by scikit-learn, and a source by the same rules block by block. Rows of weight 0 are
-    checked too, if they are in memory, and then left out.
+    Attributes
+    ----------
+    n : their number
+    names : array of str of shape (n,), or None if they have no names
+    """
+
+    n: int
+    names: NDArray[np.object_] | None = None
+
+    def check(self, rows: Rows, owner: str) -> None:
+        """Raise ValueError unless the rows of a source have these features, in this order."""
+        d, names = rows.shape[1], rows.feature_names
+        if d != self.n:
+            raise ValueError(f"X has {d} features, but {owner} is expecting {self.n} features as input")
+        if names is not None and self.names is not None and list(self.names) != list(names):
+            at = next(i for i, (a, b) in enumerate(zip(self.names, names, strict=True)) if a != b)
+            raise ValueError(
+                f"feature {at} of X is {shown(names[at])}, but {owner} was fitted with {shown(self.names[at])} there: "
+                "give the same features in the same order, such as open(..., features=list(model.feature_names_in_))"
+            )
+
+    def check_names(self, names: NDArray[np.object_] | None, owner: str) -> None:
+        """Compare the names of a table's columns with these, with the messages of scikit-learn."""
+        if self.names is None or names is None:
+            if names is not None:
+                warn(f"X has feature names, but {owner} was fitted without feature names", UserWarning)
+            elif self.names is not None:
+                warn(f"X does not have valid feature names, but {owner} was fitted with feature names", UserWarning)
+            return
+        if np.array_equal(self.names, names):
+            return
+        unexpected, missing = set(names) - set(self.names), set(self.names) - set(names)
+        message = "The feature names should match those that were passed during fit.\n"
+        for title, found in (
+            ("Feature names unseen at fit time:\n", unexpected),
+            ("Feature names seen at fit time, yet now missing:\n", missing),
+        ):
+            if found:
+                message += title + "".join(f"- {name}\n" for name in sorted(found)[:_LISTED_NAMES])
+                message += "- ...\n" if len(found) > _LISTED_NAMES else ""
+        if not (unexpected or missing):
+            message += "Feature names must be in the same order as they were in fit.\n"
+        raise ValueError(message)
+
+
+# ---- what fit is given -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Given:
+    """What `fit` is given, after one look at what it is.
+
+    Attributes
+    ----------
+    X : Rows, or an array-like or sparse matrix that scikit-learn's checks convert
+    y, weight : in the memory of the host, or None
+    metric : whether distances between the rows have a meaning already, see `has_metric`
+    """
+
+    X: Any
+    y: Any = None
+    weight: Any = None
+    metric: bool = False
+
+
+def classify(X: Any, y: Any = None, weight: Any = None, *, device: Any = None) -> Given:
+    """Find out what X is.
 
     Parameters
     ----------
-    estimator : estimator
-    X, y, sample_weight : as given to `fit`
-    random_access : bool
-        Whether rows are taken in any order again and again, so that a stream must be read into memory.
-    scratch : Scratch, optional
-        Where rows that are slow to read are kept for later passes.
-    **checks : what scikit-learn's checks of y are told
+    X : anything that holds rows
+    y, weight : arrays, tensors or Dask collections, which are computed by the client of X; or None
+    device : where products are computed; a tensor that is there already stays there
     """
-    X, y = near(X, estimator.device), to_host(y)
-    source = _as_source(X)
-    if source is None:
-        check_columns(X)
-        standardised = standardises(estimator, X)
-        X, y = _checked(estimator, X, y, **checks)
-        counted = count(computed(sample_weight), len(y))
-        rows = _rows_in_memory(estimator, X, "X", standardised=standardised, training=True, counted=counted)
-        return rows, counted.among(y), counted
-    _check_features(estimator, source, reset=True)
-    counted = count(computed(sample_weight, source), source.shape[0])
-    standardised = standardises(estimator, X, source)
-    _check_range(estimator, counted.rows(source), "X", standardised=standardised, training=True)
-    rows = counted.rows(_readable(estimator, source, random_access))
-    if y is None:
-        raise ValueError(f"{type(estimator).__name__} needs y, what is to be learnt, such as open(path, target=...).y")
-    y = _check_y(computed(y, source), estimator=estimator, **checks)
-    if len(y) != source.shape[0]:
-        raise ValueError(f"X has {source.shape[0]} rows and y has {len(y)}: they must be of the same length")
-    return (rows if scratch is None else scratch.rows(rows)), counted.among(y), counted
+    X = near(X, device)
+    if scipy.sparse.issparse(X):
+        warn_of_conversion(X)
+        return Given(X, computed(y), computed(weight))
+    source = as_source(X)
+    return Given(X if source is None else source, computed(y, source), computed(weight, source), has_metric(X))
 
 
 def labelled(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
@@ -125,77 +168,82 @@ def labelled(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
     return X.X, y, X.weight if sample_weight is None else sample_weight
 
 
-def require_one_label(estimator: Any, y: Any) -> None:
-    """Raise ValueError if y has several columns, which scikit-learn learns with one classifier each."""
-    try:
-        shape = tuple(y.shape)  # of an array that is computed later, too
-    except AttributeError:
-        shape = np.asarray(y).shape
-    if len(shape) == 2 and shape[1] > 1:
-        name = type(estimator).__name__
-        raise ValueError(
-            f"y should be a 1d array, got an array of shape {shape} instead: {name} learns one label a row. For "
-            f"several labels a row use sklearn.multioutput.MultiOutputClassifier({name}(...)), or for a matrix of 0 "
-            f"and 1 sklearn.multiclass.OneVsRestClassifier({name}(...)); if the columns are one-hot classes, give "
-            "y.argmax(axis=1)"
-        )
+@dataclass(frozen=True)
+class Training:
+    """The rows of a fit.
+
+    Attributes
+    ----------
+    rows : those that have a weight, as they were given
+    counted : which of the rows these are, and their weights
+    features : their features
+    standardised : whether features are to be standardised
+    metric : whether distances between the rows have a meaning already
+    """
+
+    rows: Rows
+    counted: Counted
+    features: Features
+    standardised: bool
+    metric: bool
 
 
-def unlabelled_rows(
-    estimator: Reader, X: Any, scratch: Scratch | None = None, sample_weight: Any = None
-) -> tuple[Rows, Counted]:
-    """Return the rows of a `fit` without y, and set the attributes that describe features; see `training_rows`."""
-    X = to_host(X)
-    source = _as_source(X)
-    if source is None:
-        check_columns(X)
-        standardised = standardises(estimator, X)
-        X = _checked(estimator, X)
-        counted = count(computed(sample_weight), X.shape[0])
-        rows = _rows_in_memory(estimator, X, "X", standardised=standardised, training=True, counted=counted)
-        return rows, counted
-    _check_features(estimator, source, reset=True)
-    counted = count(computed(sample_weight, source), source.shape[0])
-    rows = counted.rows(_readable(estimator, source, random_access=False))
-    return (rows if scratch is None else scratch.rows(rows)), counted
+def training_rows(
+    reading: Reading, given: Given, *, random_access: bool = False, scratch: Scratch | None = None
+) -> Training:
+    """Check the rows of a fit, and leave out those of weight 0.
+
+    Input in memory is checked by scikit-learn, rows of weight 0 included; a source is checked by the same rules, block
+    by block.
+
+    Parameters
+    ----------
+    reading : Reading
+    given : Given
+    random_access : bool
+        Whether rows are taken in any order again and again, so that a stream must be read into memory.
+    scratch : Scratch, optional
+        Where rows that are slow to read are kept for later passes.
+    """
+    X = given.X
+    if not isinstance(X, Rows):
+        X, names = _checked(reading, X)
+        counted = count(given.weight, X.shape[0])
+        rows = as_rows(X)
+        standardised = _standardises(reading, rows, given.metric)
+        if not standardised:
+            _check_range(reading, counted.among(X), "X", training=True)
+        return Training(counted.rows(rows), counted, Features(X.shape[1], names), standardised, given.metric)
+    names = None if X.feature_names is None else np.asarray(X.feature_names, dtype=object)
+    counted = count(given.weight, X.shape[0])
+    standardised = _standardises(reading, X, given.metric)
+    if isinstance(X, TensorRows) and not standardised:
+        _check_range(reading, counted.rows(X), "X", training=True)
+    if X.shape[0] == 0:
+        raise ValueError("X has no rows: at least one is needed")
+    _check_kind(reading, X)
+    rows = counted.rows(_in_memory(reading, X) if random_access else X)
+    rows = rows if scratch is None else scratch.rows(rows)
+    return Training(rows, counted, Features(X.shape[1], names), standardised, given.metric)
 
 
-def plain_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
-    """Return the rows for an estimator that neither scales them nor has a memory budget."""
-    X = to_host(X)
-    source = _as_source(X)
-    if source is None:
-        return as_rows(_checked(estimator, X, reset=reset))
-    _check_features(estimator, source, reset=reset)
-    return _readable(estimator, source, random_access=False)
+def more_rows(reading: Reading, features: Features, X: Any, name: str = "X", *, standardised: bool) -> Rows:
+    """Return rows with the features that an estimator was fitted to, which are standardised next or not."""
+    if not _needs_no_checks(features, X):
+        X = classify(X, device=reading.device).X
+        if isinstance(X, Rows):
+            features.check(X, reading.owner)
+            _check_kind(reading, X)
+            if isinstance(X, TensorRows) and not standardised:
+                _check_range(reading, X, name, training=False)
+            return X
+        X, _ = _checked(reading, X, features)
+    if not standardised:
+        _check_range(reading, X, name, training=False)
+    return as_rows(X)
 
 
-def more_rows(estimator: Reader, X: Any, name: str = "X", *, standardised: bool) -> Rows:
-    """Return rows with the features that the estimator was fitted to, which are standardised next or not."""
-    if _needs_no_checks(estimator, X):
-        return _rows_in_memory(estimator, X, name, standardised=standardised, training=False)
-    X = near(X, estimator.device)
-    source = _as_source(X)
-    if source is None:
-        check_columns(X)
-        X = _checked(estimator, X, reset=False)
-        return _rows_in_memory(estimator, X, name, standardised=standardised, training=False)
-    _check_features(estimator, source, reset=False)
-    _check_range(estimator, source, name, standardised=standardised, training=False)
-    return source
-
-
-def validation_rows(
-    estimator: Reader, X_val: Any, y_val: Any, *, standardised: bool, scratch: Scratch | None = None
-) -> Rows | None:
-    """Return the rows of the validation set that `fit` was given, if it was given one; see `training_rows`."""
-    if (X_val is None) != (y_val is None):
-        missing = "y_val" if y_val is None else "X_val"
-        raise ValueError(f"X_val and y_val go together: {missing} is missing")
-    if X_val is None:
-        return None
-    rows = more_rows(estimator, X_val, "X_val", standardised=standardised)
-    return rows if scratch is None else scratch.rows(rows)
+# ---- as the kernel sees them -----------------------------------------------------------------------------------------
 
 
 def tile_dtype(dtype: Any, rows: Rows) -> np.dtype[Any]:
@@ -219,17 +267,14 @@ def is_scaled(scale: bool | str, kernel: Kernel | str | KernelFunction, *, spars
     return not (sparse or metric or as_kernel(kernel).has_given_scale)
 
 
-def standardises(estimator: Reader, X: Any, rows: Rows | None = None) -> bool:
-    """Whether the features of `X`, as it was given to `fit`, are standardised; `rows` are those made of it, if any."""
-    sparse = scipy.sparse.issparse(X) if rows is None else rows.is_sparse
-    return is_scaled(estimator.scale, estimator.kernel, sparse=sparse, metric=has_metric(X))
-
-
 def scaled(rows: Rows, mean: Array | None, scale: Array | None, dtype: np.dtype[Any]) -> Rows:
     """Return the rows as the kernel sees them: standardised if there is a `scale`, and in its precision."""
     if scale is None:
         return rows.astype(dtype)
     return rows.map(Standardize(mean, scale, dtype), dtype)
+
+
+# ---- predictions and scores ------------------------------------------------------------------------------------------
 
 
 def computed(y: Any, rows: Any = None) -> Any:
@@ -262,113 +307,90 @@ def for_score(X: Any, y: Any, sample_weight: Any, device: Any = None) -> tuple[A
     return rows, computed(y, rows), computed(sample_weight, rows)
 
 
-# ---- the kinds of input ----------------------------------------------------------------------------------------------
+# ---- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _checked(estimator: Reader, X: Any, y: Any = "no_validation", **checks: bool) -> Any:
-    """Return what scikit-learn's checks make of `X`, and of `y` if it is given."""
-    accepted = "csr" if estimator.takes_sparse else False
+def _checked(reading: Reading, X: Any, features: Features | None = None) -> tuple[Any, NDArray[np.object_] | None]:
+    """Return what scikit-learn's checks make of `X`, and the names of its columns; `features` are those to expect."""
+    check_columns(X)
+    names = _get_feature_names(X)
+    if features is not None:
+        features.check_names(names, reading.owner)
     try:
-        return validate_data(estimator, X, y, accept_sparse=accepted, dtype=[np.float64, np.float32], **checks)
+        checked = check_array(
+            X,
+            accept_sparse="csr" if reading.sparse else False,
+            dtype=[np.float64, np.float32],
+            estimator=reading.owner,
+            input_name="X",
+        )
     except ValueError as error:
         if "could not convert string to float" in str(error):
             raise ValueError(f"X holds text: {error}. Encode it: {REMEDY}") from None
         if "does not accept missing values" not in str(error):
             raise
         raise ValueError(
-            f"Input X contains NaN, and {type(estimator).__name__} does not accept missing values: begin a pipeline "
+            f"Input X contains NaN, and {reading.owner} does not accept missing values: begin a pipeline "
             "with gyrfalcon.TableEncoder or scikit-learn's SimpleImputer, or use AutoRegressor or AutoClassifier, "
             "which take tables with gaps"
         ) from None
+    if features is not None and checked.shape[1] != features.n:
+        raise ValueError(
+            f"X has {checked.shape[1]} features, but {reading.owner} is expecting {features.n} features as input."
+        )
+    return checked, names
 
 
-def _as_source(X: Any) -> Rows | None:
-    """Return `X` as a source, or None if scikit-learn's checks are made for it."""
-    if scipy.sparse.issparse(X):
-        warn_of_conversion(X)
-        return None
-    return as_source(X)
-
-
-def _needs_no_checks(estimator: Reader, X: Any) -> bool:
+def _needs_no_checks(features: Features, X: Any) -> bool:
     """Whether scikit-learn's checks would return `X` itself: they take longer than the prediction of a few rows.
 
-    What they might refuse, warn of or convert is left to them.
+    Anything that they might refuse, warn of or convert is left to them.
     """
     return (
         type(X) is np.ndarray
         and X.dtype in (np.float64, np.float32)
         and X.ndim == 2
         and 0 < X.size <= _FEW_NUMBERS
-        and X.shape[1] == estimator.n_features_in_
-        and "feature_names_in_" not in vars(estimator)
+        and X.shape[1] == features.n
+        and features.names is None
         and bool(np.isfinite(X).all())
     )
 
 
-def _rows_in_memory(
-    estimator: Reader, X: Array, name: str, *, standardised: bool, training: bool, counted: Counted | None = None
-) -> Rows:
-    """Return checked arrays and CSR matrices as rows, without those of weight 0."""
-    rows = as_rows(X)
-    if not standardised and _may_leave_range(estimator, rows):
-        some: Any = X if counted is None else counted.among(X)
-        check_range(some.data if scipy.sparse.issparse(X) else some, np.float32, name, too_small=training)
-    return rows if counted is None else counted.rows(rows)
+def _standardises(reading: Reading, rows: Rows, metric: bool) -> bool:
+    return is_scaled(reading.scale, reading.kernel, sparse=rows.is_sparse, metric=metric)
 
 
-def _check_range(estimator: Reader, source: Rows, name: str, *, standardised: bool, training: bool) -> None:
-    """Check that numbers of a tensor are numbers in float32; those of streams are looked at when they are read."""
-    if isinstance(source, TensorRows) and not standardised and _may_leave_range(estimator, source):
-        check_range(source.extremes(), np.float32, name, too_small=training)
+def _check_range(reading: Reading, X: Any, name: str, *, training: bool) -> None:
+    """Check that numbers of arrays and tensors are numbers in float32; only those of training must not vanish there.
+
+    Those of streams are checked when they are read.
+    """
+    if not reading.narrows or X.dtype == np.float32:
+        return
+    if isinstance(X, TensorRows):
+        X = X.extremes()
+    check_range(X.data if scipy.sparse.issparse(X) else X, np.float32, name, too_small=training)
 
 
-def _may_leave_range(estimator: Reader, rows: Rows) -> bool:
-    """Whether rows are converted to float32; only training rows must not vanish there."""
-    float32 = not follows_rows(estimator.dtype) and np.dtype(estimator.dtype) == np.float32
-    return float32 and rows.dtype != np.float32
-
-
-def _readable(estimator: Reader, source: Rows, random_access: bool) -> Rows:
-    """Return the source, or its rows in memory where a stream does not do."""
-    n, d = source.shape
-    if n == 0:
-        raise ValueError("X has no rows: at least one is needed")
+def _check_kind(reading: Reading, source: Rows) -> None:
+    """Raise an error for a source whose rows the estimator cannot use."""
     if source.dtype not in (np.float32, np.float64):
         raise ValueError(f"rows of type {source.dtype} cannot be used: a source must give float32 or float64")
-    if source.is_sparse and not estimator.takes_sparse:
-        raise TypeError(f"X is sparse, and {type(estimator).__name__} needs dense rows: use a FALKON estimator")
-    if not random_access:
-        return source
-    size = n * d * source.dtype.itemsize
+    if source.is_sparse and not reading.sparse:
+        raise TypeError(f"X is sparse, and {reading.owner} needs dense rows: use a FALKON estimator")
+
+
+def _in_memory(reading: Reading, source: Rows) -> Rows:
+    """Read a source into memory, for a solver that takes rows in any order."""
+    size = source.shape[0] * source.shape[1] * source.dtype.itemsize
     require(
-        estimator.memory_budget,
+        reading.memory_budget,
         size,
-        f"{type(estimator).__name__} takes rows at random and needs X in memory, {format_bytes(size)}",
+        f"{reading.owner} takes rows at random and needs X in memory, {format_bytes(size)}",
         "use FalkonRegressor or FalkonClassifier, which read it as a stream",
     )
     X = stack(list(source.blocks(_READ_ROWS)))
-    if X.shape != (n, d):
-        raise ValueError(f"the source gave rows of shape {X.shape} where its shape says {(n, d)}")
+    if X.shape != source.shape:
+        raise ValueError(f"the source gave rows of shape {X.shape} where its shape says {source.shape}")
     return ArrayRows(X)
-
-
-def _check_features(estimator: Any, rows: Rows, *, reset: bool) -> None:
-    """Check the number and the names of features by scikit-learn's rules, for rows that are not in memory."""
-    d, names = rows.shape[1], rows.feature_names
-    if reset:
-        estimator.n_features_in_ = d
-        vars(estimator).pop("feature_names_in_", None)
-        if names is not None:
-            estimator.feature_names_in_ = np.asarray(names, dtype=object)
-        return
-    name = type(estimator).__name__
-    if d != estimator.n_features_in_:
-        raise ValueError(f"X has {d} features, but {name} is expecting {estimator.n_features_in_} features as input")
-    known = vars(estimator).get("feature_names_in_")
-    if names is not None and known is not None and list(known) != list(names):
-        at = next(i for i, (a, b) in enumerate(zip(known, names, strict=True)) if a != b)
-        raise ValueError(
-            f"feature {at} of X is {shown(names[at])}, but {name} was fitted with {shown(known[at])} there: "
-            "give the same features in the same order, such as open(..., features=list(model.feature_names_in_))"
-        )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,6 @@ from sklearn.utils import check_random_state
 
 from .._utils.memory import require_workspace
 from ..callbacks import CallbackList, NoImprovement
-from ..callbacks.progress import progress_callback
-from ..callbacks.scikit_learn import scikit_learn_callbacks
 from ..solvers import Iterate, StateError
 from ..sources.scratch import Scratch
 from ..storage.checkpoints import Beginning, CheckpointError, Journal, Progress, identify, journal
@@ -23,29 +21,8 @@ from .data import FitData
 
 Array = NDArray[Any]
 Step = TypeVar("Step", bound=Iterate)
-
-
-class Watched(Protocol):
-    """An estimator, as far as it says who watches its fit."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name."""
-        ...
-
-    @property
-    def random_state(self) -> Any:
-        """Seed, generator or None."""
-        ...
-
-    @property
-    def callbacks(self) -> Any:
-        """Who is told of every iteration."""
-        ...
-
-    @property
-    def verbose(self) -> int:
-        """Whether a progress bar is shown."""
-        ...
+# Tells callbacks that a fit starts, given its sizes and limits, and at the end of the context that it has ended
+Watch = Callable[[Mapping[str, Any]], AbstractContextManager[CallbackList]]
 
 
 @dataclass(frozen=True)
@@ -80,18 +57,23 @@ class Session:
     """
 
     def __init__(
-        self, estimator: Watched, patience: NoImprovement | None, journal: Journal | None, end: ExitStack
+        self,
+        owner: str,
+        parameters: Mapping[str, Any],
+        watch: Watch,
+        patience: NoImprovement | None,
+        journal: Journal | None,
+        end: ExitStack,
     ) -> None:
         self.history: list[dict[str, Any]] = []
-        random_state = check_random_state(estimator.random_state)
+        random_state = check_random_state(parameters["random_state"])
         self.random_state = random_state if journal is None else journal.generator(random_state)
-        self._estimator = estimator
+        self._owner, self._parameters = owner, parameters
+        self._watch = watch
         self._patience = patience
         self._journal = journal
         self._end = end
-        progress = filter(None, [progress_callback(estimator.verbose)])
-        given = CallbackList(estimator.callbacks).callbacks
-        self._callbacks = CallbackList([*progress, *scikit_learn_callbacks(estimator), *given])
+        self._callbacks = CallbackList()  # until the fit starts
         self._began: float | None = None
         self.scratch = Scratch(None if journal is None else journal.folder)
         end.callback(self.scratch.close)
@@ -119,7 +101,7 @@ class Session:
             "sample_weight of X_val": None if held is None else held.weight,
             **start,
         }
-        self._journal.check(identify(self._estimator, parts), max_iter)
+        self._journal.check(identify(self._owner, self._parameters, parts), max_iter)
 
     @property
     def beginning(self) -> Beginning | None:
@@ -144,7 +126,7 @@ class Session:
         """Tell the callbacks that the fit starts, and `info` beside the sizes; at its end they are told that too."""
         n, k = data.targets.shape
         self._began = time.perf_counter() - (self.history[-1]["seconds"] if self.history else 0.0)
-        self._end.enter_context(self._callbacks.fitting(self._estimator, {"n_rows": n, "n_targets": k, **info}))
+        self._callbacks = self._end.enter_context(self._watch({"n_rows": n, "n_targets": k, **info}))
 
     def record(self, record: dict[str, Any]) -> bool:
         """Add a record to the history, show it to the callbacks, and return whether one of them asks to stop."""
@@ -178,54 +160,70 @@ class Session:
         n_centers : rows of the coefficients, which those of a checkpoint must have; callbacks are told too
         **info : what callbacks are told at the start
         """
-        patience, resumed = self._patience, None if self._journal is None else self._journal.progress
-        best: Array | None = None
-        if resumed is not None:
-            self._check_resumed(resumed, data, n_centers)
-            best, self.history = resumed.best, resumed.history
-            iterates = self._resuming(iter(iterates))
+        resumed = self._resumed(data, n_centers)
         self.start(data, max_iter=max_iter, **({} if n_centers is None else {"n_centers": n_centers}), **info)
         if resumed is not None and resumed.is_over(max_iter):
             assert resumed.coef is not None
             coef = finite(resumed.coef, data.rows.dtype)
             with self._blaming_checkpoint():
-                last = kind.again(resumed.last)
-            return Solution(coef, last, patience is not None and patience.exhausted)
-        stop = False
-        for iterate in iterates:
-            if resumed is not None:  # the one that is resumed, which is on record
-                resumed = None
-                stop = patience is not None and patience.exhausted
-                if stop:
-                    break
-                continue
-            record = _record(iterate)
-            if watch is not None:
-                coef = iterate.coef() * scale
-                record["validation_error"] = watch(coef)
-                if patience is not None:
-                    stop = patience.update(record["validation_error"], iterate.iteration)
-                    best = coef if patience.improved else best
-            stop = self.record(record) or stop
-            if stop:
+                return Solution(coef, kind.again(resumed.last), self._exhausted)
+        steps, best, stop = iter(iterates), None, False
+        if resumed is not None:
+            steps, best, stop = self._resuming(steps), resumed.best, self._exhausted
+            iterate = next(steps)  # which is on record
+        while not stop:
+            following = next(steps, None)
+            if following is None:
                 break
-            if self._journal is not None and self._journal.due:
+            iterate = following
+            stop, best = self._look_at(iterate, best, watch, scale)
+            if not stop and self._journal is not None and self._journal.due:
                 self._journal.keep(self._progress(iterate, best))
         coef = finite(iterate.coef() * scale if best is None else best, data.rows.dtype)
         if self._journal is not None:
-            enough = iterate.converged or (patience is not None and patience.exhausted)
+            enough = iterate.converged or self._exhausted
             # what a callback has stopped can go on: its next answer may be another
             may_go_on = not enough and (stop or iterate.iteration >= max_iter)
             self._journal.keep(self._progress(iterate, best, coef=coef, may_go_on=may_go_on))
         return Solution(coef, iterate, stop)
 
+    @property
+    def _exhausted(self) -> bool:
+        """Whether the validation error has not improved for long enough."""
+        return self._patience is not None and self._patience.exhausted
+
+    def _look_at(
+        self, iterate: Iterate, best: Array | None, watch: Callable[[Array], float] | None, scale: Array | float
+    ) -> tuple[bool, Array | None]:
+        """Record an iterate; return whether to stop, and the coefficients with the least validation error so far."""
+        record = {
+            "iteration": iterate.iteration,
+            "residual": iterate.residual,
+            "passes": iterate.passes,
+            "converged": iterate.converged,
+            **iterate.details,
+        }
+        exhausted = False
+        if watch is not None:
+            coef = iterate.coef() * scale
+            record["validation_error"] = watch(coef)
+            if self._patience is not None:
+                exhausted = self._patience.update(record["validation_error"], iterate.iteration)
+                best = coef if self._patience.improved else best
+        return self.record(record) or exhausted, best
+
     def _progress(self, iterate: Iterate, best: Array | None, **end: Any) -> Progress:
         waiting = None if self._patience is None else self._patience.state()
         return Progress(iterate.state(), iterate.numbers(), self.history, best, waiting, **end)
 
-    def _check_resumed(self, resumed: Progress, data: FitData, n_centers: int | None) -> None:
-        """Set the patience of the fit that is resumed; refuse coefficients that do not belong to these data."""
-        assert self._journal is not None
+    def _resumed(self, data: FitData, n_centers: int | None) -> Progress | None:
+        """Return how far the fit that is resumed has come, and take over its history and patience.
+
+        Coefficients that do not belong to these data are refused.
+        """
+        if self._journal is None or self._journal.progress is None:
+            return None
+        resumed = self._journal.progress
         shape = (n_centers, data.targets.shape[1])
         for name, coef in (("best", resumed.best), ("coef", resumed.coef)):
             if coef is not None and (coef.shape != shape or coef.dtype.kind != "f"):
@@ -235,6 +233,8 @@ class Session:
                 self._patience.resume(resumed.patience or {})
             except (KeyError, ValueError) as error:
                 raise CheckpointError(self._journal.unfit(f"its patience is none: {error}")) from error
+        self.history = resumed.history
+        return resumed
 
     def _resuming(self, iterates: Iterator[Step]) -> Iterator[Step]:
         """Yield the iterates of a solver that resumes; a state that it refuses is the fault of the checkpoint."""
@@ -252,35 +252,31 @@ class Session:
 
 @contextmanager
 def fit_session(
-    estimator: Watched, *, patience: NoImprovement | None = None, checkpoint: Any = None
+    owner: str,
+    parameters: Mapping[str, Any],
+    watch: Watch,
+    *,
+    patience: NoImprovement | None = None,
+    checkpoint: Any = None,
 ) -> Iterator[Session]:
-    """Open the session of a fit. The estimator is left as it was if the fit fails or is interrupted.
+    """Open the session of a fit.
 
     Parameters
     ----------
-    estimator : estimator
+    owner : str
+        Name of the estimator's class.
+    parameters : mapping from str to object
+        The estimator's parameters: `random_state`, and all those that a checkpoint has to know.
+    watch : callable
+        Opens the context in which callbacks are told of the fit, see `Watch`.
     patience : NoImprovement, optional
         The rule by which the validation error stops the fit.
     checkpoint : str, path-like, Checkpoint or None
         Where the state of the fit is kept.
     """
     require_workspace()
-    with unchanged_on_failure(estimator), journal(checkpoint) as opened, ExitStack() as end:
-        yield Session(estimator, patience, opened, end)
-
-
-@contextmanager
-def unchanged_on_failure(estimator: Any) -> Iterator[None]:
-    """Leave the estimator as it was if what is inside fails or is interrupted."""
-    before = vars(estimator).copy()
-    try:
-        yield
-    except BaseException:
-        now = vars(estimator)
-        now.update(before)
-        for name in now.keys() - before.keys():
-            del now[name]
-        raise
+    with journal(checkpoint) as opened, ExitStack() as end:
+        yield Session(owner, parameters, watch, patience, opened, end)
 
 
 def finite(coef: Array, dtype: np.dtype[Any]) -> Array:
@@ -291,14 +287,3 @@ def finite(coef: Array, dtype: np.dtype[Any]) -> Array:
             'dtype="float64", or a larger penalty'
         )
     return coef
-
-
-def _record(iterate: Iterate) -> dict[str, Any]:
-    """What history_ and callbacks have of an iterate."""
-    return {
-        "iteration": iterate.iteration,
-        "residual": iterate.residual,
-        "passes": iterate.passes,
-        "converged": iterate.converged,
-        **iterate.details,
-    }

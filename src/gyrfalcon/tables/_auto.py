@@ -20,14 +20,13 @@ from .._utils.compute import Compute
 from .._utils.docstrings import Entry, describing
 from .._utils.memory import BudgetError, format_bytes
 from ..callbacks import CallbackLike, CallbackList, Record
-from ..estimators._parameters import NamedParameters
+from ..estimators._estimator import Estimator, unchanged_on_failure
 from ..estimators._sklearn import DOC_LINK
 from ..fitting.arguments import SHARED
 from ..fitting.attributes import check_attributes
 from ..fitting.folds import check_cv, folds_among
 from ..fitting.parameters import check_parameters
 from ..fitting.rows import for_score, labelled
-from ..fitting.session import unchanged_on_failure
 from ..fitting.weights import Counted
 from ..sources import as_table
 from ..sources.scratch import Scratch
@@ -135,7 +134,7 @@ def refuse_slow_classes(n: int, n_classes: int, budget: float) -> None:
 
 
 @described
-class AutoEstimator(NamedParameters):
+class AutoEstimator(Estimator):
     """A blend of kernel models of a table, found by a search."""
 
     _doc_link_module = "gyrfalcon"
@@ -180,7 +179,9 @@ class AutoEstimator(NamedParameters):
 
         `problem` and `weight` are those of the rows that have a weight; X and `groups` are given for all rows.
         """
-        check_parameters(self, time_budget=positive("a finite number of seconds greater than 0"), cv=check_cv)
+        check_parameters(
+            self.get_params(deep=False), time_budget=positive("a finite number of seconds greater than 0"), cv=check_cv
+        )
         seconds, total = float(self.time_budget), len(problem.codes)
         began = time.perf_counter()
         cv, groups = folds_among(self.cv, counted), groups_among(groups, counted)
@@ -231,7 +232,7 @@ class AutoEstimator(NamedParameters):
             "groups": None if groups is None else groups.tolist(),
             "searched_rows": searched_rows(self.memory_budget),
         }
-        return identify(self, rows | parts)
+        return identify(type(self).__name__, self.get_params(deep=False), rows | parts)
 
     @contextmanager
     def _told(self, budget: Budget, n: int) -> Iterator[tuple[Callable[[Record], bool], Callable[[str], None]]]:
@@ -275,7 +276,7 @@ class AutoEstimator(NamedParameters):
 
     def _check_loaded(self) -> None:
         """Raise ValueError if attributes that come from a model file do not fit together."""
-        check_attributes(self)
+        check_attributes(vars(self))
         check_list("models_", self.models_)
         m, d = len(self.models_), self.n_features_in_
         for name in ("encoders_", "mixings_", "targets_"):

@@ -13,11 +13,11 @@ from scipy.special import log_softmax
 from .._utils.checks import not_negative, positive
 from .._utils.registry import register
 from ..callbacks import CallbackLike
+from ..estimators._lazy import lazily
 from ..estimators._sklearn import ClassifierMixin
 from ..fitting.calibration import Calibration, with_absent_classes
-from ..fitting.data import with_class_weight
-from ..fitting.lazy import lazily
 from ..fitting.rows import labelled
+from ..fitting.targets import with_class_weight
 from ..sources import as_table
 from ..storage.checkpoints import Checkpoint
 from . import given

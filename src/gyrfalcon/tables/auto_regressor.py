@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.checks import boolean, number
 from .._utils.registry import register
 from ..callbacks import CallbackLike
+from ..estimators._lazy import in_kind, lazily
 from ..estimators._sklearn import MultiOutputMixin, RegressorMixin
-from ..fitting.lazy import in_kind, lazily
 from ..fitting.rows import computed, labelled
 from ..sources import as_table
 from ..storage.checkpoints import Checkpoint

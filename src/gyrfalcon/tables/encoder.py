@@ -17,7 +17,7 @@ from .._utils.docstrings import Entry, describing
 from .._utils.registry import register
 from .._utils.warnings import warn
 from .._utils.words import listed, shown
-from ..estimators._parameters import NamedParameters
+from ..estimators._estimator import Estimator
 from ..estimators._sklearn import DOC_LINK
 from ..fitting.attributes import check_attributes
 from ..fitting.parameters import check_parameters
@@ -52,7 +52,7 @@ _LEARNT = [field.name for field in fields(FittedEncoding) if field.name != "name
 
 @register
 @described
-class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
+class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
     """Encode a table as columns for a kernel.
 
     It takes tables of pandas, polars and pyarrow, opened files (`gyrfalcon.open`), Dask dataframes, arrays, lists of
@@ -286,7 +286,7 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
     def _training(self, X: Any) -> tuple[Table, EncoderSettings]:
         """Check the parameters and read a training table."""
         check_parameters(
-            self,
+            self.get_params(deep=False),
             numbers=one_of("robust", "standard", "quantile"),
             integers=one_of("numbers", "both"),
             max_onehot=integer(2),
@@ -352,7 +352,7 @@ class TableEncoder(TransformerMixin, NamedParameters):  # type: ignore[misc]
         return tags
 
     def _check_loaded(self) -> None:
-        check_attributes(self)
+        check_attributes(vars(self))
         if len(self.kinds_) != self.n_features_in_:
             raise ValueError(f"there are {len(self.kinds_)} kinds_, and not one for each feature")
         self._encoding().check()

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, _num_samples, column_or_1d
 
-from ..fitting.data import mixed_labels, require_classes, sortable_labels
-from ..fitting.rows import computed, require_one_label
+from ..fitting.rows import computed
+from ..fitting.targets import mixed_labels, require_classes, require_one_label, sortable_labels
 from ..fitting.weights import Counted, count
 from .columns import Column, from_text
 from .forms import NumberForm, number_form
@@ -89,7 +89,7 @@ def _text(y: Any) -> Column | None:
 
 def labels(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any, counted: Counted) -> tuple[Array, Array, Array]:
     """Return labels of the rows that count, those of y_val last, the classes, and the number of each label's class."""
-    require_one_label(estimator, y)
+    require_one_label(y, type(estimator).__name__)
     parts = []
     for name, rows, given in _pairs(estimator, X, y, X_val, y_val):
         given = mixed_labels(given)

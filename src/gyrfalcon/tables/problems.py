@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..estimators import ExactClassifier, ExactRegressor, FalkonClassifier, FalkonRegressor
 from ..fitting.calibration import Calibration, fit_calibration, with_absent_classes
-from ..fitting.data import indicators, signs
+from ..fitting.targets import indicators, signs
 from ..kernels import Kernel
 from .blending import greedy_log_weights, greedy_weights
 from .forms import NumberForm

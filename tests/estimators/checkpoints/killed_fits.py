@@ -116,7 +116,7 @@ def run(case, folder, out, *, delay=None, step=None):
 
 
 def main(case, n_points, where):
-    identify(FalkonRegressor(), {})  # imports the native tiles
+    identify("FalkonRegressor", {}, {})  # imports the native tiles
     where = Path(where)
     whole = where / "whole.json"
     assert run(case, None, whole) == 0

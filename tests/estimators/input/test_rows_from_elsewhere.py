@@ -204,11 +204,11 @@ def test_bad_sources():
     model.set_params(scale=False)
     with pytest.raises(ValueError, match="X has 400 rows and y has 399"):
         model.fit(Stream(X), y[:-1])
-    with pytest.raises(ValueError, match="needs y"):
+    with pytest.raises(ValueError, match="requires y to be passed"):
         model.fit(Stream(X), None)
     with pytest.raises(ValueError, match="no rows"):
         model.fit(Stream(X[:0]), y[:0])
-    with pytest.raises(ValueError, match="X_val has 10 rows and y_val 9"):
+    with pytest.raises(ValueError, match="X_val has 10 rows and y_val has 9"):
         model.fit(Stream(X), y, X_val=Stream(X[:10]), y_val=y[:9])
     model.fit(Stream(X, ["a", "b", "c"]), y)
     with pytest.raises(ValueError, match="X has 2 features, but FalkonRegressor is expecting 3"):

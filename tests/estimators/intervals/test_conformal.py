@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
 from gyrfalcon import ConformalClassifier, ConformalRegressor, FalkonClassifier, FalkonRegressor
+from gyrfalcon.estimators.conformal_classifier import _scores
 from gyrfalcon.fitting.conformal import Conformity, hold_out
 from gyrfalcon.sources import as_rows
 
@@ -279,7 +280,7 @@ def test_what_regressors_refuse():
         ConformalRegressor(small(), method="quantiles").fit(X, y)
     with pytest.raises(ValueError, match="validation_fraction=1"):
         ConformalRegressor(small(), validation_fraction=1.0).fit(X, y)
-    with pytest.raises(ValueError, match="no rows to hold out, with n_samples=1"):
+    with pytest.raises(ValueError, match="no rows to hold out for validation, with n_samples=1"):
         ConformalRegressor(small()).fit(X[:1], y[:1])
     model = ConformalRegressor(small(), validation_fraction=0.1).fit(X, y)
     with pytest.raises(ValueError, match="at least 9 rows that judge, and there are 5"):
@@ -323,11 +324,9 @@ def test_sets_cover(method, inner):
 
 
 def test_scores_of_sets():
-    p, model = np.array([[0.6, 0.1, 0.3]]), ConformalClassifier()
-    model.method_ = "lac"
-    assert_allclose(model._scores(p), [[0.4, 0.9, 0.7]])
-    model.method_ = "aps"
-    assert_allclose(model._scores(p), [[0.0, 0.9, 0.6]])
+    p = np.array([[0.6, 0.1, 0.3]])
+    assert_allclose(_scores(p, "lac"), [[0.4, 0.9, 0.7]])
+    assert_allclose(_scores(p, "aps"), [[0.0, 0.9, 0.6]])
 
 
 def test_a_method_that_is_set_after_fit_waits_for_the_next_fit():

@@ -25,13 +25,15 @@ WARM = "the coefficients to start from"
 _FREE = ("callbacks", "verbose", "n_jobs", "memory_budget", "checkpoint", "warm_start", "max_iter", "device")
 
 
-def identify(estimator: Any, data: Mapping[str, Any]) -> dict[str, str]:
+def identify(name: str, parameters: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
     """Describe everything that the result of a fit depends on.
 
     Parameters
     ----------
-    estimator : estimator
-        Its class and parameters count.
+    name : str
+        Name of the estimator's class.
+    parameters : mapping from str to object
+        The estimator's parameters.
     data : mapping from str to object
         Arrays, sources and other values that `describe` can put into words.
 
@@ -44,22 +46,22 @@ def identify(estimator: Any, data: Mapping[str, Any]) -> dict[str, str]:
     CheckpointError
         If a parameter cannot be told from another one.
     """
-    parameters = {}
-    for name, value in estimator.get_params(deep=False).items():
-        if name not in _FREE:
+    described = {}
+    for key, value in parameters.items():
+        if key not in _FREE:
             try:
-                parameters[name] = describe(value)
+                described[key] = describe(value)
             except TypeError as error:
                 raise CheckpointError(
-                    f"{name}={reprlib.repr(value)} cannot be used with a checkpoint, which could not tell it from "
+                    f"{key}={reprlib.repr(value)} cannot be used with a checkpoint, which could not tell it from "
                     f"another one: {error}. Give a Python function or an object with get_params, or fit without "
                     "checkpoint"
                 ) from error
     return {
         "gyrfalcon": package_version(),
-        "estimator": type(estimator).__name__,
-        **parameters,
-        **{name: describe(value) for name, value in data.items()},
+        "estimator": name,
+        **described,
+        **{key: describe(value) for key, value in data.items()},
         **_computer(),
     }
 

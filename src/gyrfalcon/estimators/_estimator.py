@@ -1,12 +1,24 @@
-"""Keywords that a constructor does not have, and the parameter that is meant."""
+"""What every estimator has: advice on unknown keywords, the session of a fit, the features that it was fitted to."""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, ClassVar, Self
+
+from numpy.typing import NDArray
 
 from .._utils.words import hint, listed
-from ._sklearn import BaseEstimator
+from ..callbacks import CallbackList, NoImprovement
+from ..callbacks.progress import progress_callback
+from ..callbacks.scikit_learn import ScikitLearnCallbacks
+from ..fitting.rows import Features
+from ..fitting.session import Session, fit_session
+from ._sklearn import DOC_LINK, BaseEstimator
+
+Array = NDArray[Any]
 
 _LENGTH_SCALE = ("kernel", "kernel=Gaussian({})")
 _MEAN_PENALTY = ("penalty", "penalty, which is beside the mean of the losses")
@@ -36,12 +48,25 @@ _OTHER_NAMES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-class NamedParameters(BaseEstimator):
+class Estimator(BaseEstimator):
     """An estimator whose constructor, given a keyword that it does not have, names the parameter that is meant.
 
     Keywords are looked at before `__init__` is called, which stays written out in each estimator: signatures are as
     scikit-learn and `inspect` expect them.
     """
+
+    _doc_link_module = "gyrfalcon"
+    _doc_link_template = DOC_LINK
+
+    takes_sparse: ClassVar[bool] = False
+
+    # of estimators without these parameters
+    device: Any = None
+    callbacks: Any = None
+    verbose: int = 0
+
+    n_features_in_: int
+    feature_names_in_: Array
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         parameters = inspect.signature(cls.__init__).parameters
@@ -51,6 +76,32 @@ class NamedParameters(BaseEstimator):
                 raise TypeError(f"{cls.__name__} has no parameter {name!r}{_remedy(name, list(parameters)[1:])}")
         return super().__new__(cls)
 
+    @contextmanager
+    def _session(self, *, patience: NoImprovement | None = None, checkpoint: Any = None) -> Iterator[Session]:
+        """Open the session of a fit, and tell the callbacks of this estimator; see `fit_session`."""
+        own = [progress_callback(self.verbose), ScikitLearnCallbacks() if vars(self).get("_skl_callbacks") else None]
+        callbacks = CallbackList([*filter(None, own), *CallbackList(self.callbacks).callbacks])
+        watch = partial(callbacks.fitting, self)
+        # on_fit_end is shown the fitted estimator, and may fail
+        with (
+            unchanged_on_failure(self),
+            fit_session(
+                type(self).__name__, self.get_params(deep=False), watch, patience=patience, checkpoint=checkpoint
+            ) as session,
+        ):
+            yield session
+
+    @property
+    def _features(self) -> Features:
+        """The features that the estimator was fitted to."""
+        return Features(self.n_features_in_, vars(self).get("feature_names_in_"))
+
+    def _set_features(self, features: Features) -> None:
+        self.n_features_in_ = features.n
+        vars(self).pop("feature_names_in_", None)  # of an earlier fit
+        if features.names is not None:
+            self.feature_names_in_ = features.names
+
 
 def _remedy(name: str, parameters: list[str]) -> str:
     """Return the end of a message, which says what to use in the place of a parameter."""
@@ -58,3 +109,17 @@ def _remedy(name: str, parameters: list[str]) -> str:
         if parameter in parameters:
             return f": use {words.format(name)}"
     return hint(name, parameters) or f": it has {listed(parameters, None, plain=True)}"
+
+
+@contextmanager
+def unchanged_on_failure(estimator: Any) -> Iterator[None]:
+    """Leave the estimator as it was if the block fails or is interrupted."""
+    before = vars(estimator).copy()
+    try:
+        yield
+    except BaseException:
+        now = vars(estimator)
+        now.update(before)
+        for name in now.keys() - before.keys():
+            del now[name]
+        raise

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from functools import wraps
 from operator import methodcaller
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import scipy.sparse
@@ -21,16 +21,6 @@ from ..sources.tensors import as_given
 
 Array = NDArray[Any]
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-@runtime_checkable
-class OnDevices(Protocol):
-    """An estimator that may compute on devices: tensors that are there already stay there."""
-
-    @property
-    def device(self) -> Any:
-        """Where, or None."""
-        ...
 
 
 def lazily(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -54,7 +44,7 @@ def in_kind(method: Method) -> Method:
     def predict(self: Any, X: Any, *arguments: Any, **options: Any) -> Any:
         if not is_tensor(X):
             return method(self, X, *arguments, **options)
-        values = method(self, near(X, self.device if isinstance(self, OnDevices) else None), *arguments, **options)
+        values = method(self, near(X, self.device), *arguments, **options)
         # a table that set_output asks for is made of the array
         asked = method.__name__ == "transform" and _get_output_config("transform", self)["dense"] != "default"
         return values if asked else as_given(values, X)
