@@ -93,12 +93,13 @@ def open_data(
         raise UsageError(f"--target {both[0]} is one of --features as well: leave out one of them")
     columns: Any = features
     if format == "npy":
-        target = None if target is None else [_column_or_file(name, "--target") for name in target]
-        weight = None if weight is None else _column_or_file(weight, "--weight")
-        columns = None if features is None else _numbers_of_columns(features)
+        target = target and [_column_or_file(name, "--target") for name in target]
+        weight = weight and _column_or_file(weight, "--weight")
+        columns = features and _numbers_of_columns(features)
     elif format in ("HDF5", "zarr") and features is not None:
         columns = _one_array(features, files[0])
-    one: Any = target[0] if target is not None and len(target) == 1 else None if target is None else list(target)
+    names: Any = target and list(target)
+    one = names[0] if names and len(names) == 1 else names
     return open_files(files, target=one, features=columns, weight=weight, **({} if csv is None else csv.given))
 
 
