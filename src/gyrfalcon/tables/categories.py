@@ -1,7 +1,7 @@
-"""Columns of categories: one column for each level, or where there are many what the target is like in each.
+"""Columns of categories: one column for each level, or for many levels the mean of the target in each.
 
-Either way a fitted column is a table with a row of outputs for each level, one for missing values and one for levels
-that training had not.
+Either way, a fitted column is a table with a row of outputs for each level, one for missing values and one for levels
+that training did not have.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .numbers import smoothly_clipped
 
 Array = NDArray[Any]
 
-_FOLDS = 5
-_FEW = 50  # a level of less than one row in so many is never kept from being rare
+_FOLDS = 5  # random folds in which training rows are encoded by the targets of other rows
+_FEW = 50  # a level with at least one row in 50 is never rare
 
 
 @register
@@ -33,15 +33,15 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     max_onehot : int
-        Most levels with a column each.
+        Largest number of levels with a column each.
     min_frequency : int
-        Rows that a level needs for a column of its own.
+        Number of rows that a level needs for a column of its own.
 
     Attributes
     ----------
     levels_ : list of str
     values_ : array of shape (len(levels_) + 2, n_outputs)
-        Outputs of each level, of missing values and of unknown levels.
+        Outputs of each level, and then those of missing values and of unknown levels.
     names_ : list of str
         Names of the outputs, without that of the column.
     """
@@ -93,11 +93,11 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         return self.values_[self._places(column)]
 
     def unknown(self, column: Column) -> Array:
-        """Return which rows have a level that has no outputs of its own."""
+        """Return a mask of the rows whose level has no outputs of its own."""
         return np.asarray(self._places(column) == len(self.levels_) + 1)
 
     def _places(self, column: Column) -> Array:
-        """Return the row of `values_` of each row."""
+        """Return the index of each row's outputs in `values_`."""
         index = {level: at for at, level in enumerate(self.levels_)}
         n = len(self.levels_)
         lookup = np.array([*(index.get(level, n + 1) for level in column.levels), n])
@@ -109,7 +109,7 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
             raise ValueError("levels_ and names_ must be strings")
 
     def _one_hot(self, levels: list[str], counts: Array, missing: int) -> None:
-        """Give a column to each level, and one to all that are rare; two levels share one column."""
+        """Give a column to each level, and one to all rare levels; two levels share a column."""
         few = min(self.min_frequency, -(-int(counts.sum() + missing) // _FEW))
         rare = counts < few
         rare &= rare.sum() > 1
@@ -123,14 +123,14 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
         values[np.arange(len(levels)), groups] = 1 / np.sqrt(2)
         if missing:
             values[len(levels), -1] = 1 / np.sqrt(2)
-        if len(names) == 2:  # the same distance, 1, and that of unknown levels to both is the same
+        if len(names) == 2:  # still at distance 1, with unknown levels in the middle
             values, names = values[:, 1:] * np.sqrt(2), names[1:]
             values[:-2] -= 0.5
             values[-2] -= 0.5 * bool(missing)
         self.levels_, self.values_, self.names_ = levels, values, names
 
     def _frequent(self, levels: list[str], counts: Array, missing: int) -> None:
-        """Give a column to each of the most frequent levels, and one to the frequency of any."""
+        """Give a column to each of the most frequent levels, and one to the frequency of all levels."""
         first = np.argsort(-counts, kind="stable")[: self.max_onehot]
         first = np.sort(first[counts[first] > 1])
         one_hot = np.zeros((len(levels) + 2, len(first)))
@@ -151,7 +151,7 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
     ) -> Array | None:
         """Give a column to the mean of each target in a level, shrunk to that of all rows, and one to the frequency.
 
-        A level of a single row has the mean of all: so it has in training, where its own row does not count.
+        A level of a single row has the mean of all rows, as in training, where its own row does not count.
         """
         place = {level: at for at, level in enumerate(levels)}
         lookup = np.array([*(place.get(level, -1) for level in column.levels), len(levels)])
@@ -178,7 +178,7 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
     def _set_levels(
         self, levels: list[str], kept: Array, values: Array, names: list[str], frequency: Array, weight: Array
     ) -> None:
-        """Set the outputs of levels of two rows or more; what others have is that of unknown levels."""
+        """Set the outputs of the levels that are kept, and add the frequency; other levels count as unknown."""
         center, spread = _moments(frequency, weight)
         if spread > 0:
             values = np.column_stack([values, smoothly_clipped((frequency - center) / spread)])
@@ -189,7 +189,7 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
 
 
 def random_folds(n: int, seed: int) -> Array:
-    """Return the number of a random fold for each of n rows."""
+    """Return the index of a random fold for each of n rows."""
     fold = np.zeros(n, dtype=np.intp)
     if n > 1:
         folds = KFold(min(_FOLDS, n), shuffle=True, random_state=seed)
@@ -199,7 +199,7 @@ def random_folds(n: int, seed: int) -> Array:
 
 
 def _held_out(codes: Array, target: Array, fold: Array) -> Array:
-    """Encode each row by the rows of other folds."""
+    """Encode each row by the targets of other folds."""
     encoded = np.full(len(codes), float(target.mean()))
     for number in np.unique(fold):
         own = fold == number
@@ -211,7 +211,7 @@ def _held_out(codes: Array, target: Array, fold: Array) -> Array:
 
 
 def _rows(counts: Array, missing: int) -> Array:
-    """Return how many rows have each level, are missing, and are unknown."""
+    """Return the number of rows of each level, of missing values and of unknown levels."""
     return np.append(counts, [missing, 0]).astype(np.float64)
 
 
@@ -220,7 +220,7 @@ def _log_frequencies(counts: Array, missing: int) -> Array:
 
 
 def _moments(values: Array, weight: Array) -> tuple[float, float]:
-    """Return the mean and the standard deviation, which is 0 if it is but an error of rounding."""
+    """Return the mean and the standard deviation, which is 0 if it is only a rounding error."""
     center = float(np.average(values, weights=weight))
     spread = float(np.sqrt(np.average((values - center) ** 2, weights=weight)))
     return center, spread if spread > 1e-12 * max(1.0, abs(center)) else 0.0

@@ -1,8 +1,8 @@
-"""Columns of a table, in one form: numbers, booleans, dates, text and categories.
+"""Columns of a table, in one representation: numbers, booleans, dates, text and categories.
 
-A column of numbers, booleans or dates is a floating-point array with NaN where a value is missing. One of text or
-categories is an array of codes, -1 where a value is missing, beside the strings that they stand for. `recognised` finds
-numbers and dates that are written as text.
+A column of numbers, booleans or dates is a floating-point array with NaN for missing values. A column of text or
+categories is an array of codes, with -1 for missing values, and the list of strings that the codes refer to.
+`recognised` finds numbers and dates that are written as text.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Array = NDArray[Any]
 Form: TypeAlias = NumberForm | DateForm
 Kind: TypeAlias = Literal["number", "boolean", "date", "text", "category"]
 
-_SECOND = 1_000_000  # in microseconds
-_NULLS = {"NoneType", "NAType", "NaTType"}  # None, pandas.NA, pandas.NaT
+_SECOND = 1_000_000  # microseconds
+_NULLS = {"NoneType", "NAType", "NaTType"}  # names of the classes of None, pandas.NA and pandas.NaT
 _TRUE = {"true", "t", "yes", "y", "on", "1", "1.0"}
 _FALSE = {"false", "f", "no", "n", "off", "0", "0.0"}
 
@@ -49,18 +49,18 @@ class Column:
     Parameters
     ----------
     kind : {"number", "boolean", "date", "text", "category"}
-        "category" is text that was declared to be categories, and so never taken for numbers.
+        "category" is text that was declared to be categories, so that it is never read as numbers or dates.
     values : array of shape (n,)
-        Numbers in float64 or float32; 0 and 1 for booleans; codes for text. For dates seconds since 1970, by the clock
-        on the wall where there is no time zone, and else in UTC.
+        Numbers in float64 or float32; 0 and 1 for booleans; codes for text; seconds since 1970 for dates, in UTC if
+        they have a time zone and in local time otherwise.
     levels : list of str
-        What the codes stand for, each once.
+        The strings that the codes refer to, without repetition.
     zone : str
         Name of the time zone of dates, or empty.
     form : NumberForm or DateForm, optional
-        How the numbers or dates were written, if they were text.
+        Form in which numbers or dates were written, if they were text.
     ambiguous : bool
-        Whether day and month of all dates could be exchanged, so that the form is a guess.
+        Whether day and month could be exchanged in all dates, so that the form is a guess.
     """
 
     kind: Kind
@@ -79,22 +79,19 @@ class Column:
         return self.values < 0 if self.is_text else np.isnan(self.values)
 
     def take(self, rows: Array) -> Column:
-        """Return some of the rows; text keeps the strings that these have, in the order in which they occur."""
+        """Return some of the rows; text keeps only the levels of these rows, in the order in which they occur."""
         values = self.values[rows]
         if self.kind != "text":
             return replace(self, values=values)
         codes, first = np.unique(values[values >= 0], return_index=True)
         codes = codes[np.argsort(first)]
-        lookup = np.full(len(self.levels) + 1, -1)  # the last is that of missing values
+        lookup = np.full(len(self.levels) + 1, -1)  # the last entry is for missing values
         lookup[codes] = np.arange(len(codes))
         return replace(self, values=lookup[values], levels=[self.levels[code] for code in codes])
 
 
 def from_numbers(values: Array, missing: Array | None = None, zone: str = "") -> Column:
-    """Make a column of an array of booleans, numbers, dates or durations, all but those `missing`.
-
-    Dates of a time zone are in UTC.
-    """
+    """Make a column of an array of booleans, numbers, dates or durations; dates with a time zone are given in UTC."""
     kind: Kind = {"b": "boolean", "M": "date"}.get(values.dtype.kind, "number")  # type: ignore[assignment]
     if values.dtype.kind == "M":
         numbers = _seconds(values.astype("datetime64[us]"))
@@ -103,7 +100,7 @@ def from_numbers(values: Array, missing: Array | None = None, zone: str = "") ->
     elif values.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: a column is {values.dtype}")
     else:
-        # float32 stays, so that a large table is not copied before blocks of it are encoded
+        # float32 is kept, so that a large table is not copied before it is encoded in blocks
         numbers = values if values.dtype == np.float32 else values.astype(np.float64, copy=False)
     if missing is not None and missing.any():
         numbers = np.where(missing, np.nan, numbers)
@@ -118,7 +115,7 @@ def from_text(values: Iterable[str | None], kind: Kind = "text") -> Column:
 
 
 def from_codes(codes: Array, levels: Sequence[Any]) -> Column:
-    """Make a column of categories from codes and what they stand for; negative codes are missing."""
+    """Make a column of categories from codes and the objects that they refer to; negative codes are missing."""
     merged = from_objects(levels, "category")
     lookup = np.append(as_text(merged).values, -1)
     codes = np.asarray(codes, dtype=np.int64)
@@ -126,7 +123,7 @@ def from_codes(codes: Array, levels: Sequence[Any]) -> Column:
 
 
 def from_objects(values: Iterable[Any], kind: Kind | None = None) -> Column:
-    """Make a column of Python objects; all of them decide what they are, and a mixture becomes text."""
+    """Make a column of Python objects. Its kind is one that suits all objects; a mixture becomes text."""
     items, types = _without_nulls(list(values))
     if types == {str}:
         return from_text(items, kind or "text")
@@ -142,13 +139,13 @@ def as_text(column: Column) -> Column:
     if column.is_text:
         return column
     known, inverse = np.unique(column.values, return_inverse=True)
-    known = known[~np.isnan(known)]  # the last, and they count as one
+    known = known[~np.isnan(known)]  # NumPy sorts NaN last, and counts it once
     levels = [_LEVELS[column.kind](value) for value in known.tolist()]
     return Column("text", np.where(column.missing, -1, inverse.reshape(-1)), levels)
 
 
 def recognised(column: Column) -> Column:
-    """Convert text of training to numbers or dates if nearly all of it is written in one form, else to categories."""
+    """Convert training text to numbers or dates if nearly all of it is written in one form, or else to categories."""
     if column.kind != "text":
         return column
     levels, counts = column.levels, np.bincount(column.values[column.values >= 0], minlength=len(column.levels))
@@ -173,7 +170,8 @@ def as_numbers(column: Column, name: str, form: NumberForm | None = None) -> Arr
     name : str
         For errors.
     form : NumberForm, optional
-        How they were written in training, if they were text: text that is no number is missing then, and no error.
+        Form of training, if the numbers were text there. With it, text that is no number is missing; without it, such
+        text is an error.
     """
     if not column.is_text:
         if column.kind == "date" and not column.missing.all():
@@ -186,7 +184,7 @@ def as_numbers(column: Column, name: str, form: NumberForm | None = None) -> Arr
 
 
 def as_dates(column: Column, name: str, zone: str, form: DateForm | None = None) -> Array:
-    """Convert a column to seconds since 1970 by the clock on the wall, for one that had dates in training.
+    """Convert a column to seconds since 1970 in local time, for one that had dates in training.
 
     Parameters
     ----------
@@ -194,10 +192,10 @@ def as_dates(column: Column, name: str, zone: str, form: DateForm | None = None)
     name : str
         For errors.
     zone : str
-        The time zone of training, to which instants are converted; empty if there was none.
+        Time zone of training, to which dates are converted; empty if there was none.
     form : DateForm, optional
-        How dates were written in training, if they were text: text that is no date is missing then, and no error. Else
-        text is read by ISO 8601.
+        Form of training, if the dates were text there. With it, text that is no date is missing; without it, text is
+        read as ISO 8601, and other text is an error.
     """
     if column.missing.all():
         return np.full(len(column.values), np.nan)
@@ -233,7 +231,7 @@ def _refuse_zone(name: str, zone: str, given: str) -> NoReturn:
 
 
 def _read_dates(column: Column, form: DateForm) -> tuple[Array, NDArray[np.bool_], str]:
-    """Read text as dates: seconds since 1970, where there is text that is no date, and the time zone."""
+    """Read text as dates; return seconds since 1970, a mask of the rows that are no dates, and the time zone."""
     moments = [form.read(level) for level in column.levels]
     aware = [moment for moment in moments if moment is not None and moment.tzinfo is not None]
     zone = name_of((moment.tzinfo for moment in aware), (moment.utcoffset() for moment in aware)) if aware else ""
@@ -245,8 +243,8 @@ def _read_dates(column: Column, form: DateForm) -> tuple[Array, NDArray[np.bool_
 def as_booleans(column: Column, name: str) -> Column:
     """Convert a column to text, for one that had booleans in training.
 
-    The numbers 1 and 0 are True and False, and so are "yes" and "no", "true" and "false", "on" and "off", and "y", "n",
-    "t" and "f", in letters of any case.
+    The numbers 1 and 0 are True and False, and so are the words "yes" and "no", "true" and "false", "on" and "off", "y"
+    and "n", "t" and "f", in any case.
     """
     if column.kind == "boolean":
         return as_text(column)
@@ -274,7 +272,7 @@ def _refuse(column: Column, wrong: NDArray[np.bool_], name: str, what: str, want
 
 
 def _read(column: Column, form: NumberForm) -> tuple[Array, NDArray[np.bool_]]:
-    """Read text as numbers: the numbers, NaN where there is none, and where there is text that is no number."""
+    """Read text as numbers; return them, with NaN for other text, and a mask of the rows that are no numbers."""
     numbers = [form.read(level) for level in column.levels]
     values = np.array([*(math.nan if number is None else number for number in numbers), math.nan])
     wrong = np.array([*(number is None for number in numbers), False])
@@ -282,7 +280,7 @@ def _read(column: Column, form: NumberForm) -> tuple[Array, NDArray[np.bool_]]:
 
 
 def _without_nulls(items: list[Any]) -> tuple[list[Any], set[type]]:
-    """Put None in place of all that means missing, and return what types the others have."""
+    """Replace all missing values by None; return the items, and the types of those that are not missing."""
     types = set(map(type, items))
     nulls = {one for one in types if one.__name__ in _NULLS}
     if nulls - {type(None)}:
@@ -318,7 +316,7 @@ def _float(item: Any) -> float:
 
 
 def _from_dates(items: list[Any]) -> Column:
-    """Make a column of dates; those with a time zone are instants, whose zone is theirs if they have the same one."""
+    """Make a column of dates; those with time zones get the zone that they share, or UTC."""
     aware = [item for item in items if isinstance(item, datetime.datetime) and item.tzinfo is not None]
     if not aware:
         return from_numbers(np.array(items, dtype="datetime64[us]"))
@@ -343,7 +341,7 @@ def _refuse_complex(items: list[Any]) -> NoReturn:
     raise ValueError("Complex data not supported: a column holds complex numbers")
 
 
-# Classes of Python objects, and what makes a column of a list of them; the first that fits all objects counts
+# Classes of Python objects, and the function that makes a column of them; the first row that suits all objects is used
 _MAKERS: tuple[tuple[tuple[type, ...], Callable[[list[Any]], Column]], ...] = (
     ((bool, np.bool_), _from_booleans),
     ((datetime.timedelta, np.timedelta64), _from_durations),  # before numbers: NumPy's are integers too
@@ -355,7 +353,7 @@ _MAKERS: tuple[tuple[tuple[type, ...], Callable[[list[Any]], Column]], ...] = (
 
 
 def _since_1970(moment: datetime.datetime) -> float:
-    """Return seconds, in UTC for a moment with a time zone, and else by its own clock."""
+    """Return seconds since 1970, in UTC for a moment with a time zone and in local time otherwise."""
     start = datetime.datetime(1970, 1, 1, tzinfo=None if moment.tzinfo is None else datetime.UTC)
     return (moment - start) / datetime.timedelta(seconds=1)
 

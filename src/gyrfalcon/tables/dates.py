@@ -22,18 +22,18 @@ _DAY = 86_400.0
 _FIRST_DAY = 3  # 1970 began on a Thursday, the third day after Monday
 UTC = "UTC"
 _OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
-_SLOT = 900  # seconds in which the offset of a zone is the same: clocks change at quarters of an hour
-_YEARS = (-62_135_510_400, 253_402_214_400)  # seconds of the years that `datetime` knows, less a day
+_SLOT = 900  # seconds with the same offset from UTC: clocks change at quarters of an hour
+_YEARS = (-62_135_510_400, 253_402_214_400)  # range of `datetime` in seconds since 1970, less a day on either side
 
 
 @register
 class DateParts(BaseEstimator):  # type: ignore[misc]
-    """Sine and cosine of the parts of dates that were not the same in all training rows; zeros for missing dates.
+    """Sine and cosine of the parts of dates that vary among training rows; zeros for missing dates.
 
     Attributes
     ----------
     parts_ : array of bool of shape (n_columns, 3)
-        Which parts of each column are kept.
+        Whether each part of each column varies, and is kept.
     """
 
     parts_: Array
@@ -44,7 +44,7 @@ class DateParts(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         seconds : array of shape (n, n_columns)
-            Since 1970; NaN is missing.
+            Seconds since 1970; NaN is missing.
         """
         turns = _turns(seconds)
         known = np.isfinite(turns)
@@ -70,7 +70,7 @@ class DateParts(BaseEstimator):  # type: ignore[misc]
 
 
 def _turns(seconds: Array) -> Array:
-    """Return the parts as shares of a turn, in an array of shape (3, n, n_columns)."""
+    """Return the parts as fractions of a period, in an array of shape (3, n, n_columns)."""
     missing = np.isnan(seconds)
     moments = np.where(missing, 0.0, seconds)
     days = np.floor(moments / _DAY)
@@ -84,7 +84,7 @@ def _turns(seconds: Array) -> Array:
 
 
 def zone_of(name: str) -> datetime.tzinfo:
-    """Return the time zone of a name, such as "Europe/Rome", "UTC" or "+02:00"; raise ValueError if there is none."""
+    """Return the time zone with a name such as "Europe/Rome", "UTC" or "+02:00"; raise ValueError if it is unknown."""
     if name == UTC:
         return datetime.UTC
     offset = _OFFSET.fullmatch(name)
@@ -100,12 +100,12 @@ def zone_of(name: str) -> datetime.tzinfo:
 
 
 def name_of(zones: Iterable[Any], offsets: Iterable[datetime.timedelta | None]) -> str:
-    """Name the time zone of moments.
+    """Return the name of the time zone that dates share, the offset that they share, or UTC.
 
     Parameters
     ----------
-    zones : time zones of the moments, as Python objects
-    offsets : their distances from UTC, which name a zone without a name; UTC stands for several
+    zones : time zones of the dates, as Python objects
+    offsets : offsets of the dates from UTC
     """
     names = {str(one) for one in zones}
     if len(names) == 1:
@@ -121,7 +121,7 @@ def name_of(zones: Iterable[Any], offsets: Iterable[datetime.timedelta | None]) 
 
 
 def offset_name(offset: datetime.timedelta | None) -> str:
-    """Name a distance from UTC; one that has seconds is named UTC."""
+    """Return the name of an offset from UTC: "UTC" for 0 and for offsets that are not whole minutes."""
     minutes, seconds = divmod(0 if offset is None else int(offset.total_seconds()), 60)
     if seconds or not minutes:
         return UTC
@@ -129,7 +129,7 @@ def offset_name(offset: datetime.timedelta | None) -> str:
 
 
 def wall_clock(seconds: Array, name: str) -> Array:
-    """Convert seconds since 1970 in UTC to what the clock on the wall shows in a time zone; NaN stays."""
+    """Convert seconds since 1970 in UTC to local time in a time zone; NaN stays."""
     place = zone_of(name)
     known = np.isfinite(seconds)
     slots, inverse = np.unique(np.floor(np.where(known, seconds, 0.0) / _SLOT), return_inverse=True)

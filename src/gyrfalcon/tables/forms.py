@@ -1,7 +1,6 @@
-"""How text is written that is numbers or dates: forms are found in training, kept, and used to read later text.
+"""Forms of numbers and dates that are written as text: found in training, and used to read later text.
 
-A form is found where nearly all values of a column agree on it. Values that do not are missing then, in later tables
-too.
+A column has a form if nearly all of its values are written in it. The other values are missing, in training and later.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from .._utils.registry import register
 
 Array = NDArray[Any]
 
-PARSEABLE = 0.95  # the share of values that have to agree on a form
-_MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}  # what stands for no number and no date
+PARSEABLE = 0.95  # smallest share of the values that are written in a form
+_MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}  # text that stands for a missing number or date
 _INFINITE = {"inf", "infinity", "+inf", "+infinity", "-inf", "-infinity"}
-_SAMPLE = 1000  # values that tell whether it is worth reading all of them
-_LONG = 9  # digits of whole numbers that are codes, such as phone numbers, if all have as many
-_EXACT = 15  # digits that float64 tells apart
+_SAMPLE = 1000  # number of values that decide whether all of them are worth reading
+_LONG = 9  # digits from which whole numbers of equal length are codes, such as phone numbers
+_EXACT = 15  # largest number of digits that float64 represents exactly
 
 
 def is_missing(text: str) -> bool:
@@ -48,7 +47,7 @@ _PARTS = re.compile(
     rf"(?P<body>[\d.,' ]*\d[.,]?(?:[eE][-+]?\d+)?) ?(?P<after>{_SIGN})? ?(?P<close>\))?",
     re.ASCII,
 )
-# Decimal and thousands separators, the likelier first: it is taken where several read as many values
+# Decimal and thousands separators, the most likely first: of styles that read equally many values, the first is used
 _STYLES = ((".", ","), (",", "."), (".", " "), (",", " "), (".", "'"), (",", "'"))
 
 
@@ -78,7 +77,7 @@ class _Parts:
 
     @property
     def is_code(self) -> bool:
-        """Whether digits name something and measure nothing: postcodes, phone numbers and long ids."""
+        """Whether the digits are a name and not a quantity: those of postcodes, phone numbers and long ids."""
         n = len(self.digits)
         return self.has_leading_zero or n > _EXACT or (self.plus and n >= _LONG - 1)
 
@@ -100,18 +99,17 @@ def _split(text: str) -> _Parts | None:
 
 @register
 class NumberForm(BaseEstimator):  # type: ignore[misc]
-    """How numbers are written as text.
+    """Form of numbers that are written as text.
 
-    A minus may be an ASCII or a Unicode one, or parentheses around the number. Spaces may be no-break spaces.
+    Negative numbers have an ASCII or a Unicode minus, or parentheses around them. Spaces may be no-break spaces.
 
     Parameters
     ----------
     decimal : {".", ","}
     thousands : {"", ",", ".", " ", "'"}
-        Separator of groups of three digits; a number without groups is read as well.
+        Separator of groups of three digits, which may be absent.
     sign : str
-        A currency or "%", before or after the number, which is left out: "12.3%" is 12.3. A number without the sign of
-        a currency is read as well.
+        A currency or "%", before or after the number, which is left out: "12.3%" is 12.3. A currency may be absent.
     """
 
     def __init__(self, decimal: str = ".", thousands: str = "", sign: str = "") -> None:
@@ -124,7 +122,7 @@ class NumberForm(BaseEstimator):  # type: ignore[misc]
         self.sign = sign
 
     def read(self, text: str) -> float | None:
-        """Read a number; NaN for text that stands for a missing one, None for text that is no number."""
+        """Read a number; return NaN for text that means a missing number, and None for any other text."""
         word = text.strip().lower()
         if word in _MISSING:
             return math.nan
@@ -151,13 +149,13 @@ PLAIN = NumberForm()
 
 
 def number_form(levels: Sequence[str], counts: Array) -> NumberForm | None:
-    """Find how numbers are written; None if the text is no numbers, or codes that are written with digits.
+    """Find the form of numbers; return None for text that is not numbers, or codes that consist of digits.
 
     Parameters
     ----------
-    levels : strings, each once
+    levels : distinct strings
     counts : array of shape (len(levels),)
-        Number of rows of each.
+        Number of rows with each string.
     """
     parts = [_split(level) for level in levels]
     infinite = np.array([level.strip().lower() in _INFINITE for level in levels], dtype=np.bool_)
@@ -187,7 +185,7 @@ def _usual_sign(parts: Sequence[_Parts | None], counts: Array) -> str:
 
 
 def _are_codes(numbers: list[_Parts], counts: Array) -> bool:
-    """Whether numbers are codes: more than a few are, or all have as many digits, and many or a leading zero."""
+    """Whether more than a few numbers are codes, or all have equally many digits, and many or some a leading zero."""
     codes = np.array([one.is_code for one in numbers])
     if counts[codes].sum() > (1 - PARSEABLE) * counts.sum():
         return True
@@ -205,20 +203,20 @@ _DATE = re.compile(
     re.ASCII,
 )
 _DATE_YEAR_FIRST = re.compile(_DATE.pattern.replace(r"(\d{1,4})", r"(\d{4})").replace(r"(\d{2}|\d{4})", r"(\d{1,2})"))
-_ORDERS = ("iso", "year first", "day first", "month first")  # the first is taken where several read as many values
-_PIVOT = 69  # years of two digits from here on are of the last century
+_ORDERS = ("iso", "year first", "day first", "month first")  # of those that read equally many values, the first is used
+_PIVOT = 69  # first year of two digits that belongs to the last century
 
 
 @register
 class DateForm(BaseEstimator):  # type: ignore[misc]
-    """How dates are written as text.
+    """Form of dates that are written as text.
 
     Parameters
     ----------
     order : {"iso", "year first", "day first", "month first"}
-        ISO 8601, or numbers with slashes, dots or hyphens in between, and maybe a time after them.
+        ISO 8601, or numbers separated by slashes, dots or hyphens, optionally followed by a time.
     zoned : bool
-        Whether they say how far they are from UTC, which ISO 8601 alone can.
+        Whether dates have an offset from UTC, which only ISO 8601 can express.
     """
 
     def __init__(self, order: str = "iso", zoned: bool = False) -> None:
@@ -230,9 +228,9 @@ class DateForm(BaseEstimator):  # type: ignore[misc]
         self.zoned = zoned
 
     def read(self, text: str) -> datetime.datetime | None:
-        """Read a date; None for text that is none."""
+        """Read a date; return None for any other text."""
         text = " ".join(text.translate(_PLAIN_CHARACTERS).split())
-        if text.isdigit():  # an id, of which Python would read some
+        if text.isdigit():  # an id; Python would read some ids as dates
             return None
         try:
             moment = datetime.datetime.fromisoformat(text) if self.order == "iso" else _by_numbers(text, self.order)
@@ -245,7 +243,7 @@ class DateForm(BaseEstimator):  # type: ignore[misc]
 
 
 def _by_numbers(text: str, order: str) -> datetime.datetime:
-    """Read a date that is three numbers, and maybe a time; raise ValueError if it is none."""
+    """Read a date that consists of three numbers and optionally a time; raise ValueError for any other text."""
     found = (_DATE_YEAR_FIRST if order == "year first" else _DATE).fullmatch(text)
     if found is None:
         raise ValueError
@@ -276,7 +274,7 @@ _DATE_FORMS = (DateForm(), DateForm(zoned=True), *(DateForm(order) for order in 
 
 
 def date_form(levels: Sequence[str], counts: Array) -> tuple[DateForm, bool] | None:
-    """Find how dates are written, and whether day and month could be exchanged in all of them; None for other text.
+    """Find the form of dates, and whether day and month could be exchanged in all of them; None for other text.
 
     Parameters
     ----------
@@ -299,7 +297,7 @@ def date_form(levels: Sequence[str], counts: Array) -> tuple[DateForm, bool] | N
 
 
 def is_likely(levels: Sequence[str], values: Array, reads: Callable[[str], bool]) -> bool:
-    """Whether at least half of a sample of values can be read, without which it is not worth reading all of them.
+    """Whether at least half of a sample of values can be read; if not, reading all of them is not worth the time.
 
     Parameters
     ----------

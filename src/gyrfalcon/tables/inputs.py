@@ -1,4 +1,4 @@
-"""The rows that are learnt from: a table in memory, or rows that come from files or Dask."""
+"""Training rows of the automatic estimators: a table in memory, or rows that are read from files or Dask."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class Inputs(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Describe the contents, by which a checkpoint tells them from others."""
+        """Return a digest of the contents, which identifies them in a checkpoint."""
 
     @abstractmethod
     def encoded(self, encoder: TableEncoder) -> Any:
-        """Return all rows as the encoder makes them: an array, or rows that are encoded as they are read."""
+        """Return all rows, encoded: an array, or rows that are encoded whenever they are read."""
 
 
 class TableInputs(Inputs):
-    """A table or an array in memory, which is read once, whatever is made of it."""
+    """A table or an array in memory, which is read into columns once."""
 
     def __init__(self, X: Any) -> None:
         self.X = X
@@ -82,7 +82,7 @@ class TableInputs(Inputs):
 
 
 class SparseInputs(TableInputs):
-    """A sparse matrix, of which a block at a time becomes a table: the whole of it may be too large."""
+    """A sparse matrix, which is read into columns block by block: all of it may be too large."""
 
     def __init__(self, X: Any) -> None:
         super().__init__(X.tocsr())  # not all formats can be indexed
@@ -116,7 +116,7 @@ class StreamedInputs(Inputs):
 
 
 class EncodedRows(DerivedRows):
-    """Rows that an encoder makes of others as they are read, and that may be mixed then."""
+    """Rows that are encoded, and optionally multiplied by a matrix, whenever they are read."""
 
     def __init__(self, rows: Rows, encoder: TableEncoder, mixing: Mixing | None = None) -> None:
         super().__init__(rows)
@@ -138,7 +138,7 @@ class EncodedRows(DerivedRows):
         return EncodedRows(self.rows.subset(indices), self.encoder, self.mixing)
 
     def mixed(self, mixing: Mixing) -> EncodedRows:
-        """Return the same rows, multiplied with a matrix."""
+        """Return the same rows, multiplied by a matrix."""
         return EncodedRows(self.rows, self.encoder, mixing)
 
     def _made(self, block: Block) -> Array:
@@ -154,7 +154,7 @@ class EncodedRows(DerivedRows):
 
 
 def mixed(rows: Any, mixing: Mixing | None) -> Any:
-    """Return encoded rows, of an array or as they are read, multiplied with a matrix if there is one."""
+    """Multiply encoded rows, an array or rows that are encoded as they are read, by a matrix if there is one."""
     if mixing is None:
         return rows
     return rows.mixed(mixing) if isinstance(rows, EncodedRows) else mixing.transform(rows)
@@ -173,11 +173,11 @@ def as_inputs(
 
     Parameters
     ----------
-    X : what `fit` or `predict` is given
+    X : X of `fit` or `predict`
     scratch : Scratch, optional
-        Where rows that are slow to read are kept for later passes.
+        Keeps rows that are slow to read for later passes.
     counted : Counted, optional
-        The rows that have a weight; the others are left out.
+        Rows with a weight; the other rows are left out.
     as_text : collection of str
         Columns that were text in training; see `text_columns`.
     """

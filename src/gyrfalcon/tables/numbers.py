@@ -1,4 +1,4 @@
-"""Columns of numbers: missing values, infinities, wild scales and outliers."""
+"""Columns of numbers: scaling, missing values, infinities and outliers."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from .._utils.registry import register
 
 Array = NDArray[Any]
 
-_LARGEST = 1e280  # sums and differences of such numbers are finite
-_CLIP = 3.0
-_QUANTILES = 1000
-_MANY = 100_000  # rows that quantiles are computed from
-_FAR = 1e30  # the largest output, which float32 has too
-# Ranges between quantiles in units of that between quartiles, for normal numbers
+_LARGEST = 1e280  # bound of numbers, so that sums and differences are finite
+_CLIP = 3.0  # bound of scaled numbers
+_QUANTILES = 1000  # largest number of quantiles that are kept
+_MANY = 100_000  # largest number of rows from which quantiles are computed
+_FAR = 1e30  # bound of outputs, which float32 can represent
+# Two quantiles, and the distance between them in units of the interquartile range, for a normal distribution
 _RANGES = ((0.25, 0.75, 1.0), (0.05, 0.95, 2.4387), (0.01, 0.99, 3.4490))
-_DEVIATION = 1.3490  # the range between quartiles in standard deviations
+_DEVIATION = 1.3490  # interquartile range of a normal distribution, in standard deviations
 
 
 @register
 class NumberColumns(BaseEstimator):  # type: ignore[misc]
-    """Numbers of about unit size, with 0/1 columns that say where values were missing.
+    """Scale numbers to about unit size, and add 0/1 columns that tell where values are missing.
 
     Parameters
     ----------
     method : {"robust", "standard", "quantile"}
         See `numbers` of `TableEncoder`.
     random_state : int
-        Seed of the rows that quantiles are computed from, where there are more than 100,000.
+        Seed of the sample from which quantiles are computed in tables of more than 100,000 rows.
 
     Attributes
     ----------
     low_, high_ : array of shape (n_columns,)
-        Least and largest finite number, which stand for infinities.
+        Smallest and largest finite number, which replace infinities.
     median_ : array of shape (n_columns,)
-        What stands for missing values.
+        Medians, which replace missing values.
     center_, scale_ : array of shape (n_columns,)
-        What is subtracted, and what is divided by.
+        Subtrahends and divisors.
     varies_ : array of bool of shape (n_columns,)
-        Whether the column has two numbers; else only its missing values can tell anything.
+        Whether the column has at least two different numbers.
     indicates_ : array of bool of shape (n_columns,)
-        Whether some values were missing and others not.
+        Whether some values are missing and others are not.
     quantiles_ : array of shape (n_quantiles, n_varying)
-        Of the scaled columns, for the method "quantile".
+        Quantiles of the scaled columns, for the method "quantile".
     """
 
     low_: Array
@@ -96,7 +96,7 @@ class NumberColumns(BaseEstimator):  # type: ignore[misc]
         found = dict(zip(levels, _quantiles(varying, levels, self.random_state), strict=True))
         low, high = self.low_[self.varies_], self.high_[self.varies_]
         span = high - low
-        unit = (varying - low) / span  # squares of which are finite
+        unit = (varying - low) / span  # whose squares are finite
         self.median_[self.varies_] = found[0.5]
         if self.method == "standard":
             self.center_[self.varies_] = low + span * np.nanmean(unit, axis=0)
@@ -108,14 +108,14 @@ class NumberColumns(BaseEstimator):  # type: ignore[misc]
                 scale = np.where(distance > 0, distance / width, scale)
             self.center_[self.varies_] = found[0.5]
             self.scale_[self.varies_] = scale
-        self.scale_ = np.where(self.scale_ > 0, self.scale_, 1.0)  # the deviation of denormal numbers may be 0
+        self.scale_ = np.where(self.scale_ > 0, self.scale_, 1.0)  # the standard deviation of denormal numbers may be 0
         if self.method == "quantile":
             shares = np.linspace(0, 1, min(_QUANTILES, len(varying)))
-            # numbers of the column itself, so that those that are there often are quantiles of several shares exactly
+            # numbers of the column, so that a frequent number is exactly equal to several quantiles
             self.quantiles_ = _quantiles(self._scaled(varying), shares.tolist(), self.random_state, "nearest")
 
     def transform(self, values: Array) -> Array:
-        """Return the columns that vary, and then those that say where values are missing."""
+        """Return the columns that vary, scaled, and then those that tell where values are missing."""
         bounded = np.where(np.isposinf(values), self.high_, np.where(np.isneginf(values), self.low_, values))
         missing = np.isnan(bounded)
         filled = np.clip(np.where(missing, self.median_, bounded), -_LARGEST, _LARGEST)[:, self.varies_]
@@ -127,7 +127,7 @@ class NumberColumns(BaseEstimator):  # type: ignore[misc]
         return np.hstack([scaled, missing[:, self.indicates_]])
 
     def beyond(self, values: Array) -> Array:
-        """Return how far numbers are outside those of training, in units of the scale; 1 for the first missing ones.
+        """Return how far numbers are outside the range of training, in units of the scale.
 
         Parameters
         ----------
@@ -135,7 +135,8 @@ class NumberColumns(BaseEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        array of shape (n, n_columns), zero for infinities, which stand for the least and the largest number
+        array of shape (n, n_columns)
+            0 for infinities, and 1 for missing values of columns that had none in training.
         """
         known = np.clip(np.where(np.isfinite(values), values, self.median_), -_LARGEST, _LARGEST)
         with np.errstate(over="ignore"):
@@ -158,14 +159,14 @@ class NumberColumns(BaseEstimator):  # type: ignore[misc]
 
 
 def smoothly_clipped(values: Array) -> Array:
-    """Return x / sqrt(1 + (x / 3)^2), which is near x for small x and never beyond 3."""
+    """Return x / sqrt(1 + (x / 3)^2), which is close to x for small x and bounded by 3."""
     return values / np.hypot(1.0, values / _CLIP)
 
 
 def _normal(values: Array, quantiles: Array) -> Array:
     """Return normal quantiles, clipped at 3; like scikit-learn's `QuantileTransformer`, but faster.
 
-    A number that is several quantiles, since it was there often, has their middle.
+    A frequent number, which is equal to several quantiles, gets their mean.
     """
     shares = np.linspace(0, 1, len(quantiles))
     levels = np.empty_like(values)
@@ -176,7 +177,7 @@ def _normal(values: Array, quantiles: Array) -> Array:
 
 
 def _quantiles(values: Array, levels: Sequence[float], seed: int, method: str = "linear") -> Array:
-    """Compute quantiles of columns with missing values: of all columns without any at once, then of each other one."""
+    """Compute quantiles: of all columns without missing values at once, then of each other column."""
     result = np.empty((len(levels), values.shape[1]))
     missing = np.isnan(values).any(axis=0)
     rng = np.random.RandomState(seed)
@@ -190,7 +191,7 @@ def _quantiles(values: Array, levels: Sequence[float], seed: int, method: str = 
 
 
 def _of_sorted(values: Array, levels: Sequence[float], method: str) -> Array:
-    """Return quantiles of sorted columns; `np.quantile` would sort them again, which takes a hundred times as long."""
+    """Return quantiles of sorted columns, a hundred times faster than `np.quantile`, which sorts them again."""
     place = np.asarray(levels) * (len(values) - 1)
     if method == "nearest":
         return np.asarray(values[np.around(place).astype(np.intp)])
