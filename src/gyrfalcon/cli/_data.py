@@ -93,14 +93,21 @@ def open_data(
         raise UsageError(f"--target {both[0]} is one of --features as well: leave out one of them")
     columns: Any = features
     if format == "npy":
-        target = target and [_column_or_file(name, "--target") for name in target]
-        weight = weight and _column_or_file(weight, "--weight")
-        columns = features and _numbers_of_columns(features)
+        target, columns, weight = _columns_of_npy(target, features, weight)
     elif format in ("HDF5", "zarr") and features is not None:
         columns = _one_array(features, files[0])
     names: Any = target and list(target)
     one = names[0] if names and len(names) == 1 else names
     return open_files(files, target=one, features=columns, weight=weight, **({} if csv is None else csv.given))
+
+
+def _columns_of_npy(target: Sequence[Any] | None, features: Sequence[str] | None, weight: str | None) -> Any:
+    """Return target, features and weight as numbers of columns, or as other files."""
+    return (
+        target and [_column_or_file(name, "--target") for name in target],
+        features and _numbers_of_columns(features),
+        weight and _column_or_file(weight, "--weight"),
+    )
 
 
 def _numbers_of_columns(features: Sequence[str]) -> list[int]:
