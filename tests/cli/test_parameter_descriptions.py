@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor
-from gyrfalcon.cli._docstrings import first_sentences, parameter_descriptions
+from gyrfalcon.cli._fit_options import first_sentences, parameter_descriptions
 
 
 class Documented:

@@ -39,7 +39,7 @@ def number(holds: Callable[[float], bool], words: str) -> Rule:
 
 
 def numbers(holds: Callable[[float], bool], words: str, *, empty: bool = False, scalar: bool = False) -> Rule:
-    """A list of real numbers for each of which `holds` is true; it may be `empty`, or a `scalar` in place of a list."""
+    """A list of real numbers for which `holds` is true; it may be `empty`, or a `scalar` in place of a list."""
 
     def check(name: str, value: Any) -> None:
         try:

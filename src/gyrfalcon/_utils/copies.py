@@ -9,17 +9,6 @@ from numpy.typing import NDArray
 
 from .devices import import_torch
 
-__all__ = [
-    "Copies",
-    "Fetched",
-    "PlainCopies",
-    "StreamedCopies",
-    "as_tensor",
-    "copies_to",
-    "host_buffer",
-    "upload",
-]
-
 Array = NDArray[Any]
 Tensor = Any
 
@@ -151,5 +140,5 @@ Copies = StreamedCopies | PlainCopies
 
 
 def copies_to(device: Any, n_buffers: int = 2) -> Copies:
-    """Return who copies to a device."""
+    """Return the object that copies to a device."""
     return StreamedCopies(device, n_buffers) if device.type == "cuda" else PlainCopies(device)

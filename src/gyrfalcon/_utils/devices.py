@@ -14,18 +14,6 @@ from .memory import available_memory
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "check_precision",
-    "free_memory",
-    "has_float64",
-    "import_torch",
-    "is_out_of_memory",
-    "is_torch",
-    "resolve_devices",
-    "round_to_tf32",
-    "torch_dtype",
-]
-
 _REMEDY = 'give None, "cpu", "cuda", "cuda:1", "mps", or a list of these'
 
 # How many devices of a kind there are; ROCm's are named "cuda" too

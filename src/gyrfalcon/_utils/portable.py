@@ -10,8 +10,6 @@ import scipy.special
 from .copies import as_tensor, upload
 from .devices import import_torch, is_torch
 
-__all__ = ["beside", "in_float64", "library", "log_expit", "sorted_rows", "special"]
-
 
 def library(x: Any) -> Any:
     """Return PyTorch for its tensors, and NumPy for all else: for functions that both have.

@@ -11,8 +11,6 @@ from typing import Any
 from .devices import import_torch
 from .forks import PerProcess
 
-__all__ = ["matmul_precision"]
-
 
 class _Holders:
     """The threads that make products now: the first one in saves the user's setting, and the last one out restores it.

@@ -15,8 +15,6 @@ import numpy as np
 
 from .._utils.words import shown
 
-__all__ = ["Callback", "CallbackLike", "CallbackList", "Record"]
-
 Record: TypeAlias = dict[str, Any]
 
 
@@ -74,34 +72,15 @@ class Callback:
 CallbackLike: TypeAlias = Callback | Callable[[Record], Any]
 
 
-def _do_nothing(*args: Any) -> None:
-    return None
-
-
 class _Wrapped(Callback):
-    """A function of the record, or an object of another class that has some of the hooks."""
+    """A function of the record, or an object of another class that has some of the hooks, which replace the methods."""
 
-    def __init__(
-        self,
-        wrapped: Any,
-        on_fit_start: Callable[[Any, Mapping[str, Any]], Any] = _do_nothing,
-        on_iteration: Callable[[Record], Any] = _do_nothing,
-        on_fit_end: Callable[[Any], Any] = _do_nothing,
-    ) -> None:
+    def __init__(self, wrapped: Any, **hooks: Callable[..., Any]) -> None:
         self._wrapped = wrapped
-        self._on_fit_start, self._on_iteration, self._on_fit_end = on_fit_start, on_iteration, on_fit_end
+        vars(self).update(hooks)
 
     def __repr__(self) -> str:
         return repr(self._wrapped)
-
-    def on_fit_start(self, estimator: Any, info: Mapping[str, Any]) -> None:
-        self._on_fit_start(estimator, info)
-
-    def on_iteration(self, record: Record) -> bool | None:
-        return self._on_iteration(record)
-
-    def on_fit_end(self, estimator: Any) -> None:
-        self._on_fit_end(estimator)
 
 
 def _as_callback(value: Any) -> Callback | None:
@@ -232,3 +211,39 @@ class CallbackList:
                 else:
                     error.add_note(f"Then {callback!r}.on_fit_end raised {another!r}")
         return error
+
+
+# ---- callbacks of scikit-learn 1.9 and newer -------------------------------------------------------------------------
+#
+# They are set by ``set_callbacks`` or passed down by a search. A fit is a task to them, and each iteration a task below
+# it. Older versions have no callbacks, and nothing happens.
+
+
+class ScikitLearnCallbacks(Callback):
+    """Pass the hooks of a fit on to the callbacks of scikit-learn that an estimator has."""
+
+    def __init__(self) -> None:
+        self._fit: Any = None
+        self._limit: int | None = None
+        self._n_tasks = 0
+
+    def on_fit_start(self, estimator: Any, info: Mapping[str, Any]) -> None:
+        self._estimator, self._limit, self._n_tasks = estimator, info.get("max_iter"), 0
+        self._fit = estimator._init_callback_context(max_subtasks=self._limit)
+        self._fit.call_on_fit_task_begin(estimator=estimator)
+
+    def on_iteration(self, record: Record) -> bool | None:
+        if self._n_tasks == self._limit:  # scikit-learn refuses more than were announced
+            return None
+        self._n_tasks += 1
+        task = self._fit.subcontext(task_name="iteration")
+        task.call_on_fit_task_begin(estimator=self._estimator)
+        return bool(task.call_on_fit_task_end(estimator=self._estimator))
+
+    def on_fit_end(self, estimator: Any) -> None:
+        from sklearn.callback import with_callbacks
+
+        def end(estimator: Any) -> None:
+            self._fit.call_on_fit_task_end(estimator=estimator)
+
+        with_callbacks(end)(estimator)  # which tells them that all is over, whatever happens

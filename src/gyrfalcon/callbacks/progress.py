@@ -17,8 +17,6 @@ from .._utils.terminal import printable
 from .._utils.words import plural
 from .base import Callback, Record
 
-__all__ = ["ProgressBar", "progress_callback"]
-
 logger = logging.getLogger("gyrfalcon")
 
 _BEGUN = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} passes [{elapsed}]"  # nothing is known of the time left

@@ -10,8 +10,6 @@ from typing import Any
 from .._utils.checks import integer, number, optional
 from .base import Callback, Record
 
-__all__ = ["NoImprovement", "TimeLimit"]
-
 _check_seconds = number(lambda x: x > 0, "a number greater than 0")
 _check_error = number(lambda x: x == x, "a number")
 _check_tol = number(lambda x: 0 <= x < 1, "a number, at least 0 and less than 1")

@@ -18,7 +18,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 12, 10, 46
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return about so many round numbers between two."""
+    """Return about `count` round numbers between two."""
     step = 10 ** math.floor(math.log10((high - low) / count))
     step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (factor * step) <= count + 0.5)
     first = math.ceil(low / step - 1e-9)

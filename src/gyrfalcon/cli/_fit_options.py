@@ -18,7 +18,6 @@ from ..estimators import FalkonRegressor
 from ..storage.checkpoints import Checkpoint
 from ..storage.values import Encoder
 from ..tables import AutoRegressor
-from ._docstrings import first_sentences, parameter_descriptions
 from ._expressions import read_object
 from ._shared import CSV_OPTIONS, TALK_OPTIONS, Option, data_option, features_option
 
@@ -42,6 +41,51 @@ LOSSES: dict[str, Callable[..., Any]] = {
     **losses.NAMES,
     **{cls.__name__: cls for cls in losses.NAMES.values()},
 }
+
+
+def parameter_descriptions(cls: type) -> dict[str, str]:
+    """Return the text of each entry of the section "Parameters" of a class's docstring, in one line.
+
+    Parameters
+    ----------
+    cls : type
+        A class with a docstring in the format of numpydoc.
+
+    Returns
+    -------
+    dict from str to str
+        The descriptions by the names of the parameters, without their types.
+
+    Examples
+    --------
+    >>> from gyrfalcon.cli._fit_options import parameter_descriptions
+    >>> from gyrfalcon.callbacks import TimeLimit
+    >>> parameter_descriptions(TimeLimit)
+    {'seconds': 'The limit, greater than 0.'}
+    """
+    lines = (inspect.getdoc(cls) or "").splitlines()
+    descriptions: dict[str, str] = {}
+    if "Parameters" not in lines:
+        return descriptions
+    names: list[str] = []
+    for line in lines[lines.index("Parameters") + 2 :]:
+        if line.startswith("---"):  # the line before was the title of the next section
+            for name in names:
+                del descriptions[name]
+            break
+        if line and not line.startswith(" "):
+            names = [name.strip() for name in line.partition(" : ")[0].split(",")]
+            descriptions.update(dict.fromkeys(names, ""))
+        else:
+            for name in names:
+                descriptions[name] = " ".join([*descriptions[name].split(), *line.split()])
+    return descriptions
+
+
+def first_sentences(text: str, count: int) -> str:
+    """Return the first sentences of a description as an option's help: no capital, no full stop, no markup."""
+    words = ". ".join(text.replace("`", "").split(". ")[:count]).rstrip(".")
+    return words[:1].lower() + words[1:]
 
 
 _fraction = number(lambda x: 0 < x < 1, "between 0 and 1, both excluded")

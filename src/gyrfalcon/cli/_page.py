@@ -70,7 +70,7 @@ def text(value: object) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return a number with so many digits, without an exponent where that can be read."""
+    """Return a number with a few digits, without an exponent where that can be read."""
     if value is None or value != value:
         return "–"
     if value == 0 or 1e-4 <= abs(value) < 1e7:

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["add_arguments", "run"]
-
 # Errors of products of the kernel matrix relative to the sums of the terms' sizes: some hundred roundings
 _TOLERANCE = {np.dtype(np.float32): 2e-5, np.dtype(np.float64): 1e-12}
 _CHECKED_ROWS, _CHECKED_CENTERS = 1_000, 70

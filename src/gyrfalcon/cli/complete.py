@@ -6,8 +6,6 @@ import argparse
 
 from .main import COMMANDS, make_parser
 
-__all__ = ["add_arguments", "run"]
-
 EXAMPLES = """\
 examples:
   gyrfalcon complete bash > ~/.local/share/bash-completion/completions/gyrfalcon

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Outcome", "add_arguments", "make_arm", "run"]
-
 JOINTS = 5
 NOISE = 0.1  # standard deviation: no model's test error can be smaller
 LENGTH_SCALE = 2.0
@@ -30,39 +28,6 @@ MAX_ITER = 20
 TREES = 300  # of boosting; three times its default, which is far from done
 TEST_ROWS = 100_000
 VALIDATION_ROWS = 10_000
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``gyrfalcon demo``."""
-    parser.add_argument("--rows", type=_count, default=1_000_000, metavar="N", help="rows to learn from")
-    parser.add_argument(
-        "--centers",
-        "--n-centers",
-        dest="n_centers",
-        type=_count,
-        default=1_000,
-        metavar="M",
-        help="Nyström centers, of gyrfalcon and of scikit-learn's Nystroem alike",
-    )
-    parser.add_argument("--seed", type=_seed, default=0, help="seed of the data and of the centers")
-    parser.add_argument(
-        "--n-jobs", type=int, default=None, metavar="N", help="threads of every model (None: all cores)"
-    )
-    parser.add_argument(
-        "--memory-budget",
-        default="0",
-        metavar="SIZE",
-        help="memory for keeping gyrfalcon's kernel matrix: bytes, such as 4GB, or auto; by default it is not kept",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("gyrfalcon_demo.png"),
-        metavar="PATH",
-        help="where to write the picture",
-    )
-    parser.add_argument("--no-compare", action="store_true", help="leave the other models out")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
 
 
 def _count(text: str) -> int:
@@ -77,6 +42,21 @@ def _seed(text: str) -> int:
     if not 0 <= value < 2**32:
         raise argparse.ArgumentTypeError(f"{text} must be at least 0 and less than 2**32")
     return value
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``gyrfalcon demo``."""
+    centers = "Nyström centers, of gyrfalcon and of scikit-learn's Nystroem alike"
+    memory = "memory for keeping gyrfalcon's kernel matrix: bytes, such as 4GB, or auto; by default it is not kept"
+    add = parser.add_argument
+    add("--rows", type=_count, default=1_000_000, metavar="N", help="rows to learn from")
+    add("--centers", "--n-centers", dest="n_centers", type=_count, default=1_000, metavar="M", help=centers)
+    add("--seed", type=_seed, default=0, help="seed of the data and of the centers")
+    add("--n-jobs", type=int, default=None, metavar="N", help="threads of every model (None: all cores)")
+    add("--memory-budget", default="0", metavar="SIZE", help=memory)
+    add("--output", type=Path, default=Path("gyrfalcon_demo.png"), metavar="PATH", help="where to write the picture")
+    add("--no-compare", action="store_true", help="leave the other models out")
+    add("--json", action="store_true", help="print the results as JSON instead of a table")
 
 
 @dataclass

@@ -20,8 +20,6 @@ from ._shared import (
 )
 from .main import UsageError
 
-__all__ = ["add_arguments", "run"]
-
 EXAMPLES = """\
 examples:
   gyrfalcon evaluate houses.gyr test_houses.csv

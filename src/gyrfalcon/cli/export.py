@@ -10,8 +10,6 @@ from ..estimators.onnx_export import to_onnx
 from ._shared import check_output, load_model, print_table
 from .main import UsageError
 
-__all__ = ["add_arguments", "run"]
-
 EXAMPLES = """\
 examples:
   gyrfalcon export houses.gyr -o houses.onnx

@@ -16,8 +16,6 @@ from ._expressions import written
 from ._metrics import in_words
 from ._shared import described, listed, load_model, plain, print_json, print_table
 
-__all__ = ["add_arguments", "run"]
-
 EXAMPLES = """\
 examples:
   gyrfalcon inspect houses.gyr

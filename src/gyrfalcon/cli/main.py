@@ -23,8 +23,6 @@ from typing import Any, NoReturn
 from .._utils.terminal import printable
 from .._utils.words import similar
 
-__all__ = ["COMMANDS", "Command", "UsageError", "main"]
-
 # Errors that a user can cause, reported in one line. Any other is a bug, and shown with its traceback.
 _EXPECTED = (OSError, ValueError, MemoryError, ImportError, ArithmeticError)
 

@@ -32,8 +32,6 @@ from ._shared import (
 )
 from .main import UsageError
 
-__all__ = ["add_arguments", "run"]
-
 Array = NDArray[Any]
 
 EXAMPLES = """\

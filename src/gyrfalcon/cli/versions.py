@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``gyrfalcon versions``."""

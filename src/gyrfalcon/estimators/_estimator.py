@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from .._utils.words import hint, listed
 from ..callbacks import CallbackList, NoImprovement
+from ..callbacks.base import ScikitLearnCallbacks
 from ..callbacks.progress import progress_callback
-from ..callbacks.scikit_learn import ScikitLearnCallbacks
 from ..fitting.rows import Features
 from ..fitting.session import Session, fit_session
 from ._sklearn import DOC_LINK, BaseEstimator

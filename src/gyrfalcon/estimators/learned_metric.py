@@ -25,7 +25,7 @@ from ..fitting.session import Session
 from ..fitting.targets import mixed_labels
 from ..fitting.weights import count
 from ..sources.dask import first_not_finite
-from ..sources.metric import MetricArray
+from ..sources.memory import MetricArray
 from ..storage.models import save
 from ._base import KernelRegressor
 from ._estimator import Estimator

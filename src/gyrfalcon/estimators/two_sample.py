@@ -26,7 +26,7 @@ from ..operators import Operator, make_operator
 from ..preconditioners import Whitening
 from ..sources import Rows, as_rows
 from ..sources.blocks import stack
-from ..sources.metric import has_metric
+from ..sources.memory import has_metric
 from ..sources.scratch import Scratch
 
 __all__ = ["MMDTest", "mmd_test"]

@@ -23,7 +23,7 @@ from ..sources.blocks import stack
 from ..sources.columns import REMEDY, check_columns
 from ..sources.dask import compute
 from ..sources.files import Dataset, is_lazy_table
-from ..sources.metric import has_metric
+from ..sources.memory import has_metric
 from ..sources.rereading import checked_rows
 from ..sources.scaling import Standardize
 from ..sources.scratch import Scratch

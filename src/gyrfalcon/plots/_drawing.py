@@ -6,8 +6,9 @@ colours here stand out from white and from black alike, and are told apart by th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,23 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = [
-    "BLUE",
-    "COLORS",
-    "FEW",
-    "GREEN",
-    "GREY",
-    "MAP",
-    "ORANGE",
-    "PURPLE",
-    "Display",
-    "column",
-    "count_steps",
-    "is_wide",
-    "mark",
-    "name_places",
-]
 
 Array = NDArray[Any]
 
@@ -45,7 +29,7 @@ _STACKED = (6.4, 2.7)
 _WIDE = 20.0  # largest over smallest from which on values are drawn on a logarithmic axis
 
 
-class Display:
+class Display(ABC):
     """A drawing that can be repeated: `plot` draws it, and sets the attributes that end in an underscore.
 
     Attributes
@@ -61,6 +45,21 @@ class Display:
     axes_: Array
     ax_: Axes
     figure_: Figure
+
+    @abstractmethod
+    def plot(self, ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes or list of them, optional
+            Where to draw: a list of as many axes as there are panels, or one, in whose place they are put. None makes
+            a new figure.
+
+        Returns
+        -------
+        self
+        """
 
     def _open(self, ax: Any, count: int = 1, *, stacked: bool = False) -> list[Axes]:
         """Set and return the panels: new ones, those given, or parts of the place of the one that is given."""
@@ -127,7 +126,7 @@ def name_places(axis: Any, places: ArrayLike, names: Sequence[str], *, thin: boo
 
 
 def is_wide(values: ArrayLike) -> bool:
-    """Whether values are positive and of so many sizes that their axis should be logarithmic."""
+    """Whether values are positive and differ so much that their axis should be logarithmic."""
     finite = np.asarray(values, dtype=np.float64)
     finite = finite[np.isfinite(finite)]
     return bool(len(finite) and finite.min() > 0 and finite.max() >= _WIDE * finite.min())

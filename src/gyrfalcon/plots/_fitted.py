@@ -18,8 +18,6 @@ from ..estimators import FalkonClassifier, FalkonRegressor, KernelKMeans, Kernel
 from ..sources import Rows, as_rows, is_dask
 from ..tables._auto import AutoEstimator
 
-__all__ = ["ON_CENTERS", "ON_CENTERS_WORDS", "feature_names", "feature_of", "find", "number_of"]
-
 ON_CENTERS = (FalkonRegressor, FalkonClassifier, NystromRegressor, NytroRegressor, KernelPCA, KernelKMeans)
 ON_CENTERS_WORDS = "an estimator with Nyström centers, such as FalkonRegressor or KernelPCA"
 

@@ -14,8 +14,6 @@ from .._utils.words import plural
 from ._drawing import GREY, ORANGE, Array, Display
 from ._fitted import ON_CENTERS, ON_CENTERS_WORDS, feature_names, find
 
-__all__ = ["CentersDisplay"]
-
 
 class CentersDisplay(Display):
     """The centers over the rows, in two dimensions.
@@ -103,17 +101,6 @@ class CentersDisplay(Display):
         return cls(points=points, centers=centers, names=(first, second)).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; by default in a new figure.
-
-        Returns
-        -------
-        self
-        """
         (axes,) = self._open(ax)
         count = plural(len(self.centers), "center")
         (self.points_,) = axes.plot(*self.points.T, ".", color=GREY, alpha=0.45, markersize=3, label="rows")

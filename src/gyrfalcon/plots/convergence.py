@@ -13,8 +13,6 @@ from ..estimators._base import KernelEstimator
 from ._drawing import BLUE, GREEN, PURPLE, Display, column, count_steps, mark
 from ._fitted import find
 
-__all__ = ["ConvergenceDisplay"]
-
 
 class ConvergenceDisplay(Display):
     """Residual, inertia and validation error of each iteration, one above the other, with the best iteration marked.
@@ -103,7 +101,7 @@ class ConvergenceDisplay(Display):
         ----------
         estimator : fitted estimator
             Any that has a `history_` of iterations; a pipeline or a search that ends with one; or `AutoRegressor` and
-            `AutoClassifier`, of which the model with the largest weight is drawn.
+            `AutoClassifier`, whose model with the largest weight is drawn.
         ax : matplotlib.axes.Axes or list of them, optional
             Where to draw; see `plot`.
 
@@ -153,18 +151,6 @@ class ConvergenceDisplay(Display):
         ).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes or list of them, optional
-            Where to draw: a list of as many axes as there are panels, or one, in whose place they are put. None makes
-            a new figure.
-
-        Returns
-        -------
-        self
-        """
         residuals, inertias, errors = self.residuals, self.inertias, self.validation_errors
         axes = self._open(ax, sum(given is not None for given in (residuals, inertias, errors)), stacked=True)
         self.residual_line_ = self.inertia_line_ = self.error_line_ = self.best_line_ = None

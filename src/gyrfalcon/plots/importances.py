@@ -14,8 +14,6 @@ from ..tables import AutoClassifier, AutoRegressor
 from ._drawing import BLUE, GREEN, Display, column
 from ._fitted import feature_names, find
 
-__all__ = ["ImportanceDisplay"]
-
 
 class ImportanceDisplay(Display):
     """Importances of features as bars, the largest on top, and beside them the metric that was learnt, if any.
@@ -103,18 +101,6 @@ class ImportanceDisplay(Display):
         ).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes or list of them, optional
-            Where to draw: a list of as many axes as there are panels, or one, in whose place they are put. None makes
-            a new figure.
-
-        Returns
-        -------
-        self
-        """
         axes = self._open(ax, 1 if self.metric is None else 2)
         if ax is None:
             self.figure_.set_figheight(max(self.figure_.get_figheight(), 0.27 * len(self.order) + 1.0))

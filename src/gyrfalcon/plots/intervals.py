@@ -16,8 +16,6 @@ from ..tables import AutoRegressor
 from ._drawing import BLUE, ORANGE, Display, column
 from ._fitted import feature_names, feature_of, find, number_of
 
-__all__ = ["IntervalDisplay"]
-
 
 class IntervalDisplay(Display):
     """Intervals of some rows as bars with the true values in them, and the share of all rows that they hold.
@@ -172,17 +170,6 @@ class IntervalDisplay(Display):
         ).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; by default in a new figure.
-
-        Returns
-        -------
-        self
-        """
         (axes,) = self._open(ax)
         n = len(self.x)
         shown = np.argsort(self.x, kind="stable")[np.unique(np.linspace(0, n - 1, min(n, self.max_rows)).astype(int))]

@@ -14,8 +14,6 @@ from ..fitting.rows import computed
 from ._drawing import BLUE, COLORS, GREEN, MAP, Display, column, count_steps
 from ._fitted import find
 
-__all__ = ["KernelPCADisplay"]
-
 
 class KernelPCADisplay(Display):
     """Two scores of each row, coloured by y if it is given, and the variance that components explain.
@@ -113,18 +111,6 @@ class KernelPCADisplay(Display):
         ).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes or list of them, optional
-            Where to draw: a list of as many axes as there are panels, or one, in whose place they are put. None makes
-            a new figure.
-
-        Returns
-        -------
-        self
-        """
         axes = self._open(ax, 1 if self.explained_variance_ratio is None else 2)
         self._points(axes[0])
         first, second = self.components

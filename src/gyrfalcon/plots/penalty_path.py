@@ -12,8 +12,6 @@ from ..estimators import ExactRegressor, NystromRegressor
 from ._drawing import BLUE, GREEN, Array, Display, column, is_wide, mark, name_places
 from ._fitted import find
 
-__all__ = ["PenaltyPathDisplay"]
-
 _CRITERIA = {
     "validation_error": "validation error",
     "loo_error": "leave-one-out error",
@@ -116,18 +114,6 @@ class PenaltyPathDisplay(Display):
         ).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes or list of them, optional
-            Where to draw: a list of as many axes as there are panels, or one, in whose place they are put. None makes
-            a new figure.
-
-        Returns
-        -------
-        self
-        """
         axes = self._open(ax, 1 if self.degrees_of_freedom is None else 2, stacked=True)
         marked = [] if self.chosen is None else [self.chosen]
         values = np.unique([*self.penalties, *marked])

@@ -13,11 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._drawing import FEW, MAP, ORANGE, Array, Display, column, is_wide, name_places
 
-__all__ = ["SearchSurfaceDisplay"]
-
 
 class SearchSurfaceDisplay(Display):
-    """Scores of pairs of two parameters, length scale and penalty as a rule, with the best pair marked.
+    """Scores of pairs of two parameters, usually length scale and penalty, with the best pair marked.
 
     A full grid is drawn as cells, pairs that were drawn at random as points. An axis of positive numbers is to scale,
     logarithmic if they are of many sizes. One with other values, such as a penalty of 0 or a length scale of "scale",
@@ -136,17 +134,6 @@ class SearchSurfaceDisplay(Display):
         ).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; by default in a new figure.
-
-        Returns
-        -------
-        self
-        """
         (axes,) = self._open(ax)
         axes.grid(False)
         xs, ys = _in_order(self.x), _in_order(self.y)

@@ -16,8 +16,6 @@ from ..solvers.nystrom_features import feature_sums
 from ._drawing import BLUE, GREEN, GREY, Array, Display, column, mark
 from ._fitted import ON_CENTERS, ON_CENTERS_WORDS, find
 
-__all__ = ["SpectrumDisplay"]
-
 
 class SpectrumDisplay(Display):
     """Eigenvalues of the kernel matrix of the rows, and how many of them a penalty leaves: the effective dimension.
@@ -125,17 +123,6 @@ class SpectrumDisplay(Display):
         ).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : list of two matplotlib.axes.Axes, or one, optional
-            Where to draw: two axes, or one, in whose place they are put. None makes a new figure.
-
-        Returns
-        -------
-        self
-        """
         left, right = self._open(ax, 2)
         number = np.arange(1, len(self.eigenvalues) + 1)
         (self.eigenvalue_line_,) = left.plot(number, self.eigenvalues, ".-", color=BLUE, markersize=4)

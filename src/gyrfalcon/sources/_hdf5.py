@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import product
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,9 @@ _TO_READ = (
     "other files than the one given are not read. If you know who wrote it, open it with h5py and give the dataset"
 )
 _HEAP = b"GCOL\x01\0\0\0"  # signature of a heap of strings, in version 1, the only one
-_BLOCK = 1 << 23
+_BLOCK = 1 << 23  # bytes of a file that are searched at once
+_CODECS = {1: "zlib", 32_000: "lzf", 32_001: "blosc", 32_015: "zstd"}  # by the number of the filter
+_SHUFFLE, _FLETCHER, _SIZED = 2, 3, (5, 6)  # filters that change no size; that declare the number and size of values
 _REFERENCE = 16  # bytes that a chunk has for a text, which is in a heap
 
 
@@ -33,8 +35,47 @@ def shapes(path: str) -> dict[str, tuple[int, ...]]:
     return found
 
 
+class OpenedArray(NamedTuple):
+    """An open array: an h5py.Dataset, and the path of its file."""
+
+    array: Any
+    path: str
+
+    def check_chunks(self, corners: Iterable[tuple[int, ...]] | None = None) -> None:
+        """Raise ContentsError if a chunk decodes to more than it should hold.
+
+        Parameters
+        ----------
+        corners : iterable of tuple of int, optional
+            The first place of each chunk to check; by default those of all chunks.
+        """
+        array, path = self.array, self.path
+        if array.chunks is None:
+            return
+        if corners is None:
+            corners = product(*(range(0, size, step) for size, step in zip(array.shape, array.chunks, strict=True)))
+        plist = array.id.get_create_plist()
+        filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
+        packers = [number for number, *_ in filters if number not in (_SHUFFLE, _FLETCHER)]
+        if not packers:
+            return
+        limit = math.prod(array.chunks) * (_REFERENCE if array.dtype.kind == "O" else array.dtype.itemsize)
+        if len(packers) > 1:
+            raise ContentsError(
+                f"{path} has chunks that are compressed more than once: write them with one compression"
+            )
+        if any(number in _SIZED and values[2] * values[4] > limit for number, _, values, _ in filters):
+            raise ContentsError(f"{path} is damaged: its filter decodes more values than a chunk holds")
+        codec = _CODECS.get(packers[0], "")
+        for corner in corners:
+            if array.id.get_chunk_info_by_coord(corner).size and decodes_to_more(
+                codec, array.id.read_direct_chunk(corner)[1], limit
+            ):
+                raise_chunk_error(path, corner, limit)
+
+
 @contextmanager
-def open_array(path: str, name: str) -> Iterator[Any]:
+def open_array(path: str, name: str) -> Iterator[OpenedArray]:
     """Open an array if its values are in this file: an HDF5 file can refer to any file that the process may read."""
     h5py = _h5py()
     with h5py.File(path, "r") as file:
@@ -52,48 +93,12 @@ def open_array(path: str, name: str) -> Iterator[Any]:
             raise ContentsError(f"{path}, {name!r} has its values in {array.external[0][0]!r}: {_TO_READ}")
         if array.is_virtual:
             raise ContentsError(f"{path}, {name!r} is a virtual dataset, made of parts of others: {_TO_READ}")
-        yield array
-
-
-_CODECS = {1: "zlib", 32_000: "lzf", 32_001: "blosc", 32_015: "zstd"}  # by the number of the filter
-_SHUFFLE, _FLETCHER, _SIZED = 2, 3, (5, 6)  # filters that change no size; that declare the number and size of values
-
-
-def check_chunks(path: str, array: Any, corners: Iterable[tuple[int, ...]] | None = None) -> None:
-    """Raise ContentsError if a chunk decodes to more than it should hold.
-
-    Parameters
-    ----------
-    path : str
-    array : h5py.Dataset
-    corners : iterable of tuple of int, optional
-        The first place of each chunk to check; by default those of all chunks.
-    """
-    if array.chunks is None:
-        return
-    if corners is None:
-        corners = product(*(range(0, size, step) for size, step in zip(array.shape, array.chunks, strict=True)))
-    plist = array.id.get_create_plist()
-    filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
-    packers = [number for number, *_ in filters if number not in (_SHUFFLE, _FLETCHER)]
-    if not packers:
-        return
-    limit = math.prod(array.chunks) * (_REFERENCE if array.dtype.kind == "O" else array.dtype.itemsize)
-    if len(packers) > 1:
-        raise ContentsError(f"{path} has chunks that are compressed more than once: write them with one compression")
-    if any(number in _SIZED and values[2] * values[4] > limit for number, _, values, _ in filters):
-        raise ContentsError(f"{path} is damaged: its filter decodes more values than a chunk holds")
-    codec = _CODECS.get(packers[0], "")
-    for corner in corners:
-        if array.id.get_chunk_info_by_coord(corner).size and decodes_to_more(
-            codec, array.id.read_direct_chunk(corner)[1], limit
-        ):
-            raise_chunk_error(path, corner, limit)
+        yield OpenedArray(array, path)
 
 
 def read_text(path: str, array: Any) -> NDArray[Any]:
     """Read an array of strings of any length; equal ones are one object, as they may be one in the file."""
-    step = max(1, _BLOCK // max(1, check_heaps(path)))  # rows, each of which may have the longest text
+    step = max(1, _BLOCK // max(1, check_heaps(path)))  # rows, each may have the longest text
     texts = array.asstr()
     known: dict[str, str] = {}
     out = np.empty(array.shape, dtype=object)

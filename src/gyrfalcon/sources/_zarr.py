@@ -12,6 +12,7 @@ import math
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -109,7 +110,8 @@ class OpenedArray(NamedTuple):
                 yield data[offset : offset + length]
 
 
-def open_array(path: str, name: str) -> OpenedArray:
+@contextmanager
+def open_array(path: str, name: str) -> Iterator[OpenedArray]:
     """Open an array of a store if its metadata describe numbers or text of fixed length."""
     for found, folder, documents in _arrays(path):
         if found == name:
@@ -118,7 +120,8 @@ def open_array(path: str, name: str) -> OpenedArray:
                 _check(what, document)
             _check_links(folder)
             codecs = [codec for document in documents[:1] for codec in _codecs(document)]
-            return OpenedArray(_zarr().open_array(_store(folder), mode="r"), what, folder, codecs)
+            yield OpenedArray(_zarr().open_array(_store(folder), mode="r"), what, folder, codecs)
+            return
     raise ContentsError(f"{path} has no array {name!r}")
 
 

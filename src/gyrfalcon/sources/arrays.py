@@ -44,6 +44,8 @@ _MOST_CHUNKS = 1024  # that are read at once: zarr and HDF5 take some ten kiloby
 _FREE_PASS, _PASS_RATIO = 4 << 30, 4000  # bytes that any file may declare in rows, and more for each byte it has
 _MOST_TINY, _TINY = 1 << 20, 1 << 12  # number of chunks that may be smaller than this, in bytes
 
+_FORMATS: dict[str, Any] = {"HDF5": _hdf5, "zarr": _zarr}  # modules with `shapes` and `open_array`
+
 ReadBlock = Callable[[int, int, int, int], Array]  # the rows from the first to the second, and columns in the same way
 
 
@@ -177,53 +179,32 @@ def _npy_header(path: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype[A
     return shape, fortran, dtype, offset
 
 
-class Hdf5Reader(ArrayReader):
-    """Reader of a dataset of an HDF5 file."""
+class NamedArrayReader(ArrayReader):
+    """Reader of an array of an HDF5 file or a zarr store."""
 
-    def __init__(self, path: str, name: str) -> None:
-        self.name = name
+    def __init__(self, path: str, format: str, name: str) -> None:
+        self._open = partial(_FORMATS[format].open_array, path, name)
         state = FileState.of(path)
-        with _hdf5.open_array(path, name) as array:
+        with self._open() as opened:
+            array = opened.array
             check_array(f"{path}, {name!r}", array.shape, array.dtype)
             super().__init__(path, array.shape, array.dtype, array.chunks, state)
 
     @contextmanager
     def opened(self) -> Iterator[ReadBlock]:
-        with _hdf5.open_array(self.path, self.name) as array:
+        with self._open() as opened:
 
             def block(start: int, stop: int, first: int, last: int) -> Array:
                 if stop > self._checked:
-                    _hdf5.check_chunks(self.path, array, self._corners(start, stop, first, last))
-                return array[start:stop, first:last]
+                    opened.check_chunks(self._corners(start, stop, first, last))
+                return np.asarray(opened.array[start:stop, first:last])
 
             yield block
 
 
-class ZarrReader(ArrayReader):
-    """Reader of an array of a zarr store."""
-
-    def __init__(self, path: str, name: str) -> None:
-        self.name = name
-        state = FileState.of(path)
-        opened = _zarr.open_array(path, name)
-        check_array(f"{path}, {name!r}", opened.array.shape, opened.array.dtype)
-        super().__init__(path, opened.array.shape, opened.array.dtype, opened.array.chunks, state)
-
-    @contextmanager
-    def opened(self) -> Iterator[ReadBlock]:
-        opened = _zarr.open_array(self.path, self.name)
-
-        def block(start: int, stop: int, first: int, last: int) -> Array:
-            if stop > self._checked:
-                opened.check_chunks(self._corners(start, stop, first, last))
-            return np.asarray(opened.array[start:stop, first:last])
-
-        yield block
-
-
 @runtime_checkable
 class OpenArray(Protocol):
-    """An open array of h5py or zarr, of which slices of rows can be read."""
+    """An open array of h5py or zarr, whose rows can be read in slices."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -332,7 +313,7 @@ class NpyFiles(ArrayFiles):
                     f"features={shown(features)} has a column that is the target or the weight: it can be one"
                 )
         if not columns:
-            raise ValueError(f"{self.readers[0].path} has {d} columns, of which none is left for features")
+            raise ValueError(f"{self.readers[0].path} has {d} columns, and none of them is left for features")
         everything = columns == list(range(d))
         return StoredRows(
             self.readers, None if everything else columns, len(columns), dtype or tile_dtype(self.readers[0].stored)
@@ -398,13 +379,13 @@ class NamedArrays(ArrayFiles):
                 f"features={shown(features)} must be the name of the 2-D array of {self.paths[0]} to be used"
             )
         self._check_name(features, shapes)
-        make = Hdf5Reader if self.format == "HDF5" else ZarrReader
-        self.readers = [open_checked(path, self.format, partial(make, path, features)) for path in self.paths]
+        make = partial(NamedArrayReader, format=self.format, name=features)
+        self.readers = [open_checked(path, self.format, partial(make, path)) for path in self.paths]
         self._check_alike()
         return StoredRows(self.readers, None, self.readers[0].shape[1], dtype or tile_dtype(self.readers[0].stored))
 
     def _shapes(self, path: str) -> dict[str, tuple[int, ...]]:
-        return open_checked(path, self.format, partial(_SHAPES[self.format], path))
+        return open_checked(path, self.format, partial(_FORMATS[self.format].shapes, path))
 
     def _check_name(self, name: Any, shapes: dict[str, tuple[int, ...]]) -> None:
         if name not in shapes:
@@ -438,7 +419,8 @@ class NamedArrays(ArrayFiles):
 
     def _values_of_file(self, reader: ArrayReader, name: str) -> Array:
         what = f"{reader.path}, {name!r}"
-        with _OPENED[self.format](reader.path, name) as (array, check_chunks):
+        with _FORMATS[self.format].open_array(reader.path, name) as opened:
+            array = opened.array
             _check_length(what, array.shape, [reader])
             chunks = array.chunks or array.shape
             size = max(math.prod(map(int, chunks)), math.prod(map(int, array.shape))) * array.dtype.itemsize
@@ -446,29 +428,13 @@ class NamedArrays(ArrayFiles):
             assert reader.state is not None
             require_in_proportion(what, reader.state.size, size, "it takes", "choose another array")
             check_number_of_chunks(what, array.shape, chunks, array.dtype.itemsize)
-            check_chunks()
+            opened.check_chunks()
             if array.dtype.kind == "O":
                 return text_labels(_hdf5.read_text(reader.path, array), what, reader.state.size)
             across = math.prod(-(-a // b) for a, b in zip(array.shape[1:], chunks[1:], strict=True))
             step = max(1, _MOST_CHUNKS // across) * int(chunks[0])
             parts = [np.asarray(array[start : start + step]) for start in range(0, array.shape[0], step)]
             return text_labels(np.concatenate(parts) if parts else np.asarray(array[()]), what, reader.state.size)
-
-
-@contextmanager
-def _zarr_array(path: str, name: str) -> Iterator[tuple[Any, Callable[[], None]]]:
-    opened = _zarr.open_array(path, name)
-    yield opened.array, opened.check_chunks
-
-
-@contextmanager
-def _hdf5_array(path: str, name: str) -> Iterator[tuple[Any, Callable[[], None]]]:
-    with _hdf5.open_array(path, name) as array:
-        yield array, lambda: _hdf5.check_chunks(path, array)
-
-
-_SHAPES: dict[str, Callable[[str], dict[str, tuple[int, ...]]]] = {"HDF5": _hdf5.shapes, "zarr": _zarr.shapes}
-_OPENED: dict[str, Callable[[str, str], Any]] = {"HDF5": _hdf5_array, "zarr": _zarr_array}
 
 
 def _check_length(what: str, shape: Sequence[int] | None, readers: Sequence[ArrayReader]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of an array in memory."""
+"""Rows of an array in memory, and arrays whose distances have a meaning, so that standardising would undo it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .base import Rows
 from .blocks import Indices
+from .dask import is_dask
 
 
 class ArrayRows(Rows):
@@ -68,3 +69,29 @@ class ArrayRows(Rows):
         """Return the rows at `indices`, in any order, which are copied block by block when they are read."""
         index = indices if self.index is None else self.index[indices]
         return ArrayRows(self.X, self.dtype, index, self.feature_names)
+
+
+class MetricArray(np.ndarray[Any, Any]):
+    """An array as `LearnedMetric` and `TableEncoder` return it: ``scale="auto"`` leaves its rows as they are.
+
+    Slices and selections of rows are of this class too. What is computed from one is a plain array: its columns may
+    have any size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.sources.memory import MetricArray
+    >>> rows = np.eye(3).view(MetricArray)
+    >>> type(rows[:2]).__name__, type(rows * 2).__name__, type(rows.sum()).__name__
+    ('MetricArray', 'ndarray', 'float64')
+    """
+
+    def __array_wrap__(self, array: NDArray[Any], context: Any = None, return_scalar: bool = False) -> Any:
+        # NumPy calls it with the result of a computation
+        plain = np.asarray(array)
+        return plain[()] if return_scalar or plain.ndim == 0 else plain
+
+
+def has_metric(X: Any) -> bool:
+    """Whether `X` is a `MetricArray`, or a Dask array of them."""
+    return isinstance(X._meta if is_dask(X) else X, MetricArray)

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from .base import DerivedRows, Rows
 from .blocks import Block, Indices
 
-__all__ = ["CheckedRows", "RowHashes", "RowSums", "RowsChangedError", "checked_rows"]
-
 Array = NDArray[Any]
 
 _ROUNDING = 1e-5  # of the sum of a row's absolute values, by which sums of the same row may differ

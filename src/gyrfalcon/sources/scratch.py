@@ -24,8 +24,6 @@ from .blocks import Block, Indices
 from .rereading import checked_rows
 from .stored import StoredRows
 
-__all__ = ["Scratch", "ScratchReader", "temporary_file", "write_block"]
-
 Array = NDArray[Any]
 
 _FILL_ROWS = 65_536

@@ -18,8 +18,6 @@ from .blocks import Block, Indices
 from .scaling import Moments, Standardize
 from .tensors import as_torch, is_tensor, to_host
 
-__all__ = ["TensorRows", "near"]
-
 Array = NDArray[Any]
 Tensor = Any
 Step = Callable[[Tensor], Tensor]

@@ -104,11 +104,9 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     >>> X = np.random.default_rng(0).standard_normal((200, 2))
     >>> model = gyrfalcon.FalkonRegressor(n_centers=20, random_state=0).fit(X, X[:, 0])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "model.gyr")
-    ...     gyrfalcon.save(model, path)
-    ...     again = gyrfalcon.load(path)
-    >>> bool(np.array_equal(again.predict(X), model.predict(X)))
-    True
+    ...     gyrfalcon.save(model, os.path.join(folder, "model.gyr"))
+    ...     os.listdir(folder)
+    ['model.gyr']
     """
     cls = type(estimator)
     if not (is_registered_estimator(cls) or known_of(cls) is not None):
@@ -120,7 +118,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     check_is_fitted(estimator)
     encoder = Encoder(cls.__name__)
     model = json.dumps(encoder.estimator(estimator, ""), allow_nan=False, separators=(",", ":"))
-    excess = _excess(model)
+    excess = _excess(model, _MAX_JSON)
     if excess:
         raise ValueError(f"{cls.__name__} holds {excess} a model file may hold outside arrays; pickle can save it")
     write_file(os.fspath(path), _MODEL, model, encoder.tensors)
@@ -258,7 +256,7 @@ def _header(metadata: Any, kind: Format) -> tuple[str, str]:
     text, sha256 = metadata.get(kind.key), metadata.get("sha256")
     if text is None or sha256 is None:
         raise ModelFileError(f"its header lacks the {kind.key} or the checksum")
-    excess = _excess(text)
+    excess = _excess(text, _MAX_JSON)
     if excess:
         raise ModelFileError(f"its {kind.key} description has {excess} allowed")
     return text, sha256
@@ -272,31 +270,20 @@ def _check_header(path: str) -> None:
         length = int.from_bytes(file.read(8), "little")
         if length > _MAX_HEADER:
             raise SafetensorError(f"a header of {length} bytes, more than the {_MAX_HEADER} allowed")
-        counts = _counts(file.read(length).decode("latin-1"))
-    excess = _excess_of(*counts)
+        excess = _excess(file.read(length).decode("latin-1"), _MAX_HEADER)
     if excess:
         raise ModelFileError(f"its header has {excess} allowed")
 
 
-def _excess(text: str) -> str:
-    """Return in which way a JSON text exceeds the limits, or an empty string."""
-    if len(text) > _MAX_JSON:
-        return f"{len(text)} characters, more than the {_MAX_JSON}"
-    return _excess_of(*_counts(text))
-
-
-def _excess_of(values: int, containers: int) -> str:
+def _excess(text: str, characters: int) -> str:
+    """Return in which way a JSON text exceeds the limits, or an empty string; parts of strings count as values too."""
+    containers = text.count("[") + text.count("{")
+    values = containers + text.count(",") + text.count(":")  # keys included
+    if len(text) > characters:
+        return f"{len(text)} characters, more than the {characters}"
     if values > _MAX_VALUES:
         return f"{values} values, more than the {_MAX_VALUES}"
-    if containers > _MAX_CONTAINERS:
-        return f"{containers} lists and objects, more than the {_MAX_CONTAINERS}"
-    return ""
-
-
-def _counts(text: str) -> tuple[int, int]:
-    """Return upper bounds of the number of values, keys included, and of lists and objects; strings count as well."""
-    containers = text.count("[") + text.count("{")
-    return containers + text.count(",") + text.count(":"), containers
+    return f"{containers} lists and objects, more than the {_MAX_CONTAINERS}" if containers > _MAX_CONTAINERS else ""
 
 
 def _tensor(file: Any, name: str) -> Array:

@@ -17,8 +17,6 @@ from ..kernels.composite import Constant, Product, Sum
 from ..kernels.dot_product import Affine
 from ..kernels.features import FeatureMap
 
-__all__ = ["Graph", "feature_values", "kernel_values", "onnx"]
-
 Array = NDArray[Any]
 
 # of 2022: it has all that is needed here, and the runtimes of today know it

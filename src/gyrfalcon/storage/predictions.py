@@ -20,8 +20,6 @@ from .._utils.atomic import replacing
 from ..sources import Rows, as_source, as_table
 from ..sources.files import Dataset
 
-__all__ = ["write_predictions"]
-
 Array = NDArray[Any]
 
 _BLOCK_BYTES = 32 << 20
@@ -109,7 +107,7 @@ class Predictions:
     method : str
         The method of the model that is called with each block.
     block_rows : int, optional
-        Rows of a block, if X is a source; by default so many that the fixed cost of a block does not matter.
+        Rows of a block, if X is a source; by default enough that the fixed cost of a block does not matter.
     names : list of str, optional
         Names of the columns, if they are not those of a prediction or of classes.
 

@@ -36,8 +36,6 @@ from sklearn.preprocessing import (
 
 from .._utils.checks import integer, optional
 
-__all__ = ["PREFIX", "VERSION", "Known", "check_known", "is_kept", "known_of", "named", "names"]
-
 PREFIX = "sklearn."  # of names in files
 VERSION: str = sklearn.__version__
 

@@ -49,11 +49,11 @@ _MAX_PARTS = 1000
 _MAX_STRINGS = 32 * 2**20
 # Longest axis of an array without elements, whose shape is not bound by the size of the file.
 _MAX_EMPTY = 100_000
-# Parameters that are neither saved nor read: who watches a fit, where it writes, and which hardware it uses.
+# Parameters that are neither saved nor read: callbacks of a fit, where it writes, and which hardware it uses.
 _LEFT_OUT = ("callbacks", "checkpoint", "device", "precision")
 # The same of scikit-learn's estimators: a cache on disk holds pickles, and n_jobs starts processes.
 _LEFT_OUT_OF_SCIKIT_LEARN = ("memory", "n_jobs")
-# Most keys of a dict with the same hash, each of which is compared with each: 64-bit integers have up to 16.
+# Most keys of a dict with the same hash, as each is compared with each: 64-bit integers have up to 16.
 _MAX_ALIKE = 16
 # Types of the items of an array of objects.
 _ITEM_TYPES = (str, bool, int, float, np.generic, type(None))

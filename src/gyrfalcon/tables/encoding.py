@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples
 
 from .._utils.checks import array
-from ..sources.metric import MetricArray
+from ..sources.memory import MetricArray
 from .categories import CategoryColumn, random_folds
 from .columns import Column, as_booleans, as_dates, as_numbers, as_text
 from .dates import DateParts, zone_of

@@ -41,7 +41,7 @@ from gyrfalcon.kernels import (
     Sigmoid,
     Stationary,
 )
-from gyrfalcon.sources.metric import MetricArray
+from gyrfalcon.sources.memory import MetricArray
 
 N, D = 80, 3
 X = np.random.default_rng(0).standard_normal((N, D)) * [1.0, 5.0, 0.2] + [0.0, 3.0, 1.0]

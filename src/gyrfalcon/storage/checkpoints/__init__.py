@@ -12,8 +12,8 @@ else is recomputed from the same numbers by the same code, to the same bits.
 """
 
 from .identity import WARM, identify
-from .journal import Journal, journal, peek
-from .parameter import Checkpoint, CheckpointError, as_checkpoint
+from .journal import Journal, as_checkpoint, journal, peek
+from .parameter import Checkpoint, CheckpointError
 from .state import Beginning, Progress, decode_selection, encode_selection
 
 __all__ = [

@@ -16,8 +16,6 @@ from ..._utils.version import package_version
 from ..describe import describe
 from .parameter import CheckpointError
 
-__all__ = ["WARM", "explain_difference", "identify"]
-
 # name of the coefficients that a warm fit starts from
 WARM = "the coefficients to start from"
 # Parameters that decide how the work is done or reported, and not the result. The use of memory and the devices do

@@ -18,10 +18,8 @@ from ..._utils.generators import restored
 from ..models import Format, read_file, write_file
 from ..values import Decoder, Encoder, ModelFileError
 from .identity import explain_difference
-from .parameter import Checkpoint, CheckpointError, as_checkpoint
+from .parameter import Checkpoint, CheckpointError
 from .state import Beginning, Progress, read_beginning, read_progress
-
-__all__ = ["FORMAT", "Journal", "journal", "peek"]
 
 FORMAT = Format("gyrfalcon-checkpoint", 1, "checkpoint")
 _FILE = "checkpoint.safetensors"
@@ -253,6 +251,15 @@ def journal(checkpoint: Any) -> Iterator[Journal | None]:
         return
     with Journal(wanted) as opened:
         yield opened
+
+
+def as_checkpoint(value: Any) -> Checkpoint | None:
+    """Return the parameter's value as a `Checkpoint`, or None."""
+    if value is None or isinstance(value, Checkpoint):
+        return value
+    if isinstance(value, str | os.PathLike):
+        return Checkpoint(value)
+    raise TypeError(f"checkpoint={value!r} must be None, the name of a folder, or a Checkpoint")
 
 
 def _part(contents: Any, name: str) -> dict[str, Any]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from ..._utils.checks import not_negative
-
-__all__ = ["Checkpoint", "CheckpointError", "as_checkpoint"]
 
 _check_seconds = not_negative("a finite number of seconds, not negative")
 
@@ -65,12 +62,3 @@ class Checkpoint:
         if not isinstance(self.folder, str | os.PathLike) or not os.fspath(self.folder):
             raise TypeError(f"folder={self.folder!r} must be the name of a folder")
         _check_seconds("every", self.every)
-
-
-def as_checkpoint(value: Any) -> Checkpoint | None:
-    """Return the parameter's value as a `Checkpoint`, or None."""
-    if value is None or isinstance(value, Checkpoint):
-        return value
-    if isinstance(value, str | os.PathLike):
-        return Checkpoint(value)
-    raise TypeError(f"checkpoint={value!r} must be None, the name of a folder, or a Checkpoint")

@@ -17,8 +17,6 @@ from ...sources import Rows
 from ..values import ModelFileError
 from .parameter import CheckpointError
 
-__all__ = ["Beginning", "Progress", "decode_selection", "encode_selection", "read_beginning", "read_progress"]
-
 Array = NDArray[Any]
 
 _FOREIGN_CENTERS = "the checkpoint's centers do not belong to these rows: delete its folder to start afresh"
