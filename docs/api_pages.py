@@ -28,7 +28,7 @@ GROUPS = {
     "Intervals and sets of classes": ("ConformalRegressor", "ConformalClassifier"),
     "Which features matter": ("LearnedMetric",),
     "Without targets": ("KernelPCA", "KernelKMeans", "NoveltyDetector", "mmd_test", "MMDTest"),
-    "Diverse rows, and which to try next": ("DPP", "sample_dpp", "BKB", "BBKB"),
+    "Diverse rows and bandits": ("DPP", "sample_dpp", "BKB", "BBKB"),
     "Files, models and checkpoints": (
         "open",
         "write_predictions",
