@@ -187,6 +187,40 @@ def test_no_circles():
     assert find_cycle(graph(ROOT), ALGEBRA) == []
 
 
+def receiving_estimators(root: Path) -> set[tuple[str, str]]:
+    """Functions below `estimators`, by module and name, with a parameter that is an estimator.
+
+    Model files hold estimators, and users' callbacks are given the one that is fitted: these rooms are not looked at.
+    """
+    below = set(ROOMS[ROOMS.index("fitting") :]) - {"storage", "callbacks"}
+    kinds = ("Estimator", "Regressor", "Classifier")
+    found = set()
+    for name, path in modules(root).items():
+        if room(name) not in below:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            for one in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
+                kind = "" if one.annotation is None else ast.unparse(one.annotation)
+                named = one.arg == "estimator" or (one.arg == "model" and kind == "Any")
+                if named or kind.endswith(kinds):
+                    found.add((name, node.name))
+    return found
+
+
+def test_nothing_below_estimators_receives_one():
+    assert receiving_estimators(ROOT) == set()
+
+
+@pytest.mark.parametrize("parameter", ["estimator", "model: Any", "fitted: FalkonRegressor", "*, one: KernelEstimator"])
+def test_a_function_that_receives_an_estimator_is_found(tmp_path, parameter):
+    root = tmp_path / "gyrfalcon"
+    (root / "fitting").mkdir(parents=True)
+    (root / "fitting" / "steps.py").write_text(f"def step({parameter}): ...")
+    assert receiving_estimators(root) == {("gyrfalcon.fitting.steps", "step")}
+
+
 def test_no_module_reaches_into_another():
     assert reaching_in(ROOT) == set()
 

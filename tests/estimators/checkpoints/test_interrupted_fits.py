@@ -122,6 +122,40 @@ def test_ctrl_c_while_the_rows_are_read(model):
         check_is_fitted(new)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [model for model in ESTIMATORS if model.__sklearn_tags__().target_tags.required],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_wrong_y(model):
+    model = fitted(model)
+    before = vars(model).copy()
+    for y in (None, target_of(model)[:89], np.full(90, np.nan)):
+        with pytest.raises(ValueError):
+            model.fit(X[:90, :2], y)
+        assert_as_before(model, before)
+
+
+class FailingAtTheEnd(Callback):
+    """An error after the attributes have been set."""
+
+    def on_fit_end(self, estimator):
+        assert estimator.n_features_in_ == 2
+        raise OSError("no room for the report")
+
+
+@pytest.mark.parametrize(
+    "model", [model for model in WATCHED if "Auto" not in type(model).__name__], ids=lambda model: type(model).__name__
+)
+def test_a_callback_that_fails_at_the_end(model):
+    model = fitted(model)
+    model.set_params(callbacks=FailingAtTheEnd())
+    before = vars(model).copy()
+    with pytest.raises(OSError, match="no room"):
+        model.fit(X[:90, :2], target_of(model)[:90])
+    assert_as_before(model, before)
+
+
 class Interrupting(Callback):
     """Ctrl-C when the fit starts, or in an iteration."""
 
