@@ -25,17 +25,7 @@ from ._data import csv_format, open_data, where
 from ._expressions import written
 from ._fit_options import default_of
 from ._metrics import in_words, measure
-from ._shared import (
-    check_output,
-    described,
-    print_json,
-    print_table,
-    say,
-    say_above,
-    seconds,
-    shows_progress,
-    watched,
-)
+from ._shared import check_output, described, print_json, print_table, say, say_above, seconds, shows_progress, watched
 from ._tasks import target_form, task_of
 from .main import UsageError
 
@@ -215,14 +205,7 @@ def _measured(arguments: argparse.Namespace, model: Any, data: Dataset, held: Da
         return {"on": on, **measure(model, X, y, rows.weight)}
 
 
-def _report(
-    arguments: argparse.Namespace,
-    model: Any,
-    task: str,
-    n: int,
-    took: float,
-    metrics: dict[str, Any],
-) -> None:
+def _report(arguments: argparse.Namespace, model: Any, task: str, n: int, took: float, metrics: dict[str, Any]) -> None:
     last = model.history_[-1]
     M, d = model.centers_.shape
     size = os.path.getsize(arguments.output)

@@ -37,10 +37,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     # the class names, so that what `gyrfalcon inspect` prints can be typed
     **{cls.__name__: cls for cls in (*kernels.NAMES.values(), kernels.Constant)},
 }
-LOSSES: dict[str, Callable[..., Any]] = {
-    **losses.NAMES,
-    **{cls.__name__: cls for cls in losses.NAMES.values()},
-}
+LOSSES: dict[str, Callable[..., Any]] = {**losses.NAMES, **{cls.__name__: cls for cls in losses.NAMES.values()}}
 
 
 def parameter_descriptions(cls: type) -> dict[str, str]:

@@ -156,12 +156,7 @@ def make_parser(
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     typed = next((word for word in argv if not word.startswith("-")), None)
     for command in commands:
-        sub = subparsers.add_parser(
-            command.name,
-            help=command.help,
-            description=command.help,
-            formatter_class=_Help,
-        )
+        sub = subparsers.add_parser(command.name, help=command.help, description=command.help, formatter_class=_Help)
         if all_arguments or command.name == typed:
             sub.words = argv
             command.add_arguments(sub)

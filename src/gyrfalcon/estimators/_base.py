@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -17,17 +16,15 @@ from .._utils.portable import beside, in_float64
 from .._utils.words import a
 from ..fitting.arguments import described
 from ..fitting.attributes import check_attributes
-from ..fitting.data import FitData
+from ..fitting.data import FitData, classification_data, regression_data
 from ..fitting.rows import Reading, for_score, more_rows, scaled
 from ..fitting.session import Session, finite
 from ..fitting.targets import class_codes
 from ..kernels import Kernel
-from ..kernels.names import with_kernel_object
 from ..operators import Operator
 from ..operators.prepared import PreparedCenters
 from ..sources import Rows, is_tensor, to_host
 from ..sources.tensors import as_given
-from ..storage.models import save
 from ._estimator import Estimator
 from ._lazy import lazily
 from ._sklearn import CallbackSupportMixin, ClassifierMixin, RegressorMixin
@@ -43,7 +40,6 @@ class KernelEstimator(Estimator):
     `random_state`, `callbacks` and `verbose`.
     """
 
-    kernel: Any
     fit_intercept: bool
     scale: bool | str
     dtype: Any
@@ -61,45 +57,6 @@ class KernelEstimator(Estimator):
     n_iter_: int
     history_: list[dict[str, Any]]
 
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, also those of the kernel, such as ``kernel__length_scale``.
-
-        A kernel given by name is replaced by the object of that name where one of its own parameters is set.
-
-        Parameters
-        ----------
-        **params : values of the parameters
-
-        Returns
-        -------
-        self
-        """
-        super().set_params(**with_kernel_object(params, self.kernel))
-        return self
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to a file that `gyrfalcon.load` reads back.
-
-        The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
-        temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks``,
-        ``checkpoint``, ``device``, ``precision`` and the state of a random generator given as ``random_state`` are not
-        kept.
-
-        Parameters
-        ----------
-        {path}
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            If the estimator is not fitted.
-        TypeError
-            If a parameter or an attribute is not data, such as a kernel given as a function; pickle can keep those.
-        OSError
-            If the file cannot be written.
-        """
-        save(self, path)
-
     # ---- what is handed down -----------------------------------------------------------------------------------------
 
     @property
@@ -111,13 +68,7 @@ class KernelEstimator(Estimator):
     def _reading(self) -> Reading:
         """How the parameters ask to read rows."""
         return Reading(
-            type(self).__name__,
-            self.kernel,
-            self.dtype,
-            self.scale,
-            self.takes_sparse,
-            self.memory_budget,
-            self.device,
+            type(self).__name__, self.kernel, self.dtype, self.scale, self.takes_sparse, self.memory_budget, self.device
         )
 
     # ---- the end of a fit --------------------------------------------------------------------------------------------
@@ -225,6 +176,17 @@ class KernelEstimator(Estimator):
 class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
     """An estimator that predicts one or several columns of numbers."""
 
+    def _data(self, session: Session, *given: Any, **options: Any) -> FitData:
+        """Check X, y, sample_weight, X_val and y_val, as given to `fit`; see `regression_data` for the options."""
+        return regression_data(
+            self._reading,
+            *given,
+            random_state=session.random_state,
+            fit_intercept=self.fit_intercept,
+            scratch=session.scratch,
+            **options,
+        )
+
     @lazily
     def predict(self, X: Any) -> Array:
         """Predict y.
@@ -267,7 +229,20 @@ class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
 class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
     """An estimator that predicts classes."""
 
+    class_weight: Any
     classes_: Array
+
+    def _data(self, session: Session, *given: Any, **options: Any) -> tuple[FitData, Array]:
+        """Check X, y, sample_weight, X_val and y_val, as given to `fit`; see `classification_data` for the options."""
+        return classification_data(
+            self._reading,
+            *given,
+            random_state=session.random_state,
+            fit_intercept=self.fit_intercept,
+            class_weight=self.class_weight,
+            scratch=session.scratch,
+            **options,
+        )
 
     @lazily
     def decision_function(self, X: Any) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -21,17 +20,12 @@ from ..fitting.conformal import Conformity, Part, hold_out
 from ..fitting.parameters import check_parameters
 from ..fitting.targets import require_both, require_y
 from ..sources import to_host
-from ..storage.models import save
 from ._estimator import Estimator
-from ._sklearn import DOC_LINK
 
 Array = NDArray[Any]
 
 CONFORMAL: Mapping[str, Entry] = {
-    "conformal.random_state": Entry(
-        "int, RandomState or None",
-        "Seed of the held-out rows, and of the default model.",
-    ),
+    "conformal.random_state": Entry("int, RandomState or None", "Seed of the held-out rows, and of the default model."),
     "conformal.conformity_": Entry("object", "The scores of the held-out rows."),
     "conformal.X": Entry("whatever the model takes, of shape (n, n_features)"),
     "conformal.sample_weight": Entry(
@@ -39,8 +33,7 @@ CONFORMAL: Mapping[str, Entry] = {
         "Not negative. Rows with weight 0 are ignored. The weights of held-out rows count in the calibration.",
     ),
     "conformal.X_val y_val": Entry(
-        "optional",
-        "Rows on which to calibrate, instead of a part of X. They are not used for training.",
+        "optional", "Rows on which to calibrate, instead of a part of X. They are not used for training."
     ),
 }
 
@@ -50,9 +43,6 @@ described = describing(SHARED, CONFORMAL)
 @described
 class ConformalEstimator(Estimator):
     """A model, and scores of rows that it has not seen."""
-
-    _doc_link_module = "gyrfalcon"
-    _doc_link_template = DOC_LINK
 
     _methods: ClassVar[tuple[str, ...]]
     _every_class: ClassVar[bool] = False  # whether y are classes, each of which needs a training row
@@ -65,15 +55,6 @@ class ConformalEstimator(Estimator):
     estimator_: Any
     method_: str
     conformity_: Conformity
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to a file that `gyrfalcon.load` reads back, if its model can be saved.
-
-        Parameters
-        ----------
-        {path}
-        """
-        save(self, path)
 
     def _check(self, y: Any) -> None:
         """Raise ValueError for wrong parameters, or without y."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,8 +15,11 @@ from .._utils.words import hint, listed
 from ..callbacks import CallbackList, NoImprovement
 from ..callbacks.base import ScikitLearnCallbacks
 from ..callbacks.progress import progress_callback
+from ..fitting.arguments import described
 from ..fitting.rows import Features
 from ..fitting.session import Session, fit_session
+from ..kernels.names import with_kernel_object
+from ..storage.models import save
 from ._sklearn import DOC_LINK, BaseEstimator
 
 Array = NDArray[Any]
@@ -48,6 +52,7 @@ _OTHER_NAMES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
+@described
 class Estimator(BaseEstimator):
     """An estimator whose constructor, given a keyword that it does not have, names the parameter that is meant.
 
@@ -61,6 +66,7 @@ class Estimator(BaseEstimator):
     takes_sparse: ClassVar[bool] = False
 
     # of estimators without these parameters
+    kernel: Any = None
     device: Any = None
     callbacks: Any = None
     verbose: int = 0
@@ -75,6 +81,45 @@ class Estimator(BaseEstimator):
             if name not in parameters and not takes_any:
                 raise TypeError(f"{cls.__name__} has no parameter {name!r}{_remedy(name, list(parameters)[1:])}")
         return super().__new__(cls)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, also those of a kernel, such as ``kernel__length_scale``.
+
+        A kernel given by name is replaced by the object of that name where one of its own parameters is set.
+
+        Parameters
+        ----------
+        **params : values of the parameters
+
+        Returns
+        -------
+        self
+        """
+        super().set_params(**with_kernel_object(params, self.kernel))
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to a file that `gyrfalcon.load` reads back.
+
+        The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
+        temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks``,
+        ``checkpoint``, ``device``, ``precision`` and the state of a random generator given as ``random_state`` are not
+        kept.
+
+        Parameters
+        ----------
+        {path}
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            If the estimator is not fitted.
+        TypeError
+            If a parameter or an attribute is not data, such as a kernel given as a function; pickle can keep those.
+        OSError
+            If the file cannot be written.
+        """
+        save(self, path)
 
     @contextmanager
     def _session(self, *, patience: NoImprovement | None = None, checkpoint: Any = None) -> Iterator[Session]:

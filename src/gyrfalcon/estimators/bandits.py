@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Mapping
 from typing import Any, Self
@@ -25,9 +24,7 @@ from ..fitting.attributes import check_attributes
 from ..fitting.parameters import check_parameters
 from ..fitting.rows import Reading, classify, training_rows
 from ..kernels import Kernel, KernelFunction, as_kernel
-from ..kernels.names import with_kernel_object
 from ..solvers.arms import ArmPosterior, BoundSettings, ConfidenceBounds, Indices, Vectors
-from ..storage.models import save
 from ._estimator import Estimator
 
 Array = NDArray[Any]
@@ -156,22 +153,6 @@ class BKB(Estimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, also those of the kernel, such as ``kernel__length_scale``.
-
-        A kernel given by name is replaced by the object of that name where one of its own parameters is set.
-
-        Parameters
-        ----------
-        **params : values of the parameters
-
-        Returns
-        -------
-        self
-        """
-        super().set_params(**with_kernel_object(params, self.kernel))
-        return self
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Set the candidates, and forget all rewards.
 
@@ -280,15 +261,6 @@ class BKB(Estimator):
         """
         known = self._posterior()
         return known.means.copy(), known.settings.noise * np.sqrt(known.variances)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write candidates and rewards to a file that `gyrfalcon.load` reads back, to continue; see `gyrfalcon.save`.
-
-        Parameters
-        ----------
-        {path}
-        """
-        save(self, path)
 
     def _posterior(self) -> ConfidenceBounds:
         check_is_fitted(self)

@@ -95,12 +95,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         self.random_state = random_state
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        X_val: Any = None,
-        y_val: Any = None,
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
     ) -> Self:
         """Fit the model to some rows, and calibrate sets on the others.
 

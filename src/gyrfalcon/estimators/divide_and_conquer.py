@@ -13,7 +13,6 @@ from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..fitting.arguments import described
-from ..fitting.data import regression_data
 from ..fitting.kernel import fitted_kernel
 from ..fitting.parameters import check_parameters
 from ..fitting.precision import in_suitable_precision
@@ -124,12 +123,7 @@ class DivideAndConquerRegressor(KernelRegressor):
         self.verbose = verbose
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        X_val: Any = None,
-        y_val: Any = None,
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
     ) -> Self:
         """Learn from rows.
 
@@ -145,17 +139,7 @@ class DivideAndConquerRegressor(KernelRegressor):
         """
         check_parameters(self.get_params(deep=False), n_partitions=optional(integer(1)), penalty=not_negative())
         with self._session() as session:
-            data = regression_data(
-                self._reading,
-                X,
-                y,
-                sample_weight,
-                X_val,
-                y_val,
-                random_state=session.random_state,
-                fit_intercept=self.fit_intercept,
-                scratch=session.scratch,
-            )
+            data = self._data(session, X, y, sample_weight, X_val, y_val)
             n = data.rows.shape[0]
             m = -(-n // _LARGEST_PART) if self.n_partitions is None else int(self.n_partitions)
             if m > n:

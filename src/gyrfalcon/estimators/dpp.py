@@ -16,14 +16,10 @@ from ..fitting.arguments import described
 from ..fitting.parameters import check_parameters
 from ..fitting.rows import Reading, classify, training_rows
 from ..kernels import Kernel, KernelFunction
-from ..kernels.names import with_kernel_object
 from ..sources.scratch import Scratch
 from ._estimator import Estimator
 
-_RULES = {
-    "size": optional(integer(1)),
-    "expected_size": optional(positive("None or a finite number greater than 0")),
-}
+_RULES = {"size": optional(integer(1)), "expected_size": optional(positive("None or a finite number greater than 0"))}
 
 
 @described
@@ -115,22 +111,6 @@ class DPP(Estimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, also those of the kernel, such as ``kernel__length_scale``.
-
-        A kernel given by name is replaced by the object of that name where one of its own parameters is set.
-
-        Parameters
-        ----------
-        **params : values of the parameters
-
-        Returns
-        -------
-        self
-        """
-        super().set_params(**with_kernel_object(params, self.kernel))
-        return self
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Prepare samples of rows.
 
@@ -187,6 +167,10 @@ class DPP(Estimator):
             ]
         return samples[0] if n_samples is None else samples
 
+    def save(self, path: Any) -> None:
+        """Raise TypeError: samples read the rows of X, which model files do not hold. Pickle the process instead."""
+        raise TypeError("cannot save a DPP, whose samples read the rows of X: pickle it, which keeps the rows")
+
     def __sklearn_is_fitted__(self) -> bool:
         return "alpha_" in vars(self)
 
@@ -233,11 +217,6 @@ def sample_dpp(
     [[0.0], [5.0], [9.0]]
     """
     process = DPP(
-        kernel,
-        size=size,
-        expected_size=expected_size,
-        n_centers=n_centers,
-        n_jobs=n_jobs,
-        random_state=random_state,
+        kernel, size=size, expected_size=expected_size, n_centers=n_centers, n_jobs=n_jobs, random_state=random_state
     ).fit(X)
     return process.sample(n_samples)

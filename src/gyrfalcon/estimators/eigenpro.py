@@ -15,7 +15,7 @@ from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..fitting.arguments import described
 from ..fitting.convergence import tolerance, warn_if_unsettled
-from ..fitting.data import FitData, regression_data
+from ..fitting.data import FitData
 from ..fitting.kernel import fitted_kernel, validation_watch
 from ..fitting.parameters import STEP, check_parameters
 from ..fitting.plan import check_memory
@@ -188,19 +188,8 @@ class EigenProRegressor(KernelRegressor):
         )
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience) as session:
-            data = regression_data(
-                self._reading,
-                X,
-                y,
-                None,
-                X_val,
-                y_val,
-                random_state=session.random_state,
-                fit_intercept=self.fit_intercept,
-                scratch=session.scratch,
-                hold_out=self.validation_fraction if self.early_stopping else None,
-                random_access=True,
-            )
+            hold_out = self.validation_fraction if self.early_stopping else None
+            data = self._data(session, X, y, None, X_val, y_val, hold_out=hold_out, random_access=True)
             if data.weight is not None:
                 raise ValueError("EigenProRegressor has no weights, and X has: open it without weight=...")
             self._iterate(data, session)

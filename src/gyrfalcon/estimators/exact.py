@@ -19,7 +19,6 @@ from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..fitting import pcg
 from ..fitting.arguments import described
-from ..fitting.data import regression_data
 from ..fitting.folds import check_cv
 from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
@@ -212,12 +211,7 @@ class ExactRegressor(PosteriorRegressor):
         self.verbose = verbose
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        X_val: Any = None,
-        y_val: Any = None,
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
     ) -> Self:
         """Learn from rows.
 
@@ -244,18 +238,8 @@ class ExactRegressor(PosteriorRegressor):
         if self.early_stopping and self.method != "pcg":
             patience = NoImprovement(self.n_iter_no_change, self.min_decrease)
         with self._session(patience=patience) as session:
-            data = regression_data(
-                self._reading,
-                X,
-                y,
-                sample_weight,
-                X_val,
-                y_val,
-                random_state=session.random_state,
-                fit_intercept=self.fit_intercept,
-                scratch=session.scratch,
-                hold_out=self.validation_fraction if validates else None,
-            )
+            hold_out = self.validation_fraction if validates else None
+            data = self._data(session, X, y, sample_weight, X_val, y_val, hold_out=hold_out)
             problem = every_row(self.kernel, self._penalties, data, self._compute, session.random_state)
             found = self._solve(problem, session)
             for name in ("cv_predictions_", "penalty_"):  # of an earlier fit by another method

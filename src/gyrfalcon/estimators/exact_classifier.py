@@ -14,7 +14,7 @@ from ..callbacks import CallbackLike
 from ..fitting import pcg
 from ..fitting.arguments import described
 from ..fitting.calibration import Calibration, fit_calibration
-from ..fitting.data import FitData, classification_data
+from ..fitting.data import FitData
 from ..fitting.folds import check_cv
 from ..fitting.parameters import check_parameters
 from ..fitting.precision import warn_if_rounded
@@ -163,12 +163,7 @@ class ExactClassifier(KernelClassifier):
         self.verbose = verbose
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        X_val: Any = None,
-        y_val: Any = None,
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
     ) -> Self:
         """Learn from rows.
 
@@ -190,19 +185,8 @@ class ExactClassifier(KernelClassifier):
             max_iter=optional(integer(1)),
         )
         with self._session() as session:
-            data, classes = classification_data(
-                self._reading,
-                X,
-                y,
-                sample_weight,
-                X_val,
-                y_val,
-                random_state=session.random_state,
-                fit_intercept=self.fit_intercept,
-                scratch=session.scratch,
-                class_weight=self.class_weight,
-                hold_out=self.validation_fraction if self.choose_by == "validation" else None,
-            )
+            hold_out = self.validation_fraction if self.choose_by == "validation" else None
+            data, classes = self._data(session, X, y, sample_weight, X_val, y_val, hold_out=hold_out)
             labels, compute = class_codes(data.targets), self._compute
             penalties = self.penalty if self.penalties is None else self.penalties
             problem = every_row(self.kernel, penalties, data, compute, session.random_state)

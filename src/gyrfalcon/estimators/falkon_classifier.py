@@ -18,7 +18,6 @@ from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
 from ..fitting import falkon, newton
 from ..fitting.arguments import described
-from ..fitting.data import classification_data
 from ..fitting.parameters import check_parameters
 from ..fitting.precision import warn_if_iterates_rounded
 from ..fitting.subspace import CenterSettings, ChosenCenters, WarmStart
@@ -175,12 +174,7 @@ class FalkonClassifier(KernelClassifier):
         self.verbose = verbose
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        X_val: Any = None,
-        y_val: Any = None,
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
     ) -> Self:
         """Learn from rows.
 
@@ -198,19 +192,9 @@ class FalkonClassifier(KernelClassifier):
         compute = self._compute
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
-            data, classes = classification_data(
-                self._reading,
-                X,
-                y,
-                sample_weight,
-                X_val,
-                y_val,
-                random_state=session.random_state,
-                fit_intercept=self.fit_intercept,
-                scratch=session.scratch,
-                class_weight=self.class_weight,
-                hold_out=self.validation_fraction if self.early_stopping else None,
-                make_loss=self._make_loss,
+            hold_out = self.validation_fraction if self.early_stopping else None
+            data, classes = self._data(
+                session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, make_loss=self._make_loss
             )
             settings, warm = self._settings, None
             # coefficients mean something else to other classes or another loss, and centers to features in other units

@@ -17,7 +17,6 @@ from ..centers import Centers
 from ..fitting import falkon, newton
 from ..fitting.arguments import described
 from ..fitting.conformal import COVERAGE
-from ..fitting.data import regression_data
 from ..fitting.parameters import check_parameters
 from ..fitting.posterior import BUFFERS, check_noise, uncertainty_of_centers
 from ..fitting.precision import warn_if_iterates_rounded
@@ -171,12 +170,7 @@ class FalkonRegressor(PosteriorRegressor):
         self.verbose = verbose
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        X_val: Any = None,
-        y_val: Any = None,
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
     ) -> Self:
         """Learn from rows.
 
@@ -202,19 +196,9 @@ class FalkonRegressor(PosteriorRegressor):
             check_noise(self.penalty)
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
-            data = regression_data(
-                self._reading,
-                X,
-                y,
-                sample_weight,
-                X_val,
-                y_val,
-                random_state=session.random_state,
-                fit_intercept=self.fit_intercept,
-                scratch=session.scratch,
-                hold_out=self.validation_fraction if self.early_stopping else None,
-                loss=loss,
-                copies=self._n_levels(),
+            hold_out = self.validation_fraction if self.early_stopping else None
+            data = self._data(
+                session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, loss=loss, copies=self._n_levels()
             )
             settings, warm = self._settings, None
             # coefficients mean something else to another loss, and centers to features in other units

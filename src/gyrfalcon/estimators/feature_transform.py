@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,7 @@ from ..fitting.random_features import check_loaded_map
 from ..fitting.rows import Reading, classify, more_rows, tile_dtype, training_rows
 from ..kernels import Kernel, as_kernel
 from ..kernels.features import FeatureMap
-from ..kernels.names import with_kernel_object
 from ..operators import feature_operator
-from ..storage.models import save
 from ._estimator import Estimator
 from ._lazy import in_kind
 
@@ -103,22 +100,6 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, also those of the kernel, such as ``kernel__length_scale``.
-
-        A kernel given by name is replaced by the object of that name where one of its own parameters is set.
-
-        Parameters
-        ----------
-        **params : values of the parameters
-
-        Returns
-        -------
-        self
-        """
-        super().set_params(**with_kernel_object(params, self.kernel))
-        return self
-
     def fit(self, X: Any, y: Any = None) -> RandomFeatures:
         """Draw the weights.
 
@@ -164,15 +145,6 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         for at, F in operator.blocks():
             out[at] = F
         return out
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted transformer to a file that `gyrfalcon.load` reads back; see `gyrfalcon.save`.
-
-        Parameters
-        ----------
-        {path}
-        """
-        save(self, path)
 
     @property
     def _reading(self) -> Reading:

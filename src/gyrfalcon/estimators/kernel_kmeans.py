@@ -218,12 +218,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         return scaled(rows.subset(counted.left_out), data.mean, data.scale, data.rows.dtype)
 
     def _starts(
-        self,
-        space: Subspace,
-        whitening: Whitening,
-        starts: int,
-        diagonal: Array,
-        random_state: np.random.RandomState,
+        self, space: Subspace, whitening: Whitening, starts: int, diagonal: Array, random_state: np.random.RandomState
     ) -> Array:
         """Return the centroids to start from, of shape (rank, starts * k), or those of the best start on a sample."""
         operator, weight, k = space.operator, space.data.weight, int(self.n_clusters)
@@ -250,11 +245,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         return approach(operator, whitening, found, diagonal, weight, float(self.tol), self.max_iter, random_state)
 
     def _drawn(
-        self,
-        operator: Operator,
-        whitening: Whitening,
-        starts: int,
-        random_state: np.random.RandomState,
+        self, operator: Operator, whitening: Whitening, starts: int, random_state: np.random.RandomState
     ) -> Array:
         """Draw rows to start from, and return their features."""
         k, parts = int(self.n_clusters), []

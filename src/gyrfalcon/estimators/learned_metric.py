@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from numbers import Number
 from typing import Any, Self
@@ -26,7 +25,6 @@ from ..fitting.targets import mixed_labels
 from ..fitting.weights import count
 from ..sources.dask import first_not_finite
 from ..sources.memory import MetricArray
-from ..storage.models import save
 from ._base import KernelRegressor
 from ._estimator import Estimator
 from ._lazy import lazily
@@ -187,12 +185,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, Estimator):  # type:
         self.verbose = verbose
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        X_val: Any = None,
-        y_val: Any = None,
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
     ) -> Self:
         """Learn the metric.
 
@@ -283,15 +276,6 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, Estimator):  # type:
         if self.matrix_ is None:
             return names
         return np.asarray([f"learnedmetric{i}" for i in range(len(names))], dtype=object)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted transformer to a file that `gyrfalcon.load` reads back; see `gyrfalcon.save`.
-
-        Parameters
-        ----------
-        {path}
-        """
-        save(self, path)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "feature_importances_" in vars(self)

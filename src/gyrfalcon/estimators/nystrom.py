@@ -17,7 +17,7 @@ from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
 from ..fitting.arguments import described
 from ..fitting.convergence import tolerance, warn_if_unsettled
-from ..fitting.data import FitData, regression_data
+from ..fitting.data import FitData
 from ..fitting.descent import descend_by_blocks, iterate_on_centers
 from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
@@ -166,12 +166,7 @@ class NystromRegressor(PosteriorRegressor):
         self.verbose = verbose
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        X_val: Any = None,
-        y_val: Any = None,
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
     ) -> Self:
         """Learn from rows.
 
@@ -203,18 +198,9 @@ class NystromRegressor(PosteriorRegressor):
         validates = self.penalties is not None and self.choose_by == "validation" if direct else self.early_stopping
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience) as session:
-            data = regression_data(
-                self._reading,
-                X,
-                y,
-                sample_weight,
-                X_val,
-                y_val,
-                random_state=session.random_state,
-                fit_intercept=self.fit_intercept,
-                scratch=session.scratch,
-                hold_out=self.validation_fraction if validates else None,
-                random_access=self.solver == "sgd",
+            hold_out = self.validation_fraction if validates else None
+            data = self._data(
+                session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, random_access=self.solver == "sgd"
             )
             solve = self._solve_directly if direct else self._iterate
             space, coef, penalty, uncertainty = solve(data, session)
@@ -269,10 +255,7 @@ class NystromRegressor(PosteriorRegressor):
         by_blocks = self.solver == "bcd"
         # factors of blocks take less than two matrices of all coefficients in float64
         needs = Needs(
-            buffers=5 if by_blocks else 1,
-            passes=passes_of(self.max_iter),
-            penalty=self.penalty,
-            resolves_penalty=True,
+            buffers=5 if by_blocks else 1, passes=passes_of(self.max_iter), penalty=self.penalty, resolves_penalty=True
         )
         space = choose_subspace(self._centers(), needs, data, self._compute, session.random_state)
         operator, M = space.operator, space.operator.shape[1]

@@ -14,7 +14,7 @@ from .._utils.threads import single_threaded_blas
 from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
 from ..fitting.arguments import described
-from ..fitting.data import FitData, regression_data
+from ..fitting.data import FitData
 from ..fitting.descent import iterate_on_centers
 from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
@@ -131,12 +131,7 @@ class NytroRegressor(KernelRegressor):
         self.verbose = verbose
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        X_val: Any = None,
-        y_val: Any = None,
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
     ) -> Self:
         """Learn from rows.
 
@@ -153,18 +148,9 @@ class NytroRegressor(KernelRegressor):
         )
         patience = NoImprovement(self.n_iter_no_change, self.min_decrease) if self.early_stopping else None
         with self._session(patience=patience) as session:
-            data = regression_data(
-                self._reading,
-                X,
-                y,
-                sample_weight,
-                X_val,
-                y_val,
-                random_state=session.random_state,
-                fit_intercept=self.fit_intercept,
-                scratch=session.scratch,
-                hold_out=self.validation_fraction if self.early_stopping else None,
-                random_access=self.solver == "sgd",
+            hold_out = self.validation_fraction if self.early_stopping else None
+            data = self._data(
+                session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, random_access=self.solver == "sgd"
             )
             with single_threaded_blas():  # threads of its own would decide the last bits
                 self._iterate(data, session)
@@ -179,10 +165,7 @@ class NytroRegressor(KernelRegressor):
         step: Any = self.step
         if self.solver == "gd":
             step = stable_step(
-                step,
-                operator.kernel,
-                data.rows,
-                lambda: largest_eigenvalue(operator, whitening, 0.0, data.weight),
+                step, operator.kernel, data.rows, lambda: largest_eigenvalue(operator, whitening, 0.0, data.weight)
             )
         elif step is None:
             # the largest eigenvalue of a mini-batch is bounded by its rows' w k(x, x)

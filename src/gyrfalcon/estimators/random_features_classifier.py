@@ -7,27 +7,22 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
 from ..fitting import random_features
 from ..fitting.arguments import described
-from ..fitting.auto_penalty import as_penalty
-from ..fitting.data import classification_data
 from ..fitting.parameters import check_parameters
-from ..fitting.random_features import check_loaded_features
 from ..kernels import Kernel, KernelFunction
-from ..kernels.features import FeatureMap
-from ..operators import feature_operator
 from ._base import KernelClassifier
+from .random_features_regressor import OnRandomFeatures
 
 Array = NDArray[Any]
 
 
 @register
 @described
-class RandomFeaturesClassifier(KernelClassifier):
+class RandomFeaturesClassifier(OnRandomFeatures, KernelClassifier):
     """Classification by least squares on random features of a kernel.
 
     It regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and predicts the class
@@ -63,10 +58,6 @@ class RandomFeaturesClassifier(KernelClassifier):
     >>> bool(model.score(X, y) > 0.99)
     True
     """
-
-    penalty_: float
-    feature_map_: FeatureMap
-    feature_coef_: Array
 
     def __init__(
         self,
@@ -116,12 +107,7 @@ class RandomFeaturesClassifier(KernelClassifier):
         self.verbose = verbose
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        X_val: Any = None,
-        y_val: Any = None,
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
     ) -> Self:
         """Learn from rows.
 
@@ -138,48 +124,14 @@ class RandomFeaturesClassifier(KernelClassifier):
         check_parameters(self.get_params(deep=False), **random_features.RULES)
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience) as session:
-            data, classes = classification_data(
-                self._reading,
-                X,
-                y,
-                sample_weight,
-                X_val,
-                y_val,
-                random_state=session.random_state,
-                fit_intercept=self.fit_intercept,
-                scratch=session.scratch,
-                class_weight=self.class_weight,
-                hold_out=self.validation_fraction if self.early_stopping and self.solver != "direct" else None,
-                random_access=self.solver == "sgd",
+            hold_out = self.validation_fraction if self.early_stopping and self.solver != "direct" else None
+            data, classes = self._data(
+                session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, random_access=self.solver == "sgd"
             )
-            settings = random_features.FeatureSettings(
-                kernel=self.kernel,
-                n_components=self.n_components,
-                orthogonal=self.orthogonal,
-                solver=self.solver,
-                max_iter=self.max_iter,
-                step=self.step,
-                batch_size=self.batch_size,
-                block_size=self.block_size,
-            )
-            compute = self._compute
-            penalty = as_penalty(self.penalty, self.kernel, data, session.random_state, compute)
-            kernel, feature_map, solution = random_features.solve(settings, penalty, data, compute, session)
-            self._set_solution(data, session)
-            self.kernel_, self.feature_map_, self.penalty_ = kernel, feature_map, penalty
-            self.feature_coef_ = data.shaped(solution.coef)
+            self._learn(data, session)
             self.classes_ = classes
         return self
 
-    def _values(self, X: Any) -> Array:
-        check_is_fitted(self)
-        rows = self._scaled_rows(X, self.feature_map_.weights.dtype)
-        return self._from_offset(
-            feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs).matmat(self.feature_coef_)
-        )
-
     def _check_loaded(self) -> None:
-        self._check_scaling()
+        super()._check_loaded()
         self._check_classes(self.feature_coef_)
-        check_loaded_features(self.kernel_, self.feature_map_, self.feature_coef_, self.n_features_in_)
-        self._check_offset(self.feature_coef_)

@@ -14,20 +14,67 @@ from ..callbacks import CallbackLike, NoImprovement
 from ..fitting import random_features
 from ..fitting.arguments import described
 from ..fitting.auto_penalty import as_penalty
-from ..fitting.data import regression_data
+from ..fitting.data import FitData
 from ..fitting.parameters import check_parameters
-from ..fitting.random_features import check_loaded_features
+from ..fitting.session import Session
 from ..kernels import Kernel, KernelFunction
 from ..kernels.features import FeatureMap
 from ..operators import feature_operator
-from ._base import KernelRegressor
+from ._base import KernelEstimator, KernelRegressor
 
 Array = NDArray[Any]
 
 
+class OnRandomFeatures(KernelEstimator):
+    """A linear function of random features of the rows, once it is fitted."""
+
+    n_components: int
+    penalty: float | str
+    orthogonal: bool
+    solver: str
+    max_iter: int
+    step: float | str
+    batch_size: int | None
+    block_size: int | None
+
+    penalty_: float
+    feature_map_: FeatureMap
+    feature_coef_: Array
+
+    def _learn(self, data: FitData, session: Session) -> None:
+        """Draw the features, find their coefficients, and set the attributes."""
+        settings = random_features.FeatureSettings(
+            kernel=self.kernel,
+            n_components=self.n_components,
+            orthogonal=self.orthogonal,
+            solver=self.solver,
+            max_iter=self.max_iter,
+            step=self.step,
+            batch_size=self.batch_size,
+            block_size=self.block_size,
+        )
+        compute = self._compute
+        penalty = as_penalty(self.penalty, self.kernel, data, session.random_state, compute)
+        kernel, feature_map, solution = random_features.solve(settings, penalty, data, compute, session)
+        self._set_solution(data, session)
+        self.kernel_, self.feature_map_, self.penalty_ = kernel, feature_map, penalty
+        self.feature_coef_ = data.shaped(solution.coef)
+
+    def _values(self, X: Any) -> Array:
+        check_is_fitted(self)
+        rows = self._scaled_rows(X, self.feature_map_.weights.dtype)
+        operator = feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs)
+        return self._from_offset(operator.matmat(self.feature_coef_))
+
+    def _check_loaded(self) -> None:
+        self._check_scaling()
+        random_features.check_loaded_features(self.kernel_, self.feature_map_, self.feature_coef_, self.n_features_in_)
+        self._check_offset(self.feature_coef_)
+
+
 @register
 @described
-class RandomFeaturesRegressor(KernelRegressor):
+class RandomFeaturesRegressor(OnRandomFeatures, KernelRegressor):
     """Ridge regression on random features of a kernel.
 
     Minimises mean((y - F coef)^2) + penalty |coef|^2, where F are M random features of the rows, by normal equations
@@ -72,10 +119,6 @@ class RandomFeaturesRegressor(KernelRegressor):
     >>> bool(model.score(X, y) > 0.999)
     True
     """
-
-    penalty_: float
-    feature_map_: FeatureMap
-    feature_coef_: Array
 
     def __init__(
         self,
@@ -123,12 +166,7 @@ class RandomFeaturesRegressor(KernelRegressor):
         self.verbose = verbose
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        X_val: Any = None,
-        y_val: Any = None,
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
     ) -> Self:
         """Learn from rows.
 
@@ -143,45 +181,9 @@ class RandomFeaturesRegressor(KernelRegressor):
         check_parameters(self.get_params(deep=False), **random_features.RULES)
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience) as session:
-            data = regression_data(
-                self._reading,
-                X,
-                y,
-                sample_weight,
-                X_val,
-                y_val,
-                random_state=session.random_state,
-                fit_intercept=self.fit_intercept,
-                scratch=session.scratch,
-                hold_out=self.validation_fraction if self.early_stopping and self.solver != "direct" else None,
-                random_access=self.solver == "sgd",
+            hold_out = self.validation_fraction if self.early_stopping and self.solver != "direct" else None
+            data = self._data(
+                session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, random_access=self.solver == "sgd"
             )
-            settings = random_features.FeatureSettings(
-                kernel=self.kernel,
-                n_components=self.n_components,
-                orthogonal=self.orthogonal,
-                solver=self.solver,
-                max_iter=self.max_iter,
-                step=self.step,
-                batch_size=self.batch_size,
-                block_size=self.block_size,
-            )
-            compute = self._compute
-            penalty = as_penalty(self.penalty, self.kernel, data, session.random_state, compute)
-            kernel, feature_map, solution = random_features.solve(settings, penalty, data, compute, session)
-            self._set_solution(data, session)
-            self.kernel_, self.feature_map_, self.penalty_ = kernel, feature_map, penalty
-            self.feature_coef_ = data.shaped(solution.coef)
+            self._learn(data, session)
         return self
-
-    def _values(self, X: Any) -> Array:
-        check_is_fitted(self)
-        rows = self._scaled_rows(X, self.feature_map_.weights.dtype)
-        return self._from_offset(
-            feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs).matmat(self.feature_coef_)
-        )
-
-    def _check_loaded(self) -> None:
-        self._check_scaling()
-        check_loaded_features(self.kernel_, self.feature_map_, self.feature_coef_, self.n_features_in_)
-        self._check_offset(self.feature_coef_)

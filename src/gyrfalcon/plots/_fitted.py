@@ -21,25 +21,16 @@ from ..tables._auto import AutoEstimator
 ON_CENTERS = (FalkonRegressor, FalkonClassifier, NystromRegressor, NytroRegressor, KernelPCA, KernelKMeans)
 ON_CENTERS_WORDS = "an estimator with Nyström centers, such as FalkonRegressor or KernelPCA"
 
-_READ_ROWS = 65_536
+_READ_ROWS = 65_536  # rows of a block, where one feature is read from a source
 _NAMED = 10  # features that an error names
 
 
 def find(estimator: Any, kinds: tuple[type, ...], display: type, words: str, X: Any = None) -> tuple[Any, Any]:
-    """Return the fitted estimator of one of `kinds`, and the rows as it is given them.
+    """Return the fitted estimator of one of `kinds`, and X as it is given to that estimator.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Of one of the kinds; or a pipeline, of which the last step of these kinds counts, a search, whose best
-        estimator counts, or an automatic estimator, whose model with the largest weight counts.
-    kinds : tuple of classes
-    display : class
-        Who asks, for the error.
-    words : str
-        What the kinds are, for the error.
-    X : rows, optional
-        Transformed by the steps before the one that is returned.
+    Of a search it is the best estimator, of an automatic estimator the model with the largest weight, and of a pipeline
+    the last step of these kinds, whose earlier steps transform X. The error for other estimators names `display`, and
+    describes the kinds by `words`.
     """
     if isinstance(estimator, BaseSearchCV):
         check_is_fitted(estimator, "cv_results_")

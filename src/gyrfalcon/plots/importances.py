@@ -94,10 +94,7 @@ class ImportanceDisplay(Display):
         if isinstance(model, LearnedMetric):
             metric = model.scales_ if model.matrix_ is None else model.matrix_
         return cls(
-            importances=model.feature_importances_,
-            names=feature_names(model),
-            metric=metric,
-            max_features=max_features,
+            importances=model.feature_importances_, names=feature_names(model), metric=metric, max_features=max_features
         ).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:

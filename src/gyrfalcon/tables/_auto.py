@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -21,7 +20,6 @@ from .._utils.docstrings import Entry, describing
 from .._utils.memory import BudgetError, format_bytes
 from ..callbacks import CallbackLike, CallbackList, Record
 from ..estimators._estimator import Estimator, unchanged_on_failure
-from ..estimators._sklearn import DOC_LINK
 from ..fitting.arguments import SHARED
 from ..fitting.attributes import check_attributes
 from ..fitting.folds import check_cv, folds_among
@@ -31,7 +29,6 @@ from ..fitting.weights import Counted
 from ..sources import as_table
 from ..sources.scratch import Scratch
 from ..storage.checkpoints import identify
-from ..storage.models import save
 from .budget import Budget, least_seconds, searched_rows
 from .encoder import TableEncoder
 from .finding import REFINE_SHARE
@@ -137,9 +134,6 @@ def refuse_slow_classes(n: int, n_classes: int, budget: float) -> None:
 class AutoEstimator(Estimator):
     """A blend of kernel models of a table, found by a search."""
 
-    _doc_link_module = "gyrfalcon"
-    _doc_link_template = DOC_LINK
-
     time_budget: float
     cv: Any
     checkpoint: Any
@@ -158,19 +152,6 @@ class AutoEstimator(Estimator):
     feature_importances_: Array
     n_features_in_: int
     feature_names_in_: Array
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to a file that `gyrfalcon.load` reads back.
-
-        The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
-        temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks``,
-        ``checkpoint``, ``device`` and the state of a random generator given as ``random_state`` are not kept.
-
-        Parameters
-        ----------
-        {path}
-        """
-        save(self, path)
 
     # ---- learning ----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -18,10 +17,8 @@ from .._utils.registry import register
 from .._utils.warnings import warn
 from .._utils.words import listed, shown
 from ..estimators._estimator import Estimator
-from ..estimators._sklearn import DOC_LINK
 from ..fitting.attributes import check_attributes
 from ..fitting.parameters import check_parameters
-from ..storage.models import save
 from .categories import CategoryColumn
 from .columns import Form
 from .dates import DateParts
@@ -143,9 +140,6 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
     [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
     """
 
-    _doc_link_module = "gyrfalcon"
-    _doc_link_template = DOC_LINK
-
     kinds_: Array
     forms_: list[Form | None]
     zones_: list[str]
@@ -263,16 +257,6 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
         names = _check_feature_names_in(self, input_features)
         pairs = zip(self.feature_origin_, self.endings_, strict=True)
         return np.array([f"{names[at]}{ending}" for at, ending in pairs], dtype=object)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted transformer to a file that `gyrfalcon.load` reads back; see `gyrfalcon.save`.
-
-        Parameters
-        ----------
-        path : str or path-like
-            Where to write.
-        """
-        save(self, path)
 
     # ---- learning ----------------------------------------------------------------------------------------------------
 
