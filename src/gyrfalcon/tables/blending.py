@@ -12,14 +12,14 @@ from scipy.special import logsumexp
 
 Array = NDArray[Any]
 
-_MOST_ROWS, _MOST_VALUES = 10_000, 500_000  # rows, and rows times classes, that decide on the members of classes
-_TEMPERATURES = (0.3, 3.0)
+_MOST_ROWS, _MOST_VALUES = 10_000, 500_000  # most rows, and rows times classes, by which models of classes are weighted
+_TEMPERATURES = (0.3, 3.0)  # range of temperatures
 
 
 def greedy_weights(predictions: list[Array], targets: Array, weight: Array | None = None, steps: int = 40) -> Array:
-    """Return weights, not negative and of sum 1, for which the average has a small squared error.
+    """Return non-negative weights with sum 1 for which the average of predictions has a small squared error.
 
-    In each step the average gains the member that lowers its error most; a member can be taken again and again. Few
+    Each step adds to the average the member that lowers its error most; a member can be added several times. Few
     weights are positive, and none is large by chance.
 
     Parameters
@@ -43,7 +43,7 @@ def greedy_weights(predictions: list[Array], targets: Array, weight: Array | Non
     """
     root = 1.0 if weight is None else np.sqrt(weight)[:, None]
     residuals = np.stack([((member - targets) * root).ravel() for member in predictions])
-    products = residuals @ residuals.T  # the error of any average follows from these
+    products = residuals @ residuals.T  # which determine the error of any average
     square, sums = 0.0, np.zeros(len(predictions))  # products of all members with those taken so far
     counts = np.zeros(len(predictions))
     for _ in range(steps):
@@ -55,16 +55,16 @@ def greedy_weights(predictions: list[Array], targets: Array, weight: Array | Non
 
 
 def greedy_log_weights(logs: list[Array], labels: Array, weight: Array | None = None, steps: int = 40) -> Array:
-    """Return weights, not negative and of sum 1, for which the average of logarithms has a small log-loss.
+    """Return non-negative weights with sum 1 for which the average of logarithms has a small log-loss.
 
-    Averages of log P rank rows better than averages of P, where one sure member outweighs several that are not.
+    Averages of log P rank rows better than averages of P, in which one confident member outweighs several others.
 
     Parameters
     ----------
     logs : list of arrays of shape (n, n_classes)
         Logarithms of probabilities.
     labels : array of shape (n,)
-        Numbers of the rows' classes.
+        The number of each row's class.
     weight : array of shape (n,), optional
     steps : int
 
@@ -94,7 +94,7 @@ def greedy_log_weights(logs: list[Array], labels: Array, weight: Array | None = 
 
 
 def best_temperature(logs: Array, labels: Array, weight: Array | None = None) -> float:
-    """Return the temperature T for which the probabilities softmax(logs / T) have the least log-loss.
+    """Return the temperature T that minimises the log-loss of the probabilities softmax(logs / T).
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def best_temperature(logs: Array, labels: Array, weight: Array | None = None) ->
 
 
 def _some(logs: Array, most: int) -> slice:
-    """Return every row, or some of them where there are many rows or classes."""
+    """Return a slice of all rows, or of evenly spaced ones if there are many rows or classes."""
     n, k = logs.shape
     return slice(None, None, -(-n // max(1, min(most, max(_MOST_VALUES // k, k)))))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from ..operators import KernelOperator
 Array = NDArray[Any]
 
 # All times were measured on two cores of an AMD Zen 4 processor; they decide which fits are tried, not their results.
-_TRIAL_ROWS, _TRIAL_COLUMNS = 4_096, 64  # shape of the product that is timed: enough rows for all threads
+_TRIAL_ROWS, _TRIAL_COLUMNS = 4_096, 64  # rows and columns of the product that is timed: enough for all threads
 _ITERATIONS = 10  # typical number of iterations of an exact fit
 _KEPT_SHARE = 0.9  # share of the memory budget that a stored kernel matrix may take
 _KEPT_PASS = 0.5  # time of a pass over a stored kernel matrix, relative to computing it
@@ -102,13 +101,13 @@ def exact_seconds(kernel: Kernel, X: Array, compute: Compute) -> Callable[[int],
     X : array of shape (n, d)
     compute : Compute
     """
-    product = _product_seconds(kernel, X, X, compute)
+    product, column = _product_seconds(kernel, X, X, compute)
     n = len(X)
     size = 4 * n * n  # bytes of the kernel matrix
     keeps = size < _KEPT_SHARE * parse_memory(compute.memory_budget)
     passes = 1 + _KEPT_PASS * (_ITERATIONS - 1) if keeps else float(_ITERATIONS)
     start = min(_START_CAP, _START_ROW * n) + _START_ROW_MORE * n + (_TOUCH * size if keeps else 0.0)
-    return lambda columns: start + passes * product(columns) + _ITERATIONS * _EACH_NUMBER * n * columns
+    return lambda columns: start + passes * (product + column * columns) + _ITERATIONS * _EACH_NUMBER * n * columns
 
 
 def affordable_centers(
@@ -129,7 +128,8 @@ def affordable_centers(
     """
     n = X.shape[0]
     some = _first(X, 1000)
-    each = _product_seconds(kernel, X, some, compute)(outputs) / len(some)
+    product, column = _product_seconds(kernel, X, some, compute)
+    each = (product + column * outputs) / len(some)
     limit = limit_of(compute.memory_budget)
     passes, factorisations = cost
     for M in _CENTERS:
@@ -178,30 +178,22 @@ def least_seconds(n: int, outputs: int, d: int = 1) -> float:
     return _LEAST_SEARCH + encoded + start + passes + vectors + calibration
 
 
-def _product_seconds(kernel: Kernel, X: Any, centers: Array, compute: Compute) -> Callable[[int], float]:
-    """Return a function that estimates the seconds of a product of k(X, centers) with a number of columns.
+def _product_seconds(kernel: Kernel, X: Any, centers: Array, compute: Compute) -> tuple[float, float]:
+    """Time products of k(X, centers) with few columns; return the seconds without columns, and those of each column.
 
-    Products with few columns are timed; the time for more columns is extrapolated, since a product with thousands of
-    columns would take as long as a fit.
+    A product with as many columns as a fit of thousands of classes has would take as long as the fit.
     """
     rows = _first(X, _TRIAL_ROWS)
     operator = KernelOperator(kernel, rows, centers, n_jobs=compute.n_jobs, memory_budget=0)
-    operator.matmat(np.zeros((len(centers), 1), dtype=np.float32))
-
-    @cache
-    def measured(columns: int) -> float:
+    seconds = []
+    for columns in (1, 1, _TRIAL_COLUMNS):  # the first product also prepares the centers
         V = np.zeros((len(centers), columns), dtype=np.float32)
         began = time.perf_counter()
         operator.matmat(V)
-        return (time.perf_counter() - began) * float(X.shape[0] / len(rows))
-
-    def seconds(columns: int) -> float:
-        if columns <= _TRIAL_COLUMNS:
-            return measured(columns)
-        one, few = measured(1), measured(_TRIAL_COLUMNS)
-        return few + max(few - one, 0.0) * (columns - _TRIAL_COLUMNS) / (_TRIAL_COLUMNS - 1)
-
-    return seconds
+        seconds.append((time.perf_counter() - began) * float(X.shape[0] / len(rows)))
+    _, one, many = seconds
+    each = max(many - one, 0.0) / (_TRIAL_COLUMNS - 1)
+    return max(one - each, 0.0), each
 
 
 def _first(X: Any, most: int) -> Array:

@@ -21,8 +21,8 @@ Array = NDArray[Any]
 
 # How a table can be encoded, by name: the parameters `numbers` and `integers` of TableEncoder. "quantile" has the same
 # columns as "robust", in the same order.
-_ROBUST, _QUANTILE, _INTEGERS = "robust", "quantile", "integers as categories"
-_ENCODINGS = {_ROBUST: ("robust", "numbers"), _QUANTILE: ("quantile", "numbers"), _INTEGERS: ("robust", "both")}
+QUANTILE, _INTEGERS = "quantile", "integers as categories"
+_ENCODINGS = {"robust": ("robust", "numbers"), QUANTILE: ("quantile", "numbers"), _INTEGERS: ("robust", "both")}
 _ENCODE_SHARE = 0.1  # share of the budget: if the first encoding takes longer, the others are left out
 
 
@@ -44,11 +44,6 @@ class EncodedTable:
     encoder: TableEncoder
     X: Any
     held: Array
-
-    @property
-    def has_same_columns_as_robust(self) -> bool:
-        """Whether scales learnt for the columns of "robust" suit these columns, too."""
-        return self.name == _QUANTILE
 
     def take(self, indices: Array) -> Array:
         """Return rows in memory; validation rows follow the others."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .budget import MOST_SEARCHED, searched_rows
-from .encoded_tables import EncodedTable
+from .encoded_tables import QUANTILE, EncodedTable
 from .screening import SearchSample
 from .search import Candidate, Search, View
 from .training import Run, TrainingData
@@ -137,8 +136,13 @@ def _search(
     views: list[View] = []
     for encoding in encodings:
         X = encoding.take(rows.indices)
-        same = encoding.has_same_columns_as_robust and X.shape[1] == views[0].X.shape[1]
+        same = encoding.name == QUANTILE and X.shape[1] == views[0].X.shape[1]
         views.append(View(encoding.name, X, 0 if same else None))
+
+    def tell(candidate: Candidate) -> None:
+        penalty = candidate.mu / len(candidate.coefs[0])
+        run.record(stage, encodings[candidate.view].name, candidate, penalty, candidate.error, candidate.seconds)
+
     seconds = run.budget.seconds
     least = data.least_seconds(encodings[0].X.shape[1])
     return Search(
@@ -148,12 +152,7 @@ def _search(
         run.search_budget.until(min(until * seconds, max(seconds - least, 0.0))),
         run.random_state,
         run.compute,
-        partial(_record, stage, encodings, run),
+        tell,
         max(_LEAST_RIDGE, _LEAST_PENALTY * len(data.folds.train)),
         mixes,
     )
-
-
-def _record(stage: str, encodings: tuple[EncodedTable, ...], run: Run, candidate: Candidate) -> None:
-    penalty = candidate.mu / len(candidate.coefs[0])
-    run.record(stage, encodings[candidate.view].name, candidate, penalty, candidate.error, candidate.seconds)

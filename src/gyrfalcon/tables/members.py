@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,7 @@ class Member:
     seconds: float
 
 
+@dataclass
 class StopEarly(Callback):
     """Ends a fit at a deadline, after some iterations, or when errors of cross-validation no longer fall.
 
@@ -86,11 +87,10 @@ class StopEarly(Callback):
         Most iterations.
     """
 
-    def __init__(self, deadline: float = np.inf, least: int = 1, most: int | None = None) -> None:
-        self.deadline = deadline
-        self.least = least
-        self.most = most
-        self.errors: list[float] = []
+    deadline: float = np.inf
+    least: int = 1
+    most: int | None = None
+    errors: list[float] = field(default_factory=list, init=False)
 
     def on_iteration(self, record: Record) -> bool:
         if record["iteration"] == self.most:

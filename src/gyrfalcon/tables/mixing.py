@@ -1,4 +1,4 @@
-"""A matrix that rows are multiplied with, as a step of a pipeline."""
+"""Multiplication of rows by a matrix, as a step of a pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 @register
 class Mixing(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Multiplies rows with a matrix that is known: the metric of a search, for which y depends on few directions.
+    """Multiplies rows by a given matrix: a metric found by the search, under which y depends on few directions.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Mixing(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.matrix = matrix
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Check that rows fit the matrix; there is nothing to learn.
+        """Check that X has as many columns as the matrix has rows; nothing is learnt.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What the columns of a training table were taken for, in words: a line for users who ask, and warnings."""
+"""The kinds of the columns of a training table in words: a line of text for users who ask, and warnings."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .reading import Table
 
 Array = NDArray[Any]
 
-_FEW = 10  # levels that are never too many
+_FEW = 10  # number of levels that a text column may always have without a warning
 
 
 def columns_in_words(table: Table, kinds: Array) -> str:
-    """Say in one line what each kind of columns is, and how text was read.
+    """Return a line with the number of columns of each kind, and how text was read.
 
     Parameters
     ----------
     table : Table
-        Of training, with numbers and dates that were written as text.
+        The training table, with numbers and dates recognised in text.
     kinds : array of str
-        What each column was taken for.
+        The kind of each column.
     """
     names = table.labels
     parts = []
@@ -59,7 +59,7 @@ _PLURALS = {
 
 
 def warn_of_columns(table: Table, kinds: Array) -> None:
-    """Warn of columns that tell nothing, of text with a level for every other row, and of dates that were guessed."""
+    """Warn of columns that are dropped, of text with a level for every other row, and of dates with a guessed order."""
     names = table.labels
     pairs = [(name, column) for name, column in zip(names, table.columns, strict=True) if column.is_text]
     n_levels = {name: len(np.unique(column.values[~column.missing])) for name, column in pairs}

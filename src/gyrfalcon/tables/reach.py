@@ -1,7 +1,7 @@
-"""How far rows are from those of training, and how much wider intervals are to be there.
+"""Distances of rows from the training rows, and how much wider prediction intervals are far from them.
 
-Errors of rows that were held out say nothing of rows that no training row is like. There a kernel model falls back to
-the mean of y, with as small an error as anywhere by its own account.
+Errors of held-out rows say nothing about rows that are unlike all training rows. There a kernel model predicts the mean
+of y, and its estimated error is as small as anywhere else.
 """
 
 from __future__ import annotations
@@ -21,42 +21,43 @@ from .stored import check_floats
 
 Array = NDArray[Any]
 
-_MOST_ROWS, _NUMBERS = 1_000, 1_000_000  # rows that are kept, and numbers of them
-_USUAL = 0.99  # of the training rows are within reach
+_MOST_ROWS, _NUMBERS = 1_000, 1_000_000  # most training rows, and most of their encoded numbers, that are kept
+_USUAL = 0.99  # share of the training rows whose distances count as usual
 _STEEP = 0.95  # quantile of the changes of predictions with distance
-_FACTOR = 2.0  # beyond the training rows y may change faster than among them
-_PAIRINGS = 10
+_FACTOR = 2.0  # how much faster than among the training rows y may change beyond them
+_PAIRINGS = 10  # number of random pairs for each row that is kept
 
 
 def reach_rows(n: int, d: int) -> Array:
-    """Return which of n rows with d encoded columns to keep: random ones, the same for each fit."""
+    """Draw the rows to keep of n rows with d encoded columns, with a fixed seed."""
     most = int(np.clip(_NUMBERS // max(d, 1), 1, _MOST_ROWS))
     return np.sort(np.random.RandomState(0).permutation(n)[:most])
 
 
 @register
 class Reach(BaseEstimator):  # type: ignore[misc]
-    """Distances from training rows, in which a column counts as much as predictions change with it.
+    """Distances from training rows, with columns weighted by how much predictions change along them.
 
-    The distance of a row is the larger of two: that from the nearest of some training rows, beyond that which most of
-    these have from each other; and the sum over columns of how far a value is outside those of training.
+    The distance of a row is the larger of two: its distance from the nearest of some training rows, as far as it
+    exceeds the usual distance between these; and the sum over columns of how far its values are outside those of
+    training.
 
     Attributes
     ----------
     encoder_ : TableEncoder
     weights_ : array of shape (n_features_in_,)
-        What one unit of each column of the table counts.
+        The weight of one unit of each column of the table.
     usual_ : array of shape (n_features_in_,)
-        How far outside training values (see `TableEncoder.beyond`) values of the column usually are: levels that occur
-        once, say.
+        How far values of the column usually are outside those of training (see `TableEncoder.beyond`), for example
+        levels that occur once.
     points_ : array of shape (m, n_features_out)
         Some training rows, encoded.
     predictions_ : array of shape (m, n_outputs)
         Predictions of y at them.
     radius_ : float
-        The distance from the nearest other one that most of them have at most.
+        The usual distance of these rows from the nearest other one.
     slopes_ : array of shape (n_outputs,)
-        How much predictions change with distance.
+        Change of predictions per unit of distance.
     """
 
     encoder_: TableEncoder
@@ -93,8 +94,8 @@ class Reach(BaseEstimator):  # type: ignore[misc]
     def widening(self, table: Any, predictions: Array) -> Array:
         """Return by how much intervals are wider on either side than among the training rows: 0 for rows like these.
 
-        It is twice what predictions of training rows change over that distance, and what the prediction differs from
-        that of the nearest training row: far from all of them it is the mean of y, whatever y is like nearby.
+        It is twice the change of predictions of training rows over that distance, plus the difference between the
+        prediction and that of the nearest training row: far from all of them, models predict the mean of y.
 
         Parameters
         ----------
@@ -124,7 +125,7 @@ class Reach(BaseEstimator):  # type: ignore[misc]
         return float(np.quantile(distances, _USUAL, method="higher"))
 
     def _changes(self) -> Array:
-        """Return a high quantile of the changes of predictions between two points, relative to their distance."""
+        """Return a high quantile of the change of predictions between two points per unit of distance."""
         rng, points, m = np.random.RandomState(0), self._scaled(self.points_), len(self.points_)
         distances, changes = [], []
         for _ in range(_PAIRINGS):

@@ -130,8 +130,9 @@ def _solve(
         size=np.tile(spread, P),
         weight=weight,
     )
-    operator = _Gram(KernelOperator(kernel, X, X, n_jobs=compute.n_jobs, memory_budget=0).centers_gram(np.float32))
-    preconditioner = _Woodbury(operator.K, weight, random_state.choice(n, min(n, _CENTERS), replace=False))
+    K = KernelOperator(kernel, X, X, n_jobs=compute.n_jobs, memory_budget=0).centers_gram(np.float32)
+    operator = _Gram(K, K.dtype, (n, n))
+    preconditioner = _Woodbury(K, weight, random_state.choice(n, min(n, _CENTERS), replace=False))
     iterates = kernel_cg(operator, systems, preconditioner, max_iter=_MAX_ITER, tol=_TOLERANCE)
     last: KernelIterate = deque(iterates, maxlen=1)[0]
     return np.asarray(last.coef()).reshape(n, P, k)
@@ -146,14 +147,14 @@ def squared_error(predictions: Array, sample: SearchSample) -> float:
     return float(np.average(errors, weights=weight) / max(size, np.finfo(np.float64).tiny))
 
 
+@dataclass
 class _Gram:
-    """The kernel matrix of a sample, which is small enough to be stored."""
+    """The kernel matrix of a sample, which is small enough to be stored, as an operator."""
 
-    def __init__(self, K: Array) -> None:
-        self.K = K
-        self.dtype = K.dtype
-        self.shape: tuple[int, int] = K.shape
-        self.passes = 0
+    K: Array
+    dtype: np.dtype[Any]
+    shape: tuple[int, int]
+    passes: int = 0
 
     def matmat(self, V: ArrayLike) -> Array:
         """Compute K V."""
@@ -184,13 +185,10 @@ class _Woodbury:
         """Return mu (F F' + mu I)^-1 V, up to rounding."""
         Z = (self.F.T @ V.astype(np.float32)).astype(np.float64)
         for mu in np.unique(shift).tolist():
-            Z[:, shift == mu] = cho_solve(self._factor(mu), Z[:, shift == mu], check_finite=False)
+            if mu not in self._factors:
+                square = self._square.copy()
+                square[np.diag_indices_from(square)] += max(mu, self._least)
+                with single_threaded_blas():  # threads would wait for each other
+                    self._factors[mu] = cho_factor(square, overwrite_a=True, check_finite=False)
+            Z[:, shift == mu] = cho_solve(self._factors[mu], Z[:, shift == mu], check_finite=False)
         return np.asarray(V - self.F @ Z.astype(np.float32))
-
-    def _factor(self, mu: float) -> Any:
-        if mu not in self._factors:
-            square = self._square.copy()
-            square[np.diag_indices_from(square)] += max(mu, self._least)
-            with single_threaded_blas():  # threads would wait for each other
-                self._factors[mu] = cho_factor(square, overwrite_a=True, check_finite=False)
-        return self._factors[mu]

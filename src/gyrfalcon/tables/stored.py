@@ -1,4 +1,4 @@
-"""Checks of what a search left in a file: records, candidates and members, before anything is computed from them."""
+"""Checks of the records, candidates and members in a file, before anything is computed from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._utils.words import a
 from .search import Candidate, Search
 
 _any_number = number(lambda x: True, "a number")
-_LARGEST_METRIC = 1e3  # metrics are relative to their largest number
+_LARGEST_METRIC = 1e3  # largest number in a metric: those of a search are at most about 1
 _POSITIVE, _NOT_NEGATIVE = positive(), not_negative()
 
 
@@ -32,7 +32,7 @@ _RECORD: dict[str, Rule] = {
     "metric": one_of("scales", "matrix"),
     "length_scale": _any_number,
     "penalty": _any_number,
-    "error": _any_number,  # NaN where there are no rows to judge by
+    "error": _any_number,  # NaN if there are no rows to judge by
     "seconds": _NOT_NEGATIVE,
 }
 
@@ -52,7 +52,7 @@ def check_floats(name: str, value: Any, shape: tuple[int, ...]) -> None:
 
 
 def check_records(records: Any) -> None:
-    """Require records as a search makes them; callbacks may have added values to them."""
+    """Require records of a search, to which callbacks may have added values."""
     check_list("records", records)
     for record in records:
         if not isinstance(record, dict):
@@ -76,7 +76,7 @@ def check_model(fitted: Any, classes: tuple[type, ...], n_features: int, n_outpu
 
 
 def check_candidate(candidate: Candidate, search: Search) -> None:
-    """Require a candidate that this search may have tried: its arrays are used in products with the sample's."""
+    """Require a candidate that this search may have tried, with arrays of the shapes of its sample."""
     integer(0, len(search.views) - 1)("view", candidate.view)
     integer(0)("round", candidate.round)
     for name in ("factor", "mu"):
@@ -93,14 +93,14 @@ def check_candidate(candidate: Candidate, search: Search) -> None:
             raise ValueError(f"metric holds scales that are not positive, or numbers beyond {_LARGEST_METRIC:g}")
     for length in candidate.lengths:
         _POSITIVE("length", length)
-    candidate.kernel.check_precision(np.float32)  # that of the last fits
+    candidate.kernel.check_precision(np.float32)  # the precision of the final fits
     check_floats("predictions", candidate.predictions, sample.targets.shape)
     for coef, split in zip(candidate.coefs, sample.splits, strict=True):
         check_floats("coef", coef, (len(split.train), sample.targets.shape[1]))
 
 
 def check_judged(judged: Any, values: Any, shape: tuple[int, int]) -> None:
-    """Require distinct rows by which a member is judged and its predictions of them, or neither."""
+    """Require the distinct rows that judge a member and its predictions of them, or neither."""
     if judged is None and values is None:
         return
     n, k = shape
