@@ -380,6 +380,7 @@ def test_the_own_target_has_no_part_in_training():
         (lambda codes: codes % 2, "binary", ["(target)"]),
         (lambda codes: codes % 3 / 2, "multiclass", ["(target, 0.0)", "(target, 0.5)", "(target, 1.0)"]),
         (lambda codes: codes * 1.5, "auto", ["(target)"]),
+        (lambda codes: np.arange(len(codes)) % 21, "auto", ["(target)"]),  # as the command line has it
         (lambda codes: np.column_stack([codes, codes**2]), "auto", ["(target, 0)", "(target, 1)"]),
         (lambda codes: np.ones(len(codes)), "auto", []),
     ],
@@ -401,8 +402,8 @@ def test_a_class_of_one_row():
 @pytest.mark.parametrize(
     ("y", "target_type", "words"),
     [
-        (lambda y: np.where(np.arange(len(y)) == 7, np.nan, y), "auto", "y holds nan in row 7"),
-        (lambda y: np.where(np.arange(len(y)) == 7, None, y.astype(str)), "auto", "y holds None in row 7"),
+        (lambda y: np.where(np.arange(len(y)) == 7, np.nan, y), "auto", "row 7 has nan"),
+        (lambda y: np.where(np.arange(len(y)) == 7, None, y.astype(str)), "auto", "row 7 has None"),
         (lambda y: y[:-1], "auto", "inconsistent numbers of samples"),
         (lambda y: y % 3, "binary", "3 classes"),
     ],

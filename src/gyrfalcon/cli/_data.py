@@ -22,8 +22,8 @@ from ..sources.paths import find
 from ..sources.table_reader import MissingValueError
 from ..tables._auto import AutoEstimator
 from ..tables.forms import NumberForm
-from ..tables.given import in_form
 from ..tables.inputs import text_columns
+from ..tables.targets import in_form
 from ._shared import listed
 from .main import UsageError
 

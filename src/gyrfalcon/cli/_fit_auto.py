@@ -19,7 +19,7 @@ from .._utils.memory import format_bytes
 from .._utils.words import plural, shown
 from ..tables import AutoClassifier, AutoRegressor, TableEncoder
 from ..tables.forms import NumberForm
-from ..tables.given import in_form
+from ..tables.targets import in_form
 from ._automatic import cross_validated, importances
 from ._data import TableData, csv_format, read_data, where
 from ._metrics import NAMES, in_words, measure

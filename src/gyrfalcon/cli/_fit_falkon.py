@@ -20,7 +20,7 @@ from ..estimators import FalkonClassifier, FalkonRegressor
 from ..losses import loss_name
 from ..sources.files import Dataset
 from ..storage.checkpoints import Checkpoint, peek
-from ..tables.given import in_form
+from ..tables.targets import in_form
 from ._data import csv_format, open_data, where
 from ._expressions import written
 from ._fit_options import default_of

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..fitting.targets import are_labels, few_values
 from ..tables.forms import NumberForm
-from ..tables.given import form_of
+from ..tables.targets import form_of
 from ._shared import say
 
 Array = NDArray[Any]
-
-_MOST_CLASSES = 20  # most distinct integers that are taken for labels
 
 
 def target_form(arguments: argparse.Namespace, target: str, y: Array) -> NumberForm | None:
@@ -26,7 +25,7 @@ def target_form(arguments: argparse.Namespace, target: str, y: Array) -> NumberF
     """
     if arguments.task == "classification" or y.ndim == 2 or y.dtype.kind in "fiub":
         return None
-    if arguments.task == "auto" and len(np.unique(y)) <= _MOST_CLASSES:
+    if arguments.task == "auto" and few_values(y) is not None:
         return None
     form = form_of(y)
     if form is not None:
@@ -49,22 +48,22 @@ def task_of(arguments: argparse.Namespace, target: str, y: Array, has_categories
     """
     if y.ndim == 2:
         return "regression"
-    if y.dtype.kind not in "fiub" or has_categories:
-        say(f"Classification: the target {target!r} is {'categories' if has_categories else 'text'}.", arguments)
+    if has_categories or are_labels(y):
+        say(f"Classification: the target {target!r} is {_kind_of_labels(y, has_categories)}.", arguments)
         return "classification"
-    if y.dtype.kind == "b":
-        say(f"Classification: the target {target!r} is true or false.", arguments)
-        return "classification"
-    few = len(np.unique(y[:100_000])) <= _MOST_CLASSES and len(different := np.unique(y)) <= _MOST_CLASSES
-    if few and len(different) < len(y) and y.dtype.kind in "iu":
-        say(
-            f"Classification: the target {target!r} is {len(different)} different whole numbers; if they are amounts "
-            "and not labels, add --task regression.",
-            arguments,
-        )
-        return "classification"
+    values = few_values(y)
     hint = ""
-    if few and (different == np.round(different)).all():
-        hint = f", though only {len(different)} different ones; if they are labels, add --task classification"
+    if values is not None and (values == np.round(values)).all():
+        hint = f", though only {len(values)} different ones; if they are labels, add --task classification"
     say(f"Regression: the target {target!r} is numbers{hint}.", arguments)
     return "regression"
+
+
+def _kind_of_labels(y: Array, has_categories: bool) -> str:
+    """Return what makes a target labels, in words."""
+    if has_categories or y.dtype.kind not in "iub":
+        return "categories" if has_categories else "text"
+    if y.dtype.kind == "b":
+        return "true or false"
+    number = len(np.unique(y))
+    return f"{number} different whole numbers; if they are amounts and not labels, add --task regression"

@@ -20,6 +20,9 @@ from ..losses import Loss
 Array = NDArray[Any]
 Error = Callable[[Array, Array | None, Array], float]
 
+MOST_LABELS = 20  # most different integers that are taken for labels
+_FIRST_ROWS = 100_000  # rows whose values are counted first, since sorting all of a long target takes seconds
+
 
 # ---- what every fit requires -----------------------------------------------------------------------------------------
 
@@ -136,6 +139,35 @@ def mean_loss(loss: Loss, targets: Array, weight: Array | None, f: Array) -> flo
 
 
 # ---- labels ----------------------------------------------------------------------------------------------------------
+
+
+def few_values(y: Array) -> Array | None:
+    """Return the different values of y, None if there are more than `MOST_LABELS`."""
+    if len(np.unique(y[:_FIRST_ROWS])) > MOST_LABELS:
+        return None
+    values = np.unique(y)
+    return values if len(values) <= MOST_LABELS else None
+
+
+def are_labels(y: Array) -> bool:
+    """Whether the values of a target look like labels, and not like numbers.
+
+    Text, booleans and other objects are labels, and so are at most `MOST_LABELS` different integers, unless each of
+    them occurs once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.fitting.targets import are_labels
+    >>> are_labels(np.array(["a", "b"])), are_labels(np.array([3, 5, 3])), are_labels(np.array([3.0, 5.0, 3.0]))
+    (True, True, False)
+    """
+    if y.ndim != 1 or y.dtype.kind == "f":
+        return False
+    if y.dtype.kind not in "iu":
+        return True
+    values = few_values(y)
+    return values is not None and len(values) < len(y)
 
 
 def require_one_label(y: Any, owner: str) -> None:

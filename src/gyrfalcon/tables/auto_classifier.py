@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
+from sklearn.utils.validation import _num_samples
 
 from .._utils.checks import not_negative, positive
 from .._utils.registry import register
@@ -16,16 +17,17 @@ from ..callbacks import CallbackLike
 from ..estimators._lazy import lazily
 from ..estimators._sklearn import ClassifierMixin
 from ..fitting.calibration import Calibration, with_absent_classes
-from ..fitting.rows import labelled
+from ..fitting.rows import computed, labelled
 from ..fitting.targets import with_class_weight
+from ..fitting.weights import count
 from ..sources import as_table
 from ..storage.checkpoints import Checkpoint
-from . import given
 from ._auto import AutoEstimator, described
 from .blending import best_temperature
 from .learning import Learnt
 from .problems import CLASSIFIERS, Classification, class_values
 from .stored import check_list, check_model
+from .targets import classification_targets, row_weights
 
 Array = NDArray[Any]
 
@@ -147,11 +149,10 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         X, y, sample_weight = labelled(X, y, sample_weight)
         X_val, y_val, _ = labelled(X_val, y_val)
         X, X_val = as_table(X), as_table(X_val)
-        counted = given.counted_rows(X, sample_weight)
-        names, classes, numbers = given.labels(self, X, y, X_val, y_val, counted)
-        weight = given.weights(counted, len(names))
-        weight = with_class_weight(self.class_weight, weight, classes, numbers)
-        problem = Classification.of(names, numbers, len(classes), weight)
+        counted = count(computed(sample_weight), int(_num_samples(X)))
+        labels, classes, codes = classification_targets(X, y, X_val, y_val, counted, type(self).__name__)
+        weight = with_class_weight(self.class_weight, row_weights(counted, len(labels)), classes, codes)
+        problem = Classification.of(labels, codes, len(classes), weight)
         self._learn(X, problem, weight, groups, X_val, counted)
         return self
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .._utils.checks import boolean, number
 from .._utils.registry import register
@@ -18,9 +18,9 @@ from ..callbacks import CallbackLike
 from ..estimators._lazy import in_kind, lazily
 from ..estimators._sklearn import MultiOutputMixin, RegressorMixin
 from ..fitting.rows import computed, labelled
+from ..fitting.weights import count
 from ..sources import as_table
 from ..storage.checkpoints import Checkpoint
-from . import given
 from ._auto import AutoEstimator, described
 from .forms import NumberForm
 from .inputs import as_inputs, text_columns
@@ -28,6 +28,7 @@ from .learning import Learnt
 from .problems import REGRESSORS, Regression
 from .reach import Reach, reach_rows
 from .stored import check_floats, check_model
+from .targets import in_form, regression_targets, row_weights
 from .transforms import LogTarget, Target
 
 Array = NDArray[Any]
@@ -166,10 +167,9 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         X, y, sample_weight = labelled(X, y, sample_weight)
         X_val, y_val, _ = labelled(X_val, y_val)
         X, X_val = as_table(X), as_table(X_val)
-        counted = given.counted_rows(X, sample_weight)
-        form = given.form_of(computed(y), counted)
-        problem = Regression.of(given.numbers(self, X, y, X_val, y_val, counted, form), form)
-        self._learn(X, problem, given.weights(counted, len(problem.codes)), groups, X_val, counted)
+        counted = count(computed(sample_weight), int(_num_samples(X)))
+        targets, form = regression_targets(X, y, X_val, y_val, counted, type(self).__name__)
+        self._learn(X, Regression.of(targets, form), row_weights(counted, len(targets)), groups, X_val, counted)
         return self
 
     def _outcome(self, learnt: Learnt) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         float
         """
         rows, truth, weight = self._for_score(X, y, sample_weight)
-        return float(super().score(rows, given.in_form(truth, self.target_form_), weight))
+        return float(super().score(rows, in_form(truth, self.target_form_), weight))
 
     @in_kind
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:

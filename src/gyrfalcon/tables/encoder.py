@@ -90,8 +90,8 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
     min_frequency : int, default=5
         Levels with fewer rows share a column, except those with at least n / 50 of the n rows.
     target_type : {"auto", "continuous", "binary", "multiclass"}, default="auto"
-        Type of y. With "auto", strings, booleans and two values are classes, and so are integers of at most 100 values,
-        each in ten rows on average; all else is numbers. Each class has a column; two classes share one.
+        Type of y. With "auto", strings and booleans are classes, and so are at most 20 different integers, unless each
+        occurs once; all else is numbers. Each class has a column; two classes share one.
     dtype : {"float64", "float32"}, default="float64"
         Precision of the columns.
     random_state : int, RandomState or None, default=None
