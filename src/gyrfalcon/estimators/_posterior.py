@@ -156,7 +156,7 @@ class PosteriorRegressor(KernelRegressor):
 
     def _wide_operator(self, X: Any) -> KernelOperator:
         rows = self._scaled_rows(X, np.dtype(np.float64))
-        return in_float64(self.kernel_, rows, self.centers_, self.n_jobs)
+        return in_float64(self.kernel_, rows, self.centers_, self._compute)
 
     def _shaped(self, columns: Array) -> Array:
         return columns[:, 0] if self.dual_coef_.ndim == 1 else columns

@@ -358,5 +358,5 @@ class ExactRegressor(PosteriorRegressor):
         uncertainty = None
         if self.uncertainty:
             used = max(penalty, least)
-            uncertainty = uncertainty_of_path(path, data, operator, coef, y, scale, used, None, self.n_jobs)
+            uncertainty = uncertainty_of_path(path, data, operator, coef, y, scale, used, None, self._compute)
         return _Found(operator, coef, penalty, uncertainty)

@@ -247,7 +247,7 @@ class NystromRegressor(PosteriorRegressor):
             return space, coef, chosen, uncertainty_of_centers(space, coef, chosen)
         used, indices = max(chosen, whitening.least_penalty), space.selection.indices
         uncertainty = uncertainty_of_path(
-            path, space.data, operator, coef, space.targets, space.scale, used, indices, self.n_jobs
+            path, space.data, operator, coef, space.targets, space.scale, used, indices, self._compute
         )
         return space, coef, chosen, uncertainty
 

@@ -81,7 +81,7 @@ def as_penalty(
     """
     if not isinstance(penalty, str):
         return float(penalty)
-    n, n_jobs = data.rows.shape[0], compute.n_jobs
+    n = data.rows.shape[0]
     most, centers = (_ROWS, _CENTERS) if data.is_least_squares else (_LOSS_ROWS, _LOSS_CENTERS)
     # M x M matrices at work, and blocks of rows beside them
     room = max(1, min(math.isqrt(parse_memory(compute.memory_budget or "auto") // 128), n))
@@ -89,13 +89,13 @@ def as_penalty(
     if not (np.isfinite(sample.size) and sample.size > 0):
         return 0.0
     if data.is_least_squares:
-        share, explained = _squared_loss(sample, min(centers, room), n_jobs)
+        share, explained = _squared_loss(sample, min(centers, room), compute)
         more = min(_NOISY_ROWS, 32 * room, n)
         if explained < _NOISY and more > len(sample.at):
             sample = _drawn(data, kernel, more, random_state)
-            share, _ = _squared_loss(sample, min(_NOISY_CENTERS, room), n_jobs)
+            share, _ = _squared_loss(sample, min(_NOISY_CENTERS, room), compute)
     else:
-        share = _other_loss(sample, min(centers, room), n_jobs)
+        share = _other_loss(sample, min(centers, room), compute)
     mu = share * sample.size * float(sample.at.sum())
     # float32 must be able to tell it from rounding
     return max(mu / n, sample.size * float(np.finfo(data.rows.dtype).eps))
@@ -165,13 +165,15 @@ def _merged(points: Any, targets: Array, weight: Array) -> tuple[Any, Array, Arr
     return points[kept[order]], kept[order], total[order]
 
 
-def _squared_loss(sample: _Sample, M: int, n_jobs: int | None) -> tuple[float, float]:
+def _squared_loss(sample: _Sample, M: int, compute: Compute) -> tuple[float, float]:
     """Return mu over k(x, x) and the sum of the weights, and the share of the variance that is explained with it.
 
     Of penalties whose leave-one-out errors cannot be told apart from the least it is the largest.
     """
     n, weight, M = len(sample.at), sample.at, min(M, len(sample.at))
-    operator = make_operator(sample.kernel, sample.data.rows, sample.points[:M], n_jobs=n_jobs, memory_budget=8 * n * M)
+    operator = make_operator(
+        sample.kernel, sample.data.rows, sample.points[:M], n_jobs=compute.n_jobs, memory_budget=8 * n * M
+    )
     whitening = Whitening(operator.centers_gram(np.float64), n)
     targets = sample.data.targets / power_of_two(sample.data.targets, axis=0)
     targets = targets.astype(np.float64, copy=False)
@@ -194,7 +196,7 @@ def _squared_loss(sample: _Sample, M: int, n_jobs: int | None) -> tuple[float, f
     return float(_GRID[good[-1]]), float(explained / (1 + explained))
 
 
-def _other_loss(drawn: _Sample, M: int, n_jobs: int | None) -> float:
+def _other_loss(drawn: _Sample, M: int, compute: Compute) -> float:
     """Return mu over k(x, x) and the sum of the weights, with the least mean loss of held-out rows."""
     kernel, points, sample, weight, size = drawn.kernel, drawn.points, drawn.data, drawn.at, drawn.size
     n = len(weight)
@@ -207,10 +209,10 @@ def _other_loss(drawn: _Sample, M: int, n_jobs: int | None) -> float:
     unit = loss.unit(sample.targets, weight)
     factor = loss.penalty_unit(sample.targets, weight) * unit
     targets, offset = sample.targets / unit, None if sample.offset is None else sample.offset / unit
-    fitted = _operator(kernel, points[:train], points[:M], n_jobs)
-    validation = _operator(kernel, points[train:], points[:M], n_jobs)
+    fitted = _operator(kernel, points[:train], points[:M], compute)
+    validation = _operator(kernel, points[train:], points[:M], compute)
     scaled = loss.in_units(unit)
-    coordinates = Preconditioner(fitted.centers_gram(np.float64), size, train, n_jobs=n_jobs)
+    coordinates = Preconditioner(fitted.centers_gram(np.float64), size, train, n_jobs=compute.n_jobs)
     start, least, best, worse = None, np.inf, float(_LOSS_GRID[0]), 0
     for share in _LOSS_GRID:
         *_, last = newton(
@@ -238,6 +240,6 @@ def _other_loss(drawn: _Sample, M: int, n_jobs: int | None) -> float:
     return best
 
 
-def _operator(kernel: Kernel, points: Any, centers: Any, n_jobs: int | None) -> Operator:
+def _operator(kernel: Kernel, points: Any, centers: Any, compute: Compute) -> Operator:
     budget = 8 * points.shape[0] * centers.shape[0]
-    return make_operator(kernel, as_rows(points), centers, n_jobs=n_jobs, memory_budget=budget)
+    return make_operator(kernel, as_rows(points), centers, n_jobs=compute.n_jobs, memory_budget=budget)

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from .._utils.compute import Compute
 from .._utils.words import shown
 from ..kernels import Kernel
 from ..operators import KernelOperator, Operator
@@ -70,14 +71,14 @@ def uncertainty_of_centers(space: Subspace, coef: Array, penalty: float) -> Unce
 
     In float64, for in float32 the factor of K_MM has a jitter that is as large as many variances.
     """
-    operator, n_jobs = space.operator, space.compute.n_jobs
+    operator, compute = space.operator, space.compute
     if operator.dtype != np.float64:
-        operator = in_float64(operator.kernel, space.data.rows, operator.centers, n_jobs)
-    whitening = Whitening(operator.centers_gram(), operator.shape[0], n_jobs=n_jobs)
+        operator = in_float64(operator.kernel, space.data.rows, operator.centers, compute)
+    whitening = Whitening(operator.centers_gram(), operator.shape[0], n_jobs=compute.n_jobs)
     path = nystrom_path(operator, space.targets, whitening, space.data.weight)
     penalty = max(penalty, whitening.least_penalty)
     return uncertainty_of_path(
-        path, space.data, operator, coef, space.targets, space.scale, penalty, space.selection.indices, n_jobs
+        path, space.data, operator, coef, space.targets, space.scale, penalty, space.selection.indices, compute
     )
 
 
@@ -90,7 +91,7 @@ def uncertainty_of_path(
     scale: Array,
     penalty: float,
     center_rows: Array | None,
-    n_jobs: int | None,
+    compute: Compute,
 ) -> Uncertainty:
     """Find the uncertainty of what `coef` predict; at most 10,000 rows are read again, all for a k(x, x) that varies.
 
@@ -107,13 +108,13 @@ def uncertainty_of_path(
         Positive.
     center_rows : array of int, or None
         Rows that are centers, if they are known.
-    n_jobs : int or None
+    compute : Compute
     """
     chosen = _judges(data, center_rows)
     weight = None if data.weight is None else data.weight[chosen]
-    on_some = in_float64(operator.kernel, data.rows.subset(chosen), operator.centers, n_jobs)
+    on_some = in_float64(operator.kernel, data.rows.subset(chosen), operator.centers, compute)
     # rounded as predictions are
-    predicts = _in_precision(operator.kernel, data.rows.subset(chosen), operator.centers, data.rows.dtype, n_jobs)
+    predicts = _in_precision(operator.kernel, data.rows.subset(chosen), operator.centers, data.rows.dtype, compute)
     features = path.features()
     constant = None
     if data.offset is not None and len(targets) <= _MOST_MEANS:
@@ -134,7 +135,7 @@ def uncertainty_of_path(
     found = posterior_of(features, path, penalty, missed)
     noise = np.hypot(found.noise_deviation, np.sqrt(excess))
     found = replace(found, prior_deviation=found.prior_deviation * scale, noise_deviation=noise * scale)
-    spread, scores = _spread(on_some, scores, weight, n_jobs)
+    spread, scores = _spread(on_some, scores, weight, compute)
     return Uncertainty(found, spread, Conformity.of(scores, weight))
 
 
@@ -143,7 +144,7 @@ def widening(operator: KernelOperator, spread: Array) -> Array:
     return np.exp(np.clip(operator.matmat(spread), -_MOST_SPREAD, _MOST_SPREAD))
 
 
-def _spread(operator: KernelOperator, scores: Array, weight: Array | None, n_jobs: int | None) -> tuple[Array, Array]:
+def _spread(operator: KernelOperator, scores: Array, weight: Array | None, compute: Compute) -> tuple[Array, Array]:
     """Learn where scores are large; return coefficients of the centers, and scores relative to what the others say."""
     (m, M), k = operator.shape, scores.shape[1]
     spread = np.zeros((M, k))
@@ -155,9 +156,11 @@ def _spread(operator: KernelOperator, scores: Array, weight: Array | None, n_job
     logs = np.log(scores + middle / 10)  # so that errors that happen to be 0 do not decide
     logs -= np.average(logs, axis=0, weights=weight)
     some = np.linspace(0, M - 1, min(M, _SPREAD_CENTERS)).astype(np.intp)
-    on_some = KernelOperator(operator.kernel, operator.rows, operator.centers[some], n_jobs=n_jobs, memory_budget=0)
+    on_some = KernelOperator(
+        operator.kernel, operator.rows, operator.centers[some], n_jobs=compute.n_jobs, memory_budget=0
+    )
     weight = None if weight is None else weight / weight.mean()
-    path = nystrom_path(on_some, logs, Whitening(on_some.centers_gram(), m, n_jobs=n_jobs), weight)
+    path = nystrom_path(on_some, logs, Whitening(on_some.centers_gram(), m, n_jobs=compute.n_jobs), weight)
     errors = path.leave_one_out(size * _SPREAD_GRID).mean(axis=1)
     penalty = size * float(_SPREAD_GRID[errors.argmin()])
     spread[some] = path.coefficients(penalty)
@@ -166,15 +169,15 @@ def _spread(operator: KernelOperator, scores: Array, weight: Array | None, n_job
     return spread, scores / np.exp(np.clip(left_out, -_MOST_SPREAD, _MOST_SPREAD))
 
 
-def in_float64(kernel: Kernel, rows: Rows, centers: Any, n_jobs: int | None) -> KernelOperator:
+def in_float64(kernel: Kernel, rows: Rows, centers: Any, compute: Compute) -> KernelOperator:
     """Return k(rows, centers) in float64, whatever the fit's precision: variances are small differences of values."""
-    return _in_precision(kernel, rows, centers, np.float64, n_jobs)
+    return _in_precision(kernel, rows, centers, np.float64, compute)
 
 
-def _in_precision(kernel: Kernel, rows: Rows, centers: Any, dtype: Any, n_jobs: int | None) -> KernelOperator:
+def _in_precision(kernel: Kernel, rows: Rows, centers: Any, dtype: Any, compute: Compute) -> KernelOperator:
     if scipy.sparse.issparse(centers) and not rows.is_sparse:
         rows = rows.map(scipy.sparse.csr_array, rows.dtype)
-    return KernelOperator(kernel, rows.astype(dtype), centers.astype(dtype), n_jobs=n_jobs, memory_budget=0)
+    return KernelOperator(kernel, rows.astype(dtype), centers.astype(dtype), n_jobs=compute.n_jobs, memory_budget=0)
 
 
 def _judges(data: FitData, center_rows: Array | None) -> Array:
