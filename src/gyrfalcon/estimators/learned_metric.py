@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import integer, number, one_of
 from .._utils.registry import register
+from .._utils.words import a
 from ..callbacks import CallbackLike
 from ..centers import Centers
 from ..fitting.arguments import described
@@ -288,6 +289,8 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, Estimator):  # type:
 
     def _check_loaded(self) -> None:
         check_attributes(vars(self))
+        if not (self.estimator is None or isinstance(self.estimator, _WITH_CENTERS)):
+            raise ValueError(f"estimator is {a(type(self.estimator).__name__)}")
         d = self.n_features_in_
         shapes = {"feature_importances_": (d,), "mean_": (d,), "scale_": (d,), "scales_": (d,), "matrix_": (d, d)}
         for name, shape in shapes.items():

@@ -24,11 +24,9 @@ __all__ = [
     "TensorRows",
     "as_rows",
     "as_source",
-    "as_table",
     "is_dask",
     "is_tensor",
     "near",
-    "read_whole",
     "to_host",
 ]
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .._utils.memory import available_memory, format_bytes, require_memory
+from .._utils.memory import format_bytes
 from .._utils.words import plural, shown
 from .base import HeldTable, Rows
 from .csv_files import CsvFormat
@@ -198,9 +198,6 @@ class Dataset:
             return None
         if not isinstance(self._target, list):
             (column,) = self._files.values([self._target])
-            if column.dtype == object:  # of text, an array of which takes as much for each label as for the longest
-                longest = max(map(len, column.tolist()))
-                require_memory(f"target={shown(self._target)}", 4 * longest * len(column), available_memory())
             return column
         columns = self._files.values(self._target)
         if any(column.dtype.kind not in "fiub" for column in columns):

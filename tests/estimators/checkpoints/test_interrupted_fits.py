@@ -195,7 +195,7 @@ def test_ctrl_c_while_the_best_so_far_is_set(kind, monkeypatch):
     def interrupt(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kind, "_set_outcome", interrupt)
+    monkeypatch.setattr(kind, "_set", interrupt)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X[:90, :2], target_of(model)[:90])
     assert_as_before(model, before)

@@ -62,7 +62,7 @@ def test_times_in_arrays_and_files(tmp_path):
     parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
     parquet.write_table(arrow.table({"t": DAYS.astype("M8[us]"), "y": Y}), tmp_path / "rows.parquet")
     with pytest.raises(ValueError, match=r"not: 't' \(timestamp.*of times, make features such as the year"):
-        gyrfalcon.open(tmp_path / "rows.parquet", target="y")
+        FalkonRegressor().fit(gyrfalcon.open(tmp_path / "rows.parquet", target="y"))
 
 
 # ---- scales ----------------------------------------------------------------------------------------------------------
