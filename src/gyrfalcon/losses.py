@@ -38,6 +38,7 @@ from ._utils.words import hint, listed
 __all__ = ["Huber", "Logistic", "Loss", "Poisson", "Quantile", "Softmax", "Squared", "as_loss"]
 
 Array = NDArray[Any]
+Width = float | ArrayLike | Literal["scale"]
 
 _POSITIVE = numbers(
     lambda x: 0 < x < np.inf, 'positive and finite: a number, one for each column, or "scale"', scalar=True
@@ -68,8 +69,8 @@ class Loss(BaseEstimator):  # type: ignore[misc]
     probabilities : bool
         Whether `inverse_link` returns probabilities of classes.
     portable : bool
-        Whether `gradient` and `inverse_link` take PyTorch's tensors as they take arrays, so that they can be run on a
-        device. A loss of your own may say so by ``portable = True``.
+        Whether `gradient` and `inverse_link` accept PyTorch's tensors as well as arrays, so that they can run on a
+        device. A loss of your own may set ``portable = True``.
 
     Examples
     --------
@@ -95,7 +96,7 @@ class Loss(BaseEstimator):  # type: ignore[misc]
 
     @property
     def portable(self) -> bool:
-        # not those derived from them, which may define these methods with NumPy
+        # not losses derived from them, which may define these methods with NumPy
         return type(self) in NAMES.values() or type(self) is Softmax
 
     def value(self, y: Array, f: Array) -> Array:
@@ -288,14 +289,11 @@ class Huber(Loss):
     [[0.125], [2.5]]
     """
 
-    def __init__(self, delta: float | ArrayLike | Literal["scale"] = "scale") -> None:
+    def __init__(self, delta: Width = "scale") -> None:
         self.delta = delta
 
     def resolve(self, y: Array, weight: Array | None = None) -> Huber:
-        if isinstance(self.delta, str) and self.delta == "scale":
-            return Huber(1.35 * robust_deviation(y, weight))
-        _POSITIVE("delta", self.delta)
-        return Huber(_floats(self.delta))
+        return Huber(_width("delta", self.delta, 1.35, y, weight))
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
         return quantiles(y, 0.5, weight)
@@ -321,7 +319,8 @@ class Quantile(Loss):
     Without the smoothing s it is level r for r > 0 and (level - 1) r otherwise, whose minimiser is the quantile of that
     level but which has no second derivative. The smoothed loss exceeds it by at most s log 2, and its minimiser is the
     quantile of y + s e, with e from the logistic distribution (standard deviation 1.8): smoothing widens the
-    distribution of y by that much.
+    distribution of y by that much. The loss is of degree 1 in y and the penalty |f|^2 of degree 2, so the penalty is
+    divided by a robust standard deviation of y: the solution does not depend on the unit of y.
 
     Parameters
     ----------
@@ -335,11 +334,6 @@ class Quantile(Loss):
         Whether columns are quantiles of the same y: predictions are then sorted in the order of the levels, so that
         they never cross.
 
-    Notes
-    -----
-    The loss is of degree 1 in y and the penalty |f|^2 of degree 2, so the penalty is divided by a robust standard
-    deviation of y: the solution does not depend on the unit of y.
-
     Examples
     --------
     >>> import numpy as np
@@ -348,12 +342,7 @@ class Quantile(Loss):
     [[0.9], [0.1]]
     """
 
-    def __init__(
-        self,
-        level: float | ArrayLike = 0.5,
-        smoothing: float | ArrayLike | Literal["scale"] = "scale",
-        ordered: bool = False,
-    ) -> None:
+    def __init__(self, level: float | ArrayLike = 0.5, smoothing: Width = "scale", ordered: bool = False) -> None:
         self.level = level
         self.smoothing = smoothing
         self.ordered = ordered
@@ -363,19 +352,15 @@ class Quantile(Loss):
         level = np.asarray(self.level, dtype=np.float64)
         if level.ndim and len(level) != y.shape[1]:
             raise ValueError(f"there are {len(level)} levels for {y.shape[1]} columns: give one, or one for each")
-        given = level if level.ndim else float(level)
-        if isinstance(self.smoothing, str) and self.smoothing == "scale":
-            return Quantile(given, 0.03 * robust_deviation(y, weight), self.ordered)
-        _POSITIVE("smoothing", self.smoothing)
-        return Quantile(given, _floats(self.smoothing), self.ordered)
+        smoothing = _width("smoothing", self.smoothing, 0.03, y, weight)
+        return Quantile(level if level.ndim else float(level), smoothing, self.ordered)
 
     def stages(self) -> Sequence[Loss]:
-        # with little smoothing few rows have curvature, and Newton's steps are short
+        # with little smoothing few rows have curvature, and Newton's steps would be short
         smoothing = np.asarray(self.smoothing)
         return [Quantile(self.level, factor * smoothing, self.ordered) for factor in (9, 3, 1)]
 
     def penalty_unit(self, y: Array, weight: Array | None = None) -> float:
-        # the loss is of degree 1 in y and the penalty of degree 2
         return 1 / float(np.mean(robust_deviation(y, weight)))
 
     def unit(self, y: Array, weight: Array | None = None) -> float:
@@ -389,7 +374,7 @@ class Quantile(Loss):
 
     def value(self, y: Array, f: Array) -> Array:
         r = y - f
-        return self._level(f) * r - self.smoothing * log_expit(r / self.smoothing)
+        return np.asarray(self.level, dtype=f.dtype) * r - self.smoothing * log_expit(r / self.smoothing)
 
     def gradient(self, y: Array, f: Array) -> Array:
         return special(f).expit((f - y) / beside(self.smoothing, f)) - beside(self.level, f)
@@ -405,9 +390,6 @@ class Quantile(Loss):
         ordered = library(f).empty_like(f)
         ordered[:, np.argsort(level, kind="stable")] = sorted_rows(f)
         return ordered
-
-    def _level(self, f: Array) -> Array:
-        return np.asarray(self.level, dtype=f.dtype)
 
 
 @register
@@ -430,8 +412,7 @@ class Poisson(Loss):
         return self.inverse_link(f) - y
 
     def hessian(self, y: Array, f: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return np.exp(f)
+        return self.inverse_link(f)
 
     def inverse_link(self, f: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -454,12 +435,12 @@ NAMES: dict[str, type[Loss]] = {
     "quantile": Quantile,
     "poisson": Poisson,
 }
-# scikit-learn's names, and ours.
+# scikit-learn's names of losses, and the names here
 ALIASES = {"squared_error": "squared", "absolute_error": "quantile", "log_loss": "logistic"}
 
 
 def loss_name(loss: Any) -> str | None:
-    """Return our name of a loss that is given by name, or None for an object."""
+    """Return the name in `NAMES` of a loss given by name, scikit-learn's names included, or None for an object."""
     return ALIASES.get(loss, loss) if isinstance(loss, str) else None
 
 
@@ -491,6 +472,10 @@ def _softmax_curvature(T: Array, p: Array) -> Array:
     return p * (T - (p * T).sum(1)[:, None])
 
 
-def _floats(value: Any) -> Any:
+def _width(name: str, value: Width, factor: float, y: Array, weight: Array | None) -> Any:
+    """Return a checked width in the units of y; "scale" is `factor` times a robust standard deviation of y."""
+    if isinstance(value, str) and value == "scale":
+        return factor * robust_deviation(y, weight)
+    _POSITIVE(name, value)
     given = np.asarray(value)
     return given.astype(np.float64) if given.ndim else float(given)

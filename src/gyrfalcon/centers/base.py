@@ -151,7 +151,7 @@ class KernelSelector(BaseEstimator):  # type: ignore[misc]
         return Selection(points[order].astype(rows.dtype), indices, D[order], n_draws, sampled)
 
     def _pool_size(self, M: int, n: int) -> int:
-        """Return how many of n rows are drawn once and held in memory, of which all samples are taken."""
+        """Return how many of n rows are drawn once and held in memory, as the pool of all samples."""
         return LARGEST_POOL
 
     def _choose(self, scoring: Scoring, M: int, penalty: float) -> Choice:

@@ -41,8 +41,8 @@ from .sampling import pool_size
 _LEAST_EIGENVALUE = 1e-11
 _NOT_POSITIVE = 1e-6  # of the largest eigenvalue or k(x, x): what rounding does not explain
 _WEAK = 1e-3  # alpha S of directions that are left to the rest, which costs half the square of it in acceptance
-_MOST_REJECTIONS = 20_000
-_HOPELESS = 0.01  # a process is refused if no more of so many proposals would be accepted on average
+_MOST_REJECTIONS = 20_000  # attempts after which a draw gives up
+_HOPELESS = 0.01  # expected share of accepted proposals below which a process is refused
 # What a proposal costs, in multiplications: calls of functions alone, and eigenvectors beside a Cholesky factor
 _CALLS = 1e6
 _EIGENVECTORS = 10.0

@@ -22,8 +22,8 @@ class KDPP(KernelSelector):
     Parameters
     ----------
     max_rows : int, optional
-        Size of the pool, of which the time is the cube and the memory the square; 2,000 or twice the number of centers
-        by default, whichever is larger.
+        Size of the pool: time grows with its cube and memory with its square. By default 2,000 or twice the number of
+        centers, whichever is larger.
 
     See Also
     --------

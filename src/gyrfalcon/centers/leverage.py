@@ -326,7 +326,7 @@ class Scorer:
 
 
 class _Last(DerivedRows):
-    """Rows that remember the block that was read last, so that nobody reads them twice."""
+    """Rows that keep the block that was read last, so that no block is read twice."""
 
     last: Block
 

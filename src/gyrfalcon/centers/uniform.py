@@ -86,7 +86,7 @@ class Given(BaseEstimator):  # type: ignore[misc]
         random_state: RandomState = None,
         n_jobs: int | None = None,
     ) -> Selection:
-        """Return the points; see `Centers.select`, of which only `rows` is used."""
+        """Return the points; see `Centers.select`. Only `rows` is used."""
         optional(one_of("uniform"))("sampled", self.sampled)
         rows = as_rows(rows)
         points: Any = self.points if scipy.sparse.issparse(self.points) else np.asarray(self.points)

@@ -127,20 +127,20 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
 
     def check(self, n_features: int) -> None:
         """Raise ValueError if the arrays are inconsistent, as in a damaged model file."""
-        M = len(self.offset)
-        dtypes = {part.dtype for part in (self.weights, self.offset, self.scale)}
+        M, arrays = len(self.offset), (self.weights, self.offset, self.scale)
+        dtypes = {part.dtype for part in arrays}
         if len(dtypes) > 1 or not dtypes <= {np.dtype(np.float32), np.dtype(np.float64)}:
             raise ValueError(f"the arrays of a FeatureMap must be all float32 or all float64, not {dtypes}")
-        if self.weights.shape != (M, n_features) or self.offset.shape != (M,) or self.scale.shape != (M,) or M == 0:
+        if [part.shape for part in arrays] != [(M, n_features), (M,), (M,)] or M == 0:
             raise ValueError(
                 f"a FeatureMap of {n_features} features cannot have weights of shape {self.weights.shape}, offset of "
                 f"{self.offset.shape} and scale of {self.scale.shape}"
             )
-        if not all(np.isfinite(part).all() for part in (self.weights, self.offset, self.scale)):
+        if not all(np.isfinite(part).all() for part in arrays):
             raise ValueError("the arrays of a FeatureMap must be finite")
         names = [name for name, _ in self.activations]
         counts = [count for _, count in self.activations]
-        if not all(name in _ACTIVATIONS for name in names):
+        if not set(names) <= set(_ACTIVATIONS):
             raise ValueError(f"activations {names} are not known: use {listed(_ACTIVATIONS, None, plain=True)}")
         if not all(type(count) is int and count > 0 for count in counts) or sum(counts) != M:
             raise ValueError(f"activations of {counts} columns do not make {M} columns")

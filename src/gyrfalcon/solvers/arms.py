@@ -26,12 +26,10 @@ from ..kernels import Kernel
 from ..operators import KernelOperator
 from ..preconditioners import Whitening
 
-_BLOCK = (
-    1 << 22
-)  # kernel entries that are held at a time: blocks are large, since there may be one problem for each play
+_BLOCK = 1 << 22  # kernel entries held at a time: blocks are large, since there may be one problem for each play
 _WORTH_THREADS = 1 << 20  # kernel entries of all arms below which starting threads takes longer than computing them
 _LEADERS = 256  # arms with the highest bounds, which are looked at first
-_NEGLIGIBLE = 1e-9  # variance, in units of the noise's, of an arm of which plays tell nothing more
+_NEGLIGIBLE = 1e-9  # variance, in units of the noise's, below which further plays of an arm tell nothing
 
 Vectors = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -221,7 +219,7 @@ class ConfidenceBounds:
         self._width = settings.exploration * settings.noise * (settings.norm + root)
 
     def choose(self, most: int, threshold: float) -> Indices:
-        """Choose at most so many arms, and none after 1 + the sum of their variances exceeds `threshold`.
+        """Choose at most `most` arms, and none after 1 + the sum of their variances exceeds `threshold`.
 
         A finite threshold also ends the batch with an arm of no variance: its bound stays while others fall, so that it
         would be chosen for ever, and the sum would not grow.

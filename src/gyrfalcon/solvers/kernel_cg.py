@@ -1,4 +1,4 @@
-"""Preconditioned conjugate gradient for exact kernel ridge regression, many systems with one product K_nn V each time.
+"""Preconditioned conjugate gradient for exact kernel ridge regression: many systems share each product K_nn V.
 
 The FALKON paper's "Prec. KRR". With x = W^(-1/2) alpha, each column has the system
 
@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from .base import Iterate, Vectors, signals
 from .gradient import SquareOperator
 
-_REFRESH = 10  # iterations between true residuals
-_ADRIFT = 0.5  # of the true residual, by which the updated one is off: most of what is left is rounding
-_PROGRESS = 0.7  # a true residual has fallen by at least this since the last one, or it no longer falls
+_REFRESH = 10  # iterations between computations of the true residual
+_ADRIFT = 0.5  # difference of the true and the updated residual, relative to the true one, that only rounding explains
+_PROGRESS = 0.7  # ratio of successive true residuals above which they count as no longer falling
 
 
 class InverseGuess(Protocol):
@@ -130,94 +130,147 @@ def kernel_cg(
     n, columns = operator.shape
     if n != columns:
         raise ValueError(f"the operator has shape {operator.shape}, but kernel_cg needs every row as a center")
-    mu, size, k = systems.mu, systems.size, len(systems.mu)
-    everything = np.arange(k)
-
-    def product(V: Vectors) -> tuple[Vectors, Vectors]:
-        """Return K alpha, and W^(1/2) K alpha."""
-        values = operator.matmat(systems.weighted(V)).astype(np.float64)
-        return values, systems.weighted(values)
-
-    def solve(R: Vectors, c: NDArray[np.intp]) -> Vectors:
-        if preconditioner is None:
-            return R.copy()
-        return systems.masked(preconditioner.apply(R, mu[c], systems.left_out[c]), c)
+    problem = _Problem(operator, systems, preconditioner, systems.weighted(systems.targets))
+    size, now = systems.size, _begin(problem, tol)
 
     def record(iteration: int, n_active: int) -> KernelIterate:
         return KernelIterate(
             iteration=iteration,
-            residual=float(residuals.max(initial=0.0)),
-            residuals=residuals,
+            residual=float(now.residuals.max(initial=0.0)),
+            residuals=now.residuals,
             seconds=time.perf_counter() - began,
             passes=operator.passes - passes,
-            converged=bool((residuals <= tol).all() and not len(active)),
-            step=step,
-            ratio=np.zeros(k),
-            error=residuals * size / np.sqrt(n),
-            signal=signals(_norms(systems.weighted(values)), residuals * size, size) / np.sqrt(n),
-            values=values,
+            converged=bool((now.residuals <= tol).all() and not len(now.active)),
+            step=now.step,
+            ratio=np.zeros(len(size)),
+            error=now.residuals * size / np.sqrt(n),
+            signal=signals(_norms(systems.weighted(now.values)), now.residuals * size, size) / np.sqrt(n),
+            values=now.values,
             n_active=n_active,
-            _coef=partial(systems.weighted, x),
+            _coef=partial(systems.weighted, now.x),
         )
 
-    right = systems.weighted(systems.targets)
-    x, values, step = np.zeros((n, k)), np.zeros((n, k)), np.zeros(k)
-    r = systems.masked(right[:, systems.output].astype(np.float64), everything)
-    residuals = _norms(r) / size
-    if not np.isfinite(residuals).all():
-        raise ValueError("the right-hand side W^(1/2) y is not finite; check y and the sample weights, or rescale y")
-    # The last true residuals, and whether they were far from the updated ones without having fallen
-    known, adrift, stalled = np.full(k, np.inf), np.zeros(k, dtype=bool), np.zeros(k, dtype=bool)
-    active = np.flatnonzero(residuals > tol)
-    if max_iter == 0 or not len(active):
+    if max_iter == 0 or not len(now.active):
         yield record(0, 0)
         return
-    p = np.zeros((n, k))
-    p[:, active] = solve(r[:, active], active)
-
-    def renew(c: NDArray[np.intp], fresh: tuple[Vectors, Vectors]) -> None:
-        """Put true residuals in the place of those that were updated."""
-        true = systems.masked(right[:, systems.output[c]] - fresh[1] - mu[c] * x[:, c], c)
-        residuals[c] = _norms(true) / size[c]
-        off = (_norms(true - r[:, c]) / size[c] > _ADRIFT * residuals[c]) & (residuals[c] > _PROGRESS * known[c])
-        stalled[c], adrift[c], known[c] = adrift[c] & off, off, residuals[c]
-        values[:, c], r[:, c] = fresh[0], true
-
+    now.p[:, now.active] = problem.preconditioned(now.r[:, now.active], now.active)
     for iteration in range(1, max_iter + 1):
-        # Arrays already yielded stay as they are
-        x, values, residuals, step = x.copy(), values.copy(), residuals.copy(), np.zeros(k)
-        c, taking_part = active, len(active)
-        doubtful = c if iteration % _REFRESH == 0 else c[residuals[c] <= tol]
-        K, WK = product(np.hstack([p[:, c], x[:, doubtful]]))
-        q, Kp = WK[:, : len(c)], K[:, : len(c)]
-        if len(doubtful):
-            renew(doubtful, (K[:, len(c) :], WK[:, len(c) :]))
-        q = systems.masked(q + mu[c] * p[:, c], c)
-        curvature = _dots(p[:, c], q)
-        # Without positive curvature (rounding, or a kernel that is not positive) a column has come as far as it can
-        ends = ~(curvature > 0) | stalled[c]
-        ends[np.isin(c, doubtful)] |= residuals[c[np.isin(c, doubtful)]] <= tol
-        c, q, Kp, curvature = c[~ends], q[:, ~ends], Kp[:, ~ends], curvature[~ends]
-        # An exact line search along p, wherever the residual came from, and the next p is conjugate to this one
-        step[c] = _dots(p[:, c], r[:, c]) / curvature
-        x[:, c] += step[c] * p[:, c]
-        values[:, c] += step[c] * Kp
-        r[:, c] -= step[c] * q
-        residuals[c] = _norms(r[:, c]) / size[c]
-        active = c
-        claims = residuals[c] <= tol
-        if len(c) and (claims.all() or iteration == max_iter):
-            # Nobody else needs another pass: this one is for the truth alone
-            renew(c, product(x[:, c]))
-            active = c[(residuals[c] > tol) & ~stalled[c]]
-        if len(active) and iteration < max_iter:
-            kept = np.isin(c, active)
-            c, q, curvature = c[kept], q[:, kept], curvature[kept]
-            z = solve(r[:, c], c)
-            p[:, c] = z - _dots(z, q) / curvature * p[:, c]
-        yield record(iteration, taking_part)
-        if not len(active):
+        n_active = len(now.active)
+        _step(problem, now, tol, refresh=iteration % _REFRESH == 0, last=iteration == max_iter)
+        yield record(iteration, n_active)
+        if not len(now.active):
             return
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The systems, the products that solve them, and ``right``, which is W^(1/2) y of all targets."""
+
+    operator: SquareOperator
+    systems: KernelSystems
+    preconditioner: InverseGuess | None
+    right: NDArray[Any]
+
+    def products(self, V: Vectors) -> tuple[Vectors, Vectors]:
+        """Return K alpha, and W^(1/2) K alpha, in one pass."""
+        values = self.operator.matmat(self.systems.weighted(V)).astype(np.float64)
+        return values, self.systems.weighted(values)
+
+    def preconditioned(self, R: Vectors, c: NDArray[np.intp]) -> Vectors:
+        """Apply the preconditioner to the residuals of some columns."""
+        if self.preconditioner is None:
+            return R.copy()
+        systems = self.systems
+        return systems.masked(self.preconditioner.apply(R, systems.mu[c], systems.left_out[c]), c)
+
+
+@dataclass
+class _Columns:
+    """State of all columns. A step replaces x, values, residuals and step, which were yielded, and changes the others.
+
+    Attributes
+    ----------
+    x, values, r, p : ndarray of shape (n, c)
+        The solution, K alpha, the residual as CG updates it, and the next direction.
+    residuals, step : ndarray of shape (c,)
+        Norm of each residual relative to the system's size, and length of the last step.
+    known : ndarray of shape (c,)
+        The residuals that were last computed, not updated.
+    adrift, stalled : ndarray of shape (c,)
+        Whether the last residual that was computed was far from the updated one and had hardly fallen; and whether that
+        happened twice in a row.
+    active : ndarray of int
+        Columns that are not done.
+    """
+
+    x: Vectors
+    values: Vectors
+    r: Vectors
+    p: Vectors
+    residuals: Vectors
+    step: Vectors
+    known: Vectors
+    adrift: NDArray[np.bool_]
+    stalled: NDArray[np.bool_]
+    active: NDArray[np.intp]
+
+
+def _begin(problem: _Problem, tol: float) -> _Columns:
+    """Make the columns before the first iteration, without a pass."""
+    systems = problem.systems
+    n, k = problem.operator.shape[0], len(systems.mu)
+    r = systems.masked(problem.right[:, systems.output].astype(np.float64), np.arange(k))
+    residuals = _norms(r) / systems.size
+    if not np.isfinite(residuals).all():
+        raise ValueError("the right-hand side W^(1/2) y is not finite; check y and the sample weights, or rescale y")
+    x, values, p = (np.zeros((n, k)) for _ in range(3))
+    adrift, stalled = np.zeros(k, dtype=bool), np.zeros(k, dtype=bool)
+    active = np.flatnonzero(residuals > tol)
+    return _Columns(x, values, r, p, residuals, np.zeros(k), np.full(k, np.inf), adrift, stalled, active)
+
+
+def _step(problem: _Problem, now: _Columns, tol: float, *, refresh: bool, last: bool) -> None:
+    """Make one iteration of the active columns."""
+    systems, r, p, c = problem.systems, now.r, now.p, now.active
+    x, values, residuals, step = now.x.copy(), now.values.copy(), now.residuals.copy(), np.zeros(len(systems.mu))
+    now.x, now.values, now.residuals, now.step = x, values, residuals, step
+    doubtful = c if refresh else c[residuals[c] <= tol]
+    K, WK = problem.products(np.hstack([p[:, c], x[:, doubtful]]))
+    q, Kp = WK[:, : len(c)], K[:, : len(c)]
+    if len(doubtful):
+        _renew(problem, now, doubtful, (K[:, len(c) :], WK[:, len(c) :]))
+    q = systems.masked(q + systems.mu[c] * p[:, c], c)
+    curvature = _dots(p[:, c], q)
+    # Without positive curvature (rounding, or a kernel that is not positive) a column has come as far as it can
+    ends = ~(curvature > 0) | now.stalled[c]
+    ends[np.isin(c, doubtful)] |= residuals[c[np.isin(c, doubtful)]] <= tol
+    c, q, Kp, curvature = c[~ends], q[:, ~ends], Kp[:, ~ends], curvature[~ends]
+    # An exact line search along p, also after r was computed anew; the next p is conjugate to this one
+    step[c] = _dots(p[:, c], r[:, c]) / curvature
+    x[:, c] += step[c] * p[:, c]
+    values[:, c] += step[c] * Kp
+    r[:, c] -= step[c] * q
+    residuals[c] = _norms(r[:, c]) / systems.size[c]
+    now.active = c
+    if len(c) and ((residuals[c] <= tol).all() or last):
+        # No column needs another direction: this pass is for the true residuals alone
+        _renew(problem, now, c, problem.products(x[:, c]))
+        now.active = c[(residuals[c] > tol) & ~now.stalled[c]]
+    if len(now.active) and not last:
+        kept = np.isin(c, now.active)
+        c, q, curvature = c[kept], q[:, kept], curvature[kept]
+        z = problem.preconditioned(r[:, c], c)
+        p[:, c] = z - _dots(z, q) / curvature * p[:, c]
+
+
+def _renew(problem: _Problem, now: _Columns, c: NDArray[np.intp], fresh: tuple[Vectors, Vectors]) -> None:
+    """Replace the updated residuals of columns by the true ones, from `fresh` products with x."""
+    systems, size = problem.systems, problem.systems.size[c]
+    true = systems.masked(problem.right[:, systems.output[c]] - fresh[1] - systems.mu[c] * now.x[:, c], c)
+    now.residuals[c] = residuals = _norms(true) / size
+    off = (_norms(true - now.r[:, c]) / size > _ADRIFT * residuals) & (residuals > _PROGRESS * now.known[c])
+    now.stalled[c], now.adrift[c], now.known[c] = now.adrift[c] & off, off, residuals
+    now.values[:, c], now.r[:, c] = fresh[0], true
 
 
 def _dots(U: Vectors, V: Vectors) -> Vectors:

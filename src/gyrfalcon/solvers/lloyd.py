@@ -4,7 +4,7 @@ A centroid c is a combination of features, and so an expansion of M kernels with
 
     |f(x) - c|^2 = |f(x)|^2 - 2 k(x, centers) R c + |c|^2,
 
-of which the first term is the same for all centroids. The label of a row is the largest of K R C' - |c|^2 / 2, the sums
+where the first term is the same for all centroids. The label of a row is the largest of K R C' - |c|^2 / 2, the sums
 of the rows of each cluster are R'K'U with U the labels as columns of 0 and 1, and both are one `sandwich`
 (Calandriello, Rosasco, "Statistical and Computational Trade-Offs in Kernel K-Means", 2018). Restarts are further
 columns of the same passes; one that has converged leaves them.

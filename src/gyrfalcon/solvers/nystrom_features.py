@@ -65,7 +65,7 @@ def nystrom_features(operator: Operator, whitening: Whitening) -> Iterator[tuple
 def feature_sums(
     operator: Operator, whitening: Whitening, Y: NDArray[Any], weight: NDArray[Any] | None = None
 ) -> tuple[Vectors, Vectors]:
-    """Return F'WF, of which the upper triangle counts, and F'WY, in one pass over the rows.
+    """Return F'WF, in its upper triangle, and F'WY, in one pass over the rows.
 
     Parameters
     ----------

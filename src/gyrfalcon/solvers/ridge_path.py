@@ -327,7 +327,7 @@ def _eigensystem(G: Vectors, whitening: Whitening) -> tuple[Vectors, Vectors]:
         return np.zeros(0), np.zeros((0, 0))
     L: NDArray[Any] | None = None
     if whitening.correction > 0:
-        # R'K_MM R is I but for the jitter, as much of which as is safe is taken out again (L L' is at least I/2).
+        # R'K_MM R is I up to the jitter, which is removed as far as that is safe (L L' is at least I/2).
         Ti = whitening.solve_T(np.eye(rank))
         L = np.linalg.cholesky(np.eye(rank) - whitening.correction * whitening.solve_Tt(Ti))
         G = np.triu(G) + np.triu(G, 1).T

@@ -30,32 +30,35 @@ from ..preconditioners import Coordinates
 from .base import Iterate, System, Vectors, coefficients, make_system, recall, signals, sizes
 from .lanczos import ritz_values
 
-FIRST_STEPS = 10
-# Later ones are for a residual. After the fewest they stop when the share of it that is left is so many times the root
-# of centers over rows of the sample, by which its problem differs from that of all rows. Chosen by the time of fits
-# with test errors within 0.2% of the solution's: with n = 463,715, M = 10,000 there is one pass more after 2 and 3
-# steps, and with n = 200,000, M = 2,000 after 5 instead of 7. Where the sample is a small share of the rows, a step
-# more costs less than the pass that it saves (n = 500,000, M = 1,000)
+FIRST_STEPS = 10  # number of steps on the sample for the first solution
+# Fewest and largest number of steps on the sample for a residual. Between the two they stop when the share of the
+# residual that is left is at most KNOWN times the root of centers over rows of the sample, by which the sample's
+# problem differs from that of all rows. Chosen by the time of fits with test errors within 0.2% of the solution's: with
+# n = 463,715, M = 10,000 there is one pass more after 2 and 3 steps, and with n = 200,000, M = 2,000 after 5 instead
+# of 7
 FEWEST_STEPS, STEPS, KNOWN = 5, 8, 0.7
+# Share of the rows up to which a sample is small, and its KNOWN: one more step on it costs less than the pass that it
+# saves (measured with n = 500,000, M = 1,000)
 _SMALL_SHARE, _KNOWN_OF_SMALL = 1 / 24, 0.4
-# Share of the residual that steps on the sample may leave, and least step along what they found. Where they say much of
-# the problem they left 0.2 to 0.4, and steps were 0.4 to 1; with a smooth kernel and penalties of 1e-7 and 1e-9, for
-# which FALKON's preconditioner is none, 0.8 to 2 and 0.04 to 0.15
+# Largest share of the residual that steps on the sample may leave, and shortest step along what they found, beyond
+# which the sample is poor. On good samples they left 0.2 to 0.4, and steps were 0.4 to 1; with a smooth kernel and
+# penalties of 1e-7 and 1e-9, where FALKON's preconditioner hardly helps, 0.8 to 2 and 0.04 to 0.15
 POOR, _SHORT = 0.6, 0.3
-_COUNTS = ("iteration", "seconds", "passes")
+# Numbers and arrays of an iterate's state, of shape (rank, k) and (k,)
+_COUNTS = {**{name: Iterate.rules[name] for name in ("iteration", "seconds", "passes")}, "sampled": integer(0)}
 _TALL = ("beta", "r", "p", "b")
 _FLAT = ("energy", "missed", "scale", "shrinks", "known", "step", "left")
 # Energy of the error, relative to the least objective, below which it does not show in predictions: their squared
 # error grows by about a thousandth
 ENOUGH = 1.25e-3
-# Root mean square error of fitted values, as a share of their own deviation, below which a fit is done. Where they
-# explain less than a third of y's variance, this is stricter than the objective, most of which is noise then.
-# After many iterations it is half of that: the sample tells little, and what it tells of the error is rough
+# Root mean square error of fitted values, as a share of their own standard deviation, below which a fit is done; half
+# of that after _MANY iterations, since the estimate of the error is then rough. Where fitted values explain less than a
+# third of y's variance, this is stricter than ENOUGH, since most of the objective is then noise
 CLOSE, _MANY = 0.046, 10
-# Iterations after which no step is taken beyond what is known: a sample that needs so many misses rows that matter
+# Iterations after which no step is taken beyond what is known: a sample that needs more misses rows that matter
 _AHEAD = 6
-_LONGEST = 2.0  # step along a direction whose product with the system is not known
-_SCALES = 1.0, 10.0  # by which the sample may understate the error, as the gain of the last iteration shows
+_LONGEST = 2.0  # largest step along a direction whose product with the system is not known
+_SCALES = 1.0, 10.0  # limits of the factor by which the sample understates the energy of the error
 
 
 @dataclass(frozen=True)
@@ -109,109 +112,179 @@ def two_level_cg(
         `Iterate.ratio` is the share of each residual that the steps on the sample have left, and there is no condition
         number.
     """
-    began = time.perf_counter()
-    B, (n, M) = coordinates, operator.shape
-    penalty = max(penalty, B.least_penalty)
+    began, done = time.perf_counter(), 0
+    B, (n, M), penalty = coordinates, operator.shape, max(penalty, coordinates.least_penalty)
     system = make_system(operator, y, B, penalty, weight)
-    k = system.Y.shape[1]
     few = System(sample.operator, sample.y.reshape(len(sample.y), -1), sample.weight, B, penalty)
-    passes, sampled, done, share = operator.passes, sample.operator.passes, 0, sample.operator.shape[0] / n
-    least = min(
-        (_KNOWN_OF_SMALL if share <= _SMALL_SHARE else KNOWN) * float(np.sqrt(M / sample.operator.shape[0])),
-        2 / 3 * POOR,
-    )
-    # the sum of K that is kept has its own order, whoever makes it
-    sample.operator.fill()
-    squares, spread = sums(system.Y, weight, np.square), deviations(system.Y, weight)  # y'Wy
-
-    if resume is not None:
-        counts = {**{name: Iterate.rules[name] for name in _COUNTS}, "sampled": integer(0)}
-        done, seconds, passes_done, sampled_done = recall(resume, counts)
-        began -= seconds
-        # whole numbers of passes before, of which that of `fill` is one
-        passes, sampled = passes - round(passes_done - share * sampled_done), sample.operator.passes - sampled_done
-        rules = {**dict.fromkeys(_TALL, array((B.rank, k))), **dict.fromkeys(_FLAT, array((k,)))}
-        beta, r, p, b, energy, missed, scale, shrinks, known, step, left = recall(resume, rules)
-        size = sizes(b)
+    passes, sampled, share = operator.passes, sample.operator.passes, sample.operator.shape[0] / n
+    sample.operator.fill()  # before the first product: sums over a stored K are added in another order
+    targets = sums(system.Y, weight, np.square), deviations(system.Y, weight)
+    if resume is None:
+        now = _begin(system, few, start)
     else:
-        if start is None:
-            beta, _, _ = _few_steps(few, few.rhs(), FIRST_STEPS, 0.0)
-        else:
-            beta = B.invert(start.reshape(M, k))
-        b, r = system.rhs_and_residual(beta)
-        size = sizes(b)
-        z, left, missed = _few_steps(few, r, STEPS, least)
-        p, energy, step = z, (z * r).sum(axis=0), np.ones(k)
-        known, scale, shrinks = np.square(r).sum(axis=0), np.ones(k), np.ones(k)
+        done, seconds, passes_done, sampled_done = recall(resume, _COUNTS)
+        began -= seconds
+        # the earlier passes over all rows are a whole number; the pass of `fill` is among those over the sample
+        passes, sampled = passes - round(passes_done - share * sampled_done), sample.operator.passes - sampled_done
+        now = _resume(resume, (B.rank, system.Y.shape[1]))
 
     def record(iteration: int) -> Iterate:
-        on_sample = sample.operator.passes - sampled
-        residuals = np.linalg.norm(r, axis=0) / size
-        objective = np.maximum(squares - ((b + r) * beta).sum(axis=0), 0.0)
-        rest = scale * np.maximum(energy, 0.0)
-        ahead = np.zeros_like(p)
-        if enough > 0 and iteration <= _AHEAD:  # predictions decide, and not a residual that is asked for
-            # The next direction is at hand, and the next step is about as long as the last: with it, what is left
-            # shrinks once more as much as in an iteration, if the sample's steps say much of all rows' problem
-            ahead = np.minimum(step, _LONGEST) * p
-            rest = rest * np.where((left <= POOR) & (step >= 0.5), shrinks, 1.0)
-        rest = rest + missed
-        error = np.sqrt(rest / n)
-        fitted = system.fitted_size(beta, b, r)
-        signal = signals(fitted, error, spread)
-        close = CLOSE if iteration <= _MANY else CLOSE / 2
-        near = np.minimum(enough * objective, n * np.square(close * signal))
-        settled = (residuals <= tol) | ((left <= POOR) & (rest <= near) & (enough > 0))
+        on_sample, residuals = sample.operator.passes - sampled, np.linalg.norm(now.r, axis=0) / now.size
+        ahead, error, signal, near = _measure(system, now, targets, enough, iteration)
         return Iterate(
             iteration=iteration,
             residual=float(residuals.max(initial=0.0)),
             residuals=residuals,
             seconds=time.perf_counter() - began,
             passes=operator.passes - passes + share * on_sample,
-            converged=bool(settled.all()),
-            step=step,
-            ratio=left,
+            converged=bool(((residuals <= tol) | near).all()),
+            step=now.step,
+            ratio=now.left,
             error=error,
             signal=signal,
-            _coef=partial(coefficients, B, beta + ahead, (M, *y.shape[1:])),
-            _state=partial(_state, on_sample, beta, r, p, b, energy, missed, scale, shrinks, known, step, left),
+            _coef=partial(coefficients, B, now.beta + ahead, (M, *y.shape[1:])),
+            _state=partial(_state, now, on_sample),
         )
 
-    now = record(done)
-    if resume is not None or max_iter == 0 or now.converged:
-        yield now
+    latest = record(done)
+    if resume is not None or max_iter == 0 or latest.converged:
+        yield latest
+    while latest.iteration < max_iter and not latest.converged:
+        found = _step(system, few, now, first=latest.iteration == 0)
+        if found is None:
+            if latest.iteration == 0:  # which has not been yielded yet
+                yield latest
+            return
+        now = found
+        latest = record(latest.iteration + 1)
+        yield latest
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """State of all columns after an iteration; arrays that were yielded are never changed.
+
+    Attributes
+    ----------
+    beta, r, p, b : ndarray of shape (rank, k)
+        The solution so far, its residual, the next direction, and the right-hand side.
+    energy : ndarray of shape (k,)
+        z'r, the energy of the error as the sample estimates it.
+    missed : ndarray of shape (k,)
+        Energy that the steps on the sample have left.
+    scale : ndarray of shape (k,)
+        Factor by which the sample understates the energy.
+    shrinks : ndarray of shape (k,)
+        Ratio of the energies after and before the last iteration.
+    known : ndarray of shape (k,)
+        The squared norm of r when it was last computed, not updated.
+    step, left : ndarray of shape (k,)
+        Length of the last step, and share of the residual that the steps on the sample have left.
+    size : ndarray of shape (k,)
+        The norm of b.
+    """
+
+    beta: Vectors
+    r: Vectors
+    p: Vectors
+    b: Vectors
+    energy: Vectors
+    missed: Vectors
+    scale: Vectors
+    shrinks: Vectors
+    known: Vectors
+    step: Vectors
+    left: Vectors
+    size: Vectors
+
+
+def _begin(system: System, few: System, start: NDArray[Any] | None) -> _Columns:
+    """Solve the sample's problem, or take `start`, and make the columns before the first iteration in one pass."""
+    B, k = system.B, system.Y.shape[1]
+    if start is None:
+        beta, _, _ = _few_steps(few, few.rhs(), FIRST_STEPS, 0.0)
+    else:
+        beta = B.invert(start.reshape(B.M, k))
+    b, r = system.rhs_and_residual(beta)
+    size = sizes(b)
+    z, left, missed = _few_steps(few, r, STEPS, _least_share(system, few))
+    energy, known = (z * r).sum(axis=0), np.square(r).sum(axis=0)
+    return _Columns(beta, r, z, b, energy, missed, np.ones(k), np.ones(k), known, np.ones(k), left, size)
+
+
+def _resume(state: Mapping[str, Any], shape: tuple[int, int]) -> _Columns:
+    """Make the columns of an iterate's state."""
+    rules = {**dict.fromkeys(_TALL, array(shape)), **dict.fromkeys(_FLAT, array(shape[1:]))}
+    found = dict(zip(rules, recall(state, rules), strict=True))
+    return _Columns(**found, size=sizes(found["b"]))
+
+
+def _state(now: _Columns, on_sample: int) -> dict[str, Any]:
+    return {"sampled": on_sample, **{name: vars(now)[name] for name in (*_TALL, *_FLAT)}}
+
+
+def _step(system: System, few: System, before: _Columns, first: bool) -> _Columns | None:
+    """Make one iteration on all rows; None if no column can take a step.
+
+    That happens by rounding, or if the kernel is not positive: the solution is then as near as it can come.
+    """
+    beta, r, p, known = before.beta, before.r, before.p, before.known
     # As in `conjugate_gradient`, a residual that has fallen by this much since it was last computed is not trusted.
-    fall = float(np.sqrt(np.finfo(operator.dtype).eps))
-    for iteration in range(done + 1, max_iter + 1):
-        if now.converged:
-            return
-        if (np.square(r).sum(axis=0) < fall * known).any():
-            Wp, r = system.product_and_residual(p, beta, np.arange(k))
-            known = np.square(r).sum(axis=0)
-        else:
-            Wp = system.product(p)
-        curvature = (p * Wp).sum(axis=0)
-        along = (p * r).sum(axis=0)
-        step = np.maximum(_quotient(along, curvature), 0.0)
-        if not step.any():  # rounding, or a kernel that is not positive: the solution is as near as it can come
-            if now.iteration == 0:  # which nobody has seen yet
-                yield now
-            return
-        beta, before, r = beta + step * p, r, r - step * Wp
-        z, left, missed = _few_steps(few, r, STEPS, least)
-        # Polak and Ribière's ratio, for a preconditioner that changes
-        ratio = np.maximum(_quotient((z * (r - before)).sum(axis=0), energy), 0.0)
-        last, energy = energy, (z * r).sum(axis=0)
-        scale = np.clip(_quotient(step * along, last - energy), *_SCALES)
-        # where the error falls by fits and starts, one fall does not promise the next
-        floor = shrinks / 2 if iteration > 1 else 0.0
-        p, shrinks = z + ratio * p, np.clip(_quotient(energy, last), floor, 1.0)
-        now = record(iteration)
-        yield now
+    fall = float(np.sqrt(np.finfo(system.operator.dtype).eps))
+    if (np.square(r).sum(axis=0) < fall * known).any():
+        Wp, r = system.product_and_residual(p, beta, np.arange(len(known)))
+        known = np.square(r).sum(axis=0)
+    else:
+        Wp = system.product(p)
+    along = (p * r).sum(axis=0)
+    step = np.maximum(_quotient(along, (p * Wp).sum(axis=0)), 0.0)
+    if not step.any():
+        return None
+    beta, last_r, r = beta + step * p, r, r - step * Wp
+    z, left, missed = _few_steps(few, r, STEPS, _least_share(system, few))
+    # Polak and Ribière's ratio, for a preconditioner that changes
+    ratio = np.maximum(_quotient((z * (r - last_r)).sum(axis=0), before.energy), 0.0)
+    energy = (z * r).sum(axis=0)
+    scale = np.clip(_quotient(step * along, before.energy - energy), *_SCALES)
+    # where the error falls irregularly, one large reduction does not promise the next
+    floor = 0.0 if first else before.shrinks / 2
+    shrinks = np.clip(_quotient(energy, before.energy), floor, 1.0)
+    p = z + ratio * p
+    return _Columns(beta, r, p, before.b, energy, missed, scale, shrinks, known, step, left, before.size)
+
+
+def _measure(
+    system: System, now: _Columns, targets: tuple[Vectors, Vectors], enough: float, iteration: int
+) -> tuple[Vectors, Vectors, Vectors, NDArray[np.bool_]]:
+    """Return a step beyond what is known, or 0; the error after it, the signal, and whether the error is small enough.
+
+    The next direction is at hand, and the next step is about as long as the last. With it the energy shrinks once more
+    as much as in the last iteration, if the sample's problem is like that of all rows. `targets` are y'Wy and the
+    standard deviations of y.
+    """
+    n, (squares, spread) = system.operator.shape[0], targets
+    ahead, rest = np.zeros_like(now.p), now.scale * np.maximum(now.energy, 0.0)
+    if enough > 0 and iteration <= _AHEAD:  # not where the residual alone decides
+        ahead = np.minimum(now.step, _LONGEST) * now.p
+        rest = rest * np.where((now.left <= POOR) & (now.step >= 0.5), now.shrinks, 1.0)
+    rest = rest + now.missed
+    error = np.sqrt(rest / n)
+    signal = signals(system.fitted_size(now.beta, now.b, now.r), error, spread)
+    objective = np.maximum(squares - ((now.b + now.r) * now.beta).sum(axis=0), 0.0)
+    close = CLOSE if iteration <= _MANY else CLOSE / 2
+    limit = np.minimum(enough * objective, n * np.square(close * signal))
+    return ahead, error, signal, (now.left <= POOR) & (rest <= limit) & (enough > 0)
+
+
+def _least_share(system: System, few: System) -> float:
+    """Return the share of a residual below which steps on the sample stop; see `KNOWN`."""
+    (n, M), s = system.operator.shape, few.operator.shape[0]
+    known = _KNOWN_OF_SMALL if s / n <= _SMALL_SHARE else KNOWN
+    return min(known * float(np.sqrt(M / s)), 2 / 3 * POOR)
 
 
 def is_poor(iterate: Iterate) -> bool:
-    """Whether the sample's problem tells little of that of all rows, or was not solved."""
+    """Whether the sample's problem differs much from that of all rows, or was not solved."""
     return bool((iterate.ratio > POOR).any() or (iterate.step < _SHORT).any())
 
 
@@ -243,7 +316,3 @@ def _few_steps(system: System, r: Vectors, steps: int, least: float) -> tuple[Ve
 def _quotient(a: Vectors, b: Vectors) -> Vectors:
     """Return a / b, and 0 where b is not positive or not finite."""
     return np.divide(a, b, out=np.zeros_like(a), where=(b > 0) & np.isfinite(b))
-
-
-def _state(on_sample: int, *arrays: NDArray[Any]) -> dict[str, Any]:
-    return {"sampled": on_sample, **dict(zip((*_TALL, *_FLAT), arrays, strict=True))}
