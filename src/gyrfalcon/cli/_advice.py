@@ -28,15 +28,7 @@ _PERFECT = (
 
 
 def of_numbers(model: Any, y: Array, predictions: Array, coverage: float | None, target: str) -> Iterator[str]:
-    """Yield advice about one column of numbers.
-
-    Parameters
-    ----------
-    model : fitted estimator
-    y, predictions : arrays of shape (n,)
-    coverage : share of rows inside the intervals of 90%, if there are any
-    target : str
-    """
+    """Yield advice about one column of numbers; `coverage` is the share of rows inside intervals of 90%, or None."""
     n = len(y)
     errors = y - predictions
     spread = float(np.sqrt(np.mean(errors**2)))
@@ -94,16 +86,7 @@ def _beside_training(model: AutoRegressor, y: Array, spread: float) -> Iterator[
 
 
 def of_labels(model: Any, y: Array, codes: Array, probabilities: Array | None, predicted: Array) -> Iterator[str]:
-    """Yield advice about labels.
-
-    Parameters
-    ----------
-    model : fitted classifier
-    y : array of labels
-    codes : array of their numbers, -1 if unknown to the model
-    probabilities : array of shape (n, n_classes), or None
-    predicted : array of numbers of labels
-    """
+    """Yield advice about labels; `codes` and `predicted` are their numbers, -1 for labels unknown to the model."""
     classes = [str(label) for label in model.classes_]
     unknown = sorted({str(label) for label in y[codes < 0]})
     if unknown:

@@ -37,16 +37,9 @@ def span(*values: Array, share: float = 0.04) -> tuple[float, float]:
 
 @dataclass
 class Chart:
-    """Marks over two axes.
+    """Marks over two axes, given by their ranges and titles.
 
-    Parameters
-    ----------
-    x, y : ranges of the axes
-    x_name, y_name : their titles
-    log : bool
-        Whether y is given as logarithms to the base 10, and the axis shows the numbers.
-    whole : bool
-        Whether x counts something.
+    With `log`, y is given as logarithms to the base 10, and the axis shows the numbers; with `whole`, x is a count.
     """
 
     x: tuple[float, float]

@@ -36,16 +36,7 @@ _SMALLER = ": give the rows in several files, one after another"
 
 @dataclass(frozen=True)
 class TableData:
-    """A table in memory.
-
-    Attributes
-    ----------
-    X : table of pyarrow, or array
-    y : array of shape (n,) or (n, k), or None
-    weight : array of shape (n,) or None
-    files : list of str
-    has_categories : whether the files say that the target is categories
-    """
+    """A table in memory: X of pyarrow or NumPy, target, weights, files, and whether these say that y is categories."""
 
     X: Any
     y: Array | None
@@ -142,15 +133,8 @@ def read_data(
 ) -> TableData:
     """Read files into memory, with the types of their columns.
 
-    Parameters
-    ----------
-    paths : list of files, folders and patterns
-    remedy : str
-        What to do if the files are larger than memory, for the error.
-    csv : CsvFormat
-        How CSV files are written.
-    as_text : names of columns that are text in CSV files, even if all values look like numbers
-    **options : as for `open_data`
+    `remedy` ends the error for files that are larger than memory. Columns named in `as_text` are text in CSV files,
+    even if all values look like numbers. `options` are those of `open_data`.
     """
     files, format = find(list(paths))
     if csv.given and format != "CSV":

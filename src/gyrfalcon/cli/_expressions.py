@@ -18,20 +18,9 @@ _JOINS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator
 
 
 def read_object(text: str, names: Mapping[str, Callable[..., Any]], *, sums: bool = False) -> Any:
-    """Build the object that a text describes: a name, or a name with constants in parentheses.
+    """Build the object that a text describes: a name of `names`, or a name with constants in parentheses.
 
-    Parameters
-    ----------
-    text : str
-    names : mapping from str to class
-        The classes that can be named.
-    sums : bool
-        Whether ``+`` and ``*`` may join objects, and numbers to objects.
-
-    Raises
-    ------
-    ValueError
-        If the text is anything else.
+    With `sums`, ``+`` and ``*`` may join objects, and numbers to objects. Any other text raises ValueError.
 
     Examples
     --------

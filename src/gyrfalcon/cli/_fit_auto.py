@@ -18,7 +18,6 @@ from sklearn.utils import check_random_state
 from .._utils.memory import format_bytes
 from .._utils.words import plural, shown
 from ..tables import AutoClassifier, AutoRegressor, TableEncoder
-from ..tables.forms import NumberForm
 from ..tables.targets import in_form
 from ._automatic import cross_validated, importances
 from ._data import TableData, csv_format, read_data, where
@@ -36,21 +35,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Find a model, save it, print a report and return the exit code."""
     if arguments.holdout is not None and arguments.validation is not None:
         raise UsageError("--holdout and --validation: choose one")
-    data = read_data(
-        arguments.train,
-        _LARGER,
-        csv_format(arguments),
-        target=arguments.target,
-        features=arguments.features,
-        weight=arguments.weight,
-    )
+    columns = {"target": arguments.target, "features": arguments.features, "weight": arguments.weight}
+    data = read_data(arguments.train, _LARGER, csv_format(arguments), **columns)
     chosen_by = _read_validation(arguments, data)
     check_output(arguments.output, *data.files, *(chosen_by.files if chosen_by is not None else []))
     target = ", ".join(arguments.target)
-    rows, columns = plural(data.n_rows, "row"), plural(data.n_features, "column")
-    say(f"Learning from {rows} of {columns} in {where(arguments.train, data.files)} ...", arguments)
+    shape = f"{plural(data.n_rows, 'row')} of {plural(data.n_features, 'column')}"
+    say(f"Learning from {shape} in {where(arguments.train, data.files)} ...", arguments)
     form = None if data.has_categories else target_form(arguments, target, _known(data))
-    data, chosen_by = _in_numbers(data, form), None if chosen_by is None else _in_numbers(chosen_by, form)
+    data = replace(data, y=in_form(data.y, form, "the target"))
+    if chosen_by is not None:
+        chosen_by = replace(chosen_by, y=in_form(chosen_by.y, form, "the target"))
     task = _task(arguments, target, data)
     model = _model(arguments, task)
     train, held = _split(arguments, data, task)
@@ -68,10 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
         on, errors = "cross-validation", {"model": _cross_validated(model, train)}
     _report(arguments, model, task, train, took, on, errors, held)
     return 0
-
-
-def _in_numbers(data: TableData, form: NumberForm | None) -> TableData:
-    return replace(data, y=in_form(data.y, form, "the target"))
 
 
 def _known(data: TableData) -> Array:
@@ -206,10 +197,11 @@ def _report(
         )
         return
     most = ", ".join(f"{name} {share:.0%}" for name, share in matters[:5])
+    used = "the best is used" if len(model.models_) == 1 else f"{len(model.models_)} are averaged"
     lines = [
         ("fitted", f"{type(model).__name__} of {', '.join(arguments.target)}"),
         ("rows", f"{train.n_rows:,} of {plural(train.n_features, 'column')}"),
-        ("tried", f"{plural(len(model.candidates_), 'model')}, of which {_averaged(len(model.models_))}"),
+        ("tried", f"{plural(len(model.candidates_), 'model')}, of which {used}"),
         ("matters most", most),
         ("time", seconds(took)),
     ]
@@ -221,10 +213,6 @@ def _report(
     if held is not None:
         print(f"\n{plural(held.n_rows, 'row')} held out:")
         _print_comparison(errors)
-
-
-def _averaged(count: int) -> str:
-    return "the best is used" if count == 1 else f"{count} are averaged"
 
 
 def _print_comparison(errors: dict[str, dict[str, Any]]) -> None:

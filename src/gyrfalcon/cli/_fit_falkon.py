@@ -37,22 +37,14 @@ _OF_LABELS = ("logistic", "softmax")  # losses of classifiers
 def run(arguments: argparse.Namespace) -> int:
     """Fit a model, save it, print a report and return the exit code."""
     given = _given(arguments)
-    data = open_data(
-        arguments.train,
-        target=arguments.target,
-        features=arguments.features,
-        weight=arguments.weight,
-        csv=csv_format(arguments),
-    )
+    columns = {"target": arguments.target, "features": arguments.features, "weight": arguments.weight}
+    data = open_data(arguments.train, csv=csv_format(arguments), **columns)
     held = _open_validation(arguments, data)
     check_output(arguments.output, *data.files, *(held.files if held is not None else []))
     n, d = data.X.shape
     target = ", ".join(arguments.target)
-    say(
-        f"Reading {plural(n, 'row')} of {plural(d, 'feature')} ({data.X.dtype}) from "
-        f"{where(arguments.train, data.files)} ...",
-        arguments,
-    )
+    shape = f"{plural(n, 'row')} of {plural(d, 'feature')} ({data.X.dtype})"
+    say(f"Reading {shape} from {where(arguments.train, data.files)} ...", arguments)
     y = data.y
     assert y is not None
     form = None if _name(arguments.loss) in _OF_LABELS else target_form(arguments, target, y)

@@ -41,17 +41,7 @@ LOSSES: dict[str, Callable[..., Any]] = {**losses.NAMES, **{cls.__name__: cls fo
 
 
 def parameter_descriptions(cls: type) -> dict[str, str]:
-    """Return the text of each entry of the section "Parameters" of a class's docstring, in one line.
-
-    Parameters
-    ----------
-    cls : type
-        A class with a docstring in the format of numpydoc.
-
-    Returns
-    -------
-    dict from str to str
-        The descriptions by the names of the parameters, without their types.
+    """Return the description of each parameter in the numpydoc docstring of a class, in one line and without its type.
 
     Examples
     --------

@@ -29,13 +29,7 @@ _SHOWN_CANDIDATES = 10
 def about_numbers(y: Array, predictions: Array, name: str, half_width: float | None, several: bool) -> str:
     """Return charts of predictions against true values, and of errors.
 
-    Parameters
-    ----------
-    y, predictions : arrays of shape (n,)
-    name : str
-        The target.
-    half_width : half the width of an interval of 90%, or None
-    several : whether there are other targets
+    `half_width` is half the width of an interval of 90%, or None; `several` says whether there are other targets.
     """
     shown_y, shown = thinned(y, predictions)
     both = span(shown_y, shown)
@@ -72,11 +66,8 @@ def about_numbers(y: Array, predictions: Array, name: str, half_width: float | N
 def about_labels(classes: Array, codes: Array, probabilities: Array | None, predicted: Array) -> list[str]:
     """Return the calibration of probabilities, and which labels are taken for which.
 
-    Parameters
-    ----------
-    classes : array of labels
-    codes, predicted : arrays of numbers of labels, true and predicted; -1 if the model does not know it
-    probabilities : array of shape (n, n_classes), or None
+    `codes` and `predicted` are the numbers of the true and the predicted labels, -1 for labels that the model does not
+    know.
     """
     parts = []
     if probabilities is not None:

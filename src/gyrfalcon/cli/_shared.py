@@ -35,20 +35,13 @@ class Option:
 
     Attributes
     ----------
-    flags : str
-        What is typed, separated by spaces; the long form comes last.
-    help : str
-        What it means.
-    metavar : str, optional
-        What stands for its value in the help.
-    parse : function of a text, optional
-        Returns the value, or raises ValueError or TypeError.
-    rule : function of a name and a value, optional
-        Checks the value, see `gyrfalcon._utils.checks`.
-    more : mapping
-        Other keywords of `argparse.ArgumentParser.add_argument`.
-    method : str, optional
-        The only method of ``gyrfalcon fit`` that has it.
+    flags : what is typed, separated by spaces; the long form comes last
+    help : what it means
+    metavar : what stands for its value in the help
+    parse : returns the value of a text, or raises ValueError or TypeError
+    rule : checks the value, see `gyrfalcon._utils.checks`
+    more : other keywords of `argparse.ArgumentParser.add_argument`
+    method : the only method of ``gyrfalcon fit`` that has it
     """
 
     flags: str

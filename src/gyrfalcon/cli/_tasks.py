@@ -17,12 +17,7 @@ Array = NDArray[Any]
 
 
 def target_form(arguments: argparse.Namespace, target: str, y: Array) -> NumberForm | None:
-    """Find how the numbers of a target are written that is text, and say so; None for any other, and for labels.
-
-    Parameters
-    ----------
-    arguments, target, y : as for `task_of`
-    """
+    """Return how a target that is text writes numbers, and say so; None for any other target, and for labels."""
     if arguments.task == "classification" or y.ndim == 2 or y.dtype.kind in "fiub":
         return None
     if arguments.task == "auto" and few_values(y) is not None:
@@ -34,18 +29,7 @@ def target_form(arguments: argparse.Namespace, target: str, y: Array) -> NumberF
 
 
 def task_of(arguments: argparse.Namespace, target: str, y: Array, has_categories: bool = False) -> str:
-    """Return "regression" or "classification", by the values of the target, and say why.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-        Of the command, for --quiet.
-    target : str
-        Name of the target.
-    y : array
-    has_categories : bool
-        Whether the file says that the target is categories.
-    """
+    """Return "regression" or "classification", by the values of the target, and say why."""
     if y.ndim == 2:
         return "regression"
     if has_categories or are_labels(y):

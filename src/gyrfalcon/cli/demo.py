@@ -61,23 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Outcome:
-    """The times and errors of one model.
-
-    Attributes
-    ----------
-    model : str
-    rows : int
-        Number of rows it learned from.
-    centers : int or None
-    fit_seconds, predict_seconds : float
-        Wall-clock times of the fit, and of predicting the test rows.
-    error : float
-        Root mean squared error on the test rows.
-    r2 : float
-        Share of the test targets' variance that is explained.
-    history : list of dict
-        The record of each iteration, for an iterative model.
-    """
+    """Times of one model in seconds, its root mean squared error and R^2 on the test rows, and its iterations."""
 
     model: str
     rows: int
@@ -92,18 +76,8 @@ class Outcome:
 def make_arm(n: int, seed: int | np.random.SeedSequence = 0) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Make a dataset: the angles of a robot arm's joints, and the measured distance of its hand from a point.
 
-    Parameters
-    ----------
-    n : int
-        Number of rows.
-    seed : int or SeedSequence
-
-    Returns
-    -------
-    X : array of shape (n, 10), float32
-        Angles of the joints, uniform between -1 and 1: five sideways, five upwards. A joint turns by half as much.
-    y : array of shape (n,), float32
-        Distance, with normal noise of standard deviation 0.1.
+    X has 10 angles for each of the n rows, uniform between -1 and 1: five sideways, five upwards. A joint turns by half
+    as much. The distance y has normal noise of standard deviation 0.1. Both are float32.
 
     Examples
     --------

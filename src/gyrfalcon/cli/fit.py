@@ -20,13 +20,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--quiet and --verbose: choose one")
     if looks_like_data(arguments.output):
         raise UsageError(f"--output {arguments.output} has the name of a data file: models are named like model.gyr")
-    _refuse_foreign(arguments)
-    check_output(arguments.output)
-    return _METHODS[arguments.method](arguments)
-
-
-def _refuse_foreign(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for an option of the other method."""
     other, foreign = ("falkon", OF_FALKON) if arguments.method == "auto" else ("auto", OF_AUTO)
     for name in foreign:
         value = vars(arguments)[name]
@@ -36,3 +29,5 @@ def _refuse_foreign(arguments: argparse.Namespace) -> None:
                 f"{option} is an option of --method {other}, and the method is {arguments.method}: leave out {option}, "
                 f"or add --method {other}"
             )
+    check_output(arguments.output)
+    return _METHODS[arguments.method](arguments)

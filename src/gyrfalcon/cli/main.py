@@ -33,19 +33,7 @@ class UsageError(ValueError):
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand of the command line.
-
-    Attributes
-    ----------
-    name : str
-        What the user types.
-    help : str
-        A sentence for the list of commands; it also opens the command's own help.
-    add_arguments : function of an argparse.ArgumentParser
-        Adds the command's arguments.
-    run : function of an argparse.Namespace
-        Runs the command and returns the exit code.
-    """
+    """A subcommand: its name, one sentence of help, and functions that add its arguments and run it."""
 
     name: str
     help: str
@@ -140,16 +128,9 @@ class _Version(argparse.Action):
 def make_parser(
     argv: Sequence[str], commands: Sequence[Command] = COMMANDS, *, all_arguments: bool = False
 ) -> argparse.ArgumentParser:
-    """Return the parser for a command line; only the command that is typed has its arguments, or all have.
+    """Return the parser for a command line.
 
-    Parameters
-    ----------
-    argv : sequence of str
-        The arguments that are to be parsed.
-    commands : sequence of Command
-        The commands that can be run.
-    all_arguments : bool
-        Whether the modules of all commands are imported for their arguments.
+    Only the command that is typed has its arguments, and its module is imported; with `all_arguments` all have.
     """
     parser = _Parser(prog="gyrfalcon", description="Kernel learning at scale.", epilog=EXAMPLES, formatter_class=_Help)
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
@@ -166,15 +147,7 @@ def make_parser(
 
 
 def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMANDS) -> int:
-    """Run the command line and return its exit code.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        The arguments; those of the process by default.
-    commands : sequence of Command
-        The commands that can be run.
-    """
+    """Run the command line, that of the process by default, and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
     arguments, unknown = make_parser(argv, commands).parse_known_args(argv)
     if unknown:  # with the usage of the command, which argparse would not show

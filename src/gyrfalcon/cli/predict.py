@@ -99,13 +99,7 @@ class _Terminal(io.StringIO):
 
 
 class _WithInterval:
-    """Predictions with the ends of their intervals, as one array.
-
-    Parameters
-    ----------
-    model : AutoRegressor
-    coverage : float
-    """
+    """Predictions with the ends of their intervals, as one array."""
 
     def __init__(self, model: AutoRegressor, coverage: float) -> None:
         self.model = model

@@ -38,16 +38,8 @@ def drawn(rows: Rows, targets: Array, weight: Array | None, most: int, random_st
 class Rounds:
     """The data and settings that all rounds of a fit share.
 
-    Attributes
-    ----------
-    base : estimator
-    data : FitData
-    train, held : Sample
-        Rows that are fitted, and rows on which the error is measured.
-    order : array of int
-        Order in which rows of both are taken for gradients.
-    unit : array of shape (k,)
-        Of the outputs, so that all count alike.
+    `base` is fitted to the rows `train`, and its error is measured on the rows `held`. Gradients take rows of both in
+    `order`. Outputs are divided by `unit`, so that all of them count alike.
     """
 
     def __init__(
