@@ -1,4 +1,4 @@
-"""Features whose sizes differ so much that distances are those of the largest ones."""
+"""Warn of features whose scales differ so much that the largest ones dominate all distances."""
 
 from __future__ import annotations
 

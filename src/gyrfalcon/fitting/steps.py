@@ -1,4 +1,4 @@
-"""The length of the steps of gradient descent."""
+"""Choose the step size of gradient descent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The one judge of targets: numbers or labels, of the length of X, and what rows can be held out to judge.
+"""Check targets: their type, their length, and whether rows can be held out for validation.
 
-Estimators, conformal predictions and tables use the same rules and messages. Weights are judged by `weights.count`.
+Estimators, conformal predictions and tables use the same rules and messages. Weights are checked by `weights.count`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tall matrix k(rows, centers) that is never built, known by its products: the contract and who keeps it."""
+"""Operators: products with the matrix k(rows, centers), which is never built as a whole."""
 
 from .base import Operator, Rowwise, Shifted, Weight
 from .blocking import block_rows

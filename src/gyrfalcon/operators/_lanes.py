@@ -1,4 +1,4 @@
-"""Lanes: what a device needs to take part in a pass, its prepared centers, buffers for rows, and the sums it makes.
+"""The state of one device during a pass: prepared centers, buffers for rows, and partial sums.
 
      host                                            device
      rows --> two buffers, pinned --- copy stream --> X --> K = k(X, centers) --> T = K V

@@ -1,4 +1,4 @@
-"""k(x, x) of all rows: the one thing about a kernel that its products with centers do not tell."""
+"""Values k(x, x) for all rows, which products with the centers do not provide."""
 
 from __future__ import annotations
 

@@ -206,11 +206,11 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
             raise ValueError(f"one_column_={self.one_column_} does not fit {k} outputs")
         super()._check_loaded()
         if not isinstance(self.reach_, Reach):
-            raise ValueError("reach_ is no Reach")
+            raise ValueError("reach_ is not an object of the class Reach")
         if self.reach_.encoder_.n_features_in_ != self.n_features_in_ or len(self.reach_.slopes_) != k:
             raise ValueError(f"reach_ is not of {self.n_features_in_} columns and {k} outputs")
         if not isinstance(self.target_form_, NumberForm | None):
-            raise ValueError(f"target_form_={self.target_form_!r} is no form of numbers")
+            raise ValueError(f"target_form_={self.target_form_!r} is not a form of numbers")
 
     @lazily
     def predict(self, X: Any) -> Array:
@@ -316,8 +316,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 def _honest(held: Array, fitted: Array) -> Array:
     """Return the sorted errors of rows that were held out, no quantile of which is below that of the fitted rows.
 
-    A model that predicts the rows it was fitted to worse than others were predicted is not the one that predicted
-    these: where y has no noise, its solver has ended a little earlier.
+    Errors of fitted rows can exceed those of held-out rows if y has no noise, since the solver of the last fit may stop
+    earlier than the solvers of the folds. The larger error is used then.
 
     Parameters
     ----------

@@ -160,20 +160,20 @@ class FittedEncoding:
             n_outputs == 0 or 0 <= self.feature_origin.min() <= self.feature_origin.max() < d,
         ]
         if not all(fits):
-            raise ValueError("its columns do not fit each other")
+            raise ValueError("the fitted columns, names and places of the encoding have inconsistent lengths or values")
         for zone in filter(None, self.zones):
             zone_of(zone)
 
 
 @dataclass(frozen=True)
-class EncodedTable:
+class EncodingResult:
     """An encoding and the rows that it was fitted to, encoded."""
 
     encoding: FittedEncoding
     X: Array
 
 
-def encode_table(table: Table, settings: EncoderSettings, y: Any = None, fold: Array | None = None) -> EncodedTable:
+def encode_table(table: Table, settings: EncoderSettings, y: Any = None, fold: Array | None = None) -> EncodingResult:
     """Fit an encoding and encode the same table; the target of a row has no part in its own outputs.
 
     Parameters
@@ -186,7 +186,7 @@ def encode_table(table: Table, settings: EncoderSettings, y: Any = None, fold: A
     seed = settings.draw_seed()
     fold = random_folds(table.n_rows, seed) if fold is None else np.asarray(fold)
     encoding, held_out = fit_encoding(table, settings, y, seed, fold)
-    return EncodedTable(encoding, encoding.transform(table, settings.dtype, held_out))
+    return EncodingResult(encoding, encoding.transform(table, settings.dtype, held_out))
 
 
 def fit_encoding(

@@ -146,7 +146,7 @@ def _from_array(X: Any, owner: str) -> Table:
 
 
 def _from_lists(X: Any) -> Any:
-    """Keep numbers beside strings numbers: NumPy would make all of them strings."""
+    """Return lists as an array in which numbers stay numbers; NumPy would convert all of them to strings."""
     try:
         array = np.asarray(X)
     except ValueError:  # rows of several lengths, which scikit-learn's check refuses
