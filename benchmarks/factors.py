@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from _common import peak, resident
 from gyrfalcon import KernelOperator
 from gyrfalcon.preconditioners import Preconditioner
-from gyrfalcon.preconditioners._triangles import copy_to_lower, set_diagonal
+from gyrfalcon.preconditioners.factors import copy_to_lower, set_diagonal
 from gyrfalcon._utils.linalg import cholesky, square_lower
 
 M, dtype, threads, rounds, side = int(sys.argv[1]), np.dtype(sys.argv[2]), *map(int, sys.argv[3:])

@@ -22,7 +22,7 @@ from ..fitting.session import Session, finite
 from ..fitting.targets import class_codes
 from ..kernels import Kernel
 from ..operators import Operator
-from ..operators.prepared import PreparedCenters
+from ..operators.choose import PreparedCenters
 from ..sources import Rows, is_tensor, to_host
 from ..sources.tensors import as_given
 from ._estimator import Estimator

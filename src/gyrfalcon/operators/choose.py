@@ -1,12 +1,14 @@
-"""Which operator suits which rows."""
+"""Which operator suits which rows, and operators for the predictions of a fitted model."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import scipy.sparse
 from numpy.typing import ArrayLike
 
 from .._utils.devices import check_precision
+from .._utils.threads import effective_n_jobs
 from ..kernels import Kernel, KernelFunction, as_kernel, linear_form
 from ..sources import DaskRows, Rows, as_rows, near
 from ..sources.sparse import SparseRows
@@ -17,7 +19,10 @@ from .device import DeviceOperator
 from .keeping import Halving
 from .sparse import linear_operator
 
-__all__ = ["make_operator"]
+__all__ = ["PreparedCenters", "make_operator"]
+
+# Bytes of centers beyond which a prepared copy is not kept: preparing them costs no more than predicting a few rows
+_LARGEST_PREPARED = 1 << 28
 
 
 def make_operator(
@@ -75,3 +80,77 @@ def make_operator(
         passes=passes,
         halving=halving,
     )
+
+
+class _Prepared(NamedTuple):
+    kernel: Kernel
+    centers: Any
+    n_threads: int
+    device: Any
+    operator: KernelOperator | DeviceOperator
+
+
+class PreparedCenters:
+    """Operators of one kernel and its centers for rows that come one after the other.
+
+    The centers are prepared for the first rows, and again if kernel, centers, the device or the number of threads are
+    others than the last time. Kernel and centers are told apart by identity, so that they must not be written into. Any
+    number of threads may ask at the same time. Copies and pickles are empty: what is prepared can be made again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> from gyrfalcon.operators.choose import PreparedCenters
+    >>> from gyrfalcon.sources import as_rows
+    >>> kernel, centers, prepared = Gaussian(1.0), np.zeros((1, 2)), PreparedCenters()
+    >>> for rows in np.zeros((1, 2)), np.ones((1, 2)):
+    ...     print(prepared.operator(kernel, as_rows(rows), centers, n_jobs=1).matmat(np.ones(1)).round(2))
+    [1.]
+    [0.37]
+    """
+
+    def __init__(self) -> None:
+        self._last: _Prepared | None = None
+
+    def operator(
+        self, kernel: Kernel, rows: Rows, centers: Any, *, n_jobs: int | None = None, device: Any = None
+    ) -> Operator:
+        """Make the operator k(rows, centers), which keeps no K.
+
+        Parameters
+        ----------
+        kernel : Kernel
+        rows : Rows
+        centers : array or CSR matrix of shape (M, d)
+        n_jobs : int or None
+            As for `KernelOperator`.
+        device : None, str, torch.device or list of these
+            As for `DeviceOperator`.
+        """
+        sparse = scipy.sparse.issparse(centers)
+        size = (centers.data if sparse else centers).nbytes
+        here = device is None
+        if (
+            (here and isinstance(rows, DaskRows))
+            or rows.is_sparse != sparse
+            or rows.dtype != centers.dtype
+            or size > _LARGEST_PREPARED
+        ):
+            return make_operator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=0, device=device)
+        n_threads = effective_n_jobs(n_jobs)
+        last = self._last  # read once: another thread may replace it
+        if last is None or not (
+            last.kernel is kernel and last.centers is centers and last.n_threads == n_threads and last.device == device
+        ):
+            # made for the centers as rows, so that rows of a caller are not held
+            operator: KernelOperator | DeviceOperator
+            if here:
+                operator = KernelOperator(kernel, centers, centers, n_jobs=n_threads, memory_budget=0)
+            else:
+                operator = DeviceOperator(kernel, centers, centers, device=device, n_jobs=n_threads, memory_budget=0)
+            last = self._last = _Prepared(kernel, centers, n_threads, device, operator)
+        return last.operator.on(rows)
+
+    def __reduce__(self) -> tuple[type[PreparedCenters], tuple[()]]:
+        return PreparedCenters, ()

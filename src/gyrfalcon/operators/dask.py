@@ -27,9 +27,8 @@ from ..kernels import Kernel, KernelFunction
 from ..sources import Rows, as_rows
 from ..sources._schedulers import Scheduler, insist
 from ..sources.dask import DaskRows
-from ._arguments import as_columns, check_image, check_weight
 from ._partitions import NonFiniteRowError, PartitionProduct, WorkerOperators, add, run_product
-from .base import Operator, Rowwise, Weight
+from .base import Operator, Rowwise, Weight, as_columns, check_image, check_weight
 from .dense import KernelOperator
 
 __all__ = ["DaskOperator"]

@@ -21,10 +21,18 @@ from .._utils.threads import effective_n_jobs, ordered_map, share, single_thread
 from ..backends import BlockWeight, Tiles, check_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import Rows, as_rows
-from ._arguments import as_columns, check_image, check_product, check_weight, locate_non_finite, recording
-from .base import Operator, Shifted, Weight
-from .blocking import SMALLEST_BLOCK, block_rows, stored_per_row
-from .keeping import Halving, Keeping, choose_keeping
+from .base import (
+    Operator,
+    Shifted,
+    Weight,
+    as_columns,
+    check_image,
+    check_product,
+    check_weight,
+    locate_non_finite,
+    recording,
+)
+from .keeping import SMALLEST_BLOCK, Halving, Keeping, block_rows, choose_keeping, stored_per_row
 
 __all__ = ["KernelOperator"]
 

@@ -17,7 +17,7 @@ from .._utils.threads import effective_n_jobs, share, single_threaded_blas
 from ..backends import check_centers, prepare
 from ..kernels import Kernel, KernelFunction, Slope, as_kernel
 from ..sources import Rows, as_rows
-from ._arguments import as_columns
+from .base import as_columns
 from .dense import KernelOperator
 
 __all__ = ["gradients", "mean_square_gradient"]

@@ -32,9 +32,8 @@ from ..backends import BlockWeight, check_weighted, triton_tiles, weighted
 from ..backends.torch_tiles import MakeTile, SparseColumns, prepare
 from ..kernels import Kernel, KernelFunction
 from ..sources import Rows, TensorRows, as_rows, near
-from ._arguments import as_columns, check_image, check_product, check_weight, recording
 from ._lanes import SUMMED_ROWS, Lane, Tensor
-from .base import Operator, Rowwise, Weight
+from .base import Operator, Rowwise, Weight, as_columns, check_image, check_product, check_weight, recording
 from .dense import KernelOperator
 
 __all__ = ["DeviceOperator"]

@@ -1,4 +1,7 @@
-"""How K is kept between passes: not at all, whole, or in 16 bits, by a fixed model of what its entries cost.
+"""How K is divided into blocks of rows, and how it is kept between passes: not at all, whole, or in 16 bits.
+
+The size of a block is a function of the problem alone, so that sums do not depend on threads or memory. How K is kept
+follows from a fixed model of what its entries cost.
 
 The decision changes the last bits of products, so it must not depend on clocks or on the number of threads: the model
 is of an ordinary machine with four cores. Cores share the work of making entries but not the bandwidth of memory, so
@@ -12,10 +15,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
+
+import scipy.sparse
 
 from ..backends import Tiles
 
-__all__ = ["FEW_PASSES", "Halving", "Keeping", "choose_keeping", "is_worth_keeping"]
+__all__ = ["FEW_PASSES", "Halving", "Keeping", "block_rows", "choose_keeping", "is_worth_keeping", "stored_per_row"]
+
+_BLOCK_ENTRIES = 1 << 23  # kernel entries of a block at most: some milliseconds of work
+_BLOCKS_AT_LEAST = 32  # number of blocks of many rows at least, so that threads can share them
+SMALLEST_BLOCK = 96  # rows; all blocks but the last have a multiple of it
 
 # The model's machine; bandwidths are of all its cores together, in bytes per nanosecond
 _CORES = 4
@@ -27,6 +37,24 @@ _LEAST_GAIN = 1.25
 _LEAST_HALF_GAIN = 2.0  # in 16 bits, for a K that is not small
 _SMALL = 1 << 28  # bytes of a K that is kept whatever it costs if there are more than `FEW_PASSES` passes
 FEW_PASSES = 8
+
+
+def block_rows(n: int, n_centers: int, n_features: int) -> int:
+    """Choose the number of rows of a block of K, of shape (n, n_centers), for rows of `n_features` stored values.
+
+    Examples
+    --------
+    >>> from gyrfalcon.operators import block_rows
+    >>> block_rows(1_000_000, 1_000, 10)
+    8448
+    """
+    size = min(_BLOCK_ENTRIES // max(1, n_centers, 4 * n_features), -(-n // _BLOCKS_AT_LEAST))
+    return max(SMALLEST_BLOCK, -(-size // SMALLEST_BLOCK) * SMALLEST_BLOCK)
+
+
+def stored_per_row(centers: Any) -> int:
+    """Average stored values per row, from the centers."""
+    return int(centers.nnz // centers.shape[0] if scipy.sparse.issparse(centers) else centers.shape[1])
 
 
 class Keeping(Enum):

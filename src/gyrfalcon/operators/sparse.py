@@ -19,8 +19,7 @@ from ..backends import weighted
 from ..kernels import Kernel, KernelFunction, linear_form
 from ..sources import Rows
 from ..sources.sparse import SparseRows
-from ._arguments import as_columns, check_image, check_product, check_weight, recording
-from .base import Operator, Weight
+from .base import Operator, Weight, as_columns, check_image, check_product, check_weight, recording
 from .dense import KernelOperator
 
 __all__ = ["SparseOperator", "linear_operator"]

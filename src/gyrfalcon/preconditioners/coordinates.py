@@ -10,10 +10,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from .._utils.checks import integer
 from .._utils.ranges import check_kernel_scale
-from ._triangles import check_gram
+from .factors import check_gram
 
 Vectors = NDArray[np.float64]
 Halfway = tuple[Vectors, ...]
+
+_AT_LEAST_1 = integer(1)
 
 
 class Coordinates(ABC):
@@ -62,7 +64,7 @@ class _Scaling(Coordinates):
     """B = I / sqrt(n)."""
 
     def __init__(self, n: int, M: int) -> None:
-        integer(1)("n", n)
+        _AT_LEAST_1("n", n)
         self.n, self.M, self.rank = n, M, M
 
     def forward(self, beta: NDArray[Any]) -> tuple[Vectors, Halfway]:

@@ -4,8 +4,9 @@ The maths is Definitions 3 and 4 in appendix A of "FALKON: An Optimal Large Scal
 
     D K_MM D + jitter I = T'T,     A'A = T W T' / M + ridge I,     B = D T^-1 A^-1 / sqrt(n),
 
-so that B'(K'WK + lambda n K_MM)B is close to the identity. T is `Whitening`'s; this adds A. Where T is (r, M), because
-most centers are linear combinations of others, the formula for A does not change.
+so that B'(K'WK + lambda n K_MM)B is close to the identity. T is `Whitening`'s; this adds A, below T in the same buffer.
+Where T is (r, M), because most centers are linear combinations of others, the formula for A does not change. `TwoFactors`
+are coordinates made of T and an A from anywhere, as KRILL's.
 
 What was chosen by measurement (Gaussian kernels of several widths on real and synthetic data, n = 20,000,
 M = 300 to 2,500, lambda = 1e-5 to 1e-9 and 0, counting passes to a test error within 1% of the best):
@@ -21,7 +22,7 @@ M = 300 to 2,500, lambda = 1e-5 to 1e-9 and 0, counting passes to a test error w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,12 +30,99 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .._utils.checks import integer, not_negative
-from ._triangles import BLOCK, copy_to_lower
-from .two_factors import TwoFactors
+from .coordinates import Coordinates, Halfway, Vectors
+from .factors import BLOCK, column, copy_to_lower, eps, growing, set_diagonal
 from .whitening import Whitening
 
 if TYPE_CHECKING:
     import torch
+
+Fill = Callable[[NDArray[Any]], None]
+
+_N_DRAWS = integer(1)
+_PENALTY = not_negative()
+
+
+class FactorA:
+    """The factor A of ``A'A = H + ridge I``, in the lower triangle of the buffer that holds T.
+
+    A' = L diag(a) with L unit lower triangular: L is below the diagonal of T's square part, which stays T's, and a
+    beside it. So no solve has to write.
+    """
+
+    def __init__(self, whitening: Whitening) -> None:
+        self._triangles = whitening.triangles
+        self._engine = whitening.engine
+        self._t = self._triangles.buffer.diagonal().copy()
+        self._a = self._t
+
+    def factor(self, fill: Fill, ridge: float) -> float:
+        """Make A, with a larger ridge if H + ridge I is not positive definite; return the ridge that was used.
+
+        ``fill`` writes H into the lower triangle and the diagonal of an array of shape (rank, rank), and nothing above.
+        """
+        dtype = self._t.dtype
+        while len(self._t) and not self._cholesky(fill, ridge):
+            scale = float(np.square(self._t, dtype=np.float64).max())
+            ridge = growing(ridge, eps(dtype) * scale, dtype)
+        self._triangles.changed()
+        return ridge
+
+    def _cholesky(self, fill: Fill, ridge: float) -> bool:
+        buffer = self._triangles.buffer
+        fill(buffer)
+        if not np.isfinite(buffer.diagonal()).all():  # no ridge would help
+            raise ValueError(
+                f"the preconditioner is not finite in {buffer.dtype}: rescale the features (scale=True does), y or the "
+                "weights to moderate numbers"
+            )
+        set_diagonal(buffer, buffer.diagonal() + buffer.dtype.type(ridge))
+        done = self._engine.cholesky(buffer, lower=True)
+        self._a = buffer.diagonal().copy()
+        if done:
+            for j in range(len(buffer) - 1):
+                buffer[j + 1 :, j] /= self._a[j]
+        set_diagonal(buffer, self._t)
+        return done
+
+    def solve(self, x: NDArray[Any]) -> Vectors:
+        """Return A^-1 x."""
+        a = column(self._a.astype(np.float64), x)
+        return self._triangles.solve(np.asarray(x / a, dtype=np.float64), lower=True, transposed=True)
+
+    def solve_transposed(self, x: NDArray[Any]) -> Vectors:
+        """Return A^-T x."""
+        x = self._triangles.solve(x, lower=True)
+        return np.asarray(x / column(self._a.astype(np.float64), x), dtype=np.float64)
+
+    def multiply(self, x: NDArray[Any]) -> Vectors:
+        """Return A x."""
+        x = self._triangles.multiply(x, lower=True, transposed=True)
+        return np.asarray(x * column(self._a.astype(np.float64), x), dtype=np.float64)
+
+
+class TwoFactors(Coordinates):
+    """B = D Q T^-1 A^-1 / sqrt(n), from T and a factor A that is still to be made by ``A.factor``."""
+
+    def __init__(self, whitening: Whitening) -> None:
+        self.whitening = whitening
+        self.A = FactorA(whitening)
+        self.n, self.M, self.rank = whitening.n, whitening.M, whitening.rank
+        self.least_penalty = whitening.least_penalty
+
+    def forward(self, beta: NDArray[Any]) -> tuple[Vectors, Halfway]:
+        """Return alpha = B beta, and for `backward` the pair (A^-1 beta, T^-1 A^-1 beta)."""
+        return self.whitening.forward(self.A.solve(beta))
+
+    def backward(self, s: NDArray[Any], halfway: Halfway, penalty: float) -> Vectors:
+        """Return ``B's + penalty n B'K_MM B beta``; the second term is penalty A^-T A^-1 beta but for the jitter."""
+        return self.A.solve_transposed(self.whitening.backward(s, halfway, penalty))
+
+    def apply_transpose(self, s: NDArray[Any]) -> Vectors:
+        return self.A.solve_transposed(self.whitening.apply_transpose(s))
+
+    def invert(self, alpha: NDArray[Any]) -> Vectors:
+        return self.A.multiply(self.whitening.invert(alpha))
 
 
 class Preconditioner(TwoFactors):
@@ -103,7 +191,7 @@ class Preconditioner(TwoFactors):
     ) -> None:
         super().__init__(Whitening(gram, n, D=D, jitter=jitter, tile_dtype=tile_dtype, n_jobs=n_jobs, devices=devices))
         self.n_draws = self.M if n_draws is None else n_draws
-        integer(1)("n_draws", self.n_draws)
+        _N_DRAWS("n_draws", self.n_draws)
         share_left_out = max(1 - self.n_draws / self.n, 0.0)
         self._least_ridge = 0.2 * share_left_out * 2 * max(self.whitening.variance, 0.0) / self.n_draws
         self.update(penalty, center_weight)
@@ -118,7 +206,7 @@ class Preconditioner(TwoFactors):
         center_weight : ndarray of shape (M,), optional
             W in ``A'A = T W T' / M + lambda I``; 1 by default.
         """
-        not_negative()("penalty", penalty)
+        _PENALTY("penalty", penalty)
         self.penalty = float(penalty)
         weight = np.ones(self.M) if center_weight is None else np.asarray(center_weight, dtype=np.float64)
         if weight.shape != (self.M,) or not (np.isfinite(weight).all() and (weight >= 0).all()):

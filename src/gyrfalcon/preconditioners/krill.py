@@ -34,8 +34,8 @@ from scipy.sparse import csc_matrix
 
 from .._utils.checks import not_negative, number
 from ..operators import Operator
-from .engines import FactorEngine
-from .two_factors import TwoFactors
+from .factors import FactorEngine
+from .falkon import TwoFactors
 from .whitening import Whitening
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from scipy.linalg import eigvalsh
 from .._utils.linalg import add_square, cholesky
 from .._utils.threads import effective_n_jobs, share, single_threaded_blas
 from ..operators import Operator
-from ._triangles import Triangles, copy_to_upper, eps
+from .factors import Triangles, copy_to_upper, eps
 from .whitening import Whitening
 
 Vectors = NDArray[np.float64]
@@ -173,7 +173,7 @@ class NystromPreconditioner:
             if of not in self._factors:
                 self._factors[of] = self._factor(*of)
             U, c = self._factors[of], groups[of]
-            Z[:, c] = U.solve_upper(U.solve_upper(Z[:, c], transposed=True))
+            Z[:, c] = U.solve(U.solve(Z[:, c], lower=False, transposed=True), lower=False)
 
         share(solve, groups, self.n_threads)
         product = self.operator.matmat(self.whitening.apply(Z) * np.sqrt(n))

@@ -27,8 +27,7 @@ from .._utils.devices import free_memory, import_torch, is_out_of_memory
 from .._utils.precision import matmul_precision
 from .._utils.threads import share, single_threaded_blas
 from .._utils.words import listed
-from ._triangles import Triangles, Vectors
-from .engines import FactorEngine
+from .factors import FactorEngine, Triangles, Vectors
 
 if TYPE_CHECKING:
     import torch
@@ -264,16 +263,7 @@ class TorchTriangles(Triangles):
     def changed(self) -> None:
         self._copy = None
 
-    def solve_upper(self, x: Array, *, transposed: bool = False) -> Vectors:
-        solution = self._try_to_solve(x, lower=False, transposed=transposed)
-        return super().solve_upper(x, transposed=transposed) if solution is None else solution
-
-    def solve_lower(self, x: Array, *, transposed: bool = False) -> Vectors:
-        solution = self._try_to_solve(x, lower=True, transposed=transposed)
-        return super().solve_lower(x, transposed=transposed) if solution is None else solution
-
-    def _try_to_solve(self, x: Array, *, lower: bool, transposed: bool) -> Vectors | None:
-        """Solve on the device; return None if it has not enough memory."""
+    def solve(self, x: Array, *, lower: bool, transposed: bool = False) -> Vectors:
         if self._has_room:
             try:
                 return self._solve(x, lower=lower, transposed=transposed)
@@ -281,7 +271,7 @@ class TorchTriangles(Triangles):
                 if not is_out_of_memory(error):
                     raise
                 self._has_room, self._copy = False, None
-        return None
+        return super().solve(x, lower=lower, transposed=transposed)
 
     def _solve(self, x: Array, *, lower: bool, transposed: bool) -> Vectors:
         given = np.array(x, dtype=self.buffer.dtype)

@@ -35,13 +35,25 @@ from .._utils.checks import integer, not_negative, optional
 from .._utils.devices import has_float64
 from .._utils.ranges import check_kernel_scale
 from .._utils.threads import effective_n_jobs, single_threaded_blas
-from ._triangles import check_gram, column, copy_to_upper, eps, first_rows, growing, set_diagonal
 from .coordinates import Coordinates, Halfway, Vectors
-from .engines import FactorEngine, LapackFactors
+from .factors import (
+    FactorEngine,
+    LapackFactors,
+    check_gram,
+    column,
+    copy_to_upper,
+    eps,
+    first_rows,
+    growing,
+    set_diagonal,
+)
 from .torch_factors import TorchFactors
 
 if TYPE_CHECKING:
     import torch
+
+_AT_LEAST_1 = integer(1)
+_JITTER = optional(not_negative('"auto" or a finite number, not negative'), "auto")
 
 
 class Whitening(Coordinates):
@@ -113,8 +125,8 @@ class Whitening(Coordinates):
         devices: Sequence[torch.device] | None = None,
     ) -> None:
         check_gram(gram)
-        integer(1)("n", n)
-        optional(not_negative('"auto" or a finite number, not negative'), "auto")("jitter", jitter)
+        _AT_LEAST_1("n", n)
+        _JITTER("jitter", jitter)
         self.n, self.M = n, gram.shape[0]
         self.dtype: np.dtype[Any] = gram.dtype
         self.engine = choose_engine(devices, effective_n_jobs(n_jobs))
@@ -171,6 +183,7 @@ class Whitening(Coordinates):
             self.rank = int(rank) if largest > 0 else 0
             self.order = pivots.astype(np.intp) - 1
             self.T = first_rows(gram, self.rank)
+        self.selected = self.order[: self.rank]
         self.triangles = self.engine.triangles(self.T[:, : self.rank])
 
     def _cholesky(self, gram: NDArray[Any], diagonal: Vectors) -> bool:
@@ -194,16 +207,13 @@ class Whitening(Coordinates):
             smallest = 1 / float(np.linalg.norm(x))
         return min(self.jitter, smallest / 2)
 
-    @property
-    def selected(self) -> NDArray[np.intp]:
-        """The centers whose coefficients B can reach."""
-        return self.order[: self.rank]
-
     def forward(self, beta: NDArray[Any]) -> tuple[Vectors, Halfway]:
         """Return alpha = B beta, and for `backward` the pair (beta, T^-1 beta)."""
         beta = np.asarray(beta, dtype=np.float64)
         u = self.solve_T(beta)
-        return self.lift(u), (beta, u)
+        alpha = np.zeros((self.M, *u.shape[1:]))
+        alpha[self.selected] = u / np.sqrt(self.n)
+        return alpha if self.D is None else alpha * column(self.D, alpha), (beta, u)
 
     def backward(self, s: NDArray[Any], halfway: Halfway, penalty: float) -> Vectors:
         """Return ``B's + penalty n B'K_MM B beta``.
@@ -215,40 +225,31 @@ class Whitening(Coordinates):
         return self.solve_Tt(self.restrict(s) - penalty * self.correction * u) + penalty * beta
 
     def apply_transpose(self, s: NDArray[Any]) -> Vectors:
-        """Return B's, of shape (rank,) or (rank, k)."""
         return self.solve_Tt(self.restrict(s))
 
     def invert(self, alpha: NDArray[Any]) -> Vectors:
-        """Return the beta for which B beta is the same function as alpha (alpha itself if the rank is M)."""
         y = np.asarray(alpha, dtype=np.float64) * np.sqrt(self.n)
         if self.D is not None:
             y = y / column(self.D, y)
         y = y[self.order].astype(self.dtype, order="F")
-        a = self.triangles.multiply_upper(y[: self.rank])
+        a = self.triangles.multiply(y[: self.rank], lower=False)
         if self.rank < self.M:
             a = a + self.T[:, self.rank :] @ y[self.rank :]
         return a
 
-    def lift(self, u: NDArray[Any]) -> Vectors:
-        """Return D Q u / sqrt(n), the last step of B = D Q T^-1 / sqrt(n)."""
-        u = np.asarray(u, dtype=np.float64)
-        v = np.zeros((self.M, *u.shape[1:]))
-        v[self.selected] = u / np.sqrt(self.n)
-        return v if self.D is None else v * column(self.D, v)
-
     def restrict(self, s: NDArray[Any]) -> Vectors:
-        """Return Q' D s / sqrt(n), the transpose of `lift`."""
+        """Return Q' D s / sqrt(n), the first step of B's."""
         s = np.asarray(s, dtype=np.float64) / np.sqrt(self.n)
         s = s if self.D is None else s * column(self.D, s)
         return s[self.selected]
 
     def solve_T(self, x: NDArray[Any]) -> Vectors:
         """Return T^-1 x (T1^-1 x when the rank is below M)."""
-        return self.triangles.solve_upper(x)
+        return self.triangles.solve(x, lower=False)
 
     def solve_Tt(self, x: NDArray[Any]) -> Vectors:
         """Return T^-T x."""
-        return self.triangles.solve_upper(x, transposed=True)
+        return self.triangles.solve(x, lower=False, transposed=True)
 
 
 def choose_engine(devices: Sequence[torch.device] | None, n_threads: int) -> FactorEngine:

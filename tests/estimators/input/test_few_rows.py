@@ -28,7 +28,7 @@ from gyrfalcon import (
     NystromRegressor,
 )
 from gyrfalcon.operators import KernelOperator
-from gyrfalcon.operators.prepared import PreparedCenters
+from gyrfalcon.operators.choose import PreparedCenters
 from gyrfalcon.sources import as_rows
 
 N, D = 300, 4
@@ -201,7 +201,7 @@ def test_threads_may_share_a_model():
 
 
 def test_large_centers_are_not_held_twice(monkeypatch):
-    monkeypatch.setattr("gyrfalcon.operators.prepared._LARGEST", 100)
+    monkeypatch.setattr("gyrfalcon.operators.choose._LARGEST_PREPARED", 100)
     prepared, rows = PreparedCenters(), as_rows(X[:2])
     operator = prepared.operator(regressor().kernel_, rows, X[:10])
     assert prepared._last is None

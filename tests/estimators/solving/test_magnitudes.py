@@ -26,7 +26,7 @@ from gyrfalcon import (
 )
 from gyrfalcon.kernels import Gaussian, Laplacian, Linear, Polynomial
 from gyrfalcon.preconditioners import Preconditioner
-from gyrfalcon.preconditioners._triangles import growing
+from gyrfalcon.preconditioners.factors import growing
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 

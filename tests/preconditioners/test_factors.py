@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from gyrfalcon import KernelOperator
 from gyrfalcon.preconditioners import Krill, Preconditioner, Whitening
-from gyrfalcon.preconditioners.engines import LapackFactors
+from gyrfalcon.preconditioners.factors import LapackFactors
 from gyrfalcon.preconditioners.whitening import choose_engine
 
 torch = pytest.importorskip("torch")
@@ -118,8 +118,8 @@ def test_solves_with_two_triangles(engine, M, shape, transposed):
     A, x = matrix(M), np.random.default_rng(1).standard_normal((M, *shape))
     triangles = engine.triangles(A)
     U, L = np.triu(A), np.tril(A, -1) + np.eye(M)
-    for triangle, solve in ((U, triangles.solve_upper), (L, triangles.solve_lower)):
-        solution = solve(x, transposed=transposed)
+    for triangle, lower in ((U, False), (L, True)):
+        solution = triangles.solve(x, lower=lower, transposed=transposed)
         assert solution.shape == x.shape
         assert solution.dtype == np.float64
         residual = (triangle.T if transposed else triangle) @ solution - x
@@ -255,7 +255,7 @@ def test_no_operation_mixes_devices(cuda, count, budget, pins):
         engine.square_lower(A)
         assert engine.cholesky(A, lower=True)
         results.append((np.tril(A),))
-        x = engine.triangles(A).solve_upper(np.ones(45))
+        x = engine.triangles(A).solve(np.ones(45), lower=False)
         results.append((x,))
     for one, other in zip(found, expected, strict=True):
         for result, exact in zip(one, other, strict=True):
@@ -286,7 +286,7 @@ def test_solves_are_made_on_the_host_where_a_device_has_no_memory(monkeypatch, s
     A = matrix(45)
     triangles, here = TorchFactors(ONE).triangles(A), LapackFactors(1).triangles(A)
     x = np.random.default_rng(1).standard_normal((45, 2))
-    triangles.solve_upper(x)
+    triangles.solve(x, lower=False)
     if step == "from_numpy":
         triangles.changed()  # a copy has to be made again
 
@@ -295,16 +295,17 @@ def test_solves_are_made_on_the_host_where_a_device_has_no_memory(monkeypatch, s
 
     with monkeypatch.context() as patched:
         patched.setattr(torch if step == "from_numpy" else torch_factors, step, full)
-        assert_array_equal(triangles.solve_lower(x, transposed=True), here.solve_lower(x, transposed=True))
+        solutions = [each.solve(x, lower=True, transposed=True) for each in (triangles, here)]
+    assert_array_equal(*solutions)
     assert triangles._copy is None
-    assert_array_equal(triangles.solve_upper(x), here.solve_upper(x))  # it does not try again
+    assert_array_equal(triangles.solve(x, lower=False), here.solve(x, lower=False))  # it does not try again
 
     def broken(*arguments, **options):
         raise RuntimeError("unplugged")
 
     monkeypatch.setattr(torch_factors, "_solve_triangular", broken)
     with pytest.raises(RuntimeError, match="unplugged"):
-        TorchFactors(ONE).triangles(A).solve_upper(x)
+        TorchFactors(ONE).triangles(A).solve(x, lower=False)
 
 
 def test_threads_compute_on_the_streams_of_the_caller(monkeypatch):

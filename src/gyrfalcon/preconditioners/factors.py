@@ -1,16 +1,19 @@
-"""Two triangular matrices in one square buffer: products and solves with them, and in-place steps to make them."""
+"""Factors of M x M matrices, made in place: who makes them, and two triangular matrices in one square buffer."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs
 
+from .._utils import linalg
 from .._utils.threads import single_threaded_blas
 
+Array = NDArray[Any]
 Vectors = NDArray[np.float64]
 
 # Side of the square blocks in which one triangle is copied onto the other: two of them fit a core's cache.
@@ -27,7 +30,7 @@ class Triangles:
         U on and above the diagonal; below it L, whose diagonal is 1 and not stored. Kept, not copied.
     """
 
-    def __init__(self, buffer: NDArray[Any]) -> None:
+    def __init__(self, buffer: Array) -> None:
         self.buffer = buffer
         self._trsm, self._trsv, self._trmm, self._trmv = get_blas_funcs(
             ("trsm", "trsv", "trmm", "trmv"), dtype=buffer.dtype
@@ -36,23 +39,15 @@ class Triangles:
     def changed(self) -> None:
         """Forget copies of the buffer: it was written to. Here there are none."""
 
-    def solve_upper(self, x: NDArray[Any], *, transposed: bool = False) -> Vectors:
-        """Return U^-1 x, or U'^-1 x."""
-        return self._run(self._trsv, self._trsm, x, lower=False, transposed=transposed)
+    def solve(self, x: Array, *, lower: bool, transposed: bool = False) -> Vectors:
+        """Return L^-1 x for the lower triangle and U^-1 x for the upper one, or the same with L' and U'."""
+        return self._run(self._trsv, self._trsm, x, lower=lower, transposed=transposed)
 
-    def solve_lower(self, x: NDArray[Any], *, transposed: bool = False) -> Vectors:
-        """Return L^-1 x, or L'^-1 x."""
-        return self._run(self._trsv, self._trsm, x, lower=True, transposed=transposed)
+    def multiply(self, x: Array, *, lower: bool, transposed: bool = False) -> Vectors:
+        """Return L x for the lower triangle and U x for the upper one, or the same with L' and U'."""
+        return self._run(self._trmv, self._trmm, x, lower=lower, transposed=transposed)
 
-    def multiply_upper(self, x: NDArray[Any], *, transposed: bool = False) -> Vectors:
-        """Return U x, or U'x."""
-        return self._run(self._trmv, self._trmm, x, lower=False, transposed=transposed)
-
-    def multiply_lower(self, x: NDArray[Any], *, transposed: bool = False) -> Vectors:
-        """Return L x, or L'x."""
-        return self._run(self._trmv, self._trmm, x, lower=True, transposed=transposed)
-
-    def _run(self, with_vector: Any, with_matrix: Any, x: NDArray[Any], *, lower: bool, transposed: bool) -> Vectors:
+    def _run(self, with_vector: Any, with_matrix: Any, x: Array, *, lower: bool, transposed: bool) -> Vectors:
         x = np.array(x, dtype=self.buffer.dtype, order="F")
         if x.size == 0:
             return x.astype(np.float64)
@@ -66,8 +61,61 @@ class Triangles:
         return np.asarray(out, dtype=np.float64).reshape(x.shape)
 
 
-def check_gram(gram: NDArray[Any], in_place: bool = True) -> None:
-    """Refuse a matrix that cannot be K_MM, or cannot be factored in place."""
+class FactorEngine(ABC):
+    """The steps that make T and A, on matrices in host memory.
+
+    Each step overwrites one triangle of its first argument, and neither reads nor writes the other one. Matrices are
+    Fortran-ordered, float32 or float64, and everything is computed in their precision.
+    """
+
+    @abstractmethod
+    def cholesky(self, matrix: Array, *, lower: bool) -> bool:
+        """Put L of L L' into the lower triangle, or U of U'U into the upper one; return whether that was possible.
+
+        If not, because the matrix is not positive definite, the triangle is undefined.
+        """
+
+    @abstractmethod
+    def square_lower(self, matrix: Array) -> None:
+        """Replace the lower triangle L by that of L'L."""
+
+    @abstractmethod
+    def add_square(self, matrix: Array, S: Array) -> None:
+        """Add S'S to the lower triangle of a square matrix that has as many columns as S."""
+
+    @abstractmethod
+    def solve_upper_transposed(self, U: Array, B: Array) -> None:
+        """Replace B, which has many columns, by U'^-1 B for the upper triangle U of a matrix."""
+
+    @abstractmethod
+    def triangles(self, buffer: Array) -> Triangles:
+        """Return solves with the two triangles of a buffer."""
+
+
+class LapackFactors(FactorEngine):
+    """Factorisations on this machine's cores, with the same bits for any number of threads."""
+
+    def __init__(self, n_threads: int) -> None:
+        self._n_threads = n_threads
+
+    def cholesky(self, matrix: Array, *, lower: bool) -> bool:
+        return linalg.cholesky(matrix, lower=lower, n_threads=self._n_threads)
+
+    def square_lower(self, matrix: Array) -> None:
+        linalg.square_lower(matrix, n_threads=self._n_threads)
+
+    def add_square(self, matrix: Array, S: Array) -> None:
+        linalg.add_square(matrix, S, n_threads=self._n_threads)
+
+    def solve_upper_transposed(self, U: Array, B: Array) -> None:
+        linalg.solve_upper_transposed(U, B, n_threads=self._n_threads)
+
+    def triangles(self, buffer: Array) -> Triangles:
+        return Triangles(buffer)
+
+
+def check_gram(gram: Array, in_place: bool = True) -> None:
+    """Raise ValueError for a matrix that cannot be K_MM, or that cannot be factored in place."""
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.shape[0] == 0:
         raise ValueError(f"gram has shape {gram.shape}, but K_MM is square and not empty")
     if gram.dtype not in (np.float32, np.float64):
@@ -89,9 +137,9 @@ def eps(dtype: DTypeLike) -> float:
 
 
 def growing(number: float, least: float, dtype: np.dtype[Any]) -> float:
-    """Return ten times the number, at least ``least``, to try a factorisation again with that has failed.
+    """Return ten times the number, and at least ``least``, for the next attempt after a factorisation failed.
 
-    Raise ValueError if that is 0 or too large for the dtype, so that the attempts come to an end.
+    Raise ValueError if that is 0 or too large for the dtype, which ends the attempts.
     """
     larger = max(10 * number, least)
     if not 0 < larger <= float(np.finfo(dtype).max) / 2:
@@ -102,17 +150,17 @@ def growing(number: float, least: float, dtype: np.dtype[Any]) -> float:
     return larger
 
 
-def column(x: Vectors, like: NDArray[Any]) -> Vectors:
+def column(x: Vectors, like: Array) -> Vectors:
     """View the vector ``x`` so that it multiplies the rows of ``like``."""
     return x.reshape(-1, *[1] * (like.ndim - 1))
 
 
-def set_diagonal(matrix: NDArray[Any], values: NDArray[Any]) -> None:
+def set_diagonal(matrix: Array, values: Array) -> None:
     """Write ``values`` on the diagonal of a square Fortran-ordered matrix."""
     matrix.T.reshape(-1)[:: matrix.shape[0] + 1] = values
 
 
-def copy_to_lower(matrix: NDArray[Any], scale: NDArray[Any]) -> None:
+def copy_to_lower(matrix: Array, scale: Array) -> None:
     """Make the lower triangle and the diagonal ``diag(scale) U'``, where U is the upper triangle, by blocks."""
     M = matrix.shape[0]
     for i in range(0, M, BLOCK):
@@ -123,12 +171,12 @@ def copy_to_lower(matrix: NDArray[Any], scale: NDArray[Any]) -> None:
             matrix[j : j + BLOCK, i : i + BLOCK] = block.T * scale[j : j + BLOCK, None]
 
 
-def copy_to_upper(matrix: NDArray[Any]) -> None:
+def copy_to_upper(matrix: Array) -> None:
     """Make the matrix symmetric again from its lower triangle, by blocks."""
     copy_to_lower(matrix.T, np.ones(matrix.shape[0], dtype=matrix.dtype))
 
 
-def first_rows(matrix: NDArray[Any], rows: int) -> NDArray[Any]:
+def first_rows(matrix: Array, rows: int) -> Array:
     """Pack the first rows of a Fortran-ordered matrix into the beginning of its own memory."""
     M = matrix.shape[1]
     flat = matrix.T.reshape(-1)
