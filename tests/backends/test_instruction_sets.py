@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from contracts.market import INSTRUCTION_SETS
-from gyrfalcon.backends import fused, prepare
+from gyrfalcon.backends import native, prepare
 from gyrfalcon.kernels import ArcCosine, Gaussian, Laplacian
 
 
@@ -23,8 +23,8 @@ class Core:
 @pytest.fixture
 def choose(monkeypatch):
     monkeypatch.delenv("GYRFALCON_ISA", raising=False)
-    monkeypatch.setattr(fused, "_core", Core("avx512", "avx2", "baseline"))
-    return fused.dense_instruction_set
+    monkeypatch.setattr(native, "_core", Core("avx512", "avx2", "baseline"))
+    return native.dense_instruction_set
 
 
 def test_centers_of_one_narrow_vector_run_on_the_narrower_set(choose):
@@ -46,7 +46,7 @@ def test_a_set_that_is_asked_for_is_obeyed(choose, monkeypatch):
 
 @pytest.mark.parametrize("sets", [("avx2", "baseline"), ("baseline",), ("avx512", "baseline")])
 def test_a_processor_without_both(sets, choose, monkeypatch):
-    monkeypatch.setattr(fused, "_core", Core(*sets))
+    monkeypatch.setattr(native, "_core", Core(*sets))
     assert choose(8, 784, np.float32, True) == sets[0]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from contracts.market import NATIVE_KERNELS
 from gyrfalcon import _core
-from gyrfalcon.backends.fused import profile_of
+from gyrfalcon.backends.native import profile_of
 
 REFUSED = (TypeError, ValueError, RuntimeError)
 F32 = np.float32

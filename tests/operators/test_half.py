@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 from gyrfalcon import FalkonRegressor, KernelOperator, _core
-from gyrfalcon.backends.fused import HALF_SETS
+from gyrfalcon.backends.native import HALF_SETS
 from gyrfalcon.kernels import Gaussian, Laplacian, Linear, Matern
 from gyrfalcon.operators import dense
 from gyrfalcon.operators.keeping import Halving

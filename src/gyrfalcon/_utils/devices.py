@@ -14,6 +14,7 @@ from .memory import available_memory
 if TYPE_CHECKING:
     import torch
 
+_PRECISION = one_of(None, "tf32")
 _REMEDY = 'give None, "cpu", "cuda", "cuda:1", "mps", or a list of these'
 
 # How many devices of a kind there are; ROCm's are named "cuda" too
@@ -89,7 +90,7 @@ def _resolve(name: Any) -> torch.device:
 
 def check_precision(precision: Any, device: Any) -> None:
     """Raise a ValueError unless `precision` is None, or "tf32" for a device."""
-    one_of(None, "tf32")("precision", precision)
+    _PRECISION("precision", precision)
     if precision is not None and device is None:
         raise ValueError(f'precision={precision!r} is for devices: give one, as device="cuda", or precision=None')
 

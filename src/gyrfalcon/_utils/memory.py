@@ -19,20 +19,13 @@ _FALLBACK = 4 * 2**30
 _BLAS_WORKSPACE = 36 << 20
 
 
-def _number_in(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _kilobytes_in(path: str, name: str) -> int | None:
-    """Return the bytes that a line such as ``MemAvailable:   8000 kB`` gives; None if there is no such line."""
+def _number_in(path: str, name: str = "") -> int | None:
+    """Return the number in a file, or in its line that begins with `name`; None if there is none."""
     try:
         for line in Path(path).read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
+            if line.startswith(name):
+                return int(line.removeprefix(name).split()[0])
+    except (OSError, ValueError, IndexError):
         pass
     return None
 
@@ -42,13 +35,13 @@ def available_memory() -> int:
 
     That is the least that the machine, the process' control group and ``ulimit -v`` and ``ulimit -d`` leave.
     """
-    available = _kilobytes_in("/proc/meminfo", "MemAvailable")
-    if available is None:
-        available = _physical_memory() // 2
-    group = Path("/sys/fs/cgroup")
-    limit, used = _number_in(group / "memory.max"), _number_in(group / "memory.current")
+    kilobytes = _number_in("/proc/meminfo", "MemAvailable:")
+    available = _physical_memory() // 2 if kilobytes is None else kilobytes * 1024
+    limit, used = _number_in("/sys/fs/cgroup/memory.max"), _number_in("/sys/fs/cgroup/memory.current")
     if limit is not None and used is not None:
-        available = min(available, max(0, limit - used + _page_cache(group / "memory.stat")))
+        # the control group counts cached pages of files as used, but can reclaim them
+        cached = _number_in("/sys/fs/cgroup/memory.stat", "inactive_file ") or 0
+        available = min(available, max(0, limit - used + cached))
     return min([available, *_left_by_limits()])
 
 
@@ -58,10 +51,10 @@ def _left_by_limits() -> Iterator[int]:
         import resource
     except ImportError:  # Windows has no such limits
         return
-    for kind, counts in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+    for kind, counts in ((resource.RLIMIT_AS, "VmSize:"), (resource.RLIMIT_DATA, "VmData:")):
         limit = resource.getrlimit(kind)[0]
         if limit != resource.RLIM_INFINITY:
-            yield max(0, limit - (_kilobytes_in("/proc/self/status", counts) or 0))
+            yield max(0, limit - (_number_in("/proc/self/status", counts) or 0) * 1024)
 
 
 def require_workspace() -> None:
@@ -81,14 +74,6 @@ def _physical_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return _FALLBACK
-
-
-def _page_cache(path: Path) -> int:
-    """Return the bytes of cached file pages that a control group counts as used but can reclaim."""
-    try:
-        return sum(int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith("inactive_file "))
-    except (OSError, ValueError):
-        return 0
 
 
 def parse_memory(budget: int | float | str) -> int:

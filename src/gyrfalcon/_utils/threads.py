@@ -25,13 +25,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def _available_cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS
-        return os.cpu_count() or 1
-
-
 def effective_n_jobs(n_jobs: int | None) -> int:
     """Return the number of threads that `n_jobs` asks for.
 
@@ -48,7 +41,10 @@ def effective_n_jobs(n_jobs: int | None) -> int:
     >>> effective_n_jobs(3)
     3
     """
-    cores = _available_cores()
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        cores = os.cpu_count() or 1
     if n_jobs is None:
         asked = os.environ.get("OMP_NUM_THREADS", "")
         return max(1, min(cores, int(asked))) if asked.isdigit() else cores

@@ -7,24 +7,38 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import scipy.sparse
+
 from .._utils.warnings import warn
 from .._utils.words import listed
-from ..kernels import Kernel
+from ..kernels import Constant, Kernel, Product, Sum, linear_form
 from .base import BlockWeight, Tiles, check_centers, check_weighted, weighted
 
 __all__ = ["BlockWeight", "Tiles", "check_centers", "check_weighted", "prepare", "weighted"]
 
 
 def _reference(kernel: Kernel, centers: Any) -> Tiles:
-    from .reference import prepare
+    from .reference import KernelTiles
 
-    return prepare(kernel, centers)
+    return KernelTiles(kernel, centers)
 
 
 def _native(kernel: Kernel, centers: Any) -> Tiles:
-    from .native import prepare
+    from .native import ConstantTiles, NativeTiles, PairTiles, profile_of
+    from .sparse import LinearTiles, SparseTiles
 
-    return prepare(kernel, centers)
+    sparse = scipy.sparse.issparse(centers)
+    form = linear_form(kernel) if sparse else None
+    if form is not None and form[0] != 0:
+        return LinearTiles(*form, centers)
+    if isinstance(kernel, Sum | Product):
+        return PairTiles(kernel, _native(kernel.k1, centers), _native(kernel.k2, centers))
+    if type(kernel) is Constant:
+        return ConstantTiles(kernel, centers)
+    profile = profile_of(kernel)
+    if profile is None:
+        return _reference(kernel, centers)
+    return (SparseTiles if sparse else NativeTiles)(kernel, profile, centers)
 
 
 @cache  # so that the warning comes once, not with every operator
@@ -41,15 +55,7 @@ def _best() -> Callable[[Kernel, Any], Tiles]:
     return _native
 
 
-def _auto(kernel: Kernel, centers: Any) -> Tiles:
-    return _best()(kernel, centers)
-
-
-_BACKENDS: dict[str, Callable[[Kernel, Any], Tiles]] = {
-    "auto": _auto,
-    "native": _native,
-    "reference": _reference,
-}
+_BACKENDS: dict[str, Callable[[Kernel, Any], Tiles]] = {"native": _native, "reference": _reference}
 
 
 def prepare(kernel: Kernel, centers: Any, backend: str = "auto") -> Tiles:
@@ -65,7 +71,9 @@ def prepare(kernel: Kernel, centers: Any, backend: str = "auto") -> Tiles:
     """
     if backend == "auto":
         backend = os.environ.get("GYRFALCON_BACKEND", "auto")
-    if backend not in _BACKENDS:
-        raise ValueError(f"backend={backend!r} is not known: use one of {listed(_BACKENDS, None, plain=True)}")
+    if backend != "auto" and backend not in _BACKENDS:
+        known = listed(["auto", *_BACKENDS], None, plain=True)
+        raise ValueError(f"backend={backend!r} is not known: use one of {known}")
     kernel.check_precision(centers.dtype)
-    return _BACKENDS[backend](kernel, centers)
+    make = _best() if backend == "auto" else _BACKENDS[backend]
+    return make(kernel, centers)

@@ -91,6 +91,7 @@ class Tiles(ABC):
         self.n_centers = n_centers
         self.dtype = np.dtype(dtype)
         self.sparse = sparse
+        self._tile_rows = max(48, _TILE_ENTRIES // max(1, n_centers) // 48 * 48)
 
     def accept(self, block: Any) -> Any:
         """Convert a block of rows from a source to what the verbs take; raise a ValueError if it is of another kind.
@@ -143,7 +144,7 @@ class Tiles(ABC):
     def left(self, K: Array, U: Array) -> Array:
         """Compute K' U; BLAS sums in the tile's own precision, over the rows of one tile only."""
         total = np.zeros((K.shape[1], U.shape[1]))
-        step = self._tile_rows()
+        step = self._tile_rows
         with np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, len(K), step):
                 total += K[start : start + step].T @ U[start : start + step]
@@ -218,11 +219,7 @@ class Tiles(ABC):
             out[:, j] = (K * np.sign(rows[:, j, None] - values)) @ coef.T
         return out
 
-    def _tile_rows(self) -> int:
-        return max(48, _TILE_ENTRIES // max(1, self.n_centers) // 48 * 48)
-
     def parts(self, rows: Array) -> list[slice]:
         """Split the rows of a block into parts whose tiles stay in cache."""
-        step = self._tile_rows()
-        n = rows.shape[0]
+        n, step = rows.shape[0], self._tile_rows
         return [slice(start, min(start + step, n)) for start in range(0, n, step)]

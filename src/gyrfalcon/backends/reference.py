@@ -32,8 +32,3 @@ class KernelTiles(Tiles):
                     f"{self.kernel!r} gave values that are not finite: check its parameters and the scale of X"
                 )
         return out
-
-
-def prepare(kernel: Kernel, centers: Any) -> Tiles:
-    """Make the tiles of any kernel."""
-    return KernelTiles(kernel, centers)

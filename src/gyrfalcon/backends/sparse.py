@@ -16,7 +16,7 @@ from .. import _core  # type: ignore[attr-defined]
 from .._utils.sparse import canonical
 from ..kernels import Kernel, Linear
 from .base import BlockWeight, weighted
-from .fused import FusedTiles, Profile, instruction_set
+from .native import FusedTiles, Profile, instruction_set
 
 Array = NDArray[Any]
 

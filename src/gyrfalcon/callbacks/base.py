@@ -213,14 +213,11 @@ class CallbackList:
         return error
 
 
-# ---- callbacks of scikit-learn 1.9 and newer -------------------------------------------------------------------------
-#
-# They are set by ``set_callbacks`` or passed down by a search. A fit is a task to them, and each iteration a task below
-# it. Older versions have no callbacks, and nothing happens.
-
-
 class ScikitLearnCallbacks(Callback):
-    """Pass the hooks of a fit on to the callbacks of scikit-learn that an estimator has."""
+    """Pass the hooks of a fit on to callbacks of scikit-learn, set by ``set_callbacks`` or passed down by a search.
+
+    A fit is a task to them, and each iteration a task below it. scikit-learn has callbacks from version 1.9 on.
+    """
 
     def __init__(self) -> None:
         self._fit: Any = None

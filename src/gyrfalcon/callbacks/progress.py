@@ -19,6 +19,8 @@ from .base import Callback, Record
 
 logger = logging.getLogger("gyrfalcon")
 
+_VERBOSE = integer(0)
+
 _BEGUN = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} passes [{elapsed}]"  # nothing is known of the time left
 _COUNTED = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} passes [{elapsed}<{remaining}{postfix}]"
 _OPEN_ENDED = "{desc}: {n_fmt} passes [{elapsed}{postfix}]"
@@ -38,7 +40,7 @@ def progress_callback(verbose: int) -> ProgressBar | None:
     ProgressBar or None
     """
     if not isinstance(verbose, bool):  # True is 1, as in scikit-learn
-        integer(0)("verbose", verbose)
+        _VERBOSE("verbose", verbose)
     if verbose == 0 and os.environ.get("GYRFALCON_PROGRESS", "").strip().lower() not in ("1", "true", "yes", "on"):
         return None
     return ProgressBar(log=bool(verbose >= 2))

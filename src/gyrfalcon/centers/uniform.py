@@ -18,6 +18,8 @@ from ..sources import Rows, as_rows
 from .base import AnyKernel, Selection
 from .leverage import Indices, RandomState
 
+_N_CENTERS = integer(1)
+
 
 @register
 class Uniform(BaseEstimator):  # type: ignore[misc]
@@ -45,7 +47,7 @@ class Uniform(BaseEstimator):  # type: ignore[misc]
         """Choose centers; see `Centers.select`."""
         rows = as_rows(rows)
         n = rows.shape[0] if candidates is None else len(candidates)
-        integer(1)("n_centers", n_centers)
+        _N_CENTERS("n_centers", n_centers)
         # files are read faster in order, and results are the same bits as with all rows if all are chosen
         chosen = draw(n, min(int(n_centers), n), check_random_state(random_state))
         indices = chosen if candidates is None else candidates[chosen]

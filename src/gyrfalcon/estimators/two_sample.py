@@ -24,9 +24,8 @@ from ..fitting.subspace import default_n_centers
 from ..kernels import Kernel, KernelFunction
 from ..operators import Operator, make_operator
 from ..preconditioners import Whitening
-from ..sources import Rows, as_rows
+from ..sources import Rows, as_rows, has_metric
 from ..sources.blocks import stack
-from ..sources.memory import has_metric
 from ..sources.scratch import Scratch
 
 __all__ = ["MMDTest", "mmd_test"]

@@ -18,12 +18,11 @@ from .._utils.ranges import check_range
 from .._utils.warnings import warn
 from .._utils.words import a, shown
 from ..kernels import Kernel, KernelFunction, as_kernel
-from ..sources import ArrayRows, Rows, TensorRows, as_rows, as_source, is_dask, near, to_host
+from ..sources import ArrayRows, Rows, TensorRows, as_rows, as_source, has_metric, is_dask, near, to_host
 from ..sources.blocks import stack
-from ..sources.columns import REMEDY, check_columns
 from ..sources.dask import compute
 from ..sources.files import Dataset, is_lazy_table
-from ..sources.memory import has_metric
+from ..sources.memory import REMEDY, check_columns
 from ..sources.rereading import checked_rows
 from ..sources.scaling import Standardize
 from ..sources.scratch import Scratch

@@ -24,6 +24,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, clone
 
 from .._utils import sparse
+from .._utils.ranges import power_of_two
 from .._utils.words import shown
 from .features import FeatureMap
 
@@ -337,3 +338,15 @@ def require_both_sparse(A: Any, B: Any) -> None:
     """Raise TypeError unless both `A` and `B` are sparse."""
     if not (sp.issparse(A) and sp.issparse(B)):
         raise TypeError("one of A and B is sparse and the other is not: give both sparse, or both dense")
+
+
+def total_variance(X: Any) -> tuple[float, float]:
+    """Compute the sum of the features' variances in units of unit^2, and the unit, so that no square overflows.
+
+    Both are 1 if no feature varies.
+    """
+    if not sp.issparse(X):
+        X = np.asarray(X, dtype=np.float64)
+    unit = power_of_two(X.data if sp.issparse(X) else X)
+    total = sparse.total_variance(X / unit) if sp.issparse(X) else float(np.var(X / unit, axis=0).sum())
+    return (total, unit) if total > 0 else (1.0, 1.0)

@@ -10,9 +10,8 @@ from sklearn.base import clone
 
 from .._utils.checks import integer, number, optional, positive
 from .._utils.registry import register
-from .base import Array, Kernel
+from .base import Array, Kernel, total_variance
 from .features import FeatureMap, directions
-from .spread import total_variance
 
 _GAMMA = optional(positive('a finite number greater than 0, or "scale"'), instead="scale")
 _COEF0 = number(lambda x: bool(np.isfinite(x)), "a finite number")

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
 
+from .._utils import sparse
 from .._utils.checks import integer, number, numbers, positive
+from .._utils.ranges import power_of_two
 from .._utils.registry import register
-from .base import Array, Geometry, Kernel, Slope
+from .base import Array, Geometry, Kernel, Slope, total_variance
 from .features import FeatureMap, directions
-from .spread import mean_absolute_difference, total_variance
 
 LengthScale = float | ArrayLike | Literal["scale"]
 
@@ -258,6 +260,22 @@ class LaplacianSlope(Stationary):
         near = s < 8 * eps * (np.square(A).sum(axis=1)[:, None] + np.square(B).sum(axis=1))
         s[near] = 0.0
         return self.profile(s)
+
+
+def mean_absolute_difference(X: Any) -> float:
+    """Compute the mean distance between rows in the 1-norm; 1 if all rows are equal."""
+    if not sp.issparse(X):
+        X = np.asarray(X, dtype=np.float64)
+    unit = power_of_two(X.data if sp.issparse(X) else X)
+    if sp.issparse(X):
+        total = sparse.mean_absolute_differences(X / unit)
+    else:
+        # Sorted, x_i is the larger of i pairs and the smaller of n - 1 - i. Differences from the median lose no digits
+        # to a common offset.
+        ordered = np.sort(X / unit, axis=0)
+        n = len(ordered)
+        total = 2 * float(((2 * np.arange(n) + 1 - n) @ (ordered - ordered[n // 2])).sum()) / n**2
+    return unit * total if total > 0 else 1.0
 
 
 @register

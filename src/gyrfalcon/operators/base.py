@@ -298,7 +298,7 @@ class Operator(ABC):
             self.rmatmat(np.zeros((self.shape[0], 1)))
 
 
-# ---- checks of rows, vectors, weights and products that all operators share --------------------------------------------
+# ---- checks of rows, vectors, weights and products that all operators share ------------------------------------------
 
 
 def locate_non_finite(start: int, rows: Any, names: Sequence[str] | None) -> str:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import get_blas_funcs
 
 from .._utils import linalg

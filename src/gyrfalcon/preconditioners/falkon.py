@@ -5,8 +5,8 @@ The maths is Definitions 3 and 4 in appendix A of "FALKON: An Optimal Large Scal
     D K_MM D + jitter I = T'T,     A'A = T W T' / M + ridge I,     B = D T^-1 A^-1 / sqrt(n),
 
 so that B'(K'WK + lambda n K_MM)B is close to the identity. T is `Whitening`'s; this adds A, below T in the same buffer.
-Where T is (r, M), because most centers are linear combinations of others, the formula for A does not change. `TwoFactors`
-are coordinates made of T and an A from anywhere, as KRILL's.
+Where T is (r, M), because most centers are linear combinations of others, the formula for A does not change. Other
+factors A make coordinates with T in the same way (`TwoFactors`).
 
 What was chosen by measurement (Gaussian kernels of several widths on real and synthetic data, n = 20,000,
 M = 300 to 2,500, lambda = 1e-5 to 1e-9 and 0, counting passes to a test error within 1% of the best):

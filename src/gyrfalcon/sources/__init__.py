@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from .._utils.devices import resolve_devices
 from .base import Rows
 from .dask import DaskRows, has_text, is_dask, read_frame
 from .files import Dataset, is_lazy_table, open
 from .foreign import RowsLike, wrap
-from .memory import ArrayRows
-from .tensor_rows import TensorRows, near
-from .tensors import is_tensor, to_host
+from .memory import ArrayRows, MetricArray
+from .tensor_rows import TensorRows, stays
+from .tensors import as_torch, is_tensor, to_host
 
 __all__ = [
     "ArrayRows",
@@ -85,6 +86,36 @@ def as_source(X: Any) -> Rows | None:
     if isinstance(X, RowsLike) and callable(X.blocks) and callable(X.take):  # not columns of a table of these names
         return wrap(X)
     return None
+
+
+def near(X: Any, device: Any) -> Any:
+    """Return a tensor as rows that stay where they are if `device` computes there, else as an array of the host.
+
+    What is no tensor is returned as it is. Sparse tensors, those of devices without float64, and those that are wrong
+    in any way are left to the host, whose checks say what is wrong.
+
+    Parameters
+    ----------
+    X : anything
+    device : None, str, torch.device or list of these
+        Where products are computed. A tensor also stays on another device of the same kind, from which its rows are
+        then copied directly.
+
+    Examples
+    --------
+    >>> from gyrfalcon.sources import near
+    >>> near([[1.0, 2.0]], "cpu")
+    [[1.0, 2.0]]
+    """
+    if device is None or not is_tensor(X):
+        return to_host(X)
+    tensor = as_torch(X)
+    return to_host(X) if tensor is None or not stays(tensor, resolve_devices(device) or ()) else TensorRows(tensor)
+
+
+def has_metric(X: Any) -> bool:
+    """Whether `X` is a `MetricArray`, or a Dask array of them."""
+    return isinstance(X._meta if is_dask(X) else X, MetricArray)
 
 
 def as_table(X: Any, as_text: Collection[str] = ()) -> Any:

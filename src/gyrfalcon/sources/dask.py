@@ -18,7 +18,7 @@ from .._utils.words import a
 from ._schedulers import STREAMED_AT_ONCE, Scheduler, find_scheduler
 from .base import Rows
 from .blocks import Block, Indices, reblock, stack
-from .columns import REMEDY
+from .memory import REMEDY
 from .scaling import Moments
 
 Array = NDArray[Any]

@@ -1,16 +1,22 @@
-"""Rows of an array in memory, and arrays whose distances have a meaning, so that standardising would undo it."""
+"""Arrays in memory: rows of them, those whose distances have a meaning, and an error for columns of dates or text."""
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from .._utils.words import shown
 from .base import Rows
 from .blocks import Indices
-from .dask import is_dask
+
+REMEDY = "begin a pipeline with gyrfalcon.TableEncoder, or use AutoRegressor or AutoClassifier, made for such tables"
+_TIMES = "mM"  # NumPy's kinds of durations and of times
+_OBJECTS = datetime.date | datetime.time | datetime.timedelta  # a date with a time is a date, too
 
 
 class ArrayRows(Rows):
@@ -92,6 +98,62 @@ class MetricArray(np.ndarray[Any, Any]):
         return plain[()] if return_scalar or plain.ndim == 0 else plain
 
 
-def has_metric(X: Any) -> bool:
-    """Whether `X` is a `MetricArray`, or a Dask array of them."""
-    return isinstance(X._meta if is_dask(X) else X, MetricArray)
+def check_columns(X: Any) -> None:
+    """Raise ValueError for the first column of times or text; everything else is left to scikit-learn's checks.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from gyrfalcon.sources.memory import check_columns
+    >>> check_columns(pd.DataFrame({"rooms": [2, 3], "city": ["Genova", "Torino"]}))
+    Traceback (most recent call last):
+    ValueError: column 'city' holds text such as 'Genova': begin a pipeline with gyrfalcon.TableEncoder, ...
+    """
+    if scipy.sparse.issparse(X) or isinstance(X, list | tuple):
+        return
+    for name, column in _columns(X):
+        odd: Any = None
+        if column.dtype.kind in _TIMES and len(column):
+            odd = column[0]
+        elif column.dtype.kind in "OUS":
+            odd = next((value for value in column if isinstance(value, str | bytes | _OBJECTS)), None)
+        if isinstance(odd, np.datetime64 | np.timedelta64 | _OBJECTS):
+            raise ValueError(
+                f"column {shown(name)} holds times such as {str(odd)!r}, which are not numbers: make features of it, "
+                f"such as its year, its day of the week and seconds since a start; or {REMEDY}"
+            )
+        if odd is not None and not _is_number(odd):
+            raise ValueError(f"column {shown(name)} holds text such as {str(odd)!r}: {REMEDY}")
+
+
+def _columns(X: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield names and values of the columns of a table or of an array that is not of numbers."""
+    if isinstance(X, np.ndarray):
+        if X.ndim == 2 and X.dtype.kind not in "fiubc":
+            yield from enumerate(X.T)
+        return
+    try:
+        names = _names(X)
+    except (AttributeError, TypeError):
+        return  # no table
+    for name in names:
+        column = np.asarray(X[name])
+        if column.ndim == 1:  # of several columns of one name, all would come
+            yield name, column
+
+
+def _names(X: Any) -> list[Any]:
+    """Return the names of the columns of a table: pyarrow's `columns` are the columns themselves."""
+    try:
+        return list(X.column_names)
+    except AttributeError:
+        return list(X.columns)
+
+
+def _is_number(text: str | bytes) -> bool:
+    """Whether scikit-learn's checks read the text as a number, as they do for arrays of objects."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

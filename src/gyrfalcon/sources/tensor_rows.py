@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .._utils.copies import as_tensor
-from .._utils.devices import has_float64, import_torch, resolve_devices, round_to_tf32, torch_dtype
+from .._utils.devices import has_float64, import_torch, round_to_tf32, torch_dtype
 from .base import Cast, MappedRows, Rows
 from .blocks import Block, Indices
 from .scaling import Moments, Standardize
-from .tensors import as_torch, is_tensor, to_host
 
 Array = NDArray[Any]
 Tensor = Any
@@ -25,32 +24,8 @@ Step = Callable[[Tensor], Tensor]
 _LOOKED_AT = 1 << 24  # numbers at a time, when the whole tensor is looked at
 
 
-def near(X: Any, device: Any) -> Any:
-    """Return a tensor as rows that stay where they are if `device` computes there, else as an array of the host.
-
-    What is no tensor is returned as it is. Sparse tensors, those of devices without float64, and those that are wrong
-    in any way are left to the host, whose checks say what is wrong.
-
-    Parameters
-    ----------
-    X : anything
-    device : None, str, torch.device or list of these
-        Where products are computed. A tensor also stays on another device of the same kind, from which its rows are
-        then copied directly.
-
-    Examples
-    --------
-    >>> from gyrfalcon.sources.tensor_rows import near
-    >>> near([[1.0, 2.0]], "cpu")
-    [[1.0, 2.0]]
-    """
-    if device is None or not is_tensor(X):
-        return to_host(X)
-    tensor = as_torch(X)
-    return to_host(X) if tensor is None or not _stays(tensor, resolve_devices(device) or ()) else TensorRows(tensor)
-
-
-def _stays(X: Tensor, devices: Sequence[Any]) -> bool:
+def stays(X: Tensor, devices: Sequence[Any]) -> bool:
+    """Whether a tensor can stay where it is while `devices` compute."""
     if X.device.type not in {one.type for one in devices} or not has_float64(X.device):
         return False
     is_matrix = X.layout == import_torch().strided and X.ndim == 2 and X.numel() > 0
