@@ -126,6 +126,12 @@ def as_table(X: Any, as_text: Collection[str] = ()) -> Any:
     X : anything that holds rows
     as_text : collection of str
         Columns that were text in training: those of CSV files stay text, even if all values look like numbers.
+
+    Examples
+    --------
+    >>> from gyrfalcon.sources import as_table
+    >>> as_table([[1.0], [2.0]])
+    [[1.0], [2.0]]
     """
     if is_dask(X):
         return read_frame(X) if has_text(X) else X
@@ -137,7 +143,15 @@ def as_table(X: Any, as_text: Collection[str] = ()) -> Any:
 
 
 def read_whole(X: Any) -> Any:
-    """Read any source into memory with the types of its columns; return anything else as it is."""
+    """Read any source into memory with the types of its columns; return anything else as it is.
+
+    Examples
+    --------
+    >>> from gyrfalcon.sources import ArrayRows, read_whole
+    >>> read_whole(ArrayRows([[1.0], [2.0]]))
+    array([[1.],
+           [2.]])
+    """
     if is_dask(X):
         return read_frame(X)
     data = open(X) if is_lazy_table(X) else X
