@@ -4,7 +4,7 @@
 place                        table of its kernels                          claims
 ============================ ============================================= =================================
 kernels/                     `NAMES` of `kernels/names.py`                 every named kernel
-_native/profiles.h           `Profiles`, and `_PROFILES` of `fused.py`     every named kernel
+_native/profiles.h           `Profiles`, and `_PROFILES` of `native.py`    every named kernel
 backends/torch_tiles.py      `_PROFILES`                                   every named kernel
 backends/triton_kernels.py   `PROFILES`, and `_PROFILES` of triton_tiles   every named kernel of distances
 storage/onnx_graph.py        `_PROFILES`                                   every named kernel
@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from gyrfalcon import _core, kernels
-from gyrfalcon.backends import fused, native, torch_tiles, triton_tiles
+from gyrfalcon.backends import native, torch_tiles, triton_tiles
 from gyrfalcon.kernels import (
     NAMES,
     ArcCosine,
@@ -197,7 +197,7 @@ NAMED = set(NAMES.values())
 TRITON = "backends/triton_kernels.py"
 PLACES = {
     "kernels": Place(by_kernels, NAMED),
-    "_native/profiles.h": Place(by_native, set(fused._PROFILES)),
+    "_native/profiles.h": Place(by_native, set(native._PROFILES)),
     "backends/torch_tiles.py": Place(by_torch, set(torch_tiles._PROFILES), marks=(pytest.mark.devices,)),
     TRITON: Place(by_triton, set(triton_tiles._PROFILES), [np.float32], (pytest.mark.devices,)),
     "storage/onnx_graph.py": Place(by_onnx, set(onnx_graph._PROFILES)),
@@ -254,7 +254,7 @@ def test_a_place_has_the_kernels_that_it_claims(name):
 
 
 def test_every_native_profile_is_held_against_a_formula():
-    used = {fused.profile_of(formula.kernel).code for formula in FORMULAS}
+    used = {native.profile_of(formula.kernel).code for formula in FORMULAS}
     assert used == set(_core.Profile)
 
 
