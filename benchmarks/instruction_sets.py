@@ -18,7 +18,7 @@ import numpy as np
 from _common import table
 
 from gyrfalcon import _core, kernels
-from gyrfalcon.backends import native
+from gyrfalcon.backends import prepare
 
 KERNELS: dict[str, Callable[[float], Any]] = {
     "Gaussian": lambda s: kernels.Gaussian(s),
@@ -44,7 +44,7 @@ def prepared(name: str, kernel: Any, centers: np.ndarray) -> Any:
     if name != "chosen":
         os.environ["GYRFALCON_ISA"] = name
     try:
-        return native.prepare(kernel, centers)
+        return prepare(kernel, centers, "native")
     finally:
         os.environ.pop("GYRFALCON_ISA", None)
 

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from gyrfalcon import _core, kernels
-from gyrfalcon.backends import native, torch_tiles, triton_tiles
+from gyrfalcon.backends import native, prepare, torch_tiles, triton_tiles
 from gyrfalcon.kernels import (
     NAMES,
     ArcCosine,
@@ -160,7 +160,7 @@ def by_kernels(kernel, X, Z):
 
 
 def by_native(kernel, X, Z):
-    tiles = native.prepare(kernel, Z)
+    tiles = prepare(kernel, Z, "native")
     assert isinstance(tiles, native.NativeTiles)
     return tiles.fill(X)
 
