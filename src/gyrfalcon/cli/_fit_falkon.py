@@ -17,7 +17,7 @@ from .._utils.memory import format_bytes
 from .._utils.words import plural
 from ..callbacks import Callback
 from ..estimators import FalkonClassifier, FalkonRegressor
-from ..losses import loss_name
+from ..losses.named import loss_name
 from ..sources.files import Dataset
 from ..storage.checkpoints import Checkpoint, peek
 from ..tables.targets import in_form

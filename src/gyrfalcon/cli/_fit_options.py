@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .. import centers, kernels, losses
+from .. import centers, kernels
 from .._utils.checks import Rule, integer, not_negative, number, optional, positive
 from .._utils.memory import parse_memory
 from ..estimators import FalkonRegressor
+from ..losses import named
 from ..storage.checkpoints import Checkpoint
 from ..storage.values import Encoder
 from ..tables import AutoRegressor
@@ -37,7 +38,10 @@ KERNELS: dict[str, Callable[..., Any]] = {
     # the class names, so that what `gyrfalcon inspect` prints can be typed
     **{cls.__name__: cls for cls in (*kernels.NAMES.values(), kernels.Constant)},
 }
-LOSSES: dict[str, Callable[..., Any]] = {**losses.NAMES, **{cls.__name__: cls for cls in losses.NAMES.values()}}
+LOSSES: dict[str, Callable[..., Any]] = {
+    **named.NAMES,
+    **{cls.__name__: cls for cls in named.NAMES.values()},
+}
 
 
 def parameter_descriptions(cls: type) -> dict[str, str]:
@@ -253,9 +257,9 @@ OPTIONS = {
         ),
         _of_falkon(
             "--loss",
-            f"what is minimised: {', '.join(losses.NAMES)}. squared is the fastest; logistic gives probabilities of "
+            f"what is minimised: {', '.join(named.NAMES)}. squared is the fastest; logistic gives probabilities of "
             "labels; huber does not mind outliers; quantile learns --quantiles; poisson learns counts",
-            parse=lambda text: text if losses.loss_name(text) in losses.NAMES else read_object(text, LOSSES),
+            parse=lambda text: text if named.loss_name(text) in named.NAMES else read_object(text, LOSSES),
         ),
         _of_falkon("--quantiles", "levels for --loss quantile: 0.05,0.5,0.95", "Q", _numbers),
         _of_falkon("--fit-intercept", _description("fit_intercept", 1), action=argparse.BooleanOptionalAction),

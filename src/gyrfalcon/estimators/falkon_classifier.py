@@ -23,7 +23,8 @@ from ..fitting.precision import warn_if_iterates_rounded
 from ..fitting.subspace import CenterSettings, ChosenCenters, WarmStart
 from ..fitting.targets import indicators, signs
 from ..kernels import Kernel, KernelFunction
-from ..losses import Logistic, Loss, Softmax, as_loss, loss_name
+from ..losses import Logistic, Loss, Softmax, as_loss
+from ..losses.named import loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
 from ._base import KernelClassifier

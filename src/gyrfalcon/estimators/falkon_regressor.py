@@ -23,7 +23,8 @@ from ..fitting.precision import warn_if_iterates_rounded
 from ..fitting.rows import at_once, for_score
 from ..fitting.subspace import CenterSettings, ChosenCenters, WarmStart
 from ..kernels import Kernel, KernelFunction
-from ..losses import Loss, Poisson, Quantile, Squared, as_loss, loss_name
+from ..losses import Loss, Poisson, Quantile, Squared, as_loss
+from ..losses.named import loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
 from ._lazy import in_kind

@@ -1,43 +1,22 @@
-"""Losses of predictions f for targets y: a value, two derivatives and an inverse link.
-
-`value`, `gradient` and `hessian` are functions of y and f, arrays of shape (n, k), entry by entry. Newton's method
-(`gyrfalcon.solvers.newton`) needs nothing else, so a subclass of `Loss` with these three methods works in
-`FalkonRegressor` (numbers) and in `FalkonClassifier` (y of +1 and -1; with more than two classes, one column for each).
-All losses here are convex, not negative, and they and their derivatives overflow only where the exact result does.
-
-============ =============================== ============================= ==============
-loss         y                               value                         prediction
-============ =============================== ============================= ==============
-`Squared`    numbers                         (f - y)^2 / 2                 f
-`Huber`      numbers                         same, linear beyond delta     f
-`Quantile`   numbers                         pinball, smoothed             f, sorted
-`Poisson`    counts, not negative            half the deviance             exp(f)
-`Logistic`   -1 or +1                        log(1 + exp(-y f))            P(y = +1)
-`Softmax`    probabilities of k classes      -sum_c y_c log p_c            p = softmax(f)
-============ =============================== ============================= ==============
-"""
+"""The losses that have a name, and how to find them by it."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit, xlogy
-from sklearn.base import BaseEstimator, clone
 
-from ._utils.checks import numbers
-from ._utils.portable import beside, library, sorted_rows, special
-from ._utils.ranges import power_of_two
-from ._utils.registry import register
-from ._utils.statistics import means, quantiles, robust_deviation, shares
-from ._utils.words import hint, listed
+from .._utils.checks import numbers
+from .._utils.portable import beside, library, sorted_rows, special
+from .._utils.ranges import power_of_two
+from .._utils.registry import register
+from .._utils.statistics import means, quantiles, robust_deviation, shares
+from .._utils.words import hint, listed
+from .base import Array, Curvature, Loss
 
-__all__ = ["Huber", "Logistic", "Loss", "Poisson", "Quantile", "Softmax", "Squared", "as_loss"]
-
-Array = NDArray[Any]
 Width = float | ArrayLike | Literal["scale"]
 
 _POSITIVE = numbers(
@@ -46,118 +25,16 @@ _POSITIVE = numbers(
 _LEVEL = numbers(lambda x: 0 < x < 1, "a number between 0 and 1, both excluded, or a list of such numbers", scalar=True)
 
 
-class Curvature(NamedTuple):
-    """Second derivatives at a fixed f, to be multiplied with many T: ``function(T, *rows of the arrays)``.
-
-    `portable` says whether the function is arithmetic for arrays and tensors alike, see `gyrfalcon.operators.Rowwise`.
-    """
-
-    function: Callable[..., Array]
-    arrays: tuple[Array, ...]
-    portable: bool = False
-
-
-class Loss(BaseEstimator):  # type: ignore[misc]
-    """Base class of all losses.
-
-    A subclass defines `value`, `gradient` and `hessian`, and overrides the defaults that do not suit it.
-
-    Attributes
-    ----------
-    coupled : bool
-        Whether second derivatives across columns of f are not zero. Such a loss also defines `curvature`.
-    probabilities : bool
-        Whether `inverse_link` returns probabilities of classes.
-    portable : bool
-        Whether `gradient` and `inverse_link` accept PyTorch's tensors as well as arrays, so that they can run on a
-        device. A loss of your own may set ``portable = True``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.losses import Loss
-    >>> class SquaredHinge(Loss):
-    ...     def value(self, y, f):
-    ...         return 0.5 * np.square(np.maximum(1 - y * f, 0))
-    ...     def gradient(self, y, f):
-    ...         return -y * np.maximum(1 - y * f, 0)
-    ...     def hessian(self, y, f):
-    ...         return (y * f < 1).astype(f.dtype)
-    >>> from sklearn.datasets import make_moons
-    >>> from gyrfalcon import FalkonClassifier
-    >>> X, y = make_moons(500, noise=0.1, random_state=0)
-    >>> model = FalkonClassifier(loss=SquaredHinge(), n_centers=50, random_state=0).fit(X, y)
-    >>> bool(model.score(X, y) > 0.99)
-    True
-    """
-
-    coupled: ClassVar[bool] = False
-    probabilities: ClassVar[bool] = False
+class _Portable(Loss):
+    """A loss of this module, whose methods accept tensors; a class derived from one may define them with NumPy."""
 
     @property
     def portable(self) -> bool:
-        # not losses derived from them, which may define these methods with NumPy
         return type(self) in NAMES.values() or type(self) is Softmax
-
-    def value(self, y: Array, f: Array) -> Array:
-        """Compute the loss, which is not negative, of shape (n, k), or (n, 1) if columns are coupled."""
-        raise NotImplementedError(f"{type(self).__name__} must define value(y, f)")
-
-    def gradient(self, y: Array, f: Array) -> Array:
-        """Compute first derivatives with respect to f, of shape (n, k)."""
-        raise NotImplementedError(f"{type(self).__name__} must define gradient(y, f)")
-
-    def hessian(self, y: Array, f: Array) -> Array:
-        """Compute second derivatives of shape (n, k), not negative; if columns are coupled, each row's diagonal."""
-        raise NotImplementedError(f"{type(self).__name__} must define hessian(y, f)")
-
-    def curvature(self, y: Array, f: Array, T: Array) -> Array:
-        """Multiply each row's second derivatives by that row of T, of shape (n, k)."""
-        return self.hessian(y, f) * T
-
-    def curvature_at(self, y: Array, f: Array) -> Curvature:
-        """Return `curvature` at a fixed f, for many T: a function of T, and the arrays whose rows it takes after T."""
-        if self.coupled:
-            return Curvature(self._coupled_curvature, (y, f))
-        return Curvature(operator.mul, (self.hessian(y, f),), portable=True)
-
-    def _coupled_curvature(self, T: Array, y: Array, f: Array) -> Array:
-        return self.curvature(y, f, T)
-
-    def inverse_link(self, f: Array) -> Array:
-        """Convert f to the scale of y."""
-        return f
-
-    def check(self, y: Array, name: str = "y") -> None:
-        """Raise ValueError if a target is outside the domain of the loss."""
-
-    def resolve(self, y: Array, weight: Array | None = None) -> Loss:
-        """Return a copy with checked parameters, in which "scale" is replaced by its value for y, of shape (n, k)."""
-        return clone(self)
-
-    def stages(self) -> Sequence[Loss]:
-        """Return the losses to minimise in turn, each from the solution of the one before; the last is this one."""
-        return [self]
-
-    def penalty_unit(self, y: Array, weight: Array | None = None) -> float:
-        """Return the factor of the penalty that makes the solution independent of the unit of y."""
-        return 1.0
-
-    def unit(self, y: Array, weight: Array | None = None) -> float:
-        """Return a power of two near the size of y if the loss is proportional to the unit of y and f, else 1."""
-        return 1.0
-
-    def in_units(self, unit: float) -> Loss:
-        """Return this loss for y and f that are divided by `unit`."""
-        return self
-
-    def offset(self, y: Array, weight: Array | None = None) -> Array:
-        """Return the offset of f, of shape (k,): the best constants, or 0."""
-        return np.zeros(y.shape[1])
 
 
 @register
-class Squared(Loss):
+class Squared(_Portable):
     """Squared loss, (f - y)^2 / 2.
 
     Examples
@@ -182,7 +59,7 @@ class Squared(Loss):
 
 
 @register
-class Logistic(Loss):
+class Logistic(_Portable):
     """Logistic loss, log(1 + exp(-y f)) for y of -1 and +1: negative log-likelihood of two classes with log-odds f.
 
     Examples
@@ -221,7 +98,7 @@ class Logistic(Loss):
 
 
 @register
-class Softmax(Loss):
+class Softmax(_Portable):
     """Softmax loss, -sum_c y_c log p_c with p = softmax(f): negative log-likelihood of k classes.
 
     A row of y holds the probabilities of the classes: usually 1 for the true one and 0 for the others. Columns of f are
@@ -270,7 +147,7 @@ class Softmax(Loss):
 
 
 @register
-class Huber(Loss):
+class Huber(_Portable):
     """Huber loss, (f - y)^2 / 2 up to |f - y| = delta and linear beyond: least squares that is robust to outliers.
 
     The gradient is continuous. Where the second derivative jumps, it is that of the quadratic part.
@@ -313,7 +190,7 @@ class Huber(Loss):
 
 
 @register
-class Quantile(Loss):
+class Quantile(_Portable):
     """Smoothed pinball loss of quantiles, level r + s log(1 + exp(-r / s)) with r = y - f.
 
     Without the smoothing s it is level r for r > 0 and (level - 1) r otherwise, whose minimiser is the quantile of that
@@ -393,7 +270,7 @@ class Quantile(Loss):
 
 
 @register
-class Poisson(Loss):
+class Poisson(_Portable):
     """Poisson loss, exp(f) - y f minus its minimum: half the deviance of counts y with mean exp(f).
 
     Examples
