@@ -52,7 +52,8 @@ def test_metadata(installed):
     assert metadata["License-Expression"] == "BSD-3-Clause"
     assert {"Documentation", "Source"} <= {url.split(",")[0] for url in metadata.get_all("Project-URL")}
     assert gyrfalcon.__version__ == metadata["Version"]
-    assert [point.value for point in installed.entry_points if point.name == "gyrfalcon"] == ["gyrfalcon.cli.main:main"]
+    points = {point.group: point.value for point in installed.entry_points if point.name == "gyrfalcon"}
+    assert points == {"console_scripts": "gyrfalcon.cli.main:main", "gyrfalcon.classes": "gyrfalcon.tables"}
 
 
 def test_the_native_core_is_there_and_fits():

@@ -266,9 +266,9 @@ def test_a_dask_dataframe_larger_than_memory(monkeypatch):
 
 
 def test_a_label_too_long_for_an_array_of_labels(tmp_path, monkeypatch):
-    monkeypatch.setattr("gyrfalcon.sources.files.available_memory", lambda: 10_000)
+    monkeypatch.setattr("gyrfalcon.tables.targets.available_memory", lambda: 10_000)
     pd.DataFrame({"x": range(9), "y": ["a", "b" * 1000, *"aaaabbb"]}).to_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(MemoryError, match="target='y'"):
+    with pytest.raises(MemoryError, match="y with labels of up to 1,000 characters"):
         AutoClassifier().fit(gyrfalcon.open(tmp_path / "rows.parquet", target="y"))
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, _num_samples, column_or_1d
 
+from .._utils.memory import available_memory, require_memory
 from ..fitting.rows import computed
 from ..fitting.targets import (
     are_labels,
@@ -76,7 +77,12 @@ def classification_targets(
         part = column_or_1d(np.asarray(values), warn=True)
         check_lengths(n_rows, part, name)
         part = sortable_labels(counted.among(part) if name == "y" else part, name)
-        part = part.astype(str) if part.dtype == object else part
+        if part.dtype == object:  # each entry of an array of text takes as much memory as the longest label
+            longest = max(map(len, part.tolist()))
+            require_memory(
+                f"{name} with labels of up to {longest:,} characters", 4 * longest * len(part), available_memory()
+            )
+            part = part.astype(str)
         check_classification_targets(part)
         parts.append(part)
     classes = np.unique(parts[0])
