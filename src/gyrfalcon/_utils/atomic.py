@@ -29,26 +29,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield the name of an empty file to write; at the end of the block it replaces the one at `path`.
 
     Whatever happens in the block or to the process, `path` has the old file or the new one, never a part of one: the
-    new one is on disk before it is moved there. An exception leaves nothing. A process that is killed leaves a
-    folder whose name begins with a dot and ends with ``.partial``; the next one that writes to `path` removes it.
+    new one is on disk before it is moved there. An exception leaves nothing. A process that is killed leaves a folder
+    whose name begins with a dot and ends with ``.partial``; the next one that writes to `path` removes it.
 
-    Parameters
-    ----------
-    path : str or path-like
-        A link stays a link: the file it points to is the one that is replaced. The new file has the permissions of the
-        one it replaces, or those of any new file. What exists and is not a regular file is refused, see
-        `check_replaceable`.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> from gyrfalcon._utils.atomic import replacing
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     name = os.path.join(folder, "numbers")
-    ...     with replacing(name) as partial, open(partial, "w") as file:
-    ...         _ = file.write("1 2 3")
-    ...     os.listdir(folder)
-    ['numbers']
+    A link stays a link: the file it points to is replaced. The new file has the permissions of the one it replaces, or
+    those of any new file. Anything else than a regular file is refused, see `check_replaceable`.
     """
     check_replaceable(path)
     target = os.path.realpath(os.fspath(path))

@@ -14,13 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compute:
-    """What to compute with, as the user asked for it.
+    """The resources to compute with, as given by the user.
 
-    Attributes
-    ----------
-    n_jobs : number of threads, as `effective_n_jobs` understands it
-    memory_budget : bytes that the fit may take, as `parse_memory` understands them
-    device : None for the processor, or one or several devices of torch
+    n_jobs : number of threads, see `effective_n_jobs`
+    memory_budget : bytes that the fit may take, see `parse_memory`
+    device : None for the processor, or one or several devices of PyTorch
     precision : None, or "tf32" for products on devices
     """
 

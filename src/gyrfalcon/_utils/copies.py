@@ -82,13 +82,9 @@ class _Buffer:
 
 
 class StreamedCopies:
-    """Copies to a CUDA device on a stream of their own, so that one is made while the device computes with others.
+    """Copies to a CUDA device on a stream of their own, so that copying and computing overlap.
 
-    Parameters
-    ----------
-    device : torch.device
-    n_buffers : int
-        How many may be on their way or at work.
+    `n_buffers` is the maximum number of copies that are being made or used.
     """
 
     def __init__(self, device: Any, n_buffers: int = 2) -> None:

@@ -35,31 +35,15 @@ def import_torch() -> Any:
 
 
 def is_torch(X: Any) -> bool:
-    """Whether `X` is a tensor of PyTorch; nothing is imported to find out.
-
-    Examples
-    --------
-    >>> from gyrfalcon._utils.devices import is_torch
-    >>> is_torch(0.0)
-    False
-    """
+    """Whether `X` is a tensor of PyTorch, which is not imported to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(X, torch.Tensor)
 
 
 def resolve_devices(device: Any) -> tuple[torch.device, ...] | None:
-    """Check the devices that a user names, and return them with their numbers; None if there are none.
+    """Check the devices that a user names, and return them with their numbers; None if `device` is None.
 
-    Parameters
-    ----------
-    device : None, str, torch.device or list of these
-        A list may name a device more than once.
-
-    Examples
-    --------
-    >>> from gyrfalcon._utils.devices import resolve_devices
-    >>> resolve_devices(None) is None
-    True
+    `device` is a name, a device of PyTorch, or a list of these, which may name a device more than once.
     """
     if device is None:
         return None
@@ -118,16 +102,9 @@ def torch_dtype(dtype: Any) -> Any:
 
 
 def round_to_tf32(array: Any) -> Any:
-    """Round float32 numbers, an array or a tensor, to the 11 bits of TF32, and halves to even.
+    """Round float32 numbers, an array or a tensor, to the 11 bits of TF32, with ties to even.
 
-    A matrix product in TF32 then loses nothing of what it is given.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.devices import round_to_tf32
-    >>> (round_to_tf32(np.float32([1 + 2**-10, 1 + 2**-11, -1 - 3 * 2**-11, 0.0])) - 1).tolist()
-    [0.0009765625, 0.0, -2.001953125, -1.0]
+    A matrix product in TF32 then does not round its arguments.
     """
     bits = array.view(np.int32 if isinstance(array, np.ndarray) else import_torch().int32)
     return ((bits + (0x0FFF + ((bits >> 13) & 1))) & ~0x1FFF).view(array.dtype)

@@ -24,16 +24,11 @@ _WIDTH = 108  # characters of a line of words, so that the longest lines of a me
 
 
 class Entry(NamedTuple):
-    """An entry of a section of a docstring, and what its values may be.
+    """An entry of a section of a docstring, and the values it allows.
 
-    Attributes
-    ----------
-    kind : str
-        The type, as it is shown behind the name; the default of a constructor's parameter is added to it.
-    words : str
-        The description. A name in braces stands for the words of that entry.
-    rule : function of a name and a value, optional
-        Raises ValueError for values that are not allowed.
+    kind : the type, shown after the name; the default of a constructor's parameter is added to it
+    words : the description; a name in braces stands for the words of that entry
+    rule : function of a name and a value that raises ValueError for values that are not allowed
     """
 
     kind: str
@@ -44,16 +39,10 @@ class Entry(NamedTuple):
 def filled(text: str, entries: Mapping[str, Entry], defaults: Mapping[str, str]) -> str:
     """Return a docstring with its entries filled in.
 
-    Parameters
-    ----------
-    text : str
-        The docstring. Names stand between braces, in lines of their own; indented lines below them continue the last
-        entry.
-    entries : mapping from str to Entry
-        A key is the name that is shown, or several with spaces between them. It has a prefix and a full stop before it
-        where an entry is that of a few classes only.
-    defaults : mapping from str to str
-        The defaults of a constructor's parameters, as they are shown.
+    text : the docstring, with names between braces on lines of their own; indented lines below continue the last entry
+    entries : entries by name, or by several names with spaces between them, after a prefix and a full stop if the entry
+        is only for a few classes
+    defaults : defaults of a constructor's parameters, as they are shown
     """
 
     def words(key: str) -> str:

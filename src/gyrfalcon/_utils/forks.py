@@ -19,25 +19,15 @@ State = TypeVar("State")
 
 
 class PerProcess(Generic[State]):
-    """One state for each process: after a fork the child has a new one.
+    """One state for each process, `current`: after a fork the child has a new one.
 
-    A fork copies memory and one thread only, so that a lock that another thread holds would never be released in the
-    child.
+    A fork copies memory and only one thread, so a lock held by another thread would never be released in the child.
 
-    Parameters
-    ----------
-    make : callable
-        Makes a state.
-    lock_of : callable, optional
-        Returns the lock of a state. It is held during the fork, so that no other thread is halfway through a change;
-        it must be reentrant, since a signal handler may fork while its thread holds the lock.
-    leave : callable, optional
-        Called in the child with the state of the parent, to undo what threads that were not copied would have undone.
-
-    Attributes
-    ----------
-    current : State
-        The state of this process.
+    make : makes a state
+    lock_of : returns the lock of a state, which is held during the fork so that no other thread is halfway through a
+        change; it must be reentrant, since a signal handler may fork while its thread holds the lock
+    leave : called in the child with the state of the parent, to undo what threads that were not copied would have
+        undone
     """
 
     def __init__(

@@ -22,26 +22,8 @@ _is_gauss = number(math.isfinite, "a finite number")
 def restored(state: Any) -> np.random.RandomState:
     """Return a generator in the state that ``RandomState.get_state`` returned, as a tuple or as a dict.
 
-    NumPy copies the position of MT19937 without a check, and a position outside the keys then reads and writes outside
-    their memory, so all parts of the state are checked here.
-
-    Raises
-    ------
-    ValueError
-        If it is no such state.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.generators import restored
-    >>> first = np.random.RandomState(7)
-    >>> restored(first.get_state()).randint(1000) == first.randint(1000)
-    True
-    >>> name, keys, _, has_gauss, gauss = first.get_state()
-    >>> restored((name, keys, 625, has_gauss, gauss))
-    Traceback (most recent call last):
-    ...
-    ValueError: the position of a random state=625 must be an integer from 0 to 624
+    NumPy does not check the position of MT19937, and a position outside the keys then reads and writes outside their
+    memory, so all parts of the state are checked here; a ValueError is raised for anything else.
     """
     name, keys, position, has_gauss, gauss = _parts(state)
     if name != "MT19937":

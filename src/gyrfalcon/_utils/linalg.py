@@ -27,17 +27,8 @@ _TILE = 512
 def cholesky(matrix: Array, *, lower: bool, n_threads: int = 1) -> bool:
     """Factor one triangle of a symmetric Fortran-ordered matrix in place; the other is left as it is.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (M, M), float32 or float64
-    lower : bool
-        Whether to put L of L L' into the lower triangle, or U of U'U into the upper one.
-    n_threads : int
-
-    Returns
-    -------
-    bool
-        Whether the matrix is positive definite; if not, the triangle is undefined.
+    The lower triangle becomes L of L L', or the upper one U of U'U. Returns whether the matrix is positive definite; if
+    not, the triangle is undefined.
     """
     potrf = get_lapack_funcs("potrf", dtype=matrix.dtype)
     with single_threaded_blas():

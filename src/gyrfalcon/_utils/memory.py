@@ -77,14 +77,7 @@ def _physical_memory() -> int:
 
 
 def parse_memory(budget: int | float | str) -> int:
-    """Return the bytes of a memory budget: a number, ``"4GB"``, ``"512MiB"``, or ``"auto"``, half of what is available.
-
-    Examples
-    --------
-    >>> from gyrfalcon._utils.memory import parse_memory
-    >>> parse_memory("1.5GB"), parse_memory("512MiB"), parse_memory(1024)
-    (1500000000, 536870912, 1024)
-    """
+    """Return the bytes of a budget: a number, ``"4GB"``, ``"512MiB"``, or ``"auto"``, half of the available memory."""
     remedy = 'must be "auto", a number of bytes, or a string such as "4GB"'
     if isinstance(budget, str):
         if budget == "auto":
@@ -114,15 +107,7 @@ def limit_of(budget: int | float | str) -> int:
 
 
 class BudgetError(MemoryError):
-    """Mandatory memory does not fit the budget.
-
-    Attributes
-    ----------
-    size : int
-        Bytes that are needed.
-    room : str
-        What there is, in words.
-    """
+    """Mandatory memory of `size` bytes does not fit the budget; `room` says in words what is available."""
 
     def __init__(self, what: str, size: int, room: str, remedy: str) -> None:
         super().__init__(f"{what}, and {room}: {remedy}")
@@ -137,27 +122,12 @@ def require(
     *,
     limit: int | None = None,
 ) -> None:
-    """Raise BudgetError, which is a MemoryError, if mandatory memory does not fit the budget.
+    """Raise BudgetError, which is a MemoryError, if mandatory memory of `size` bytes does not fit the budget.
 
-    Parameters
-    ----------
-    budget : int, float or str
-        As the user gave it; see `parse_memory`.
-    size : int
-        Bytes that are needed.
-    what : str
-        What needs them.
-    remedy : str or function of the limit in bytes
-        What the user can do; a function can say what would fit.
-    limit : int, optional
-        ``limit_of(budget)``, where it is known already: available memory changes from one call to the next.
-
-    Examples
-    --------
-    >>> from gyrfalcon._utils.memory import require
-    >>> require("1GB", 2 * 10**9, "the matrix takes 2 GB", "take fewer rows")
-    Traceback (most recent call last):
-    gyrfalcon._utils.memory.BudgetError: the matrix takes 2 GB, and memory_budget='1GB' allows 1 GB: take fewer rows
+    budget : as the user gave it, see `parse_memory`
+    what : what needs the memory
+    remedy : advice to the user, or a function that makes it from the limit in bytes
+    limit : ``limit_of(budget)`` if it is known: available memory changes from one call to the next
     """
     limit = limit_of(budget) if limit is None else limit
     if size > limit:
@@ -178,14 +148,7 @@ def require_memory(origin: str, size: int, available: int) -> None:
 
 
 def format_bytes(count: int) -> str:
-    """Format a count of bytes for people.
-
-    Examples
-    --------
-    >>> from gyrfalcon._utils.memory import format_bytes
-    >>> format_bytes(1_600_000_000)
-    '1.6 GB'
-    """
+    """Format a number of bytes for people, such as "1.6 GB"."""
     value = float(count)
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1000:

@@ -12,16 +12,7 @@ from .devices import import_torch, is_torch
 
 
 def library(x: Any) -> Any:
-    """Return PyTorch for its tensors, and NumPy for all else: for functions that both have.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.portable import library
-    >>> x = np.zeros(1)
-    >>> library(x).exp(x)
-    array([1.])
-    """
+    """Return PyTorch for its tensors, and NumPy for everything else, for functions that both have."""
     return import_torch() if is_torch(x) else np
 
 
@@ -46,13 +37,7 @@ def in_float64(x: Any) -> Any:
 
 
 def beside(values: Any, x: Any) -> Any:
-    """Return numbers for arithmetic with an array or a tensor: of its kind and precision, and where it is.
-
-    Parameters
-    ----------
-    values : float or array
-    x : array or tensor of float32 or float64
-    """
+    """Return numbers for arithmetic with `x`, an array or a tensor: of its type and precision, and on its device."""
     if np.ndim(values) == 0:
         return float(values)
     if not is_torch(x):

@@ -13,20 +13,13 @@ from .forks import PerProcess
 
 
 class _Holders:
-    """The threads that make products now: the first one in saves the user's setting, and the last one out restores it.
+    """The threads that make products now; the first one saves the user's setting, and the last one restores it.
 
-    Attributes
-    ----------
-    changed : Condition
-        Notified when a thread leaves.
-    threads : Counter of int
-        How often each thread is in, by its number.
-    alone : int or None
-        The thread that no other may join, since it makes products in TF32.
-    precision : {"ieee", "tf32"}
-        Of the products that are made now.
-    saved : list of str
-        The user's setting, while there are threads.
+    changed : condition that is notified when a thread leaves
+    threads : how many times each thread has entered, by its number
+    alone : the thread that no other may join because it makes products in TF32, or None
+    precision : "ieee" or "tf32", of the products that are made now
+    saved : the user's setting, while there are threads
     """
 
     def __init__(self) -> None:

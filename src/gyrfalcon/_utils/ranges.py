@@ -13,18 +13,10 @@ def power_of_two(X: NDArray[Any], axis: None = None) -> float: ...
 @overload
 def power_of_two(X: NDArray[Any], axis: int) -> NDArray[np.float64]: ...
 def power_of_two(X: NDArray[Any], axis: int | None = None) -> float | NDArray[np.float64]:
-    """Return the power of two that brings the largest of some numbers near 1; dividing by it is exact.
+    """Return the power of two that brings the largest of some numbers near 1, or with ``axis=0`` of each column.
 
-    Parameters
-    ----------
-    X : ndarray
-    axis : int, optional
-        0 for a power of each column; by default one for all numbers.
+    Division by it is exact.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.ranges import power_of_two
     >>> power_of_two(np.array([3.0, -5.0]))
     4.0
     >>> power_of_two(np.array([[3.0, 0.3], [-5.0, 0.1]]), axis=0)
@@ -41,16 +33,7 @@ def _largest(X: NDArray[Any], axis: int | None = None) -> NDArray[np.float64]:
 
 
 def check_range(X: NDArray[Any], dtype: DTypeLike, name: str, *, too_small: bool = True) -> None:
-    """Refuse numbers whose largest is infinite in `dtype`, or (`too_small`) loses digits there.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.ranges import check_range
-    >>> check_range(np.array([1.0, -1e40]), np.float32, "y")
-    Traceback (most recent call last):
-    ValueError: y holds 1e+40, too large for float32: rescale or use dtype="float64"
-    """
+    """Refuse numbers whose largest is infinite in `dtype`, or (`too_small`) loses digits there."""
     info, largest = np.finfo(np.dtype(dtype)), float(_largest(X))
     if largest > float(info.max):
         raise ValueError(f'{name} holds {largest:.3g}, too large for {info.dtype}: rescale or use dtype="float64"')
@@ -64,10 +47,6 @@ def check_range(X: NDArray[Any], dtype: DTypeLike, name: str, *, too_small: bool
 def check_squares(y: NDArray[Any], dtype: DTypeLike, name: str) -> None:
     """Refuse numbers whose squares leave the range of `dtype`; a few may be far larger than the others.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.ranges import check_squares
     >>> check_squares(np.array([1.0, 1e20, 2.0]), np.float32, "y")
     >>> check_squares(np.array([1e155, 2e155]), np.float64, "y")
     Traceback (most recent call last):
@@ -88,28 +67,14 @@ def check_squares(y: NDArray[Any], dtype: DTypeLike, name: str) -> None:
 def check_kernel_scale(scale: float, dtype: DTypeLike, *, power: float = 1.5, kernel: Any = "the kernel") -> None:
     """Refuse a kernel whose values are too small or too large for a fit in `dtype`; 0 is not too small.
 
-    Products that underflow lose digits or vanish, and a solver would take what is left for a solution. Tiles that
-    overflow are found elsewhere; sums of squares in float64 are not, so they get room for the number of rows.
+    Products that underflow lose digits or vanish, and a solver would take the rest for a solution. Tiles that overflow
+    are found elsewhere; sums of squares in float64 are not, so they get room for the number of rows.
 
-    Parameters
-    ----------
-    scale : float
-        The mean of k(x, x).
-    dtype : float32 or float64
-        Of the tiles.
-    power : float
-        The largest products of tiles are of the size of K^power, and scalar products in float64 of K^(4/3 power).
-        1.5 where vectors are in coordinates of `Whitening`, of the size of 1 / sqrt(K): K'(K v).
-    kernel : object
-        Name of the kernel in the error.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.ranges import check_kernel_scale
-    >>> check_kernel_scale(1e-310, np.float64)
-    Traceback (most recent call last):
-    ValueError: values of the kernel are about 1e-310, and in float64 they must be between 1e-146 and 2e+146: ...
+    scale : the mean of k(x, x)
+    dtype : precision of the tiles
+    power : the largest products of tiles have the size of K^power, and scalar products in float64 that of K^(4/3
+        power); 1.5 for vectors in coordinates of `Whitening`, of the size of 1 / sqrt(K): K'(K v)
+    kernel : name of the kernel in the error
     """
     tiles, sums = np.finfo(np.dtype(dtype)), np.finfo(np.float64)
     least = max(float(tiles.tiny / tiles.eps) ** (1 / power), float(sums.tiny / sums.eps) ** (0.75 / power))

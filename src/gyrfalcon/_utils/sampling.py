@@ -14,14 +14,7 @@ _PERMUTED = 1 << 20
 def draw(n: int, size: int, random_state: np.random.RandomState) -> NDArray[np.intp]:
     """Draw `size` of n rows uniformly without replacement, and return their indices sorted.
 
-    Of very many rows they are drawn without a permutation of all, which takes 8 bytes for each.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.sampling import draw
-    >>> draw(10, 3, np.random.RandomState(0))
-    array([2, 4, 8])
+    If n is very large, no permutation of all rows is made, which would take 8 bytes for each.
     """
     if n <= _PERMUTED or 2 * size > n:
         return np.sort(random_state.choice(n, size=size, replace=False))
@@ -37,16 +30,8 @@ def draw_by_weight(
 ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """Draw about `size` rows with probabilities proportional to their weights, at most 1, without replacement.
 
-    Returns sorted indices, and weights with which sums over these rows estimate weighted sums over all: equal ones, but
-    for rows so heavy that they are drawn for certain. Rows of weight 0 are not drawn.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.sampling import draw_by_weight
-    >>> rows, weight = draw_by_weight(np.array([0.0, 1.0, 9.0, 1.0, 1.0, 1.0]), 3, np.random.RandomState(0))
-    >>> 2 in rows, weight.tolist()
-    (True, [2.0, 9.0, 2.0])
+    Returns sorted indices, and weights with which sums over these rows estimate weighted sums over all rows. These
+    weights are equal, except for rows so heavy that they are always drawn. Rows of weight 0 are not drawn.
     """
     wide = weight.astype(np.float64)
     rows = np.flatnonzero(wide)
@@ -71,10 +56,6 @@ def sample_rows(n: int, random_state: np.random.RandomState, weight: NDArray[Any
 
     Nothing is drawn from `random_state` if all rows are taken.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.sampling import sample_rows
     >>> sample_rows(4, np.random.RandomState(0), np.array([1.0, 0.0, 2.0, 1.0]))
     array([0, 2, 3])
     """

@@ -18,15 +18,7 @@ _PART = 1 << 16  # rows that are in float64 at a time
 
 
 def sums(y: Array, weight: Array | None, of: Callable[[Array], Array] = lambda part: part) -> Array:
-    """Add up the rows of y, or what `of` makes of them, times their weights: in float64, without a copy of all.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.statistics import sums
-    >>> sums(np.array([[1.0], [4.0]]), np.array([2.0, 1.0]), of=np.square)
-    array([18.])
-    """
+    """Add up the rows of y, or of the function `of` of them, times their weights; in float64, without a copy of y."""
     total = np.zeros(y.shape[1])
     for start in range(0, len(y), _PART):
         part = slice(start, start + _PART)
@@ -44,12 +36,8 @@ def average(y: Array, weight: Array | None, of: Callable[[Array], Array] = lambd
 
 
 def deviations(y: Array, weight: Array | None) -> Array:
-    """Compute the standard deviation of each column, or a hundredth of its mean where it is constant; never 0.
+    """Compute the standard deviation of each column, or a hundredth of its mean if it is constant; never 0.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.statistics import deviations
     >>> deviations(np.array([[1.0, 3.0], [5.0, 3.0]]), None)
     array([2.  , 0.03])
     """
@@ -59,15 +47,7 @@ def deviations(y: Array, weight: Array | None) -> Array:
 
 
 def means(y: Array, weight: Array | None) -> Array:
-    """Compute the weighted mean of each column in float64: exact for a constant, and no sum overflows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.statistics import means
-    >>> means(np.array([[1.0], [4.0]]), np.array([2.0, 1.0]))
-    array([2.])
-    """
+    """Compute the weighted mean of each column in float64: exact for a constant, and no sum overflows."""
     if weight is not None:
         y, weight = y[weight > 0], weight[weight > 0]
     unit = power_of_two(y, axis=0)

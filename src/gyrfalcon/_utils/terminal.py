@@ -13,20 +13,8 @@ _PLAIN = re.compile(r"[ -~\xa1-\xac\xae-\u02ff]*")  # has none of them, and is m
 def printable(text: str, keep: str = "") -> str:
     r"""Escape the characters that a terminal obeys instead of showing them, as Python writes them in a string.
 
-    Names of columns and labels come from files: one with an escape sequence could clear the screen, or show another
-    text than is there.
-
-    Parameters
-    ----------
-    text : str
-    keep : str
-        Characters that stay, such as "\n" for text of several lines.
-
-    Examples
-    --------
-    >>> from gyrfalcon._utils.terminal import printable
-    >>> printable("price \x1b[2J\u202e€")
-    'price \\x1b[2J\\u202e€'
+    Names of columns and labels come from files: an escape sequence in one could clear the screen or show a different
+    text. `keep` are characters that stay, such as "\n" for text of several lines.
     """
     if _PLAIN.fullmatch(text):
         return text

@@ -13,14 +13,7 @@ _WRAPPERS = {"contextlib", "importlib", "joblib", "sklearn"}
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Issue a warning that names the line of the user's code which called this package.
-
-    Parameters
-    ----------
-    message : str
-    category : type
-        A class of warnings.
-    """
+    """Issue a warning that names the line of the user's code which called this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and not _is_the_users(frame):
         frame = frame.f_back

@@ -8,24 +8,10 @@ from typing import Any
 
 
 def listed(items: Iterable[Any], most: int | None = 5, *, last: str = "", plain: bool = False) -> str:
-    """List names or values for a message.
+    """List names or values for a message: all, or the first `most`.
 
-    Parameters
-    ----------
-    items : iterable
-    most : int or None
-        Number of items to show; None shows all.
-    last : {"", "and", "or"}
-        Word before the last item, in the place of a comma.
-    plain : bool
-        Whether items are written as `str` writes them, without quotation marks.
+    `last` is "and" or "or" before the last item instead of a comma; `plain` items are written without quotation marks.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon._utils.words import listed
-    >>> listed(np.array(["age", "city"]))
-    "'age', 'city'"
     >>> listed(range(100), most=3)
     '0, 1, 2 and 97 more'
     >>> listed(["a", "b", "c"], last="or", plain=True)
@@ -41,11 +27,8 @@ def listed(items: Iterable[Any], most: int | None = 5, *, last: str = "", plain:
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message, which asks whether a known name was meant; empty if none is near.
+    """Return the end of a message, which asks whether a known name was meant; empty if none is similar.
 
-    Examples
-    --------
-    >>> from gyrfalcon._utils.words import hint
     >>> hint("gausian", ["gaussian", "matern"])
     "; did you mean 'gaussian'?"
     """
@@ -56,9 +39,6 @@ def hint(name: str, known: Iterable[str]) -> str:
 def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     """Return the known names that are spelled similarly, the most similar first.
 
-    Examples
-    --------
-    >>> from gyrfalcon._utils.words import similar
     >>> similar("colour", ["color", "size"])
     ['color']
     """
@@ -68,10 +48,7 @@ def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
 def shown(value: Any) -> str:
     """Return the representation of a value; NumPy's numbers and strings, also in lists, are shown as Python's.
 
-    Examples
-    --------
     >>> import numpy as np
-    >>> from gyrfalcon._utils.words import shown
     >>> shown([np.float64(0.5), np.str_("a")])
     "[0.5, 'a']"
     """
@@ -89,11 +66,8 @@ def _plain(value: Any) -> Any:
 
 
 def a(noun: str) -> str:
-    """Return a noun, such as the name of a class, behind its indefinite article.
+    """Return a noun, such as the name of a class, with its indefinite article.
 
-    Examples
-    --------
-    >>> from gyrfalcon._utils.words import a
     >>> a("AutoClassifier"), a("FalkonRegressor"), a("uint8")
     ('an AutoClassifier', 'a FalkonRegressor', 'a uint8')
     """
@@ -101,20 +75,8 @@ def a(noun: str) -> str:
 
 
 def plural(number: float, one: str, several: str | None = None) -> str:
-    """Return a number with its noun, in the plural unless the number is 1.
+    """Return a number with its noun: `one` if the number is 1, else `several`, by default with an added "s".
 
-    Parameters
-    ----------
-    number : int or float
-        Written with separators of thousands, and without a fraction of 0.
-    one : str
-        The noun in the singular.
-    several : str, optional
-        The plural, if it is not the singular with an "s".
-
-    Examples
-    --------
-    >>> from gyrfalcon._utils.words import plural
     >>> plural(1, "row"), plural(1500, "row"), plural(2.5, "pass", "passes")
     ('1 row', '1,500 rows', '2.5 passes')
     """

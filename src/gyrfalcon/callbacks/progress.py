@@ -27,17 +27,10 @@ _OPEN_ENDED = "{desc}: {n_fmt} passes [{elapsed}{postfix}]"
 
 
 def progress_callback(verbose: int) -> ProgressBar | None:
-    """Return the progress bar that `verbose` asks for.
+    """Return the progress bar for the parameter `verbose`.
 
-    Parameters
-    ----------
-    verbose : int
-        0: none, unless the environment variable ``GYRFALCON_PROGRESS`` is ``1``. 1: a bar. 2 or more: also a line for
-        each iteration.
-
-    Returns
-    -------
-    ProgressBar or None
+    0 gives none, unless the environment variable ``GYRFALCON_PROGRESS`` is ``1``. 1 gives a bar, and 2 or more also a
+    line for each iteration.
     """
     if not isinstance(verbose, bool):  # True is 1, as in scikit-learn
         _VERBOSE("verbose", verbose)

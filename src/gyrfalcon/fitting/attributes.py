@@ -97,10 +97,7 @@ _RULES: Mapping[str, Rule] = {name: entry.rule for name, entry in ATTRIBUTES.ite
 def check_attributes(known: Mapping[str, Any]) -> None:
     """Raise ValueError if an attribute from a model file has a value that no fit gives it.
 
-    Parameters
-    ----------
-    known : mapping from str to object
-        The attributes that an estimator has. Which of them it needs is for the estimator to say.
+    Attributes that are missing are not reported: each estimator checks for those it needs.
     """
     for name in _RULES.keys() & known.keys():
         _RULES[name](name, known[name])

@@ -60,24 +60,11 @@ def as_penalty(
     random_state: np.random.RandomState,
     compute: Compute,
 ) -> float:
-    """Return the penalty that is given, or if it is "auto" the one that a sample of the rows recommends.
+    """Return the given penalty, or the one that a sample of the rows recommends if it is "auto".
 
-    For the squared loss the whole path of penalties is solved, and the one with the least leave-one-out error taken;
-    for others Newton's method follows the path, and the mean loss of held-out rows of the sample decides.
-
-    Parameters
-    ----------
-    penalty : float or "auto"
-    kernel : Kernel, str or callable
-    data : FitData
-    random_state : RandomState
-        From which the sample is drawn.
-    compute : Compute
-        Fewer rows are taken where its memory budget is small.
-
-    Returns
-    -------
-    float
+    For the squared loss the whole path of penalties is solved, and the one with the least leave-one-out error is
+    returned. For other losses Newton's method follows the path, and the mean loss of held-out rows of the sample
+    decides. The sample has fewer rows if the memory budget is small.
     """
     if not isinstance(penalty, str):
         return float(penalty)
@@ -103,19 +90,11 @@ def as_penalty(
 
 @dataclass(frozen=True)
 class _Sample:
-    """Some rows, all different, in random order.
+    """Distinct rows in random order, with their targets in `data`.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        With what depends on the rows worked out.
-    points : rows
-    data : FitData
-        The rows with their targets and weights.
-    at : array
-        The weights.
-    size : float
-        Mean of k(x, x).
+    kernel : the kernel, with parameters that depend on the rows resolved
+    at : the weights of the rows
+    size : the mean of k(x, x)
     """
 
     kernel: Kernel
@@ -143,11 +122,8 @@ def _drawn(
 def _merged(points: Any, targets: Array, weight: Array) -> tuple[Any, Array, Array]:
     """Merge equal rows into one with the sum of their weights, and shuffle the rows; the first ones are the centers.
 
-    A row of weight 2 counts as two rows: leaving out one of them would leave the other.
-
-    Returns
-    -------
-    points, kept, weight : rows, their indices among those given, and their weights
+    A row of weight 2 counts as two rows: if one of them were left out, the other would remain. Returns the rows, their
+    indices among those given, and their weights.
     """
     if scipy.sparse.issparse(points):
         words = [

@@ -44,29 +44,16 @@ _BOUNDS = [_SLOPES, (0.0, 10.0), (0.0, 10.0)]
 @register
 @dataclass(frozen=True)
 class Calibration:
-    """A map from decision values of least squares to probabilities of classes.
+    """A map from decision values of least squares to probabilities of classes; no slope is negative.
 
-    Attributes
-    ----------
-    slope : float
-        a, the factor of p = (1 + f) / 2; not negative.
-    log_slope : float
-        c, the factor of log q, where q is p clipped to [eps, 1]; not negative.
-    bend : float
-        d, the factor of log q - q; not negative.
-    bias : tuple of float
-        b, a number for each class.
-    eps : float
-        The least q.
+    slope : a, the factor of p = (1 + f) / 2
+    log_slope : c, the factor of log q, where q is p clipped to [eps, 1]
+    bend : d, the factor of log q - q
+    bias : b, a number for each class
+    eps : the smallest q
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.fitting.calibration import Calibration
-    >>> as_it_is = Calibration(slope=0.0, log_slope=1.0, bend=0.0, bias=(0.0, 0.0), eps=0.01)
-    >>> as_it_is.probabilities(np.array([-0.5, 0.0, 0.8]))
+    >>> Calibration(0.0, 1.0, 0.0, bias=(0.0, 0.0), eps=0.01).probabilities(np.array([-0.5, 0.8]))
     array([[0.75, 0.25],
-           [0.5 , 0.5 ],
            [0.1 , 0.9 ]])
     """
 
@@ -90,15 +77,9 @@ class Calibration:
         return dict(vars(self))
 
     def probabilities(self, values: Array) -> Vectors:
-        """Return the probabilities of the classes.
+        """Return the probabilities of the classes, of shape (n, n_classes); each row sums to one.
 
-        Parameters
-        ----------
-        values : ndarray of shape (n,) or (n, 1) for two classes, else (n, n_classes)
-
-        Returns
-        -------
-        ndarray of shape (n, n_classes), whose rows sum to one
+        `values` has shape (n,) or (n, 1) for two classes, else (n, n_classes).
         """
         return np.exp(self.log_probabilities(values))
 
@@ -109,40 +90,18 @@ class Calibration:
         return found
 
     def scores(self, values: Array) -> Vectors:
-        """Return scores of which the largest, or of two classes the sign, tells the most probable class.
-
-        Returns
-        -------
-        ndarray of shape (n,), log(P / (1 - P)) of the second of two classes, or (n, n_classes), log P of each
+        """Return log P of each class, of shape (n, n_classes), or for two classes the log-odds of the second one, of
+        shape (n,).
         """
         logs = self.log_probabilities(values)
         return logs[:, 1] - logs[:, 0] if len(self.bias) == 2 else logs
 
 
 def fit_calibration(values: Array, codes: Array, n_classes: int, weight: Array | None = None) -> Calibration:
-    """Find the calibration with the least log-loss.
+    """Find the calibration with the smallest log-loss on rows that the model has not seen.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n,) or (n, 1) for two classes, else (n, n_classes)
-        Decision values, finite, of rows that the model has not seen.
-    codes : ndarray of shape (n,)
-        Numbers of the rows' classes, from 0. A class without any row keeps the probability of half a row.
-    n_classes : int
-    weight : ndarray of shape (n,), optional
-        Not negative.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.fitting.calibration import fit_calibration
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.uniform(size=20_000)
-    >>> codes = (rng.uniform(size=len(p)) < p).astype(int)
-    >>> shrunk = 0.3 * (2 * p - 1)  # as by a large penalty
-    >>> found = fit_calibration(shrunk, codes, 2).probabilities(shrunk)[:, 1]
-    >>> bool(np.abs(found - p).mean() < 0.03)
-    True
+    `values` are finite decision values, as for `Calibration.probabilities`, and `codes` the class numbers of the rows,
+    from 0. A class without rows keeps the probability of half a row.
     """
     values, codes, weight = _some_of_each(*with_absent_classes(values, codes, n_classes, weight), n_classes)
     w = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
@@ -169,29 +128,9 @@ def fit_calibration(values: Array, codes: Array, n_classes: int, weight: Array |
 def with_absent_classes(
     values: Array, codes: Array, n_classes: int, weight: Array | None = None
 ) -> tuple[Array, Array, Array | None]:
-    """Add half a row, with the mean of all values, for each class that has none.
+    """Add half a row, with the mean of all values, for each class that has no row of positive weight.
 
-    Without it the log-loss is least where such a class is impossible, which few rows cannot know. Where every class
-    has rows of positive weight, all is returned as it is.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,) or (n, k)
-    codes : ndarray of shape (n,)
-        Numbers of the rows' classes, from 0.
-    n_classes : int
-    weight : ndarray of shape (n,), optional
-
-    Returns
-    -------
-    values, codes, weight
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.fitting.calibration import with_absent_classes
-    >>> with_absent_classes(np.array([-1.0, 0.5]), np.array([0, 0]), 2)
-    (array([-1.  ,  0.5 , -0.25]), array([0, 0, 1]), array([1. , 1. , 0.5]))
+    Otherwise the log-loss would be smallest where such a class is impossible, which a few rows cannot show.
     """
     counted = np.bincount(codes, weights=weight, minlength=n_classes)
     absent = np.flatnonzero(counted == 0)

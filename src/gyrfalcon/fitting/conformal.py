@@ -32,21 +32,10 @@ COVERAGE = number(lambda x: 0 < x < 1, "between 0 and 1, both excluded")
 @register
 @dataclass(frozen=True, eq=False)
 class Conformity:
-    """Sorted scores of rows that a model has not seen: the larger, the less a row is what the model foresaw.
+    """Sorted scores of rows that a model has not seen; a larger score means a worse prediction.
 
-    Attributes
-    ----------
-    scores : ndarray of shape (m, k), float64
-        Increasing in each column.
-    weights : ndarray of shape (m, k), float64, or None
-        Sample weights in the order of the scores, of mean 1; positive.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.fitting.conformal import Conformity
-    >>> Conformity.of(np.arange(1.0, 20.0)[::-1, None]).quantile(0.9)
-    array([18.])
+    scores : array of shape (m, k), increasing in each column
+    weights : positive sample weights of mean 1 in the order of the scores, or None
     """
 
     scores: Vectors
@@ -100,15 +89,9 @@ class Conformity:
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows, as an estimator takes them.
+    """Some rows, with their targets and sample weights.
 
-    Attributes
-    ----------
-    X, y : rows and targets
-    weight : array of shape (n,), or None
-        Sample weights.
-    biased : array of bool of shape (n,), or None
-        Which of the rows that judge are learnt as well: they take the largest score there is.
+    `biased` marks the calibration rows that are also used for learning; they get the largest possible score.
     """
 
     X: Any
@@ -128,23 +111,12 @@ def hold_out(
     *,
     every_class: bool = False,
 ) -> tuple[Part, Part]:
-    """Return the rows to learn from, and those that judge: the validation rows, or a random share of X.
+    """Return the rows to learn from and the calibration rows: the validation rows, or a random `share` of X.
 
-    Rows of weight 0 are in neither part.
-
-    Parameters
-    ----------
-    X : table, array, sparse matrix, source or Dask collection
-    y : array of shape (n,) or (n, n_outputs)
-    sample_weight : array of shape (n,), optional
-    X_val, y_val : rows that judge, or None
-    share : float
-        Between 0 and 1.
-    random_state : RandomState
-    every_class : bool
-        Whether y are classes: of one whose rows have all been drawn to judge, a random row is learnt as well. It still
-        judges, with the largest score there is, so that the coverage holds: but for that row, those that judge and a
-        new one are exchangeable, and a score that is too large only makes sets larger.
+    Rows of weight 0 are in neither part. With `every_class`, y holds classes: if all rows of a class have been drawn
+    for calibration, a random one of them is also learnt. It keeps its place in the calibration rows with the largest
+    possible score, so that the coverage holds: all other calibration rows and a new row are exchangeable, and a score
+    that is too large only makes sets larger.
     """
     # sparse matrices are sliced by scikit-learn, so that any model takes them
     source = None if scipy.sparse.issparse(X) else as_source(X)

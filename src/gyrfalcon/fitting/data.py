@@ -61,15 +61,7 @@ _BARELY_ROUNDED = 1e-4  # rounding that predictions in float32 may have, in stan
 
 @dataclass(frozen=True)
 class Validation:
-    """Rows on which the validation error is measured.
-
-    Attributes
-    ----------
-    rows : rows, as the kernel sees them
-    targets : array of shape (n_val, k)
-    weight : array of shape (n_val,), or None
-    error : function of targets, weight and predictions that gives a number
-    """
+    """Rows as the kernel sees them, on which the validation error is measured."""
 
     rows: Rows
     targets: Array
@@ -83,23 +75,19 @@ class Validation:
 
 @dataclass(frozen=True)
 class FitData:
-    """What a fit learns from.
+    """Everything a fit learns from.
 
-    Attributes
-    ----------
-    rows : the training rows as the kernel sees them: standardised if asked for, in the kernel's precision; those of
-        weight 0 have been left out
-    targets : array of shape (n, k); what the kernel's part of f is fitted to, for the squared loss y less the offset
+    rows : training rows of positive weight as the kernel sees them: standardised if requested, in the kernel's
+        precision
+    targets : array of shape (n, k) that the kernel's part of f is fitted to; y minus the offset for the squared loss
     weight : positive sample weights with mean 1, or None
-    validation : rows for the validation error, or None
-    loss : what is minimised, with what depends on the targets worked out
-    offset : array of shape (k,) that predictions are measured from, or None for 0
-    mean, scale : what features were standardised with; `mean` is None for sparse rows, both if they were not
-    metric : whether distances between the rows had a meaning before, see `has_metric`
+    loss : the loss, with parameters that depend on the targets resolved
+    offset : array of shape (k,) that is added to predictions, or None for 0
+    mean, scale : moments that features were standardised with; `mean` is None for sparse rows, both if they were not
+    metric : whether distances between the original rows are meaningful, see `has_metric`
     flat : whether coefficients and predictions of one column have no second axis
-    counted : which of the rows that `fit` was given these are, before some were held out; None if that is not known
-    outputs : the least precision of predictions, which float32 would round too far where the offset is large
-    feature_names : names of the features, or None
+    counted : which of the rows given to `fit` these are, before some were held out; None if unknown
+    outputs : the lowest precision of predictions; float64 if float32 would round too much beside a large offset
     dtype_given : whether the user chose the precision of the rows, which is then kept
     """
 
@@ -173,26 +161,15 @@ def regression_data(
     copies: int | None = None,
     scratch: Scratch | None = None,
 ) -> FitData:
-    """Check what `fit` of a regressor is given.
+    """Check the arguments of `fit` of a regressor.
 
-    Parameters
-    ----------
-    reading : Reading
-    X, y, sample_weight, X_val, y_val : as given to `fit`
-    random_state : RandomState
-        By which rows are held out.
-    fit_intercept : bool
-        Whether f is measured from the best constant.
-    hold_out : float, optional
-        Share of the rows that is held out for validation if `fit` is given no validation rows.
-    random_access : bool
-        Whether the solver takes rows in any order.
-    loss : Loss, optional
-        The squared loss by default.
-    copies : int, optional
-        Number of columns that are learnt of the one column of y.
-    scratch : Scratch, optional
-        Where rows that are slow to read are kept for later passes.
+    random_state : draws the rows that are held out
+    fit_intercept : whether f is measured from the best constant
+    hold_out : share of the rows to hold out for validation if `fit` is given no validation rows
+    random_access : whether the solver takes rows in any order
+    loss : the squared loss by default
+    copies : number of columns to learn from the one column of y
+    scratch : keeps rows that are slow to read for later passes
     """
     given = classify(*labelled(X, y, sample_weight), device=reading.device)
     train = training_rows(reading, given, random_access=random_access, scratch=scratch)
@@ -240,22 +217,10 @@ def classification_data(
     make_loss: Callable[[int], Loss] | None = None,
     scratch: Scratch | None = None,
 ) -> tuple[FitData, Array]:
-    """Check what `fit` of a classifier is given.
+    """Check the arguments of `fit` of a classifier, as `regression_data` does; return the data and the sorted classes.
 
-    Labels become columns of +1 and -1, or of 1 and 0 where a loss couples the columns.
-
-    Parameters
-    ----------
-    reading, random_state, fit_intercept, hold_out, random_access, scratch : as for `regression_data`
-    X, y, sample_weight, X_val, y_val : as given to `fit`
-    class_weight : dict, "balanced" or None
-    make_loss : callable, optional
-        Gives the loss for a number of classes; the squared loss by default.
-
-    Returns
-    -------
-    data : FitData
-    classes : array of shape (n_classes,)
+    Labels become columns of +1 and -1, or of 1 and 0 for a loss with coupled columns. `make_loss` returns the loss for
+    a number of classes; the default is the squared loss.
     """
     X, y, sample_weight = labelled(X, y, sample_weight)
     require_one_label(y, reading.owner)
@@ -291,15 +256,7 @@ def classification_data(
 def unlabelled_data(
     reading: Reading, X: Any, sample_weight: ArrayLike | None = None, *, scratch: Scratch | None = None
 ) -> FitData:
-    """Check what a `fit` without y is given; the targets have no columns.
-
-    Parameters
-    ----------
-    reading : Reading
-    X, sample_weight : as given to `fit`
-    scratch : Scratch, optional
-        Where rows that are slow to read are kept for later passes.
-    """
+    """Check the arguments of a `fit` without y; the targets have no columns."""
     train = training_rows(reading, classify(X, weight=sample_weight), scratch=scratch)
     data = _begun(train, np.empty((train.rows.shape[0], 0)), None, flat=False)
     return _scaled(reading, data, train.standardised)

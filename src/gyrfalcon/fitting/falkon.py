@@ -66,17 +66,14 @@ _RESUMED = {"done": integer(0), "passes_done": not_negative(), "sketched": boole
 
 @dataclass(frozen=True)
 class FalkonSettings:
-    """What FALKON is asked for.
+    """The parameters of FALKON.
 
-    Attributes
-    ----------
-    centers : kernel and centers
-    penalty : the papers' lambda, or "auto"
+    penalty : lambda in the papers, or "auto"
     preconditioner : "auto", "falkon", "krill" or "sample"
-    max_iter : largest number of iterations, or of Newton steps
-    tol : residual at which iterations end; None for the least that matters in the precision of the rows
+    max_iter : maximum number of iterations, or of Newton steps
+    tol : residual at which iterations stop; None for the smallest that matters in the precision of the rows
     penalty_path : penalties of the first Newton steps, or None
-    cg_steps : steps of conjugate gradient in each Newton step, or None
+    cg_steps : conjugate gradient steps in each Newton step, or None
     """
 
     centers: CenterSettings
@@ -99,16 +96,7 @@ def solve(
 ) -> tuple[Subspace, Solution[Any]]:
     """Solve the linear system of the squared loss, for any number of targets.
 
-    Parameters
-    ----------
-    settings : FalkonSettings
-    data : FitData
-    compute : Compute
-    session : Session
-        Which runs the iterations, and may resume them.
-    warm : WarmStart, optional
-    buffers : int
-        Number of M x M matrices in float64 for which there must be room after the solve.
+    `buffers` is the number of M x M matrices in float64 that must fit in memory after the solve.
     """
     own = 4 if settings.preconditioner == "krill" else 1
     needs = Needs(

@@ -30,21 +30,10 @@ def fold_numbers(
 ) -> NDArray[np.intp]:
     """Return the number of each row's fold, from 0.
 
-    Parameters
-    ----------
-    cv : int, splitter or array of shape (n,)
-        Number of folds, to which rows belong at random; a splitter of scikit-learn, or an iterable of its splits; or
-        numbers of folds, each of which may be any integer.
-    y : array of shape (n,) or (n, k)
-        The targets, by which a splitter may stratify.
-    random_state : RandomState
-    stratified : bool
-        Whether y are numbers of classes, of each of which every fold of a given number of folds has its share.
+    `cv` is a number of folds, to which rows are assigned at random; a splitter of scikit-learn, or an iterable of its
+    splits; or an array with any integer for each row's fold. With `stratified`, y holds class numbers, and each of a
+    given number of folds gets the same proportions of the classes.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.fitting.folds import fold_numbers
     >>> fold_numbers([7, 3, 7, 5], np.zeros(4), np.random.RandomState(0))
     array([2, 0, 2, 1])
     """

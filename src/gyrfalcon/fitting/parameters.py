@@ -362,11 +362,7 @@ _RULES: Mapping[str, Rule] = {name: entry.rule for name, entry in PARAMETERS.ite
 def check_parameters(parameters: Mapping[str, Any], **own: Rule) -> None:
     """Raise ValueError for the first parameter whose value is not allowed.
 
-    Parameters
-    ----------
-    parameters : mapping from str to object
-        All parameters of an estimator, by name.
-    **own : rules of the parameters that this estimator alone has, or for which it allows other values
+    `own` are rules for parameters that only this estimator has, or for which it allows other values.
     """
     rules = {**_RULES, **own}
     for name, value in parameters.items():

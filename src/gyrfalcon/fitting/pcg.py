@@ -44,15 +44,13 @@ def _n_centers(n: int) -> int:
 
 @dataclass(frozen=True)
 class PcgSettings:
-    """What conjugate gradient on all rows is asked for.
+    """The parameters of conjugate gradient on all rows.
 
-    Attributes
-    ----------
     n_centers : number of rows from which the preconditioner is made, or None
     choose_by : what chooses among penalties: "cv", "validation" or None
-    cv : folds, as `fold_numbers` understands them
-    max_iter : largest number of iterations, or None for `MAX_ITER`
-    tol : error of fitted values at which iterations end, or None for `TOLERANCES`
+    cv : folds, see `fold_numbers`
+    max_iter : maximum number of iterations, or None for `MAX_ITER`
+    tol : error of fitted values at which iterations stop, or None for `TOLERANCES`
     """
 
     n_centers: int | None
@@ -78,14 +76,9 @@ class PcgSettings:
 
 @dataclass(frozen=True)
 class PcgSolution:
-    """What was found.
+    """The solution for the chosen penalty; `operator` is k(rows, rows).
 
-    Attributes
-    ----------
-    coef : array of shape (n, k)
-    penalty : float
-    operator : k(rows, rows)
-    cv_predictions : array of shape (n, k) of predictions by models that have not seen the row, or None
+    `cv_predictions` are predictions of each row by a model that has not seen it, of shape (n, k), or None.
     """
 
     coef: Array
@@ -109,17 +102,7 @@ class _CheckedIterate(KernelIterate):
 def solve(
     settings: PcgSettings, problem: EveryRow, compute: Compute, session: Session, labels: Array | None = None
 ) -> PcgSolution:
-    """Solve for every penalty, and choose one.
-
-    Parameters
-    ----------
-    settings : PcgSettings
-    problem : EveryRow
-    compute : Compute
-    session : Session
-    labels : array of shape (n,), optional
-        Of a classifier, the number of each row's class: folds are stratified by it.
-    """
+    """Solve for every penalty, and choose one; folds of a classifier are stratified by `labels`, its class numbers."""
     data, scale, y = problem.data, problem.scale, problem.targets.astype(np.float64)
     penalties = np.array(problem.penalties, dtype=np.float64, ndmin=1)
     (n, k), P = y.shape, len(penalties)

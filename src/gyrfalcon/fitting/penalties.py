@@ -30,25 +30,13 @@ def choose_penalty(
     scale: Array,
     compute: Compute,
 ) -> tuple[Array, float]:
-    """Return the coefficients with the least error or the largest evidence, and their penalty.
+    """Return the coefficients with the smallest error or the largest evidence, and their penalty.
 
-    Parameters
-    ----------
-    path : the solutions of all penalties
-    data : FitData
-    operator : k(rows, centers)
-    session : Session
-        Which gets a record for each penalty.
-    penalties : float, or array of shape (P,)
-        There is nothing to choose if it is a number.
-    choose_by : {"validation", "gcv", "loo", "evidence"} or None
-        The error that is minimised, or the evidence that is maximised. None is "validation" if there are
-        validation rows, else "loo".
-    least : float
-        The smallest penalty that can be told from rounding; smaller ones count as that.
-    scale : array of shape (k,)
-        Factors of the coefficients.
-    compute : Compute
+    session : receives a record for each penalty
+    penalties : a number if there is nothing to choose, or an array of shape (P,)
+    choose_by : "validation", "gcv", "loo" or "evidence"; None is "validation" with validation rows, else "loo"
+    least : smallest penalty that can be distinguished from rounding; smaller ones are raised to it
+    scale : array of shape (k,) by which the coefficients are multiplied
     """
     criterion = None
     if np.ndim(penalties):

@@ -28,28 +28,12 @@ def check_memory(
     *,
     limit: int | None = None,
 ) -> int:
-    """Raise MemoryError if what is needed does not fit the budget; return the total of bytes.
+    """Raise MemoryError if the memory needed does not fit the budget; return the total in bytes.
 
-    Parameters
-    ----------
-    budget : int, float or str
-        The parameter `memory_budget`.
-    needs : bytes needed, by purpose
-        If there are several purposes, the message lists those with at least a fiftieth of the total.
-    what : str
-        Beginning of the message, which the total follows, such as "100 centers take".
-    remedy : str, or function of the limit in bytes
-        What the user can do.
-    limit : int, optional
-        ``limit_of(budget)`` where it is known.
-
-    Examples
-    --------
-    >>> from gyrfalcon.fitting.plan import check_memory
-    >>> check_memory("1kB", {"rows": 900, "centers": 200}, "5 rows take", "take fewer")
-    Traceback (most recent call last):
-    gyrfalcon._utils.memory.BudgetError: 5 rows take 1.1 kB (900 bytes for rows, 200 bytes for centers), and \
-memory_budget='1kB' allows 1 kB: take fewer
+    needs : bytes by purpose; of several purposes, the message lists those with at least a fiftieth of the total
+    what : beginning of the message, before the total, such as "100 centers take"
+    remedy : advice to the user, or a function that makes it from the limit in bytes
+    limit : ``limit_of(budget)`` if it is known
     """
     total = sum(needs.values())
     words = f"{what} {format_bytes(total)}"
@@ -62,18 +46,15 @@ memory_budget='1kB' allows 1 kB: take fewer
 
 @dataclass(frozen=True)
 class Needs:
-    """What a solver on centers holds in memory and asks of the kernel.
+    """The memory that a solver on centers needs, and its demands on the kernel.
 
-    Attributes
-    ----------
     buffers : number of M x M factors that are held at once
     row_vectors : number of arrays of shape (n, columns) that the solver holds
     columns : number of columns that a pass multiplies; None for those of the targets
-    held : function of the number of centers M that gives further bytes that the solver holds
-    passes : expected number of passes over the rows, which decides whether a large K is worth its memory where the user
-        leaves that open
-    penalty : the penalty asked for, or "auto"; selectors of centers may depend on it
-    resolves_penalty : whether the solution is that of the penalty, which the precision of the kernel must then resolve
+    held : further bytes that the solver holds, as a function of the number of centers
+    passes : expected number of passes over the rows; decides whether a large K is kept if the user does not
+    penalty : the given penalty, or "auto"; selectors of centers may depend on it
+    resolves_penalty : whether the precision of the kernel must resolve the penalty
     """
 
     buffers: int = 1
@@ -87,14 +68,9 @@ class Needs:
 
 @dataclass(frozen=True)
 class Plan:
-    """The memory of a fit with M centers, without X and y.
+    """The memory of a fit with M centers, without X and y; tiles have the precision of the rows.
 
-    Attributes
-    ----------
-    rows : the rows, whose precision is that of the tiles
     k : number of columns that a pass multiplies
-    needs : what the solver holds
-    compute : threads and memory budget
     limit : bytes available for the fit
     """
 

@@ -42,13 +42,10 @@ _MOST_SPREAD = float(np.log(10.0))
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """The posterior of f, and how errors of unseen rows compare with what it foresees.
+    """The posterior of f, and how errors of unseen rows compare with its deviations.
 
-    Attributes
-    ----------
-    posterior : the deviations
-    spread : array of shape (M, k); coefficients of the logarithm of errors over deviations, but for a constant
-    conformity : errors of unseen rows over deviations times the exponential of that
+    spread : coefficients of log(error / deviation) up to a constant, of shape (M, k)
+    conformity : errors of unseen rows, divided by the deviations times the exponential of the above
     """
 
     posterior: Posterior
@@ -93,22 +90,14 @@ def uncertainty_of_path(
     center_rows: Array | None,
     compute: Compute,
 ) -> Uncertainty:
-    """Find the uncertainty of what `coef` predict; at most 10,000 rows are read again, all for a k(x, x) that varies.
+    """Compute the uncertainty of the predictions of `coef`.
 
-    Parameters
-    ----------
-    path : the solutions of all penalties
-    data : FitData
-    operator : k(rows, centers)
-    coef : array of shape (M, k)
-        The coefficients that predict: the path's solution for `penalty` times `scale`, as nearly as it was found.
+    At most 10,000 rows are read again, or all of them if k(x, x) varies.
+
+    coef : the coefficients used for predictions: the computed solution for `penalty`, times `scale`
     targets : array of shape (n, k), divided by `scale`
-    scale : array of shape (k,)
-    penalty : float
-        Positive.
-    center_rows : array of int, or None
-        Rows that are centers, if they are known.
-    compute : Compute
+    penalty : a positive number
+    center_rows : rows that are centers, or None if unknown
     """
     chosen = _judges(data, center_rows)
     weight = None if data.weight is None else data.weight[chosen]

@@ -52,17 +52,9 @@ _JUDGES = 256  # centers at which a fitted function is measured
 
 
 def in_suitable_precision(data: FitData, kernel: Kernel, points: Any, penalty: float | None) -> FitData:
-    """Return the data in float64 where float32 would lose what is learnt, or warn if the user asks for float32.
+    """Return the data in float64 if float32 would lose part of f, or warn if the user asked for float32.
 
-    Parameters
-    ----------
-    data : FitData
-    kernel : Kernel
-        With parameters that depend on the data resolved.
-    points : array or CSR matrix of shape (M, d)
-        The centers.
-    penalty : float or None
-        None where no single penalty bounds the size of the coefficients.
+    The kernel is resolved and `points` are the centers; `penalty` is None if no single penalty bounds the coefficients.
     """
     if data.rows.dtype != np.float32:
         return data
@@ -114,16 +106,10 @@ def warn_if_iterates_rounded(
 
 
 def warn_if_rounded(operator: Operator, coef: Array, penalty: float | None, *, foreseen: bool = False) -> None:
-    """Warn of coefficients that cancel each other so far that rounding has decided part of the function.
+    """Warn of coefficients that cancel each other so far that rounding determines part of the function.
 
-    Parameters
-    ----------
-    operator : k(rows, centers), in the precision of the fit
-    coef : array of shape (M, k)
-    penalty : float or None
-        That of least squares, or None where `coef` is not their solution.
-    foreseen : bool
-        Whether there was a warning before the fit, if float32 gave reason for one.
+    penalty : the penalty of least squares, or None if `coef` is not their solution
+    foreseen : whether a warning was given before the fit if float32 was a reason for one
     """
     if foreseen and operator.dtype == np.float32:
         return
@@ -144,7 +130,7 @@ def warn_if_rounded(operator: Operator, coef: Array, penalty: float | None, *, f
 
 
 def _some(count: int, most: int) -> NDArray[np.intp]:
-    """Return indices of at most so many of `count` points, evenly spread."""
+    """Return indices of at most `most` of `count` points, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.intp))
 
 

@@ -45,17 +45,14 @@ RULES = {
 
 @dataclass(frozen=True)
 class FeatureSettings:
-    """What least squares on random features are asked for.
+    """The parameters of least squares on random features.
 
-    Attributes
-    ----------
-    kernel : the kernel that the features stand for
     n_components : number of features
     orthogonal : whether weights are orthogonal
     solver : "direct", "sgd" or "bcd"
-    max_iter : epochs of "sgd", sweeps of "bcd"
-    step, batch_size : length of the steps of "sgd", and rows of a mini-batch or None
-    block_size : coefficients of a block of "bcd", or None
+    max_iter : number of epochs of "sgd", or of sweeps of "bcd"
+    step, batch_size : step length of "sgd", and number of rows in a mini-batch or None
+    block_size : number of coefficients in a block of "bcd", or None
     """
 
     kernel: Kernel | str | KernelFunction

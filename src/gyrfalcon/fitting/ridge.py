@@ -25,15 +25,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class EveryRow:
-    """Kernel least squares with every row as a center.
+    """Kernel least squares with every row as a center, in the precision that was chosen.
 
-    Attributes
-    ----------
-    data : what is learnt from, in the precision that was chosen
-    kernel : the kernel, with parameters that depend on the data worked out
-    points : array of shape (n, d); the rows
-    targets, scale : targets, divided by powers of two that bring them near 1, and these powers
-    penalties : the penalty, or a list of penalties to choose from, or None for a method without any
+    targets, scale : targets divided by powers of two that bring them near 1, and these powers
+    penalties : the penalty, a list of penalties to choose from, or None for a method without a penalty
     """
 
     data: FitData

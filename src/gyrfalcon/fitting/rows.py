@@ -41,15 +41,12 @@ _LISTED_NAMES = 5  # names of features that a message lists, as scikit-learn's d
 class Reading:
     """How an estimator reads rows.
 
-    Attributes
-    ----------
     owner : name of the estimator's class, for messages
-    kernel : the parameter `kernel`, which decides about ``scale="auto"``
+    kernel : the parameter `kernel`, on which ``scale="auto"`` depends
     dtype : precision of the kernel, or "auto"
     scale : whether features are standardised, or "auto"; see `is_scaled`
     sparse : whether sparse rows are accepted
-    memory_budget : bytes that a fit may take
-    device : where products are computed; tensors that are there already stay there
+    device : where products are computed; tensors that are already there stay there
     """
 
     owner: str
@@ -68,13 +65,7 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """The features of the rows that an estimator is fitted to.
-
-    Attributes
-    ----------
-    n : their number
-    names : array of str of shape (n,), or None if they have no names
-    """
+    """The number of features of the rows that an estimator is fitted to, and their names or None."""
 
     n: int
     names: NDArray[np.object_] | None = None
@@ -120,13 +111,11 @@ class Features:
 
 @dataclass(frozen=True)
 class Given:
-    """What `fit` is given, after one look at what it is.
+    """The arguments of `fit`, after `classify` has looked at them.
 
-    Attributes
-    ----------
     X : Rows, or an array-like or sparse matrix that scikit-learn's checks convert
-    y, weight : in the memory of the host, or None
-    metric : whether distances between the rows have a meaning already, see `has_metric`
+    y, weight : in host memory, or None
+    metric : whether distances between the rows are already meaningful, see `has_metric`
     """
 
     X: Any
@@ -136,13 +125,9 @@ class Given:
 
 
 def classify(X: Any, y: Any = None, weight: Any = None, *, device: Any = None) -> Given:
-    """Find out what X is.
+    """Find out what X is; Dask collections in `y` and `weight` are computed by the client of X.
 
-    Parameters
-    ----------
-    X : anything that holds rows
-    y, weight : arrays, tensors or Dask collections, which are computed by the client of X; or None
-    device : where products are computed; a tensor that is there already stays there
+    A tensor that is already on `device`, where products are computed, stays there.
     """
     X = near(X, device)
     if scipy.sparse.issparse(X):
@@ -169,15 +154,9 @@ def labelled(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
 
 @dataclass(frozen=True)
 class Training:
-    """The rows of a fit.
+    """The rows of a fit that have a weight, as they were given.
 
-    Attributes
-    ----------
-    rows : those that have a weight, as they were given
-    counted : which of the rows these are, and their weights
-    features : their features
-    standardised : whether features are to be standardised
-    metric : whether distances between the rows have a meaning already
+    `standardised` says whether features are to be standardised, and `metric` whether distances are already meaningful.
     """
 
     rows: Rows
@@ -192,17 +171,9 @@ def training_rows(
 ) -> Training:
     """Check the rows of a fit, and leave out those of weight 0.
 
-    Input in memory is checked by scikit-learn, rows of weight 0 included; a source is checked by the same rules, block
-    by block.
-
-    Parameters
-    ----------
-    reading : Reading
-    given : Given
-    random_access : bool
-        Whether rows are taken in any order again and again, so that a stream must be read into memory.
-    scratch : Scratch, optional
-        Where rows that are slow to read are kept for later passes.
+    Input in memory is checked by scikit-learn, including rows of weight 0; a source is checked by the same rules, block
+    by block. With `random_access` rows are taken repeatedly in any order, so a stream is read into memory. Rows that
+    are slow to read are kept in `scratch` for later passes.
     """
     X = given.X
     if not isinstance(X, Rows):

@@ -16,20 +16,10 @@ _FEW = 0.05  # share of the features: of an image's pixels some are nearly const
 
 
 def unlike_scales(kernel: Kernel, points: Any) -> tuple[int, int, NDArray[np.float64]] | None:
-    """Find the features that vary most and least, if they differ by orders of magnitude and one length scale has both.
+    """Find the features that vary most and least, if they share a length scale and differ by orders of magnitude.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Resolved. Without one length scale for all features there is none that could be wrong.
-    points : array or sparse matrix of shape (M, d)
-        The centers: enough rows to tell, and in memory anyway. Features of one or two values, such as categories that
-        were encoded, are not compared.
-
-    Returns
-    -------
-    largest, smallest, deviations : int, int, array of shape (d,)
-        Or None if there is nothing to say.
+    Returns their indices and the standard deviations of all features, or None. The centers are used because they are in
+    memory. Features of one or two values, such as encoded categories, are not compared.
     """
     if scipy.sparse.issparse(points) or not kernel.has_common_scale:
         return None

@@ -27,13 +27,10 @@ Watch = Callable[[Mapping[str, Any]], AbstractContextManager[CallbackList]]
 
 @dataclass(frozen=True)
 class Solution(Generic[Step]):
-    """What a solver came to.
+    """The result of a solver.
 
-    Attributes
-    ----------
     coef : array of shape (M, k), in the units of y
-    last : the last iterate
-    stopped : whether a callback or the validation error stopped the solver before its end
+    stopped : whether a callback or the validation error stopped the solver early
     """
 
     coef: Array
@@ -42,18 +39,11 @@ class Solution(Generic[Step]):
 
 
 class Session:
-    """One fit: who watches it, when it stops early, and where its state is kept.
+    """One fit, made by `fit_session`: its callbacks, its early stopping and its checkpoint.
 
-    Made by `fit_session`.
-
-    Attributes
-    ----------
-    random_state : RandomState
-        From which all that is random in the fit is drawn.
-    history : list of dict
-        The records so far.
-    scratch : Scratch
-        Temporary files, which are gone when the fit ends or fails; beside the checkpoint if there is one.
+    random_state : the generator for all random numbers of the fit
+    history : the records so far
+    scratch : temporary files, beside the checkpoint if there is one, deleted when the fit ends or fails
     """
 
     def __init__(
@@ -81,14 +71,7 @@ class Session:
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
     def identify(self, data: FitData, start: Mapping[str, Any], max_iter: int) -> None:
-        """Refuse a checkpoint of another fit.
-
-        Parameters
-        ----------
-        data : FitData
-        start : what a warm start begins from, by name; values are None for a cold one
-        max_iter : int
-        """
+        """Refuse a checkpoint of another fit; `start` holds the start of a warm start by name, or None values."""
         if self._journal is None:
             return
         held = data.validation
@@ -149,16 +132,13 @@ class Session:
     ) -> Solution[Step]:
         """Run a solver to its end, or until a callback or the validation error stops it.
 
-        Parameters
-        ----------
-        iterates : the solver's iterates, made as they are asked for
-        data : FitData
-        kind : class of the iterates, by which the last one of a fit that is over is read from its checkpoint
-        max_iter : most iterations, of this fit and of the one that it resumes together
-        watch : the validation error of coefficients, or None
-        scale : what coefficients are to be multiplied with
-        n_centers : rows of the coefficients, which those of a checkpoint must have; callbacks are told too
-        **info : what callbacks are told at the start
+        iterates : an iterable that computes the solver's iterates on demand
+        kind : class of the iterates, which reads the last iterate of a finished fit from its checkpoint
+        max_iter : maximum number of iterations, including those of the fit that is resumed
+        watch : function that returns the validation error of coefficients, or None
+        scale : factor by which coefficients are multiplied
+        n_centers : number of rows of the coefficients, checked against the checkpoint and passed to callbacks
+        **info : further values passed to callbacks at the start
         """
         resumed = self._resumed(data, n_centers)
         self.start(data, max_iter=max_iter, **({} if n_centers is None else {"n_centers": n_centers}), **info)
@@ -261,18 +241,11 @@ def fit_session(
 ) -> Iterator[Session]:
     """Open the session of a fit.
 
-    Parameters
-    ----------
-    owner : str
-        Name of the estimator's class.
-    parameters : mapping from str to object
-        The estimator's parameters: `random_state`, and all those that a checkpoint has to know.
-    watch : callable
-        Opens the context in which callbacks are told of the fit, see `Watch`.
-    patience : NoImprovement, optional
-        The rule by which the validation error stops the fit.
-    checkpoint : str, path-like, Checkpoint or None
-        Where the state of the fit is kept.
+    owner : name of the estimator's class
+    parameters : parameters of the estimator: `random_state`, and all that identify a checkpoint
+    watch : opens the context in which callbacks run, see `Watch`
+    patience : the rule by which the validation error stops the fit
+    checkpoint : folder or Checkpoint for the state of the fit, or None
     """
     require_workspace()
     with journal(checkpoint) as opened, ExitStack() as end:

@@ -43,13 +43,9 @@ _MODERATE = 2.0**20  # largest size of targets, and inverse of the smallest, wit
 
 @dataclass(frozen=True)
 class CenterSettings:
-    """Which kernel and which centers a method on centers is asked for.
+    """The kernel and the centers of a method on centers.
 
-    Attributes
-    ----------
-    kernel : the kernel, its name or a function
-    n_centers : number of centers, or None for `default_n_centers`
-    centers : how they are chosen, as `as_centers` understands it
+    `n_centers` is None for `default_n_centers`, and `centers` is anything that `as_centers` accepts.
     """
 
     kernel: Kernel | str | KernelFunction
@@ -71,13 +67,9 @@ def default_n_centers(n: int) -> int:
 
 @dataclass(frozen=True)
 class ChosenCenters:
-    """Centers, and the parameters by which they were chosen: a warm start keeps them while these stay the same.
+    """Centers with the sample weights there, and the parameters that chose them.
 
-    Attributes
-    ----------
-    selection : the centers
-    weight : sample weights at the centers, or None
-    n_centers, centers : the parameters by which they were chosen
+    A warm start keeps the centers while the parameters `n_centers` and `centers` are the same.
     """
 
     selection: Selection
@@ -122,21 +114,17 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class Subspace:
-    """The functions that a Nyström method learns from, and the values that solving for them takes.
+    """The functions that a Nyström method learns from, and the values needed to solve for them.
 
-    Attributes
-    ----------
-    data : what is learnt from, in the precision that was chosen
-    compute : what to compute with
+    data : the data, in the precision that was chosen
     operator : k(rows, centers)
-    chosen : the centers, and the sample weights there
     factors : precision of M x M factors
     budget : bytes left for keeping kernel matrices
     spare : bytes left beside the memory plan and a kernel matrix that is kept
     spare_at_first : the same when the fit was first started
-    penalty : the penalty asked for, or the one that was chosen
-    targets, scale : targets, divided by a scale that brings them near 1 where they are very large or small
-    start : the coefficients to start from for these targets, or None
+    penalty : the given or chosen penalty
+    targets, scale : targets, divided by a scale that brings very large or small ones near 1
+    start : initial coefficients for these targets, or None
     """
 
     data: FitData
@@ -199,24 +187,11 @@ def choose_subspace(
     begun: Beginning | None = None,
     warm: WarmStart | None = None,
 ) -> Subspace:
-    """Choose the penalty if it is "auto", and the centers, and make the operator, if it all fits in memory.
+    """Choose the penalty if it is "auto", and the centers, and make the operator, if all of it fits in memory.
 
-    Unless the user chose the precision, float32 rows become float64 where float32 would lose a term of the kernel
-    beside another, the penalty beside the kernel, or part of f; see `gyrfalcon.fitting.precision`.
-
-    Parameters
-    ----------
-    settings : CenterSettings
-    needs : Needs
-        What the solver holds in memory, the passes it makes, and its penalty.
-    data : FitData
-    compute : Compute
-    random_state : RandomState
-        From which the centers are drawn.
-    begun : Beginning, optional
-        What a fit that is resumed drew and decided at its first start, which this one takes over.
-    warm : WarmStart, optional
-        Where to start from.
+    Unless the user chose the precision, float32 rows become float64 if float32 would lose a term of the kernel beside
+    another, the penalty beside the kernel, or part of f; see `gyrfalcon.fitting.precision`. A resumed fit takes over
+    `begun`, what was drawn and decided at its first start.
     """
     rows, k = data.rows, data.targets.shape[1]
     plan = Plan(rows, k if needs.columns is None else needs.columns, needs, compute)

@@ -30,13 +30,7 @@ _FIRST_ROWS = 100_000  # rows whose values are counted first, since sorting all 
 def check_y(y: Any, n_rows: int, owner: str, **checks: bool) -> Array:
     """Return y as an array without NaN or infinity, if it has an entry for each row.
 
-    Parameters
-    ----------
-    y : array-like in the memory of the host, or None
-    n_rows : int
-    owner : str
-        Name of the estimator, for messages.
-    **checks : what scikit-learn's checks of y are given
+    `owner` is the name of the estimator, for messages; `checks` are passed to scikit-learn's checks of y.
     """
     require_y(y, owner)
     checked: Array = _check_y(y, estimator=owner, **checks)
@@ -71,13 +65,7 @@ def check_lengths(n_rows: int, y: Array, name: str = "y") -> None:
 def held_out(n: int, share: float, remedy: str) -> int:
     """Return how many of n rows are held out for validation: at least one, and not all of them.
 
-    Parameters
-    ----------
-    n : int
-    share : float
-        Between 0 and 1.
-    remedy : str
-        What else can be done where there are too few rows.
+    `remedy` is the message's advice if there are too few rows.
     """
     size = max(1, round(share * n))
     if size >= n:
@@ -103,16 +91,7 @@ def check_outputs(y_val: Array, y: Array) -> None:
 
 
 def number_columns(y: Array, copies: int | None = None, name: str = "y") -> Array:
-    """Return numbers as float columns, of shape (n, k).
-
-    Parameters
-    ----------
-    y : array of shape (n,) or (n, k)
-    copies : int, optional
-        Number of columns that are learnt of the one column of y.
-    name : str
-        For messages.
-    """
+    """Return numbers as float columns of shape (n, k); with `copies`, as that many copies of the only column."""
     require_numbers(y, name, "FalkonClassifier")
     columns = y.astype(y.dtype if y.dtype == np.float32 else np.float64, copy=False).reshape(len(y), -1)
     if copies is None:
@@ -150,17 +129,10 @@ def few_values(y: Array) -> Array | None:
 
 
 def are_labels(y: Array) -> bool:
-    """Whether the values of a target look like labels, and not like numbers.
+    """Whether the values of a target look like labels rather than numbers.
 
     Text, booleans and other objects are labels, and so are at most `MOST_LABELS` different integers, unless each of
     them occurs once.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.fitting.targets import are_labels
-    >>> are_labels(np.array(["a", "b"])), are_labels(np.array([3, 5, 3])), are_labels(np.array([3.0, 5.0, 3.0]))
-    (True, True, False)
     """
     if y.ndim != 1 or y.dtype.kind == "f":
         return False

@@ -16,26 +16,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Counted:
-    """The rows that have a weight; a fit leaves out the others before it looks at any of them.
+    """The rows of positive weight; a fit leaves out the others before it looks at any of them.
 
-    Attributes
-    ----------
-    n_given : int
-        Number of rows, with those of weight 0.
-    positions : array of int, or None
-        Rows whose weight is positive, in order; None if every row has one.
-    weight : array of shape (len(positions),), or None
-        Their weights, at most 1; None if they are equal.
+    n_given : number of rows, including those of weight 0
+    positions : sorted indices of the rows of positive weight, or None for all rows
+    weight : their weights, at most 1, or None if they are equal
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.fitting.weights import count
     >>> counted = count([2.0, 0.0, 1.0], 3)
-    >>> counted.weight
-    array([1. , 0.5])
-    >>> counted.among(np.array([7, -999, 8]))
-    array([7, 8])
+    >>> counted.weight, counted.among(np.array([7, -999, 8]))
+    (array([1. , 0.5]), array([7, 8]))
     """
 
     n_given: int
@@ -78,14 +67,7 @@ class Counted:
 
 
 def count(sample_weight: Any, n: int) -> Counted:
-    """Return which of n rows count, and how much.
-
-    Parameters
-    ----------
-    sample_weight : array of shape (n,), number, or None
-        In the memory of the host; not negative, and not zero for every row.
-    n : int
-    """
+    """Return which of n rows count, and how much; weights must not be negative, and not zero for every row."""
     if sample_weight is None:
         return Counted(n)
     of_each = np.broadcast_to(0.0, (n, 1))
