@@ -62,9 +62,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def check_replaceable(path: str | os.PathLike[str]) -> None:
-    """Raise OSError if `path` exists and is no regular file, or is a link that leads nowhere.
+    """Raise OSError if `path` exists and is no regular file, or is a link to a file that does not exist.
 
-    A device, a named pipe or a socket would be gone, and a file in its place.
+    A device, a named pipe or a socket would be replaced by a file.
     """
     name = os.fspath(path)
     try:

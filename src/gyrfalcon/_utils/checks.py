@@ -16,7 +16,7 @@ Rule = Callable[[str, Any], None]
 
 
 def integer(least: int, most: int | None = None, words: str = "") -> Rule:
-    """An integer of at least `least` and at most `most`; `words` say so in a better way."""
+    """An integer of at least `least` and at most `most`; `words` describe it in the message."""
     if not words:
         words = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
 
@@ -92,7 +92,7 @@ def boolean(name: str, value: Any) -> None:
 
 
 def array(shape: tuple[int | None, ...], dtype: DTypeLike = np.float64, *, finite: bool = True) -> Rule:
-    """An array of a shape, in which None stands for any length, and a dtype; if asked for without NaN and infinity."""
+    """An array of a dtype and a shape, in which None is any length; if `finite`, without NaN and infinity."""
 
     def check(name: str, value: Any) -> None:
         wanted = f"{name} must be an array of {np.dtype(dtype)} of shape {shape}"

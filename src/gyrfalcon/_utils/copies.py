@@ -14,9 +14,9 @@ Tensor = Any
 
 
 def as_tensor(array: Array) -> Tensor:
-    """Return an array as a tensor on the host, which shares its memory if it may be written to."""
+    """Return an array as a tensor on the host, which shares its memory if it is writeable."""
     torch = import_torch()
-    # torch warns of arrays that it could write to though they are not to be
+    # torch warns of arrays that are not writeable
     return torch.from_numpy(array if array.flags.writeable and array.flags.c_contiguous else array.copy("C"))
 
 
@@ -45,7 +45,7 @@ class Fetched:
 
 
 def host_buffer(shape: tuple[int, ...], dtype: Any) -> Tensor:
-    """Return memory that a device copies from and to by itself; ordinary memory where none can be pinned."""
+    """Return pinned memory, which a device reads and writes by itself, or ordinary memory if none can be pinned."""
     torch = import_torch()
     try:
         return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=True)
@@ -65,7 +65,7 @@ def upload(source: Tensor, device: Any) -> Tensor:
 
 
 class _Buffer:
-    """Memory for numbers on their way, and the event after which it may be written to again."""
+    """Pinned memory for a copy, and the event after which it may be written to again."""
 
     def __init__(self) -> None:
         self._memory: Tensor = None
@@ -111,7 +111,7 @@ class StreamedCopies:
         return there
 
     def mark(self) -> None:
-        """Let later copies wait for what has been launched, so that no more than the buffers are at work."""
+        """Let later copies wait for everything launched so far, so that no more than the buffers are in use."""
         launched = import_torch().cuda.current_stream(self.device).record_event()
         for buffer in self._used:
             buffer.free = launched

@@ -80,7 +80,7 @@ def check_precision(precision: Any, device: Any) -> None:
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the bytes that can be allocated on a device, those that PyTorch has reserved and does not use included."""
+    """Return the bytes that can be allocated on a device, including memory that PyTorch has reserved and not used."""
     torch = import_torch()
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
@@ -111,9 +111,9 @@ def round_to_tf32(array: Any) -> Any:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether PyTorch failed for want of memory; only CUDA has an exception of its own for that.
+    """Return whether PyTorch failed for lack of memory; only CUDA has its own exception for that.
 
-    The libraries that it calls, as CUBLAS and CUSOLVER, have a status of that name each.
+    Libraries that it calls, such as CUBLAS and CUSOLVER, each have a status of that name.
     """
     words = str(error)
     return isinstance(error, import_torch().cuda.OutOfMemoryError) or any(

@@ -40,8 +40,8 @@ def cholesky(matrix: Array, *, lower: bool, n_threads: int = 1) -> bool:
 def _tiled_cholesky(A: Array, potrf: Callable[..., Any], n_threads: int) -> bool:
     """Put U of A = U'U into the upper triangle, a row of tiles at a time.
 
-    A row is made of all those above it in one long product, so that each tile is written once. To subtract each row
-    from what is below it, as soon as it is known, would write most of the matrix once for every row of tiles.
+    A row is computed from all rows above it in one long product, so that each tile is written once. Subtracting each
+    row from the rows below it would write most of the matrix once for every row of tiles.
     """
     M, trsm = len(A), get_blas_funcs("trsm", dtype=A.dtype)
     for row in _tiles(0, M):

@@ -33,7 +33,7 @@ def _number_in(path: str, name: str = "") -> int | None:
 def available_memory() -> int:
     """Return the bytes that this process may still allocate without swapping.
 
-    That is the least that the machine, the process' control group and ``ulimit -v`` and ``ulimit -d`` leave.
+    It is the smallest of what the machine, the control group of the process, ``ulimit -v`` and ``ulimit -d`` leave.
     """
     kilobytes = _number_in("/proc/meminfo", "MemAvailable:")
     available = _physical_memory() // 2 if kilobytes is None else kilobytes * 1024
@@ -97,9 +97,9 @@ def parse_memory(budget: int | float | str) -> int:
 
 
 def limit_of(budget: int | float | str) -> int:
-    """Return the limit for mandatory memory in bytes: the budget, or all that is available if it is "auto" or 0.
+    """Return the limit for mandatory memory in bytes: the budget, or all available memory if it is "auto" or 0.
 
-    No budget is beyond what the process' own limits leave beside the workspace of SciPy's BLAS, which makes factors.
+    It is at most what the limits of the process leave beside the workspace of SciPy's BLAS, which makes factors.
     """
     asked = 0 if budget == "auto" else parse_memory(budget)
     workspace = effective_n_jobs(None) * _BLAS_WORKSPACE

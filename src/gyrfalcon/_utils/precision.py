@@ -50,8 +50,8 @@ _holders = PerProcess(_Holders, lambda holders: holders.changed, _Holders.leave)
 def matmul_precision(tf32: bool = False) -> Iterator[None]:
     """Let matrix products in float32 keep all 24 bits, or 11 if `tf32`; restore the user's setting at the end.
 
-    Several threads may be in here at once, but one with `tf32` waits until it is alone, and lets others wait: its
-    setting would hold for their products too. So it should do nothing in here but make the product.
+    Several threads may be in the context at once, but one with `tf32` waits until it is alone and makes others wait,
+    since its setting also applies to their products. It should only make the product in the context.
     """
     holders, thread = _holders.current, threading.get_ident()
     with holders.changed:

@@ -14,7 +14,7 @@ Array = NDArray[Any]
 
 # The 75% quantile of the normal distribution: its median absolute deviation divided by this is its standard deviation.
 _QUARTILE = 0.6744897501960817
-_PART = 1 << 16  # rows that are in float64 at a time
+_PART = 1 << 16  # number of rows converted to float64 at a time
 
 
 def sums(y: Array, weight: Array | None, of: Callable[[Array], Array] = lambda part: part) -> Array:
@@ -22,15 +22,15 @@ def sums(y: Array, weight: Array | None, of: Callable[[Array], Array] = lambda p
     total = np.zeros(y.shape[1])
     for start in range(0, len(y), _PART):
         part = slice(start, start + _PART)
-        values = of(np.array(y[part], dtype=np.float64, order="C"))  # another order would have other last bits
-        if weight is not None:  # not by BLAS, whose threads would decide the last bits
+        values = of(np.array(y[part], dtype=np.float64, order="C"))  # another order would change the last bits
+        if weight is not None:  # not by BLAS, whose threads would change the last bits
             values = values * weight[part, None].astype(np.float64)
         total += values.sum(axis=0)
     return total
 
 
 def average(y: Array, weight: Array | None, of: Callable[[Array], Array] = lambda part: part) -> Array:
-    """Average the rows of y, or what `of` makes of them; as `sums`."""
+    """Average the rows of y, or of the function `of` of them, as `sums` does."""
     count = len(y) if weight is None else float(weight.sum(dtype=np.float64))
     return sums(y, weight, of) / count
 
@@ -75,7 +75,7 @@ def quantiles(y: Array, level: ArrayLike, weight: Array | None) -> Array:
 def robust_deviation(y: Array, weight: Array | None) -> Any:
     """Compute a robust standard deviation of each column: an array of shape (k,), or a number if all are equal.
 
-    If most entries of a column are equal it is the ordinary one; if all are, a thousandth of their size.
+    It is the ordinary one if most entries of a column are equal, and a thousandth of their size if all are.
     """
     y = y.astype(np.float64)
     distance = np.abs(y - quantiles(y, 0.5, weight))

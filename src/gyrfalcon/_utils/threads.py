@@ -76,7 +76,7 @@ _limit = PerProcess(_Limit, lambda limit: limit.lock, _Limit.leave)
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Hold BLAS to one thread: blocks are the parallelism, and a block's bits must not depend on the threads."""
+    """Limit BLAS to one thread: blocks run in parallel, and the bits of a block must not depend on the threads."""
     limit = _limit.current
     with limit.lock:
         if limit.holders == 0:
@@ -92,7 +92,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def _let_anyone_set_limits() -> None:
-    """Let any thread set limits: threadpoolctl 3.8 and later obeys only the one that set it, which may be gone."""
+    """Let any thread set limits: threadpoolctl 3.8 and later accepts only the one that set it, which may have ended."""
     clear = getattr(getattr(threadpoolctl, "OpenBLASController", None), "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)
@@ -135,12 +135,11 @@ class _Task(Generic[Item, Result]):
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], n_threads: int) -> Iterator[Result]:
-    """Yield ``function(item)`` for each item, in order, with at most a few items under way at once.
+    """Yield ``function(item)`` for each item, in order, with at most a few items in progress at once.
 
-    The calling thread takes its share: one that only waited would have to be woken for each result, which for small
-    blocks takes longer than to compute them. An exception, KeyboardInterrupt included, cancels what has not started and
-    waits for the blocks that run, which are short; no thread outlives the call. `items` is closed then if it can be: it
-    may have a thread of its own.
+    The calling thread also works: if it only waited, waking it for each result would take longer than computing small
+    blocks. An exception, including KeyboardInterrupt, cancels what has not started and waits for the running blocks,
+    which are short; no thread outlives the call. `items` is then closed if it can be, since it may have its own thread.
     """
     close: Callable[[], None] = getattr(items, "close", lambda: None)
     if n_threads == 1:

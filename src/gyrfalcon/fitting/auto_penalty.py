@@ -1,4 +1,4 @@
-"""The penalty that a sample of the rows recommends, where the user gives none.
+"""The penalty that a sample of the rows recommends if the user gives none.
 
 The sample and all rows share mu = penalty n, the ratio of the noise's variance to the kernel's: it is a property of the
 data, while the penalty of the papers falls as rows are added.
@@ -30,22 +30,22 @@ from .targets import mean_loss
 
 Array = NDArray[Any]
 
-# Rows and centers of the sample, with which a path by leave-one-out takes about a second. R2 of test rows was within
+# Rows and centers of the sample; a path by leave-one-out then takes about a second. R2 of test rows was within
 # 0.004 of the best of a grid of penalties for all rows (Gaussian kernel: friedman1 to 3, kin8nm, cpu_act, house_16h).
 _ROWS, _CENTERS = 3_000, 750
-_LOSS_ROWS, _LOSS_CENTERS = 1_500, 200  # ... and a path by Newton's method
-_HELD_OUT = 1 / 3  # of the sample, for other losses than the squared one
+_LOSS_ROWS, _LOSS_CENTERS = 1_500, 200  # the same for a path by Newton's method
+_HELD_OUT = 1 / 3  # share of the sample to hold out for losses other than the squared one
 
-# mu / (n k(x, x)) of the paths. Below, targets are interpolated; above, they are not seen.
+# mu / (n k(x, x)) of the paths: smaller values interpolate the targets, larger ones ignore them
 _GRID = np.logspace(-9, 0, 37)
 _LOSS_GRID = np.logspace(0, -7, 15)
 
-# Of penalties whose errors cannot be told apart the largest is the safest one: those within a standard error of the
-# difference from the least error, if that is no more than this share of the error and of what is explained. Where R2 is
-# 0.01 the first alone would allow penalties that explain nothing, and without noise penalties that are seen as noise
+# Among penalties whose errors cannot be distinguished, the largest is the safest: errors within a standard error of the
+# difference from the smallest one, and within this share of the error and of the explained variance. The standard error
+# alone would allow penalties that explain nothing if R2 is 0.01, and ones whose effect looks like noise if y has none
 _EQUAL_SHARE = 0.01
-# Explained share of the variance below which noise would choose the penalty on this sample: more rows and fewer centers
-# are taken then, at the same cost
+# Explained share of the variance below which noise would decide the penalty on this sample, so that more rows and fewer
+# centers are used, at the same cost
 _NOISY = 0.2
 _NOISY_ROWS, _NOISY_CENTERS = 12_000, 375
 _EQUAL = 1e-3  # relative difference of other losses below which they count as equal
@@ -70,7 +70,7 @@ def as_penalty(
         return float(penalty)
     n = data.rows.shape[0]
     most, centers = (_ROWS, _CENTERS) if data.is_least_squares else (_LOSS_ROWS, _LOSS_CENTERS)
-    # M x M matrices at work, and blocks of rows beside them
+    # number of centers whose M x M matrices and blocks of rows fit in memory
     room = max(1, min(math.isqrt(parse_memory(compute.memory_budget or "auto") // 128), n))
     sample = _drawn(data, kernel, min(most, 4 * min(centers, room)), random_state)
     if not (np.isfinite(sample.size) and sample.size > 0):
@@ -84,7 +84,7 @@ def as_penalty(
     else:
         share = _other_loss(sample, min(centers, room), compute)
     mu = share * sample.size * float(sample.at.sum())
-    # float32 must be able to tell it from rounding
+    # not less than the precision of the rows can distinguish from rounding
     return max(mu / n, sample.size * float(np.finfo(data.rows.dtype).eps))
 
 
@@ -132,7 +132,7 @@ def _merged(points: Any, targets: Array, weight: Array) -> tuple[Any, Array, Arr
         keys = np.array([word + target.tobytes() for word, target in zip(words, targets, strict=True)], dtype=object)
         _, kept, groups = np.unique(keys, return_index=True, return_inverse=True)
     else:
-        # in the order of the values, which those from elsewhere have too, though their last bits may be others
+        # sorted by value, which gives the same order if rows from another source differ in their last bits
         both = np.hstack([points, targets.astype(np.float64)])
         _, kept, groups = np.unique(both, axis=0, return_index=True, return_inverse=True)
         groups = groups.ravel()  # NumPy 2.0 gives a column
@@ -142,9 +142,9 @@ def _merged(points: Any, targets: Array, weight: Array) -> tuple[Any, Array, Arr
 
 
 def _squared_loss(sample: _Sample, M: int, compute: Compute) -> tuple[float, float]:
-    """Return mu over k(x, x) and the sum of the weights, and the share of the variance that is explained with it.
+    """Return mu / (k(x, x) times the sum of the weights), and the share of the variance that it explains.
 
-    Of penalties whose leave-one-out errors cannot be told apart from the least it is the largest.
+    It is the largest penalty whose leave-one-out error cannot be distinguished from the smallest.
     """
     n, weight, M = len(sample.at), sample.at, min(M, len(sample.at))
     operator = make_operator(
@@ -156,7 +156,7 @@ def _squared_loss(sample: _Sample, M: int, compute: Compute) -> tuple[float, flo
     path = nystrom_path(operator, targets, whitening, weight, keep=True)  # two passes over it follow
     penalties = np.maximum(_GRID * sample.size * float(weight.mean()), whitening.least_penalty)
     errors = path.leave_one_out(penalties)
-    # each output counts by the share of its own error that is left
+    # the error of each output is relative to its smallest
     best = errors.min(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = np.where(best > 0, errors / best, np.where(errors > 0, np.inf, 1.0)).mean(axis=1)
@@ -173,7 +173,7 @@ def _squared_loss(sample: _Sample, M: int, compute: Compute) -> tuple[float, flo
 
 
 def _other_loss(drawn: _Sample, M: int, compute: Compute) -> float:
-    """Return mu over k(x, x) and the sum of the weights, with the least mean loss of held-out rows."""
+    """Return mu / (k(x, x) times the sum of the weights) with the smallest mean loss of held-out rows."""
     kernel, points, sample, weight, size = drawn.kernel, drawn.points, drawn.data, drawn.at, drawn.size
     n = len(weight)
     held = math.floor(_HELD_OUT * n)

@@ -32,12 +32,12 @@ Vectors = NDArray[np.float64]
 
 _EPS = (0.005, 0.02, 0.05)
 _BIAS_PENALTY = 1e-4
-_ABSENT_ROWS = 0.5  # that a class without any row counts for, in rows of mean weight: Krichevsky and Trofimov's choice
-_SLOPE_DEVIATION = 10.0  # of what is known about slopes without any rows: that of some rows says no more than they do
-# The least slope keeps values apart whose logarithms are clipped, the largest keep probabilities of separable rows
+_ABSENT_ROWS = 0.5  # weight of a class without rows, in rows of mean weight, as chosen by Krichevsky and Trofimov
+_SLOPE_DEVIATION = 10.0  # standard deviation of the Gaussian prior of the slopes
+# The smallest slope separates values whose logarithms are clipped, the largest keeps probabilities of separable rows
 # from 0 and 1
 _SLOPES = (1e-2, 40.0)
-MOST_VALUES = 400_000  # rows times classes that decide, as long as each class has a row
+MOST_VALUES = 400_000  # maximum number of rows times classes to fit to, if each class has a row
 _BOUNDS = [_SLOPES, (0.0, 10.0), (0.0, 10.0)]
 
 
@@ -90,9 +90,7 @@ class Calibration:
         return found
 
     def scores(self, values: Array) -> Vectors:
-        """Return log P of each class, of shape (n, n_classes), or for two classes the log-odds of the second one, of
-        shape (n,).
-        """
+        """Return log P of each class, or the log-odds of the second of two classes, of shape (n,)."""
         logs = self.log_probabilities(values)
         return logs[:, 1] - logs[:, 0] if len(self.bias) == 2 else logs
 
@@ -109,7 +107,7 @@ def fit_calibration(values: Array, codes: Array, n_classes: int, weight: Array |
     best: tuple[float, Calibration] | None = None
     for eps in _EPS:
         features = _features(values, n_classes, eps)
-        with single_threaded_blas():  # its threads would decide the last bits
+        with single_threaded_blas():  # the last bits would depend on its threads
             found = minimize(
                 _objective,
                 np.concatenate([[1.0, 1.0, 0.0], np.zeros(n_classes)]),
@@ -149,7 +147,7 @@ def with_absent_classes(
 def _some_of_each(
     values: Array, codes: Array, weight: Array | None, n_classes: int
 ) -> tuple[Array, Array, Array | None]:
-    """Return some rows of every class, with the weight of all of them, where all would take long."""
+    """Return a sample of the rows of every class, weighted to stand for all of them, if there are too many rows."""
     most = max(MOST_VALUES // n_classes, n_classes)
     if len(codes) <= most:
         return values, codes, weight
@@ -157,7 +155,7 @@ def _some_of_each(
     by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
     counts = np.bincount(codes, minlength=n_classes)
     rank = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
-    # the first of every class, and of larger ones more in proportion
+    # the first row of every class, and more rows in proportion to its size
     kept = np.sort(by_class[np.argsort(rank / np.repeat(counts, counts), kind="stable")[:most]])
     w = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
     of_all, of_kept = (np.bincount(codes[rows], weights=w[rows], minlength=n_classes) for rows in (shuffled, kept))
@@ -174,7 +172,7 @@ def _features(values: Array, n_classes: int, eps: float) -> Vectors:
 
 
 def _objective(theta: Vectors, features: Vectors, codes: Array, w: Vectors) -> tuple[float, Vectors]:
-    """Return the log-loss for weights w of sum 1, with what keeps slopes and biases finite, and its gradient."""
+    """Return the log-loss for weights w of sum 1, with penalties of the slopes and biases, and its gradient."""
     slopes, bias, rows = theta[:3], theta[3:], np.arange(len(codes))
     log_p = log_softmax(np.tensordot(slopes, features, 1) + bias, axis=1)
     prior = 1 / (len(codes) * _SLOPE_DEVIATION**2)

@@ -24,7 +24,7 @@ from .weights import count
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
 
-MOST_SCORES = 10_000  # with which the coverage is known to 0.3%
+MOST_SCORES = 10_000  # maximum number of scores; their coverage is then known to 0.3%
 
 COVERAGE = number(lambda x: 0 < x < 1, "between 0 and 1, both excluded")
 
@@ -64,11 +64,11 @@ class Conformity:
     def quantile(self, coverage: float) -> Vectors:
         """Return the score that a new row stays below with the given probability, of shape (k,).
 
-        It is the ceil((m + 1) coverage)-th of the m scores: the new row is one more, whose own score may be any.
+        It is the ceil((m + 1) coverage)-th of the m scores: the new row counts as one more, whose score is unknown.
         """
         COVERAGE("coverage", coverage)
         m = len(self.scores)
-        rank = (m + 1) * coverage * (1 - 1e-12)  # but for rounding
+        rank = (m + 1) * coverage * (1 - 1e-12)  # allows for rounding
         if self.weights is None:
             at = np.full(self.scores.shape[1], math.ceil(rank) - 1)
         else:
@@ -120,12 +120,12 @@ def hold_out(
     """
     # sparse matrices are sliced by scikit-learn, so that any model takes them
     source = None if scipy.sparse.issparse(X) else as_source(X)
-    source = None if source is None else checked_rows(source)  # it is read to learn and to judge
+    source = None if source is None else checked_rows(source)  # it is read for learning and for calibration
     rows = indexable(X)[0] if source is None else source
     check_consistent_length(rows, y)
     given = computed(sample_weight, source)
     positions = count(given, len(y)).positions
-    # as they are: what other models make of weights depends on their size
+    # not normalised, because other models may depend on the size of weights
     weight = None if given is None else np.broadcast_to(np.asarray(given, dtype=np.float64), len(y))
 
     def part(indices: Array, biased: Array | None = None) -> Part:

@@ -30,15 +30,15 @@ UNSETTLED = 0.05
 
 
 def tolerance(tol: float | None, dtype: np.dtype[Any]) -> float:
-    """Return the residual at which a linear solver stops: the user's, or the least that matters in that precision."""
+    """Return the residual at which a linear solver stops: `tol`, or the smallest that matters in that precision."""
     return TOLERANCES[dtype] if tol is None else float(tol)
 
 
 def warn_if_unsettled(last: Iterate, *, tol: float | None, reached: float, steps: str, remedy: str) -> None:
-    """Warn of a linear solver that `max_iter` has ended too soon.
+    """Warn of a linear solver that `max_iter` has stopped too early.
 
-    That is where predictions would still move by more than a twentieth of their own standard deviation, whatever `tol`
-    is, or where the user's `tol` was not `reached`. The standard deviation of y hides errors where most of it is noise.
+    That is if predictions would still move by more than a twentieth of their own standard deviation, whatever `tol` is,
+    or if the residual is above the user's `tol`. The standard deviation of y would hide errors if most of it is noise.
     """
     if last.converged:
         return
@@ -57,7 +57,7 @@ def warn_if_unsettled(last: Iterate, *, tol: float | None, reached: float, steps
 
 
 def warn_if_newton_unsettled(last: NewtonIterate, *, tol: float | None, reached: float, max_iter: int) -> None:
-    """Warn of Newton's method that `max_iter` has ended on the way to the penalty, or before the user's `tol`."""
+    """Warn of Newton's method that `max_iter` has stopped before it reached the penalty or the user's `tol`."""
     if not last.at_penalty:
         warn(
             f"{last.iteration} Newton steps were not enough to come from penalty={last.penalty:g} down to the one "
@@ -111,16 +111,16 @@ def warn_of_rounded_components(found: int, wanted: int, dtype: np.dtype[Any]) ->
 
 
 def warn_of_missed_share(share: float, wanted: float) -> None:
-    """Warn of centers whose span holds less of the variance than was asked for."""
+    """Warn of centers whose span holds less of the variance than requested."""
     warn(
         f"the centers hold {share:.2g} of the variance where n_components={wanted}: raise n_centers", ConvergenceWarning
     )
 
 
 def warn_if_clusters_unsettled(found: Clustering, n_clusters: int, max_iter: int, *, few_centers: bool) -> None:
-    """Warn of k-means that `max_iter` has ended, or that has found fewer clusters than it was asked for.
+    """Warn of k-means that `max_iter` has stopped, or that has found fewer clusters than requested.
 
-    `few_centers` says whether there are fewer of them than rows, so that they may miss some.
+    `few_centers` says whether there are fewer centers than rows, so that they may miss some rows.
     """
     distinct = len(np.unique(found.labels))
     words = f"{distinct} clusters were found where n_clusters={n_clusters}"
@@ -151,7 +151,7 @@ def warn_of_rounding(share: float, dtype: np.dtype[Any]) -> None:
 
 
 def warn_of_drowned_targets() -> None:
-    """Warn of targets whose mean is so large that float32 was asked for and loses what varies."""
+    """Warn of targets whose mean is so large that the requested float32 loses their variation."""
     warn(
         "the mean of y is so large beside its standard deviation that float32 loses part of what varies: subtract it, "
         'or use dtype="float64"',

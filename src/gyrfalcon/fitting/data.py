@@ -55,7 +55,7 @@ from .weights import Counted, count
 
 Array = NDArray[Any]
 
-_SHARE_HELD = 8  # held-out rows of a file may take this part of the memory budget: one eighth
+_SHARE_HELD = 8  # held-out rows of a file are kept in memory if they take at most 1/8 of the budget
 _BARELY_ROUNDED = 1e-4  # rounding that predictions in float32 may have, in standard deviations of y
 
 
@@ -196,7 +196,7 @@ def regression_data(
         held = Validation(rows, columns, None, error)
     data = _begun(train, targets, held, flat=y.ndim == 1 and copies is None)
     data = _split_and_scaled(reading, data, train.standardised, error, hold_out, None, random_state)
-    # rows that were held out have no say in it
+    # held-out rows must not influence the loss
     data = replace(data, loss=loss.resolve(data.targets, data.weight))
     return _from_offset(data) if fit_intercept else data
 
@@ -301,7 +301,7 @@ def _split_and_scaled(
     random_state: np.random.RandomState,
 ) -> FitData:
     """Hold out rows for validation if there are none, standardise features or not, and convert rows to `dtype`."""
-    check_range(data.targets, tile_dtype(reading.dtype, data.rows), "y")  # which predictions could not be
+    check_range(data.targets, tile_dtype(reading.dtype, data.rows), "y")  # else predictions could not be represented
     if data.validation is None and hold_out is not None:
         data = _split(data, error, hold_out, stratify, random_state)
         data = replace(data, validation=_taken_out(data.validation, reading.memory_budget))
@@ -324,7 +324,7 @@ def _scaled(reading: Reading, data: FitData, standardised: bool) -> FitData:
 
 
 class _TakenOut(ArrayRows):
-    """Rows of a file, read into memory; the fingerprint is the file's, so that a fit is resumed with either."""
+    """Rows of a file, read into memory; the fingerprint is the file's, so that a fit can be resumed with either."""
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows.take(np.arange(rows.shape[0])))
@@ -336,7 +336,7 @@ class _TakenOut(ArrayRows):
 
 
 def _taken_out(held: Validation | None, memory_budget: int | float | str) -> Validation | None:
-    """Return held-out rows of a file in memory, for which it would be read whenever the error is measured.
+    """Return held-out rows of a file in memory, so that the file is not read whenever the error is measured.
 
     They stay in the file if they would take more than an eighth of the memory.
     """
@@ -349,7 +349,7 @@ def _taken_out(held: Validation | None, memory_budget: int | float | str) -> Val
 
 
 def drowns(level: Array, targets: Array, weight: Array | None) -> bool:
-    """Whether numbers near `level`, of shape (k,), lose what differs between rows when they are rounded to float32."""
+    """Whether rounding numbers near `level`, of shape (k,), to float32 loses the differences between rows."""
     unit = power_of_two(targets, axis=0)  # so that no square overflows
     mean = means(targets, weight) / unit
     deviation = np.sqrt(average(targets, weight, lambda part: np.square(part / unit - mean)))
@@ -359,13 +359,13 @@ def drowns(level: Array, targets: Array, weight: Array | None) -> bool:
 
 
 def _from_offset(data: FitData) -> FitData:
-    """Measure f from the best constants; what least squares are to explain is the rest, computed in float64."""
+    """Measure f from the best constants; least squares are fitted to the difference, computed in float64."""
     offset = data.loss.offset(data.targets, data.weight)
     data = replace(data, outputs=np.dtype(np.float64 if drowns(offset, data.targets, data.weight) else np.float32))
     if not data.is_least_squares:
         return replace(data, offset=offset)
     rest = np.empty_like(data.targets)
-    with np.errstate(over="ignore"):  # in parts: all of it in float64 would be the most that a fit from files takes
+    with np.errstate(over="ignore"):  # in parts: a float64 copy would be the largest array of a fit from files
         np.subtract(data.targets, offset, out=rest, casting="same_kind")
     check_range(rest, rest.dtype, "y less its mean", too_small=False)
     return replace(data, targets=rest, offset=offset)

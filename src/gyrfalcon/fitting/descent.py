@@ -37,7 +37,7 @@ def descend_by_blocks(space: Subspace, block_size: int | None, *, max_iter: int,
 
 
 def block_bounds(M: int, block_size: int | None) -> list[tuple[int, int]]:
-    """Return where blocks of M coefficients begin and end; by default a tenth of them is a block, and at least 100."""
+    """Return where blocks of M coefficients begin and end; by default a block has a tenth of them, at least 100."""
     size = max(100, -(-M // 10)) if block_size is None else int(block_size)
     return [(start, min(start + size, M)) for start in range(0, M, size)]
 

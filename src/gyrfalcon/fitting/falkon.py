@@ -160,9 +160,9 @@ def _expects_few_passes(settings: FalkonSettings, data: FitData) -> bool:
 def _iterates(
     settings: FalkonSettings, space: Subspace, tol: float, resume: dict[str, Any] | None
 ) -> Iterator[Iterate]:
-    """Iterate with FALKON's preconditioner, and with a sample of the rows where that pays off, or with KRILL's.
+    """Iterate with the preconditioner of FALKON, with a sample of the rows if that pays off, or with KRILL.
 
-    KRILL's is used where it is asked for or where FALKON's turns out weak.
+    KRILL is used if it is requested, or if the preconditioner of FALKON turns out to be weak.
     """
     poor = not space.selection.sampled or _are_uneven(space.data.weight)
     sketched = settings.preconditioner == "krill" or (poor and _may_sketch(settings, space))
@@ -172,7 +172,7 @@ def _iterates(
         go_on = _GoOn(done, passes, space.start)
         if sketched and settings.preconditioner == "auto":
             _may_sketch(settings, space)  # an error if there is no longer room for it
-        if done or not sketched:  # else the sketch fills K, as it did
+        if done or not sketched:  # else the sketch fills K, as in the first run
             space.operator.fill()
     if not sketched:
         first = _sampled_iterates if _may_sample(settings, space) else _falkon_iterates
@@ -198,7 +198,7 @@ def _iterates(
 
 @dataclass(frozen=True)
 class _GoOn:
-    """What KRILL's preconditioner goes on from: iterations and passes that were made, and coefficients or None."""
+    """Where KRILL's preconditioner continues: iterations and passes already made, and coefficients or None."""
 
     done: int
     passes: float
@@ -229,7 +229,7 @@ def _conjugate_gradient(
 def _falkon_iterates(
     settings: FalkonSettings, space: Subspace, tol: float, resume: dict[str, Any] | None
 ) -> Generator[Iterate, None, _GoOn | None]:
-    """Iterate with FALKON's preconditioner alone; return what KRILL's goes on from if it turns out weak, else None."""
+    """Iterate with FALKON's preconditioner alone; if it turns out weak, return where KRILL's continues, else None."""
     falkon = preconditioner_of(space, space.chosen.weight)
     for iterate in _conjugate_gradient(space, falkon, settings.max_iter, tol, space.start, resume):
         yield _after(iterate, 0, 0, sketched=False)
@@ -242,7 +242,7 @@ def _falkon_iterates(
 def _sampled_iterates(
     settings: FalkonSettings, space: Subspace, tol: float, resume: dict[str, Any] | None
 ) -> Generator[Iterate, None, _GoOn | None]:
-    """Iterate with a sample of the rows; return what KRILL's preconditioner goes on from if that is weak, else None."""
+    """Iterate with a sample of the rows; if that turns out weak, return where KRILL's continues, else None."""
     falkon = preconditioner_of(space, space.chosen.weight)
     iterates = two_level_cg(
         space.operator,
@@ -310,7 +310,7 @@ def _sample(settings: FalkonSettings, space: Subspace) -> RowSample:
     rows = rows.subset(drawn) if isinstance(rows, TensorRows) else as_rows(rows.take(drawn))
     budget = max(0, space.budget - operator.kept_bytes - _sample_bytes(space))
     counted = _PASSES_OF_SAMPLE if space.compute.memory_budget == "auto" else None
-    # a preconditioner need not be exact: residuals of all rows are. A tolerance may take many iterations, and good ones
+    # a preconditioner need not be exact, but residuals of all rows are; a tolerance may need many accurate iterations
     halving = Halving(budget, _PASSES_OF_SAMPLE) if settings.tol is None else None
     few = make_operator(
         operator.kernel,
@@ -329,7 +329,7 @@ def _sample(settings: FalkonSettings, space: Subspace) -> RowSample:
 
 def _may_sketch(settings: FalkonSettings, space: Subspace) -> bool:
     """Whether KRILL may take the place of FALKON's preconditioner."""
-    more = 3 * space.operator.shape[1] ** 2 * space.factors.itemsize  # factors beside the one that is planned
+    more = 3 * space.operator.shape[1] ** 2 * space.factors.itemsize  # factors in addition to the planned one
     return settings.preconditioner == "auto" and space.has_room(more)
 
 
@@ -346,16 +346,16 @@ def preconditioner_of(space: Subspace, center_weight: Array | None) -> Precondit
         n_jobs=space.compute.n_jobs,
         devices=space.compute.devices,
     )
-    # of float32 there was a warning before; a factor of a few hardly shows
+    # for float32 there was a warning before; a small factor hardly matters
     if 0 < space.penalty < found.least_penalty / 10 and space.data.rows.dtype == np.float64:
         warn_of_lost_penalty(space.penalty, np.float64)
     return found
 
 
 def _gram(space: Subspace) -> Array:
-    """Return K_MM, Fortran-ordered, for factors; where a device makes them it is computed in float64 and rounded once.
+    """Return K_MM, Fortran-ordered, for factors; if a device makes them, it is computed in float64 and rounded once.
 
-    So T and A do not depend on how a device rounds, and float32 factors cost the accuracy of one rounding.
+    Thus T and A do not depend on how a device rounds, and float32 factors lose the accuracy of only one rounding.
     """
     operator = space.operator
     if space.compute.device is None or space.factors == np.float64:
@@ -363,14 +363,14 @@ def _gram(space: Subspace) -> Array:
     centers = operator.centers.astype(np.float64)
     exact = make_operator(operator.kernel, as_rows(centers), centers, n_jobs=space.compute.n_jobs, memory_budget=0)
     gram = np.empty((centers.shape[0], centers.shape[0]), dtype=space.factors)
-    with np.errstate(over="ignore"):  # what is infinite is refused where it is factored
+    with np.errstate(over="ignore"):  # infinite values are refused by the factorisation
         for at, K in exact.blocks():
             gram[at] = K
     return gram.T  # symmetric, so transposing only declares it Fortran-ordered
 
 
 def _after(iterate: Iterate, done: int, passes: float, *, sketched: bool) -> Iterate:
-    """Return an iterate of a solver that was begun after others had done some iterations and passes."""
+    """Return an iterate of a solver that was started after others had made some iterations and passes."""
     return replace(
         iterate,
         iteration=iterate.iteration + done,
@@ -388,7 +388,7 @@ def _are_uneven(weight: Array | None) -> bool:
 
 
 def _is_weak(iterate: Iterate) -> bool:
-    """Whether FALKON's preconditioner does not suit the rows, judged by some iterations."""
+    """Whether FALKON's preconditioner does not suit the rows, judged after some iterations."""
     condition = iterate.condition_number
     if iterate.iteration > _TRIALS[0]:
         return condition > 25 and iterate.relative_error > 0.1

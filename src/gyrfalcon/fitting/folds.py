@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 
 def check_cv(name: str, value: Any) -> None:
-    """Require a number of folds of at least 2, or what `fold_numbers` finds out about."""
+    """Require a number of folds of at least 2, or another value that `fold_numbers` checks."""
     if isinstance(value, bool | str) or value is None or (isinstance(value, Integral) and value < 2):
         raise ValueError(
             f"{name}={shown(value)} must be an integer of at least 2, a splitter of scikit-learn, or an array with the "
@@ -59,9 +59,9 @@ def fold_numbers(
 
 
 def folds_among(cv: Any, counted: Counted) -> Any:
-    """Return `cv`, which is about the rows that were given, for those of them that have a weight.
+    """Return `cv`, which refers to the rows that were given, for those of them that have a weight.
 
-    Numbers of folds and splits that are listed name rows; a number of folds and a splitter divide what they are given.
+    Arrays of fold numbers and lists of splits refer to rows; a number of folds or a splitter works with any rows.
     """
     if counted.positions is None or isinstance(cv, Integral):
         return cv

@@ -30,7 +30,7 @@ def fitted_kernel(
 ) -> Kernel:
     """Return the kernel of a fit as `resolved_kernel` does, and warn of features that its length scale does not suit.
 
-    There is no warning about features that were standardised, or whose sizes have a meaning.
+    There is no warning if features were standardised or if their sizes are meaningful.
     """
     found = resolved_kernel(kernel, points, weight, dtype)
     if warns and data.scale is None and not data.metric:
@@ -41,9 +41,9 @@ def fitted_kernel(
 def resolved_kernel(
     kernel: Kernel | str | KernelFunction, points: Any, weight: Array | None, dtype: Any = None
 ) -> Kernel:
-    """Return the kernel with parameters that depend on the data worked out, from weighted points as from repeated ones.
+    """Return the kernel with parameters that depend on the data resolved; a point of weight 2 counts as two points.
 
-    If its values are computed in `dtype`, an error is raised where that precision would lose one of its terms.
+    If its values are computed in `dtype`, an error is raised if that precision would lose one of its terms.
     """
     found = as_kernel(kernel).resolve(points if weight is None else _two_points(points, weight))
     if dtype is not None:

@@ -28,7 +28,7 @@ def solve(
     session: Session,
     warm: WarmStart | None = None,
 ) -> tuple[Subspace, Solution[Any]]:
-    """Minimise another loss than the squared one; the parameters are those of `falkon.solve`."""
+    """Minimise a loss other than the squared one; the parameters are those of `falkon.solve`."""
     path, max_iter = settings.penalty_path, settings.max_iter
     if path is not None and len(path) >= max_iter:
         raise ValueError(

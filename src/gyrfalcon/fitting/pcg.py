@@ -113,7 +113,7 @@ def solve(
     M = min(n, _n_centers(n) if settings.n_centers is None else int(settings.n_centers))
     budget = _check_memory(compute, problem.points, M, 0 if fold is None else int(fold.max()) + 1, P, k)
     max_iter = MAX_ITER if settings.max_iter is None else settings.max_iter
-    with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
+    with single_threaded_blas():  # its threads would change the last bits, and spin beside ours
         centers = problem.points[np.sort(session.random_state.choice(n, M, replace=False))]
         few = KernelOperator(problem.kernel, data.rows, centers, n_jobs=compute.n_jobs, memory_budget=budget)
         budget -= few.kept_bytes
@@ -139,7 +139,7 @@ def solve(
             validated = validation_errors(data, operator, alpha.transpose(0, 2, 1), compute)
             session.history[-1]["validation_errors"] = validated.tolist()
             errors = validated if criterion == "validation" else errors
-    # of equally good ones the one with the largest penalty
+    # the largest of equally good penalties
     best = max(np.flatnonzero(errors == errors.min()).tolist(), key=lambda i: penalties[i])
     if not solution.stopped:
         warn_if_unsettled(

@@ -56,7 +56,7 @@ def choose_penalty(
     best = 0
     if criterion is not None:
         error = -columns["log_evidence"] if criterion == "evidence" else columns[f"{criterion}_error"]
-        # of equally good ones (or if no error is finite) the one with the largest penalty
+        # the largest of equally good penalties (or of all, if no error is finite)
         best = max(np.flatnonzero(error == error.min()).tolist(), key=lambda i: penalties[i])
     for i in range(len(penalties)):
         record = {name: float(column[i]) for name, column in columns.items()}

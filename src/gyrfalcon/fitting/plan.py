@@ -126,7 +126,7 @@ class Plan:
         return f"n_centers={low} would fit" if low else "no number of centers fits, so raise memory_budget"
 
     def spare(self, M: int) -> int:
-        """Bytes that the fit leaves of those available."""
+        """Bytes available for the fit that it does not need."""
         return self.limit - sum(self.bytes_needed(M).values())
 
     def left(self, M: int) -> int:

@@ -1,8 +1,8 @@
-"""What a fit keeps so that predictions come with their uncertainty.
+"""Values that a fit keeps so that predictions come with their uncertainty.
 
-Deviations are those of the posterior, in which y has the same noise everywhere. Intervals are to be wide where y is
-noisy as well: log |leave-one-out error / deviation| is learnt by a small kernel ridge regression on the same rows, and
-intervals are as wide as its exponential times the deviation. Its own leave-one-out values say how well that holds.
+Deviations are those of the posterior, in which y has the same noise everywhere. Intervals must also be wide where y is
+noisy: log |leave-one-out error / deviation| is learnt by a small kernel ridge regression on the same rows, and
+intervals are as wide as its exponential times the deviation. Its own leave-one-out values show how well that holds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Uncertainty:
 
 
 def check_noise(penalty: float | str, penalties: Any = None) -> None:
-    """Raise ValueError for a penalty of 0, with which y has no noise, and the amplitude of f is not known."""
+    """Raise ValueError for a penalty of 0, which means that y has no noise and leaves the amplitude of f unknown."""
     name, used = ("penalty", penalty) if penalties is None else ("penalties", penalties)
     if not isinstance(used, str) and np.min(used) == 0:
         raise ValueError(
@@ -64,9 +64,9 @@ def check_noise(penalty: float | str, penalties: Any = None) -> None:
 
 
 def uncertainty_of_centers(space: Subspace, coef: Array, penalty: float) -> Uncertainty:
-    """Find the uncertainty of coefficients that were found by iterations or in float32: one more pass, of n M^2 time.
+    """Compute the uncertainty of coefficients found by iterations or in float32, in one more pass of n M^2 time.
 
-    In float64, for in float32 the factor of K_MM has a jitter that is as large as many variances.
+    It is computed in float64: in float32 the factor of K_MM has a jitter as large as many variances.
     """
     operator, compute = space.operator, space.compute
     if operator.dtype != np.float64:
@@ -134,7 +134,7 @@ def widening(operator: KernelOperator, spread: Array) -> Array:
 
 
 def _spread(operator: KernelOperator, scores: Array, weight: Array | None, compute: Compute) -> tuple[Array, Array]:
-    """Learn where scores are large; return coefficients of the centers, and scores relative to what the others say."""
+    """Learn where scores are large; return coefficients of the centers, and scores relative to those of other rows."""
     (m, M), k = operator.shape, scores.shape[1]
     spread = np.zeros((M, k))
     middle = np.median(scores, axis=0)
@@ -172,8 +172,8 @@ def _in_precision(kernel: Kernel, rows: Rows, centers: Any, dtype: Any, compute:
 def _judges(data: FitData, center_rows: Array | None) -> Array:
     """Choose rows whose leave-one-out errors are like those of new rows.
 
-    A row that is a center has functions of its own even if it is left out. Where nearly all rows are centers, the rest
-    are too few to judge by, and new rows are hardly different.
+    A row that is a center has functions of its own even if it is left out. If nearly all rows are centers, the other
+    rows are too few, and new rows are hardly different.
     """
     others = np.ones(len(data.targets), dtype=bool)
     if center_rows is not None:

@@ -35,7 +35,7 @@ from .session import Solution
 Array = NDArray[Any]
 
 _EPS = float(np.finfo(np.float32).eps)
-# A term of the kernel that is so many times the rounding of another is known to 0.1%. Fits show what is lost: R2 of
+# A term of the kernel that is this many times the rounding of another is known to 0.1%. Fits show what is lost: R2 of
 # Linear() + 1.0 was 0.987 instead of 0.990 where the constant is 20 times that, and with targets of mean 100 and
 # deviation 1 R2 of a polynomial was -4,000 at 100
 _BLURRED = 1000.0
@@ -46,8 +46,8 @@ _NOTICEABLE = 0.02
 _NOTICEABLE_JITTER = 0.03
 _SAFE = 100.0  # times eps k(x, x): a penalty, or a least eigenvalue of K_MM / M, at which no fit loses as much
 _SETTLED = 1e-3  # residual of iterations whose coefficients are nearly those of the penalty
-_ROWS, _CENTERS = 3_000, 300  # of the sample, which takes about a tenth of a second
-_VISIBLE = 3.0  # standard errors: what is smaller of y in a direction may be noise, of which all rows have less
+_ROWS, _CENTERS = 3_000, 300  # size of the sample, which takes about 0.1 s
+_VISIBLE = 3.0  # standard errors; a smaller component of y may be noise, which is less on all rows
 _JUDGES = 256  # centers at which a fitted function is measured
 
 
@@ -71,7 +71,7 @@ def in_suitable_precision(data: FitData, kernel: Kernel, points: Any, penalty: f
 
 
 def _needs_float64(data: FitData, kernel: Kernel, points: Any, penalty: float | None) -> bool:
-    """Whether float32 would lose a term of the kernel, what varies in y, the penalty, or a visible part of f."""
+    """Whether float32 would lose a term of the kernel, the variation of y, the penalty, or a visible part of f."""
     least, most = kernel.term_sizes(points)
     if 0 < least < _BLURRED * _EPS * most or _drowned(data):
         return True
@@ -81,9 +81,9 @@ def _needs_float64(data: FitData, kernel: Kernel, points: Any, penalty: float | 
 
 
 def _drowned(data: FitData) -> bool:
-    """Whether the fit has to hold y with its mean, in which float32 would lose what varies.
+    """Whether the fit has to represent y with its mean, so that float32 would lose the variation of y.
 
-    Least squares are fitted to the rest, if there is an offset.
+    With an offset, least squares are fitted to the difference from the mean.
     """
     if data.is_least_squares and data.offset is not None:
         return False
@@ -91,7 +91,7 @@ def _drowned(data: FitData) -> bool:
 
 
 def _resolves(kernel: Kernel, points: Any, penalty: float) -> bool:
-    """Whether float32 can tell the penalty from the rounding of the kernel's values: an eighth of eps k(x, x)."""
+    """Whether float32 can distinguish the penalty from rounding of the kernel's values, an eighth of eps k(x, x)."""
     diagonal = kernel.diag(points)
     size = float(diagonal[0]) if np.ptp(diagonal) == 0 else 1.0  # it differs between points for the linear kernel
     return penalty >= _EPS / 8 * size
@@ -100,7 +100,7 @@ def _resolves(kernel: Kernel, points: Any, penalty: float) -> bool:
 def warn_if_iterates_rounded(
     operator: Operator, solution: Solution[Any], penalty: float | None, *, foreseen: bool
 ) -> None:
-    """Warn as `warn_if_rounded` does of what iterations have found, which may be far from the solution."""
+    """Warn as `warn_if_rounded` does of the result of iterations, which may be far from the solution."""
     settled = penalty if solution.last.residual <= _SETTLED else None
     warn_if_rounded(operator, solution.coef, settled, foreseen=foreseen or solution.stopped)
 
@@ -143,12 +143,12 @@ def _matrix(kernel: Kernel, A: Any, B: Any) -> Array:
 
 
 def _rounding(K: Array, coef: Array) -> Array:
-    """Return what float32 loses of each column of K coef, as a root mean square."""
+    """Return the part of each column of K coef that float32 loses, as a root mean square."""
     return _EPS * np.sqrt(K.shape[1] * (np.square(K) @ np.square(coef)).mean(axis=0))
 
 
 def _share(lost: Array, f: Array) -> float:
-    """Return what is lost relative to the standard deviation of f; the largest of all columns."""
+    """Return the loss relative to the standard deviation of f, the largest of all columns."""
     deviation = np.maximum(f.std(axis=0), 1e-2 * np.abs(f.mean(axis=0)))
     return float(np.divide(lost, deviation, out=np.zeros_like(lost), where=deviation > 0).max())
 
@@ -170,7 +170,7 @@ def _foreseen(kernel: Kernel, points: Any, data: FitData, penalty: float) -> flo
     K = _matrix(kernel, data.rows.take(at).astype(np.float64), Z)
     weight = np.ones(len(at)) if data.weight is None else data.weight[at] / data.weight[at].mean()
     y = data.targets[at].astype(np.float64)
-    if data.offset is not None:  # which other losses than the squared one have not taken off
+    if data.offset is not None:  # losses other than the squared one have not subtracted it
         y -= np.average(y, axis=0, weights=weight)
     y /= np.maximum(np.abs(y).max(axis=0), np.finfo(np.float64).tiny)
     F = K @ R

@@ -107,7 +107,7 @@ def solve(
 
 @dataclass(frozen=True)
 class _Problem:
-    """Ridge regression on drawn features: the penalty, the features, the data, scaled targets, what to compute with."""
+    """Ridge regression on drawn features, with scaled targets."""
 
     penalty: float
     features: FeatureMap

@@ -51,7 +51,7 @@ def every_row(
     compute: Compute,
     random_state: np.random.RandomState,
 ) -> EveryRow:
-    """Read all rows into memory, and work out what depends on them: the kernel, the penalty "auto", the precision."""
+    """Read all rows into memory, and resolve the kernel, the penalty if it is "auto", and the precision."""
     points = data.rows.take(np.arange(data.rows.shape[0]))
     found = fitted_kernel(kernel, data, points, data.weight, points.dtype)
     if penalties is not None and np.ndim(penalties) == 0:
@@ -63,7 +63,7 @@ def every_row(
 
 
 def least_penalty(operator: Operator, dtype: Any = None) -> float:
-    """Return the smallest penalty that a precision can tell from rounding; by default that of the predictions."""
+    """Return the smallest penalty that a precision, by default that of predictions, can distinguish from rounding."""
     mean = float(np.maximum(operator.kernel.diag(operator.centers), 0.0).mean())
     check_kernel_scale(mean, operator.dtype, power=1, kernel=operator.kernel)
     return mean * float(np.finfo(operator.dtype if dtype is None else dtype).eps) / 8

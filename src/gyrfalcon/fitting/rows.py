@@ -138,7 +138,7 @@ def classify(X: Any, y: Any = None, weight: Any = None, *, device: Any = None) -
 
 
 def labelled(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
-    """Return rows, y and weights: of a `Dataset` its own, where they are not given."""
+    """Return rows, y and weights; those of a `Dataset` are used if they are not given."""
     if is_lazy_table(y):
         raise TypeError(f"y is {a(type(y).__name__)}, whose values are not there yet: use open(frame, target=...)")
     if is_lazy_table(X):
@@ -198,7 +198,7 @@ def training_rows(
 
 
 def more_rows(reading: Reading, features: Features, X: Any, name: str = "X", *, standardised: bool) -> Rows:
-    """Return rows with the features that an estimator was fitted to, which are standardised next or not."""
+    """Return rows with the features that an estimator was fitted to; ranges are checked unless `standardised` next."""
     if not _needs_no_checks(features, X):
         X = classify(X, device=reading.device).X
         if isinstance(X, Rows):
@@ -229,8 +229,8 @@ def follows_rows(dtype: Any) -> bool:
 def is_scaled(scale: bool | str, kernel: Kernel | str | KernelFunction, *, sparse: bool, metric: bool) -> bool:
     """Whether the parameter `scale` asks for features to be standardised.
 
-    "auto" leaves rows as they are where a number of the kernel is in their units, where their distances have a meaning
-    (`metric`, see `has_metric`), and where they are sparse.
+    "auto" leaves rows as they are if a parameter of the kernel is in their units, if their distances are meaningful
+    (`metric`, see `has_metric`), or if they are sparse.
     """
     if not isinstance(scale, str):
         return bool(scale)
@@ -253,22 +253,22 @@ def computed(y: Any, rows: Any = None) -> Any:
 
 
 def at_once(X: Any) -> Any:
-    """Return rows for which predictions are made at once, and are arrays of NumPy."""
+    """Return rows whose predictions are computed immediately as arrays of NumPy."""
     if isinstance(X, TensorRows):
         return to_host(X.X)
     return as_rows(X) if is_dask(X) else read_again(to_host(X))
 
 
 def read_again(X: Any) -> Any:
-    """Return rows that are read more than once: those of a stream raise an error where two readings differ."""
+    """Return rows that are read more than once: a stream raises an error if two readings differ."""
     source = None if scipy.sparse.issparse(X) or is_dask(X) else as_source(X)
     return X if source is None else checked_rows(source)
 
 
 def for_score(X: Any, y: Any, sample_weight: Any, device: Any = None) -> tuple[Any, Any, Any]:
-    """Return what `score` is given in a form for which predictions are made at once.
+    """Return the arguments of `score` in a form whose predictions are computed immediately.
 
-    They are arrays of NumPy, but for tensors that stay on a device.
+    They are arrays of NumPy, except for tensors that stay on a device.
     """
     X, y, sample_weight = labelled(X, y, sample_weight)
     if y is None:
@@ -281,7 +281,7 @@ def for_score(X: Any, y: Any, sample_weight: Any, device: Any = None) -> tuple[A
 
 
 def _checked(reading: Reading, X: Any, features: Features | None = None) -> tuple[Any, NDArray[np.object_] | None]:
-    """Return what scikit-learn's checks make of `X`, and the names of its columns; `features` are those to expect."""
+    """Return `X` after scikit-learn's checks, and the names of its columns; `features` are those expected."""
     check_columns(X)
     names = _get_feature_names(X)
     if features is not None:
@@ -312,7 +312,7 @@ def _checked(reading: Reading, X: Any, features: Features | None = None) -> tupl
 
 
 def _needs_no_checks(features: Features, X: Any) -> bool:
-    """Whether scikit-learn's checks would return `X` itself: they take longer than the prediction of a few rows.
+    """Whether scikit-learn's checks, which take longer than predicting a few rows, would return `X` itself.
 
     Anything that they might refuse, warn of or convert is left to them.
     """
@@ -332,9 +332,9 @@ def _standardises(reading: Reading, rows: Rows, metric: bool) -> bool:
 
 
 def _check_range(reading: Reading, X: Any, name: str, *, training: bool) -> None:
-    """Check that numbers of arrays and tensors are numbers in float32; only those of training must not vanish there.
+    """Check that arrays and tensors are in the range of float32; only training data must not vanish there.
 
-    Those of streams are checked when they are read.
+    Streams are checked when they are read.
     """
     if not reading.narrows or X.dtype == np.float32:
         return

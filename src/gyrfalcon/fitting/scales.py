@@ -12,7 +12,7 @@ from .._utils.warnings import warn
 from ..kernels import Kernel
 
 _MOST = 100.0  # ratio of standard deviations
-_FEW = 0.05  # share of the features: of an image's pixels some are nearly constant, and mean nothing by it
+_FEW = 0.05  # share of the features: some pixels of an image are nearly constant without any meaning
 
 
 def unlike_scales(kernel: Kernel, points: Any) -> tuple[int, int, NDArray[np.float64]] | None:

@@ -71,7 +71,7 @@ class Session:
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
     def identify(self, data: FitData, start: Mapping[str, Any], max_iter: int) -> None:
-        """Refuse a checkpoint of another fit; `start` holds the start of a warm start by name, or None values."""
+        """Refuse a checkpoint of another fit; `start` maps names to what a warm start begins from, or to None."""
         if self._journal is None:
             return
         held = data.validation
@@ -88,11 +88,11 @@ class Session:
 
     @property
     def beginning(self) -> Beginning | None:
-        """What the fit that is resumed has drawn and decided at its start, or None."""
+        """What the resumed fit has drawn and decided at its start, or None."""
         return None if self._journal is None else self._journal.beginning
 
     def begin(self, decided: Callable[[dict[str, Any]], Beginning]) -> None:
-        """Keep what was drawn and decided, unless that was done before; `decided` is given the random state."""
+        """Keep what was drawn and decided, unless it is kept already; `decided` is called with the random state."""
         if self._journal is None or self._journal.beginning is not None:
             return
         assert self._journal.random_state is not None  # the constructor has asked for the generator
@@ -100,13 +100,13 @@ class Session:
 
     @property
     def resume(self) -> dict[str, Any] | None:
-        """The solver's state to go on from, or None."""
+        """The solver's state to continue from, or None."""
         return None if self._journal is None or self._journal.progress is None else self._journal.progress.state
 
     # ---- the loop ----------------------------------------------------------------------------------------------------
 
     def start(self, data: FitData, **info: Any) -> None:
-        """Tell the callbacks that the fit starts, and `info` beside the sizes; at its end they are told that too."""
+        """Tell the callbacks that the fit starts, with its sizes and `info`; they are also told when it ends."""
         n, k = data.targets.shape
         self._began = time.perf_counter() - (self.history[-1]["seconds"] if self.history else 0.0)
         self._callbacks = self._end.enter_context(self._watch({"n_rows": n, "n_targets": k, **info}))
@@ -150,7 +150,7 @@ class Session:
         steps, best, stop = iter(iterates), None, False
         if resumed is not None:
             steps, best, stop = self._resuming(steps), resumed.best, self._exhausted
-            iterate = next(steps)  # which is on record
+            iterate = next(steps)  # already recorded
         while not stop:
             following = next(steps, None)
             if following is None:
@@ -162,7 +162,7 @@ class Session:
         coef = finite(iterate.coef() * scale if best is None else best, data.rows.dtype)
         if self._journal is not None:
             enough = iterate.converged or self._exhausted
-            # what a callback has stopped can go on: its next answer may be another
+            # a fit stopped by a callback can continue: its next answer may differ
             may_go_on = not enough and (stop or iterate.iteration >= max_iter)
             self._journal.keep(self._progress(iterate, best, coef=coef, may_go_on=may_go_on))
         return Solution(coef, iterate, stop)
@@ -197,7 +197,7 @@ class Session:
         return Progress(iterate.state(), iterate.numbers(), self.history, best, waiting, **end)
 
     def _resumed(self, data: FitData, n_centers: int | None) -> Progress | None:
-        """Return how far the fit that is resumed has come, and take over its history and patience.
+        """Return the progress of the resumed fit, and take over its history and patience.
 
         Coefficients that do not belong to these data are refused.
         """
@@ -217,7 +217,7 @@ class Session:
         return resumed
 
     def _resuming(self, iterates: Iterator[Step]) -> Iterator[Step]:
-        """Yield the iterates of a solver that resumes; a state that it refuses is the fault of the checkpoint."""
+        """Yield the iterates of a solver that resumes; if it refuses the state, that is an error of the checkpoint."""
         with self._blaming_checkpoint():
             yield from iterates
 
@@ -253,7 +253,7 @@ def fit_session(
 
 
 def finite(coef: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the coefficients, if predictions can be made with them: in the precision of the kernel."""
+    """Return the coefficients if they are finite in the precision of the kernel, else raise FloatingPointError."""
     if not np.abs(coef).max() <= float(np.finfo(dtype).max):
         raise FloatingPointError(
             f"the coefficients are not finite in {dtype}: scale X and y to moderate numbers, use "

@@ -24,9 +24,9 @@ def safe_step(kernel: Kernel, rows: Rows, weight: Array | None = None) -> float:
 
 
 def stable_step(step: Any, kernel: Kernel, rows: Rows, largest_eigenvalue: Callable[[], float]) -> Any:
-    """Return `step`, or the papers' where it is None, if gradient descent is stable with it.
+    """Return `step`, or that of the papers if it is None, if gradient descent is stable with it.
 
-    The solver notices when the residual grows, but early stopping may end it sooner, with what a bad step made.
+    The solver notices when the residual grows, but early stopping may end it sooner, with the result of a bad step.
     """
     safe = safe_step(kernel, rows)
     if step is None or step == "auto":

@@ -53,10 +53,10 @@ class CenterSettings:
     centers: Any = "uniform"
 
     def wanted(self, n: int) -> int:
-        """Return the number of centers that are asked for with n rows."""
+        """Return the requested number of centers for n rows."""
         selector = as_centers(self.centers)
         if isinstance(selector, Given):
-            return int((*np.shape(selector.points), 1)[0])  # what is no matrix is refused later
+            return int((*np.shape(selector.points), 1)[0])  # other shapes are refused later
         return int(self.n_centers) if self.n_centers is not None else default_n_centers(n)
 
 
@@ -97,7 +97,7 @@ class WarmStart:
 
     @classmethod
     def of(cls, chosen: ChosenCenters | None, centers: Any, coef: Array, settings: CenterSettings) -> WarmStart:
-        """Start from a fitted model; how the centers of one from a file were chosen is not known: `chosen` is None."""
+        """Start from a fitted model; `chosen` is None for one from a file, for which it is unknown."""
         known = chosen or ChosenCenters(Selection(centers), None, settings.n_centers, settings.centers)
         return cls(known, coef)
 
@@ -147,11 +147,11 @@ class Subspace:
 
     @property
     def remembered(self) -> ChosenCenters:
-        """The centers for a later warm start, whose rows may be others."""
+        """The centers for a later warm start, which may have other rows."""
         return replace(self.chosen, selection=replace(self.selection, points=self.operator.centers, indices=None))
 
     def beginning(self, random_state: dict[str, Any]) -> Beginning:
-        """Return what a checkpoint keeps of the start of a fit; `random_state` is that before anything was drawn."""
+        """Return the start of a fit for its checkpoint; `random_state` is the state before anything was drawn."""
         return Beginning(
             random_state,
             encode_selection(self.selection, self.chosen.weight),
@@ -163,9 +163,9 @@ class Subspace:
         )
 
     def has_room(self, needed: int) -> bool:
-        """Whether `needed` bytes fit beside what is planned; for a resumed fit, whether they did at its first start.
+        """Whether `needed` bytes fit beside the memory plan; for a resumed fit, whether they did at its first start.
 
-        What the first start decided must not change, so a resumed fit with less memory raises an error.
+        Decisions of the first start must not change, so a resumed fit with less memory raises an error.
         """
         had = needed <= self.spare_at_first
         if had and needed > self.spare:
@@ -233,9 +233,9 @@ def choose_subspace(
 
 
 def passes_of(max_iter: int) -> int:
-    """Return the number of passes by which it is decided whether K is kept, for a solver with `max_iter` iterations.
+    """Return the number of passes of a solver with `max_iter` iterations, by which it is decided whether K is kept.
 
-    Few iterations count as `FEW_PASSES`: keeping a small K decides last bits, and must not depend on `max_iter`.
+    Few iterations count as `FEW_PASSES`: keeping a small K changes last bits, and must not depend on `max_iter`.
     """
     return max(max_iter, FEW_PASSES) + 1
 
@@ -250,7 +250,7 @@ def choose_centers(
 ) -> ChosenCenters:
     """Choose the centers, and note the sample weights there.
 
-    Coefficients mean little at other points, so a warm start draws no new ones while the same are asked for.
+    Coefficients mean little at other points, so a warm start keeps its centers while the settings are the same.
     """
     rows, weight = data.rows, data.weight
     selector = as_centers(settings.centers)
@@ -297,16 +297,16 @@ def choose_operator(
     passes: int,
     begun: Beginning | None = None,
 ) -> Operator:
-    """Make the operator k(rows, centers), which keeps its matrix if that pays off and `budget` bytes have room for it.
+    """Make the operator k(rows, centers), which keeps its matrix if that pays off and it fits in `budget` bytes.
 
-    What is kept decides the last bits of products, so a fit that is resumed keeps what it did before.
+    Keeping it changes the last bits of products, so a resumed fit keeps what it kept before.
     """
-    # a budget that the user gives may be used, but filling K takes longer than few passes gain by it
+    # a budget given by the user may be used, but for few passes filling K takes longer than it saves
     counted = passes if compute.memory_budget == "auto" or passes <= FEW_PASSES else None
     # rows that are read elsewhere have a budget for each worker
     room: int | float | str = compute.memory_budget if rows.runs_elsewhere else budget
     if begun is not None:
-        counted = None  # max_iter may have grown, and with it what is worth keeping
+        counted = None  # max_iter may have grown, and with it the number of passes
         if begun.arithmetic == "made again":
             room = 0
         elif not rows.runs_elsewhere:

@@ -121,7 +121,7 @@ def mean_loss(loss: Loss, targets: Array, weight: Array | None, f: Array) -> flo
 
 
 def few_values(y: Array) -> Array | None:
-    """Return the different values of y, None if there are more than `MOST_LABELS`."""
+    """Return the different values of y, or None if there are more than `MOST_LABELS`."""
     if len(np.unique(y[:_FIRST_ROWS])) > MOST_LABELS:
         return None
     values = np.unique(y)
@@ -158,7 +158,7 @@ def require_one_label(y: Any, owner: str) -> None:
 
 
 def mixed_labels(y: Any) -> Any:
-    """Return a list of strings and other labels as an array of objects: NumPy would make all of them strings."""
+    """Return a list of strings and other labels as an array of objects, since NumPy would convert all to strings."""
     if not isinstance(y, list | tuple):
         return y
     strings = [isinstance(label, str) for label in y]
@@ -198,7 +198,7 @@ def with_class_weight(class_weight: Any, weight: Array | None, classes: Array, c
         return weight
     rows = np.ones(len(codes)) if weight is None else weight
     if isinstance(class_weight, str) and class_weight == "balanced":
-        # a row of weight 2 counts as two rows, here too
+        # a row of weight 2 counts as two rows
         totals = np.bincount(codes, weights=rows)
         each = totals.sum() / np.where(totals > 0, totals, np.inf) / len(classes)
     else:
@@ -221,7 +221,7 @@ def indicators(codes: Array, n_classes: int) -> Array:
 
 
 def class_codes(values: Array) -> Array:
-    """Return the number of the class that each row of decision values, an array or a tensor, stands for."""
+    """Return the class number for each row of decision values, an array or a tensor."""
     values = values.reshape(len(values), -1)
     return (values[:, 0] > 0) * 1 if values.shape[1] == 1 else values.argmax(1)
 

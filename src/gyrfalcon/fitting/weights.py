@@ -32,7 +32,7 @@ class Counted:
     weight: Array | None = None
 
     def among(self, values: Array) -> Array:
-        """Return the entries of these rows, of an array with an entry for each row that was given."""
+        """Return the entries of these rows of an array with an entry for each row that was given."""
         return values if self.positions is None else values[self.positions]
 
     def rows(self, rows: Rows) -> Rows:
@@ -40,7 +40,7 @@ class Counted:
         return rows if self.positions is None else rows.subset(self.positions)
 
     def spread(self, values: Array, others: Any) -> Array:
-        """Return an array with an entry for each row that was given; rows of weight 0 have those of `others`."""
+        """Return an array with an entry for each row that was given; rows of weight 0 get `others`."""
         if self.positions is None:
             return values
         whole = np.empty((self.n_given, *values.shape[1:]), dtype=values.dtype)
@@ -58,7 +58,7 @@ class Counted:
         return np.flatnonzero(out)
 
     def then(self, more: Counted) -> Counted:
-        """Return the rows that count when only some of these rows do."""
+        """Return the rows that count if only some of these rows do."""
         if self.positions is None or more.positions is None:
             positions = self.positions if more.positions is None else more.positions
         else:
@@ -67,7 +67,7 @@ class Counted:
 
 
 def count(sample_weight: Any, n: int) -> Counted:
-    """Return which of n rows count, and how much; weights must not be negative, and not zero for every row."""
+    """Return which of n rows count, and how much; no weight may be negative, and not all may be zero."""
     if sample_weight is None:
         return Counted(n)
     of_each = np.broadcast_to(0.0, (n, 1))
