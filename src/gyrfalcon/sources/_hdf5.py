@@ -42,13 +42,7 @@ class OpenedArray(NamedTuple):
     path: str
 
     def check_chunks(self, corners: Iterable[tuple[int, ...]] | None = None) -> None:
-        """Raise ContentsError if a chunk decodes to more than it should hold.
-
-        Parameters
-        ----------
-        corners : iterable of tuple of int, optional
-            The first place of each chunk to check; by default those of all chunks.
-        """
+        """Raise ContentsError if a chunk at one of `corners`, by default any chunk, decodes to too many bytes."""
         array, path = self.array, self.path
         if array.chunks is None:
             return

@@ -18,18 +18,10 @@ _DEEPEST = 16  # structs within each other
 
 
 class Pages(NamedTuple):
-    """What the pages of a column of a row group decode to.
+    """What the pages of a column of a row group decode to."""
 
-    Attributes
-    ----------
-    held : int
-        Bytes that its decoder holds at once: the dictionary, and the largest other page.
-    repeating : int
-        Bytes of the largest page whose values may repeat the beginnings of others; 0 if there is none.
-    """
-
-    held: int
-    repeating: int
+    held: int  # bytes that the decoder holds at once: the dictionary, and the largest other page
+    repeating: int  # bytes of the largest page whose values may repeat the beginnings of others; 0 if there is none
 
 
 def pages_of(path: str, file: IO[bytes], column: Any) -> Pages:

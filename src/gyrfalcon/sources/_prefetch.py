@@ -72,24 +72,11 @@ class _Ahead:
 
 
 def prefetch(blocks: Generator[Array, None, None], limit: int) -> Iterator[Array]:
-    """Yield blocks in order while a thread makes the next ones.
+    """Yield blocks in order while a thread, which runs and closes `blocks`, makes the next ones.
 
     The thread starts when the first block is requested. It ends after the last block, after an error, which is raised
-    here, and when this generator is closed or garbage collected, also by an exception or Ctrl-C.
-
-    Parameters
-    ----------
-    blocks : generator of arrays
-        Runs on the thread, and is closed there.
-    limit : int
-        Bytes of blocks that may wait at once; one block always may, while one more is being made.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.sources._prefetch import prefetch
-    >>> [block.sum() for block in prefetch((np.full(3, i) for i in range(3)), limit=1000)]
-    [np.int64(0), np.int64(3), np.int64(6)]
+    here, and when this generator is closed or garbage collected, also by an exception or Ctrl-C. Up to `limit` bytes of
+    blocks wait at once, and at least one block, while one more is being made.
     """
     ahead = _Ahead(limit)
     thread = threading.Thread(target=ahead.fill, args=(blocks,), name="gyrfalcon-read", daemon=True)

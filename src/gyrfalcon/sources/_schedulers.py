@@ -53,39 +53,30 @@ class Scheduler(Protocol):
     @property
     def remembers(self) -> bool:
         """Whether a shared object is the same one in the next task, and need not be sent again."""
-        ...
 
     def threads(self) -> int:
         """Return the number of tasks that run at once."""
-        ...
 
     def room(self, memory_budget: int | float | str) -> tuple[int, int, int]:
         """Return bytes for rows, bytes for the kernel matrix beside them, and bytes of one process for the latter."""
-        ...
 
     def share(self, values: Sequence[Any]) -> list[Any]:
         """Send values to the workers; return their handles."""
-        ...
 
     def keep(self, tasks: Sequence[Any]) -> list[Any]:
         """Compute tasks whose results stay on the workers; return their handles."""
-        ...
 
     def is_there(self, handle: Any) -> bool:
         """Whether a shared value has not been lost."""
-        ...
 
     def attempt(self, tasks: Sequence[Any]) -> list[Any]:
         """Compute tasks that need shared values; raise `LostError` if one is lost, which the caller can send again."""
-        ...
 
     def run(self, tasks: Sequence[Any]) -> list[Any]:
         """Compute tasks; retry if results are lost."""
-        ...
 
     def stream(self, tasks: Sequence[Any]) -> Iterator[Any]:
         """Compute tasks, a few at once; yield the results in order."""
-        ...
 
 
 def find_scheduler(client: Any = None) -> Scheduler:

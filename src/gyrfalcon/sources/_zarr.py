@@ -49,30 +49,15 @@ def shapes(path: str) -> dict[str, tuple[int, ...]]:
 
 
 class OpenedArray(NamedTuple):
-    """An open array, and what its metadata say about its chunks.
-
-    Attributes
-    ----------
-    array : zarr.Array
-    what : str
-        The store and the name, for errors.
-    folder : str
-    codecs : list of str
-    """
+    """An open zarr.Array, and what its metadata say about its chunks."""
 
     array: Any
-    what: str
+    what: str  # the store and the name, for error messages
     folder: str
     codecs: list[str]
 
     def check_chunks(self, corners: Iterable[tuple[int, ...]] | None = None) -> None:
-        """Raise ContentsError if a chunk decodes to more than it should hold.
-
-        Parameters
-        ----------
-        corners : iterable of tuple of int, optional
-            The first place of each chunk to check; by default those of all chunks.
-        """
+        """Raise ContentsError if a chunk at one of `corners`, by default any chunk, decodes to too many bytes."""
         packers = [codec for codec in self.codecs if codec in _PACKERS]
         if not packers:
             return

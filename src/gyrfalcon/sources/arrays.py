@@ -50,18 +50,7 @@ ReadBlock = Callable[[int, int, int, int], Array]  # the rows from the first to 
 
 
 class ArrayReader(RowReader):
-    """Reader of a 2-D array.
-
-    Parameters
-    ----------
-    path : str
-    shape : tuple of int
-    dtype : dtype
-        The type as stored.
-    chunks : tuple of int or None
-        Rows and columns of a chunk; None if the array is not chunked.
-    state : FileState or None
-    """
+    """Reader of a 2-D array; `dtype` is the type as stored, and `chunks` is None if the array is not chunked."""
 
     def __init__(
         self, path: str, shape: tuple[int, ...], dtype: Any, chunks: Sequence[int] | None, state: FileState | None
@@ -230,12 +219,7 @@ class OpenArrayReader(ArrayReader):
 
 
 class OpenArrayRows(StoredRows):
-    """Rows of an open h5py.Dataset or zarr.Array.
-
-    Parameters
-    ----------
-    array : h5py.Dataset or zarr.Array
-    """
+    """Rows of an open h5py.Dataset or zarr.Array."""
 
     def __init__(self, array: OpenArray) -> None:
         reader = OpenArrayReader(array)

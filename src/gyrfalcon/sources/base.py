@@ -220,14 +220,7 @@ class DerivedRows(Rows):
 
 
 class SubsetRows(DerivedRows):
-    """Some rows of a source: all rows are read, and the others are left out.
-
-    Parameters
-    ----------
-    rows : Rows
-    indices : array of int
-        Increasing.
-    """
+    """The rows of a source at increasing `indices`: all rows are read, and the others are left out."""
 
     def __init__(self, rows: Rows, indices: Indices) -> None:
         super().__init__(rows)
@@ -267,13 +260,7 @@ class SubsetRows(DerivedRows):
 
 
 class HeldTable(SubsetRows):
-    """Rows of a source with columns of text, in any order, which are held in memory as a table.
-
-    Parameters
-    ----------
-    rows : Rows
-    indices : array of int
-    """
+    """Rows of a source with columns of text, in any order, which are held in memory as a table."""
 
     def __init__(self, rows: Rows, indices: Indices) -> None:
         super().__init__(rows, indices)

@@ -38,19 +38,12 @@ _MOST_LINES = 10_000_000  # that are counted to locate an error, which takes som
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How CSV files are written; what is None is found by looking at each file.
+    """How CSV files are written; each field that is None is found by looking at each file.
 
-    Parameters
-    ----------
-    delimiter : str, optional
-        Separator of columns: a comma, unless the first line has none, but semicolons, tabs or bars.
-    encoding : str, optional
-        By default UTF-8, or UTF-16 if the file begins with its mark.
-    decimal : {".", ","}, optional
-        Decimal point: a comma if columns are not separated by commas, and more columns are numbers with it; or if the
-        point separates thousands.
-    thousands : str, optional
-        Separator of groups of three digits; none by default.
+    delimiter : a comma, unless the first line has no comma but semicolons, tabs or bars
+    encoding : UTF-8, or UTF-16 if the file begins with its mark
+    decimal : a comma if `thousands` is a point, or if another delimiter is used and more columns are numbers that way
+    thousands : separator of groups of three digits; none by default
     """
 
     delimiter: str | None = None
@@ -146,9 +139,9 @@ def _opener(path: str) -> Any:
 
 
 def beginning(path: str) -> Any:
-    """Read the text of two blocks, of which the first tells names and types.
+    """Read the text of two blocks; the first gives names and types.
 
-    Of a whole file pyarrow would read dozens of blocks ahead, however small the file is that they are compressed in.
+    If pyarrow were given the whole file, it would read dozens of blocks ahead, however small the compressed file is.
     """
     with arrow().input_stream(path) as file:  # which decompresses by the name's ending
         return arrow().BufferReader(file.read(2 * FIRST_BLOCK))

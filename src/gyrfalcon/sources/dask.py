@@ -201,24 +201,12 @@ class DaskRows(Rows):
 
 
 class Partitions(NamedTuple):
-    """What a Dask collection is made of.
+    """The partitions of a Dask collection."""
 
-    Attributes
-    ----------
-    tasks : list of dask.delayed
-        The partitions.
-    lengths : list of int or of dask.delayed
-        Numbers of rows, or tasks that count them.
-    n_features : int
-    dtype : dtype
-        The type of an array; of a dataframe, the float type that holds all of its columns.
-    kind : {"array", "sparse", "frame"}
-    """
-
-    tasks: list[Any]
-    lengths: list[Any]
+    tasks: list[Any]  # the partitions, as `dask.delayed` objects
+    lengths: list[Any]  # numbers of rows, or tasks that count them
     n_features: int
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any]  # the type of an array; the float type that holds all columns of a dataframe
     kind: Kind
 
     @property
@@ -228,15 +216,10 @@ class Partitions(NamedTuple):
 
 
 def find_partitions(X: Any, *, optimize: bool = True, numeric: bool = True) -> Partitions:
-    """Take a Dask array or dataframe apart.
+    """Find the partitions of a Dask array or dataframe.
 
-    Parameters
-    ----------
-    X : dask.array.Array or dask.dataframe.DataFrame
-    optimize : bool
-        Whether Dask may optimize a dataframe first, which can merge partitions.
-    numeric : bool
-        Whether columns of a dataframe that are not numbers are an error.
+    With `optimize` Dask may first optimize a dataframe, which can merge partitions. With `numeric` it is an error if a
+    dataframe has columns that are not numbers.
     """
     check_dask_installed()
     import dask.array as da
@@ -325,15 +308,7 @@ def _count_rows(partition: Any) -> int:
 
 
 class PartitionToBlock:
-    """Conversion of a partition to a block, with checks of its shape.
-
-    Parameters
-    ----------
-    dtype : float32 or float64
-    n_features : int
-    kind : {"array", "sparse", "frame"}
-        What the partitions are.
-    """
+    """Conversion of a partition to a block, with checks of its shape."""
 
     def __init__(self, dtype: DTypeLike, n_features: int, kind: Kind) -> None:
         self.dtype, self.n_features, self.kind = np.dtype(dtype), n_features, kind

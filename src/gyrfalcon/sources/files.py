@@ -231,15 +231,7 @@ class Dataset:
 
 
 class _Part(Dataset):
-    """Some rows of a Dataset.
-
-    Parameters
-    ----------
-    whole : Dataset
-    X : Rows
-    chosen : array of int
-        Their numbers in the whole.
-    """
+    """Some rows of a Dataset; `chosen` are their numbers in the whole."""
 
     def __init__(self, whole: Dataset, X: Rows, chosen: Array) -> None:
         super().__init__(whole._files, X, whole.files, whole._target, whole._weight, whole.file_bytes)

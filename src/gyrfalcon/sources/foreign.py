@@ -48,12 +48,8 @@ class RowsLike(Protocol):
 class ForeignRows(Rows):
     """A source that does not derive from `Rows`, wrapped.
 
-    Of the optional members of `Rows` it uses those that the source has: feature_names, client, buffer_bytes, subset,
-    map, fingerprint and moments.
-
-    Parameters
-    ----------
-    source : object with shape, dtype, blocks and take
+    These optional members of `Rows` are used if the source has them: feature_names, client, buffer_bytes, subset, map,
+    fingerprint and moments.
     """
 
     def __init__(self, source: RowsLike) -> None:

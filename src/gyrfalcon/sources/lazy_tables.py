@@ -29,12 +29,7 @@ Array = NDArray[Any]
 
 
 class LazyTable(TableFiles):
-    """A table in place of files, of whose columns some are features and others targets or weights.
-
-    Parameters
-    ----------
-    table : polars.LazyFrame or pyarrow.dataset.Dataset
-    """
+    """A polars.LazyFrame or pyarrow.dataset.Dataset in place of files, with features, targets and weights."""
 
     def __init__(self, table: Any) -> None:
         arrow()  # an error that says what to install, where it is missing
@@ -116,32 +111,19 @@ class RunRows(LazyRows):
 
 
 class Run:
-    """One run of a query, at the first need: targets and weights are kept in memory, and so are hashes of the features.
+    """One run of a query, when it is first needed: targets, weights and hashes of the features are kept in memory.
 
     The features of a LazyFrame are written to a temporary file without a name, from which they are read as long as this
     object exists. Those of a Dataset, and of a LazyFrame for which the disk has no room or that was sent to another
     process, are read again for each pass and compared with the run by their hashes. Features that are not numbers are
-    kept in memory as a table.
-
-    Parameters
-    ----------
-    reader : TableReader
-    source : LazyRows
-        The features.
-    names : list of str
-        Columns of targets and weights.
-
-    Attributes
-    ----------
-    missing : MissingValueError or None
-        The error for the first number that is missing in the features.
+    kept in memory as a table. `source` are the features, and `names` the columns of targets and weights.
     """
 
     def __init__(self, reader: TableReader, source: LazyRows, names: Sequence[str]) -> None:
         self._reader, self._source, self._names = reader, source, list(names)
         self._done: tuple[Rows, dict[str, Array]] | None = None
         self._table: Any = None
-        self.missing: MissingValueError | None = None
+        self.missing: MissingValueError | None = None  # for the first missing number of the features
         self._running = threading.Lock()
 
     @property

@@ -44,11 +44,7 @@ class ArrayRows(Rows):
     in_memory = True
 
     def __init__(
-        self,
-        X: ArrayLike,
-        dtype: Any = None,
-        index: Indices | None = None,
-        feature_names: list[str] | None = None,
+        self, X: ArrayLike, dtype: Any = None, index: Indices | None = None, feature_names: list[str] | None = None
     ) -> None:
         self.X: NDArray[Any] = np.asarray(X)
         self.index = index
@@ -80,16 +76,8 @@ class ArrayRows(Rows):
 class MetricArray(np.ndarray[Any, Any]):
     """An array as `LearnedMetric` and `TableEncoder` return it: ``scale="auto"`` leaves its rows as they are.
 
-    Slices and selections of rows are of this class too. What is computed from one is a plain array: its columns may
+    Slices and selections of rows are of this class too. The result of a computation is a plain array: its columns may
     have any size.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.sources.memory import MetricArray
-    >>> rows = np.eye(3).view(MetricArray)
-    >>> type(rows[:2]).__name__, type(rows * 2).__name__, type(rows.sum()).__name__
-    ('MetricArray', 'ndarray', 'float64')
     """
 
     def __array_wrap__(self, array: NDArray[Any], context: Any = None, return_scalar: bool = False) -> Any:
@@ -99,16 +87,7 @@ class MetricArray(np.ndarray[Any, Any]):
 
 
 def check_columns(X: Any) -> None:
-    """Raise ValueError for the first column of times or text; everything else is left to scikit-learn's checks.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from gyrfalcon.sources.memory import check_columns
-    >>> check_columns(pd.DataFrame({"rooms": [2, 3], "city": ["Genova", "Torino"]}))
-    Traceback (most recent call last):
-    ValueError: column 'city' holds text such as 'Genova': begin a pipeline with gyrfalcon.TableEncoder, ...
-    """
+    """Raise ValueError for the first column of times or text; everything else is left to scikit-learn's checks."""
     if scipy.sparse.issparse(X) or isinstance(X, list | tuple):
         return
     for name, column in _columns(X):

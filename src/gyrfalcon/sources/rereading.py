@@ -26,31 +26,11 @@ _STRIP_BYTES = 1 << 18  # of rows that are hashed at once, so that they stay in 
 
 
 class RowsChangedError(OSError, ValueError):
-    """Rows that were read again differ from those that were read before.
-
-    It is an OSError, as errors of files are, and a ValueError, as errors of sources are.
-    """
+    """Rows differ from those read before: an OSError, as for other files, and a ValueError, as for other rows."""
 
 
 class RowHashes:
-    """A hash of 32 bits for each row of a source that was read: 4 bytes a row, however many features it has.
-
-    Parameters
-    ----------
-    n : int
-        Number of rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.sources.rereading import RowHashes
-    >>> hashes = RowHashes(3)
-    >>> X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    >>> hashes.differences(slice(0, 3), X)  # the first reading
-    array([], dtype=int64)
-    >>> hashes.differences(np.array([2, 0]), X[[2, 1]])
-    array([1])
-    """
+    """A hash of 32 bits for each of the `n` rows of a source that was read, whatever the number of features."""
 
     def __init__(self, n: int) -> None:
         self._known = np.zeros(n, dtype=np.uint32)  # 0: not read yet
@@ -77,15 +57,10 @@ class RowHashes:
 
 
 class RowSums:
-    """A weighted sum for each row of a source that was read, with the same methods as `RowHashes`.
+    """A weighted sum for each of the `n` rows of a source that was read, with the same methods as `RowHashes`.
 
     Sums that differ by rounding are the same, so that a source may compute its rows, for instance by a product whose
     rounding depends on the number of rows. Rows whose sum is not finite are not compared.
-
-    Parameters
-    ----------
-    n : int
-        Number of rows.
     """
 
     def __init__(self, n: int) -> None:
@@ -166,27 +141,8 @@ def _multipliers(places: Array) -> Array:
 class CheckedRows(DerivedRows):
     """Rows of a source; RowsChangedError is raised for a row that differs from an earlier reading.
 
-    Parameters
-    ----------
-    rows : Rows
-    hashes : RowHashes or RowSums, optional
-        Those of an earlier reading; by default the first reading of each row counts.
-    numbers : array of int, optional
-        Where the rows are among those of `hashes`, if they are some of them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.sources import ArrayRows
-    >>> from gyrfalcon.sources.rereading import CheckedRows
-    >>> X = np.arange(6.0).reshape(3, 2)
-    >>> rows = CheckedRows(ArrayRows(X))
-    >>> len(list(rows.blocks(2)))
-    2
-    >>> X[1] = 0.0
-    >>> rows.take(np.array([1]))
-    Traceback (most recent call last):
-    gyrfalcon.sources.rereading.RowsChangedError: row 1 of ArrayRows is not the one that was read before: ...
+    `hashes` are those of an earlier reading, by default of the first reading of each row. If the rows are only some of
+    those in `hashes`, `numbers` are their numbers there.
     """
 
     def __init__(self, rows: Rows, hashes: RowHashes | RowSums | None = None, numbers: Indices | None = None) -> None:

@@ -17,16 +17,10 @@ Array = NDArray[np.float64]
 
 
 class Standardize:
-    """The function (x - mean) / scale of the features of a block.
+    """The function (x - mean) / scale of the features of a block, with a result of type `dtype`.
 
-    Parameters
-    ----------
-    mean : array of shape (d,), or None
-        None keeps zeros, as for sparse rows.
-    scale : array of shape (d,)
-    dtype : float32 or float64
-        The type of the result. The difference is computed in the precision of the rows: large numbers that differ
-        little, such as times in seconds, would be equal in float32.
+    A mean of None keeps zeros, as for sparse rows. The difference is computed in the precision of the rows: large
+    numbers that differ little, such as times in seconds, would be equal in float32.
     """
 
     def __init__(self, mean: Array | None, scale: Array, dtype: DTypeLike) -> None:
@@ -51,22 +45,12 @@ class Standardize:
 
 @dataclass(frozen=True)
 class Moments:
-    """Means and sums of squared deviations of the features of some rows.
+    """Means and sums of squared deviations of the features of some rows."""
 
-    Attributes
-    ----------
-    total : float
-        Sum of the rows' weights.
-    mean, squares : arrays of shape (d,)
-        Weighted mean, and weighted sum of the squared differences from it.
-    sparse : bool
-        Whether some of the rows are sparse.
-    """
-
-    total: float
-    mean: Array
-    squares: Array
-    sparse: bool = False
+    total: float  # sum of the weights of the rows
+    mean: Array  # weighted, of shape (d,)
+    squares: Array  # weighted sum of the squared differences from the mean, of shape (d,)
+    sparse: bool = False  # whether some of the rows are sparse
 
     @classmethod
     def of(cls, block: Block, weight: NDArray[Any] | None = None) -> Moments:
@@ -103,19 +87,9 @@ class Moments:
         return Moments(total, mean, squares, self.sparse or other.sparse)
 
     def mean_and_scale(self, feature_names: Sequence[str] | None = None) -> tuple[Array | None, Array]:
-        """Return what `Standardize` subtracts and divides by.
+        """Return the mean, None for sparse rows, and the scale for `Standardize`.
 
-        Parameters
-        ----------
-        feature_names : list of str, optional
-            For error messages.
-
-        Returns
-        -------
-        mean : array of shape (d,), or None
-            None for sparse rows.
-        scale : array of shape (d,)
-            Standard deviations; 1 for features that do not vary.
+        The scale is the standard deviation, or 1 for features that do not vary. Error messages use `feature_names`.
         """
         bad = np.flatnonzero(~(np.isfinite(self.mean) & np.isfinite(self.squares)))
         if len(bad):

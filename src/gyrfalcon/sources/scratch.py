@@ -33,21 +33,8 @@ _LEFT_FREE = 1 << 28  # bytes of the disk that are left to others
 class Scratch:
     """The scratch files of a fit, which are gone when it is closed.
 
-    Parameters
-    ----------
-    folder : str, optional
-        Where files are written. By default the folder of temporary files that the environment names (``TMPDIR``), or
-        ``/var/tmp``, or what `tempfile` finds: ``/tmp`` is kept in memory on many machines.
-
-    Examples
-    --------
-    >>> from gyrfalcon.sources import ArrayRows
-    >>> from gyrfalcon.sources.scratch import Scratch
-    >>> rows = ArrayRows([[1.0], [2.0]])
-    >>> scratch = Scratch()
-    >>> scratch.rows(rows) is rows  # these are quick to read
-    True
-    >>> scratch.close()
+    By default files are written to the folder of temporary files that the environment names (``TMPDIR``), or to
+    ``/var/tmp``, or to the folder that `tempfile` finds: ``/tmp`` is kept in memory on many machines.
     """
 
     def __init__(self, folder: str | None = None) -> None:

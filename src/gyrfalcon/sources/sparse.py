@@ -19,26 +19,11 @@ _LARGE = 10_000_000  # stored values from which on a conversion to CSR, which is
 
 
 class SparseRows(Rows):
-    """The rows of a scipy.sparse matrix, in CSR blocks.
+    """The rows of a scipy.sparse matrix, in CSR blocks; `index` selects rows, in this order.
 
     A CSR matrix of float32 or float64 is used as it is: blocks are views of its arrays. Other formats are converted
-    once, as are matrices with unsorted or duplicate column indices; duplicates are summed.
-
-    Parameters
-    ----------
-    X : sparse matrix or array of shape (n, d)
-    dtype : float32 or float64, optional
-        The type of the blocks; by default float32 stays and all else becomes float64.
-    index : array of int, optional
-        The rows to use, in this order; all by default.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> from gyrfalcon.sources.sparse import SparseRows
-    >>> rows = SparseRows(sp.random(5, 1_000_000, density=1e-5, format="csr", random_state=0))
-    >>> [block.shape for block in rows.blocks(3)]
-    [(3, 1000000), (2, 1000000)]
+    once, as are matrices with unsorted or duplicate column indices; duplicates are summed. By default blocks of a
+    float32 matrix are float32, and all others float64.
     """
 
     is_sparse = True

@@ -111,23 +111,12 @@ class FileState(NamedTuple):
 class RowReader(ABC):
     """Reader of the rows of one file.
 
-    Parameters
-    ----------
-    path : str
-    starts : array of int
-        The first row of each group of rows that is best read at once; at the end, the number of rows.
-    state : FileState or None
-        The state of the file when it was opened; None is not checked.
-    buffer_bytes : int
-        Memory that reading takes, beside the blocks.
-
-    Attributes
-    ----------
-    parses_text : bool
-        Whether numbers are parsed whenever they are read.
+    starts : the first row of each group of rows that is best read at once; at the end, the number of rows
+    state : the state of the file when it was opened; None is not checked
+    buffer_bytes : memory that reading takes in addition to the blocks
     """
 
-    parses_text = False
+    parses_text = False  # whether numbers are parsed from text whenever they are read
 
     def __init__(self, path: str, starts: Indices, state: FileState | None, buffer_bytes: int) -> None:
         self.path = path
@@ -214,12 +203,7 @@ def open_checked(path: str, format: str, function: Callable[[], Result]) -> Resu
 
 
 class DataFiles(ABC):
-    """Files of one format, in which some columns or arrays are features, targets or weights.
-
-    Attributes
-    ----------
-    format : str
-    """
+    """Files of one format, in which some columns or arrays are features, targets or weights."""
 
     format: str
 
@@ -241,16 +225,8 @@ class DataFiles(ABC):
 class StoredRows(Rows):
     """The rows of one or more files, in order, read when they are needed. Use `gyrfalcon.open` to make it.
 
-    It holds the files' names, not open files, and can be sent to other processes that see the same files.
-
-    Parameters
-    ----------
-    readers : sequence of RowReader
-    columns : object
-        Argument of the readers' `read`.
-    n_features : int
-    dtype : float32 or float64
-    feature_names : list of str, optional
+    It holds the files' names, not open files, and can be sent to other processes that see the same files. `columns` is
+    passed to the readers' `read`.
     """
 
     is_sparse = False

@@ -91,15 +91,7 @@ def labels(column: Any) -> Array:
 
 
 class MissingValueError(ContentsError):
-    """A value is missing in a table.
-
-    Parameters
-    ----------
-    problem : str
-        What is missing, and the remedy.
-    choice : str
-        The advice to choose other columns, which is empty for targets.
-    """
+    """A value is missing in a table. `choice`, which is empty for targets, advises to choose other columns."""
 
     def __init__(self, problem: str, choice: str) -> None:
         super().__init__(problem, choice)  # both, so that the error can be pickled
@@ -111,21 +103,11 @@ class MissingValueError(ContentsError):
 
 
 class TableReader(RowReader):
-    """Reader of a table in a file.
+    """Reader of a table in a file."""
 
-    Attributes
-    ----------
-    types : dict
-        The pyarrow type of each column.
-    without_values : collection of str
-        Columns whose type is unknown because the first rows have no value, for formats without types.
-    gaps : bool
-        Whether missing numbers are read as NaN; otherwise they are an error.
-    """
-
-    types: dict[str, Any]
-    without_values: Collection[str] = ()
-    gaps = False
+    types: dict[str, Any]  # the pyarrow type of each column
+    without_values: Collection[str] = ()  # columns of unknown type, as the first rows of a text file have no value
+    gaps = False  # whether missing numbers are read as NaN; otherwise they are an error
 
     @abstractmethod
     def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
@@ -153,13 +135,9 @@ class TableReader(RowReader):
         return 0 if self.state is None else self.state.size
 
     def whole(self, columns: Sequence[str], as_text: Collection[str]) -> Any:
-        """Read whole columns as a table of pyarrow with the types that they have, after the checks of `read_checked`.
+        """Read whole columns as a typed table of pyarrow, with the checks of `read_checked`.
 
-        Parameters
-        ----------
-        columns : sequence of str
-        as_text : collection of str
-            Columns that are text even if all of their values look like numbers, for formats without types.
+        In formats without types the columns in `as_text` are text, even if all of their values look like numbers.
         """
         ((_, table),) = self.checked(self._whole(columns, as_text), self.n_rows)
         return table

@@ -37,15 +37,7 @@ _INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")  # names that pandas give
 
 
 class TableFiles(DataFiles):
-    """Files with the same columns, of which some are features and others targets or weights.
-
-    Parameters
-    ----------
-    paths : list of str
-    format : {"Parquet", "Arrow", "CSV"}
-    csv : CsvFormat, optional
-        How CSV files are written.
-    """
+    """Parquet, Arrow or CSV files with the same columns: some are features, others targets or weights."""
 
     def __init__(self, paths: Sequence[str], format: str, csv: CsvFormat | None = None) -> None:
         self.format = format
@@ -140,14 +132,7 @@ class TableFiles(DataFiles):
         )
 
     def table(self, names: Sequence[str], as_text: Collection[str] = ()) -> Any:
-        """Read whole columns into memory as a table of pyarrow.
-
-        Parameters
-        ----------
-        names : sequence of str
-        as_text : collection of str
-            Columns of CSV files that are text, even if all values look like numbers.
-        """
+        """Read whole columns as a table of pyarrow; in CSV files, those in `as_text` are read as text in any case."""
         size = sum(reader.table_bytes() for reader in self.readers)
         require_memory(self._first.path, size, available_memory())
         parts = [reader.whole(names, as_text) for reader in self.readers]
@@ -225,13 +210,7 @@ class TableFiles(DataFiles):
 class TableRows(StoredRows):
     """Columns of tables: numbers are read block by block, and all others, with text and dates, as a table in memory.
 
-    Parameters
-    ----------
-    files : TableFiles
-    names : list of str
-    dtype : float32 or float64
-    obstacle : str or None
-        Why the columns cannot be read as numbers, for the error.
+    `obstacle` is the error message that says why the columns cannot be read as numbers, or None.
     """
 
     def __init__(self, files: TableFiles, names: list[str], dtype: np.dtype[Any], obstacle: str | None) -> None:
@@ -267,18 +246,7 @@ class TableRows(StoredRows):
 
 
 class WholeColumns:
-    """Columns of numbers or labels that are put together of batches.
-
-    Parameters
-    ----------
-    names : list of str
-    n : int
-        Number of rows in all files.
-
-    Attributes
-    ----------
-    values : dict from str to array
-    """
+    """Columns of numbers or labels, of `n` rows in all files, that are joined from batches."""
 
     def __init__(self, names: Sequence[str], n: int) -> None:
         self.names, self.n = names, n

@@ -25,20 +25,16 @@ class Tensor(Protocol):
     @property
     def shape(self) -> Any:
         """Lengths of the axes."""
-        ...
 
     @property
     def dtype(self) -> Any:
         """Type of the numbers, in the library's own words."""
-        ...
 
     def __dlpack__(self, **options: Any) -> Any:
         """Export the memory."""
-        ...
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
         """Return the kind and the number of the device."""
-        ...
 
 
 @runtime_checkable
@@ -48,11 +44,9 @@ class _OfNamespace(Protocol):
     @property
     def device(self) -> Any:
         """Where it is."""
-        ...
 
     def __array_namespace__(self, **options: Any) -> Any:
         """Return the library's functions."""
-        ...
 
 
 def is_tensor(X: Any) -> bool:
@@ -100,15 +94,10 @@ def to_host(X: Any) -> Any:
 
 
 def as_given(values: Any, X: Any) -> Any:
-    """Return an array of NumPy, or a tensor of PyTorch that is there, as the kind of tensor that `X` is, on its device.
+    """Return a NumPy array, or a PyTorch tensor on the device of `X`, as the kind of tensor that `X` is, on its device.
 
-    An array stays as it is if it holds strings, which tensors cannot, or if the library of `X` does not keep the array
-    API standard.
-
-    Parameters
-    ----------
-    values : ndarray or tensor
-    X : tensor
+    An array is returned unchanged if it holds strings, which tensors cannot, or if the library of `X` does not follow
+    the array API standard.
     """
     if is_torch(values):
         return values if is_torch(X) else _shared(values, X)

@@ -27,12 +27,9 @@ _KNOWN = ("builtins", "abc", "typing", "gyrfalcon", "sklearn", "numpy")
 
 
 def describe(value: Any) -> str:
-    """Describe a value: by itself if it is short, else by its type and a digest of its contents.
+    """Describe a value by itself if it is short, else by its type and a digest of its contents.
 
-    Raises
-    ------
-    TypeError
-        If its contents cannot be described.
+    Raises TypeError if the contents cannot be described.
     """
     return _Describer().describe(value)
 

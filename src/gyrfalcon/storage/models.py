@@ -31,14 +31,7 @@ from .._utils.registry import is_registered_estimator
 from .._utils.version import package_version
 from .._utils.warnings import warn
 from .scikit_learn import VERSION, known_of, names
-from .values import (
-    TENSOR_DTYPES,
-    Array,
-    Decoder,
-    Encoder,
-    ModelFileError,
-    check_shape,
-)
+from .values import TENSOR_DTYPES, Array, Decoder, Encoder, ModelFileError, check_shape
 
 __all__ = ["ModelFileError", "load", "save"]
 

@@ -37,15 +37,7 @@ def _tensor_type(dtype: DTypeLike) -> int:
 
 
 class Graph:
-    """Nodes and constants of a graph that is being built.
-
-    Parameters
-    ----------
-    dtype : float32 or float64
-        The type of its real numbers.
-    prefix : str
-        The beginning of all names, for a graph inside another.
-    """
+    """Nodes and constants of a graph that is being built; names of a graph inside another begin with `prefix`."""
 
     def __init__(self, dtype: DTypeLike, prefix: str = "") -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
@@ -96,12 +88,7 @@ class Graph:
     def model(self, n_features: int, outputs: dict[str, tuple[DTypeLike, int | None]], metadata: dict[str, str]) -> Any:
         """Return the checked model of the graph, whose input is X.
 
-        Parameters
-        ----------
-        n_features : int
-        outputs : dict
-            The type of each output, and its number of columns, None for an output of one dimension.
-        metadata : dict of str
+        `outputs` has the type and the number of columns of each output; None stands for an output of one dimension.
         """
         helper = onnx().helper
         wanted = [

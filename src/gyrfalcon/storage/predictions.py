@@ -100,27 +100,9 @@ def write(predictions: Predictions, name: str) -> int:
 class Predictions:
     """The predictions for rows, made block by block as they are iterated over, once.
 
-    Parameters
-    ----------
-    model : fitted estimator
-    X : array, table, sparse matrix, source or Dataset
-    method : str
-        The method of the model that is called with each block.
-    block_rows : int, optional
-        Rows of a block, if X is a source; by default enough that the fixed cost of a block does not matter.
-    names : list of str, optional
-        Names of the columns, if they are not those of a prediction or of classes.
-
-    Attributes
-    ----------
-    n : int
-        Number of rows of X.
-    first : array
-        The predictions for the first block.
-    classes : array or None
-        The classes of a classifier.
-    written : int
-        Number of rows that were iterated over.
+    Blocks of a source have `block_rows` rows, by default enough that the fixed cost of a block does not matter. Columns
+    are named `names`, by default after the prediction or the classes. `n` is the number of rows of X, `first` holds the
+    predictions for the first block, and `written` counts the rows that were iterated over.
     """
 
     def __init__(

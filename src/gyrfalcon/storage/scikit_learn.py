@@ -105,22 +105,13 @@ def _check_parts(name: str, parts: Any) -> None:
 
 @dataclass(frozen=True)
 class Known:
-    """An estimator that files may hold.
-
-    Attributes
-    ----------
-    cls : type
-    private : names of attributes that it predicts by, beside the public ones that end in an underscore
-    features : names of attributes whose last axis has a number for each feature
-    parts : names of parameters and attributes that are lists of named steps
-    check : function of the attributes and the number of features that raises ValueError for others than a fit gives
-    """
+    """An estimator that files may hold."""
 
     cls: type
-    private: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
-    parts: tuple[str, ...] = ()
-    check: Callable[[State, Any], None] | None = None
+    private: tuple[str, ...] = ()  # attributes that predictions need, beside the public ones that end in an underscore
+    features: tuple[str, ...] = ()  # attributes whose last axis has a number for each feature
+    parts: tuple[str, ...] = ()  # parameters and attributes that are lists of named steps
+    check: Callable[[State, Any], None] | None = None  # raises ValueError for attributes that no fit gives
 
 
 _KNOWN = {

@@ -24,25 +24,9 @@ _FREE = ("callbacks", "verbose", "n_jobs", "memory_budget", "checkpoint", "warm_
 
 
 def identify(name: str, parameters: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
-    """Describe everything that the result of a fit depends on.
+    """Describe everything that the result of a fit depends on: the class `name`, its parameters and the data.
 
-    Parameters
-    ----------
-    name : str
-        Name of the estimator's class.
-    parameters : mapping from str to object
-        The estimator's parameters.
-    data : mapping from str to object
-        Arrays, sources and other values that `describe` can put into words.
-
-    Returns
-    -------
-    dict from str to str
-
-    Raises
-    ------
-    CheckpointError
-        If a parameter cannot be told from another one.
+    Raises CheckpointError if a parameter cannot be distinguished from another value.
     """
     described = {}
     for key, value in parameters.items():

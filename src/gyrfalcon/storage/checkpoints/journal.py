@@ -31,34 +31,10 @@ _ONE_EACH = (
 
 
 def peek(folder: str | os.PathLike[str]) -> int | None:
-    """Return how many iterations the fit whose checkpoint is in a folder has done, whether or not it is running.
+    """Return the number of iterations from which the fit with a checkpoint in this folder would resume.
 
-    Parameters
-    ----------
-    folder : str or path-like
-
-    Returns
-    -------
-    int or None
-        The iterations from which a fit would resume. 0 if it has only begun, None without a checkpoint.
-
-    Raises
-    ------
-    CheckpointError
-        If the checkpoint is damaged.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from gyrfalcon import FalkonRegressor
-    >>> from gyrfalcon.storage.checkpoints import peek
-    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(500, 1))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     before = peek(folder)
-    ...     model = FalkonRegressor(n_centers=50, max_iter=7, tol=0, checkpoint=folder).fit(X, np.sin(X[:, 0]))
-    ...     print(before, peek(folder))
-    None 7
+    The fit may still be running. The number is 0 if it has only begun, and None without a checkpoint. Raises
+    CheckpointError if the checkpoint is damaged.
     """
     found = Journal(Checkpoint(folder))
     found.read()
@@ -70,20 +46,10 @@ def peek(folder: str | os.PathLike[str]) -> int | None:
 class Journal:
     """The checkpoint of one fit; a context manager that holds the folder for this fit alone.
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-
-    Attributes
-    ----------
-    identity : dict or None
-        What the result depends on, see `identify`; None before the first `check` if there is no file.
-    beginning : Beginning or None
-        What was drawn or decided once; None before the first `begin` if there is no file.
-    progress : Progress or None
-        How far the fit has come; None before the first `keep` if there is none in the file.
-    random_state : dict or None
-        The state of the generator that `generator` was given, for a fit that is not resumed.
+    identity : what the result depends on, see `identify`; None before the first `check` if there is no file
+    beginning : what was drawn or decided once; None before the first `begin` if there is no file
+    progress : how far the fit has come; None before the first `keep` if the file has none
+    random_state : the state of the generator passed to `generator`, for a fit that is not resumed
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:

@@ -24,64 +24,28 @@ _FOREIGN_CENTERS = "the checkpoint's centers do not belong to these rows: delete
 
 @dataclass
 class Beginning:
-    """What is drawn or decided once in a fit.
+    """What is drawn or decided once in a fit."""
 
-    Attributes
-    ----------
-    random_state : dict
-        State of the generator before anything was drawn.
-    selection : dict
-        The centers and their sample weights, as `encode_selection` returns them.
-    budget : int
-        Bytes for keeping kernel matrices.
-    spare : int
-        Bytes beyond the budget, which decide whether KRILL's factors fit.
-    arithmetic : str
-        How products are computed, see `KernelOperator.arithmetic`: it decides the last bits.
-    factors : str
-        Precision of the factors, which depends on the memory too.
-    penalty : float
-        The penalty, which may have been chosen from a sample of the rows.
-    """
-
-    random_state: dict[str, Any]
-    selection: dict[str, Any]
-    budget: int
-    spare: int
-    arithmetic: str
-    factors: str
-    penalty: float
+    random_state: dict[str, Any]  # state of the generator before anything was drawn
+    selection: dict[str, Any]  # the centers and their sample weights, as `encode_selection` returns them
+    budget: int  # bytes for keeping kernel matrices
+    spare: int  # bytes beyond the budget, which decide whether KRILL's factors fit
+    arithmetic: str  # how products are computed, see `KernelOperator.arithmetic`: it decides the last bits
+    factors: str  # precision of the factors, which depends on the memory too
+    penalty: float  # may have been chosen from a sample of the rows
 
 
 @dataclass
 class Progress:
-    """How far a fit has come.
+    """How far a fit has come."""
 
-    Attributes
-    ----------
-    state : dict
-        The solver's state, as `Iterate.state` returns it.
-    last : dict
-        The numbers of the last iterate.
-    history : list of dict
-        The records up to it.
-    best : array or None
-        The coefficients with the smallest validation error, if these are kept.
-    patience : dict or None
-        The state of the early stopping rule, if there is one.
-    coef : array or None
-        The solution, once the fit has ended.
-    may_go_on : bool
-        Whether it ended only because of `max_iter` or a callback.
-    """
-
-    state: dict[str, Any]
-    last: dict[str, Any]
-    history: list[dict[str, Any]]
-    best: Array | None = None
-    patience: dict[str, Any] | None = None
-    coef: Array | None = None
-    may_go_on: bool = False
+    state: dict[str, Any]  # the solver's state, as `Iterate.state` returns it
+    last: dict[str, Any]  # the numbers of the last iterate
+    history: list[dict[str, Any]]  # the records up to the last iterate
+    best: Array | None = None  # the coefficients with the smallest validation error, if these are kept
+    patience: dict[str, Any] | None = None  # the state of the early stopping rule, if there is one
+    coef: Array | None = None  # the solution, once the fit has ended
+    may_go_on: bool = False  # whether the fit ended only because of `max_iter` or a callback
 
     def is_over(self, max_iter: int) -> bool:
         """Return whether nothing is left to do for this number of iterations."""
