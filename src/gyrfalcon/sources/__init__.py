@@ -38,8 +38,8 @@ def as_rows(X: Any) -> Rows:
     Parameters
     ----------
     X : array-like, tensor, sparse matrix, Dask collection, h5py.Dataset, zarr.Array, Rows, or object with its members
-        Or a `Dataset`, of which it is the rows, a polars.LazyFrame or a pyarrow.dataset.Dataset. A source is returned
-        as it is.
+        Or a `Dataset`, whose rows are returned, a polars.LazyFrame or a pyarrow.dataset.Dataset. A source is returned
+        unchanged.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def as_source(X: Any) -> Rows | None:
         return OpenArrayRows(X) if isinstance(X, OpenArray) else None
     if is_lazy_table(X):
         return open(X).X
-    if isinstance(X, RowsLike) and callable(X.blocks) and callable(X.take):  # not columns of a table of these names
+    if isinstance(X, RowsLike) and callable(X.blocks) and callable(X.take):  # not columns of a table with these names
         return wrap(X)
     return None
 
@@ -91,8 +91,8 @@ def as_source(X: Any) -> Rows | None:
 def near(X: Any, device: Any) -> Any:
     """Return a tensor as rows that stay where they are if `device` computes there, else as an array of the host.
 
-    What is no tensor is returned as it is. Sparse tensors, those of devices without float64, and those that are wrong
-    in any way are left to the host, whose checks say what is wrong.
+    Anything but a tensor is returned unchanged. Sparse tensors, tensors on devices without float64, and invalid ones
+    become arrays of the host, whose checks raise the errors.
 
     Parameters
     ----------

@@ -1,8 +1,7 @@
-"""What Arrow files say that their record batches and dictionaries decode to, read before pyarrow decodes any.
+"""Decoded sizes of the record batches and dictionaries of Arrow files, read before pyarrow decodes any of them.
 
-A message is metadata in FlatBuffers and a body of buffers. Each buffer that is compressed begins with its own length
-once it is decoded. See https://arrow.apache.org/docs/format/Columnar.html, "Serialization and interprocess
-communication".
+A message is metadata in FlatBuffers and a body of buffers. Each compressed buffer begins with its decoded length. See
+https://arrow.apache.org/docs/format/Columnar.html, "Serialization and interprocess communication".
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class _Table:
 
 
 def _unpack_all(format: str, data: bytes, at: int) -> tuple[int, ...]:
-    if at < 0:  # which would be counted from the end
+    if at < 0:  # a negative offset would be counted from the end
         raise IndexError(at)
     return struct.unpack_from(format, data, at)
 

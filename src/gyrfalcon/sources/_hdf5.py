@@ -22,8 +22,8 @@ _TO_READ = (
 _HEAP = b"GCOL\x01\0\0\0"  # signature of a heap of strings, in version 1, the only one
 _BLOCK = 1 << 23  # bytes of a file that are searched at once
 _CODECS = {1: "zlib", 32_000: "lzf", 32_001: "blosc", 32_015: "zstd"}  # by the number of the filter
-_SHUFFLE, _FLETCHER, _SIZED = 2, 3, (5, 6)  # filters that change no size; that declare the number and size of values
-_REFERENCE = 16  # bytes that a chunk has for a text, which is in a heap
+_SHUFFLE, _FLETCHER, _SIZED = 2, 3, (5, 6)  # filters that keep the size; that declare the number and size of values
+_REFERENCE = 16  # bytes that a chunk has for a text, which is stored in a heap
 
 
 def shapes(path: str) -> dict[str, tuple[int, ...]]:

@@ -1,7 +1,7 @@
-"""What the pages of Parquet files decode to, by their own headers, read before pyarrow decodes any.
+"""Decoded sizes of the pages of Parquet files, read from their headers before pyarrow decodes any of them.
 
-The sizes in the footer are not what a decoder goes by: the header of each page is. Headers are structs in the compact
-protocol of Thrift. See https://parquet.apache.org/docs/file-format/data-pages/.
+A decoder uses the header of each page, and not the sizes in the footer. Headers are structs in the compact protocol of
+Thrift. See https://parquet.apache.org/docs/file-format/data-pages/.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from .stored import ContentsError
 _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3  # types of pages
 _DELTA_LENGTHS, _DELTA_TEXTS = 6, 7  # encodings whose decoders hold a length for each value of a page
 _DICTIONARY_VALUE, _LENGTH = 32, 8  # bytes of memory for a value of a dictionary, and for a length
-_FIRST, _LONGEST = 1 << 10, 1 << 22  # bytes of a header, which has values of statistics: at first, and at most
-_DEEPEST = 16  # structs within each other
+_FIRST, _LONGEST = 1 << 10, 1 << 22  # bytes of a header, with its statistics, that are read at first, and at most
+_DEEPEST = 16  # largest number of nested structs
 
 
 class Pages(NamedTuple):

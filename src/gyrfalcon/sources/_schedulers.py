@@ -19,11 +19,11 @@ from .._utils.memory import available_memory, parse_memory
 
 # Share of a worker's memory: Dask begins to write data to disk at 0.6 and pauses the worker at 0.8
 _MOST_OF_WORKER = 0.6
-_PATIENCE = 600
-_TRIALS = 5
+_PATIENCE = 600  # seconds to wait for a worker
+_TRIALS = 5  # attempts at the same work
 # Raised by Dask when a result or a connection is lost; its CommClosedError, and TimeoutError, are OSErrors
 _LOSSES = (CancelledError, asyncio.CancelledError, OSError)
-STREAMED_AT_ONCE = 3
+STREAMED_AT_ONCE = 3  # tasks that are computed at once while results are streamed
 
 T = TypeVar("T")
 

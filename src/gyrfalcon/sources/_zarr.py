@@ -27,8 +27,8 @@ _NOTHING = 2**64 - 1  # the place of a chunk that a shard does not have
 _LONGEST = 1 << 25  # bytes of JSON: a group may hold a copy of all metadata below it
 
 # These convert between bytes and numbers. Others make Python objects, or are unknown here.
-_PACKERS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}  # whose output can be measured before it is made
-_RESIZERS = {"astype", "base64", "fixedscaleoffset", "packbits", "quantize"}  # which take up to 8 times as much
+_PACKERS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}  # whose output can be measured before it is decoded
+_RESIZERS = {"astype", "base64", "fixedscaleoffset", "packbits", "quantize"}  # whose values take up to 8 times as much
 _CODECS = {
     *_PACKERS,
     *_RESIZERS,

@@ -40,9 +40,9 @@ Array = NDArray[Any]
 
 _GROUP_BYTES = 1 << 16  # bytes of rows that are read to take a single row
 _MOST_GROUPS = 1 << 20  # bounds the memory of `starts`, whatever shape a file declares
-_MOST_CHUNKS = 1024  # that are read at once: zarr and HDF5 take some ten kilobytes for each
-_FREE_PASS, _PASS_RATIO = 4 << 30, 4000  # bytes that any file may declare in rows, and more for each byte it has
-_MOST_TINY, _TINY = 1 << 20, 1 << 12  # number of chunks that may be smaller than this, in bytes
+_MOST_CHUNKS = 1024  # chunks that are read at once: zarr and HDF5 take some ten kilobytes for each
+_FREE_PASS, _PASS_RATIO = 4 << 30, 4000  # bytes of rows that any file may declare, and more for each of its bytes
+_MOST_TINY, _TINY = 1 << 20, 1 << 12  # largest number of chunks that have fewer bytes than this
 
 _FORMATS: dict[str, Any] = {"HDF5": _hdf5, "zarr": _zarr}  # modules with `shapes` and `open_array`
 
@@ -64,7 +64,7 @@ class ArrayReader(RowReader):
         across = -(-d // self.chunks[1])  # chunks beside each other
         together = max(1, min(READ_BYTES // (row * group), _MOST_CHUNKS // across))
         self.step = together * group  # rows that are read at once
-        self.width = min(across, _MOST_CHUNKS) * self.chunks[1]  # columns that are
+        self.width = min(across, _MOST_CHUNKS) * self.chunks[1]  # columns that are read at once
         group *= -(-n // (group * _MOST_GROUPS)) or 1
         size = min(self.step, n) * row
         what = f"{path}: its {d} columns are read {min(self.step, n)} rows at a time, which takes {format_bytes(size)}"
@@ -76,7 +76,7 @@ class ArrayReader(RowReader):
             )
         starts = np.append(np.arange(0, n, group, dtype=np.intp), n) if n else np.zeros(1, dtype=np.intp)
         super().__init__(path, starts, state, 2 * size)
-        self._checked = 0  # rows from the first whose chunks were checked
+        self._checked = 0  # number of rows, from the first, whose chunks were checked
 
     @abstractmethod
     def opened(self) -> AbstractContextManager[ReadBlock]:

@@ -24,7 +24,7 @@ from .table_reader import TableReader, arrow, check_columns, column_types, is_vi
 
 _READ_BUFFER = 1 << 16  # bytes of each column of a Parquet file that are read at once
 _FOOTER = 60  # bytes of memory for each byte that describes the columns of a Parquet file
-_COLUMN_BYTES = 15_000  # of memory for each column that is read: its description, its decoder, its arrays
+_COLUMN_BYTES = 15_000  # bytes of memory for each column that is read: its description, its decoder, its arrays
 _AT_ONCE = 2_000  # columns that are read beside each other by one decoder, which takes kilobytes for each
 _REPEATED = 4 << 20  # bytes of texts that are decoded at once where each can repeat the one before
 _PAGES = 3 << 20  # bytes of each column that a Parquet decoder holds: a page, the same decompressed, a dictionary
@@ -62,7 +62,7 @@ class ParquetReader(TableReader):
         pages = self._check_pages(chosen, columns)
         repeating = {name: max((known[name].repeating for known in pages), default=0) for name in columns}
         labels = [name for name in columns if kind_of(self.types[name]) == "label"]
-        # of texts that are stored as differences pyarrow makes no dictionary
+        # pyarrow makes no dictionary of texts that are stored as differences
         texts = [name for name in labels if not repeating[name]]
         size = min(_batch_rows(columns), max(1, _REPEATED // max(1, *repeating.values())))
         parts = [list(columns[i : i + _AT_ONCE]) for i in range(0, len(columns), _AT_ONCE)]
@@ -180,7 +180,7 @@ def _batch_rows(columns: Sequence[str]) -> int:
 
 
 class ArrowReader(TableReader):
-    """Reader of an Arrow file, of which Feather is one, or of an Arrow stream."""
+    """Reader of an Arrow (Feather) file, or of an Arrow stream."""
 
     def __init__(self, path: str) -> None:
         state = FileState.of(path)
@@ -217,7 +217,7 @@ class ArrowReader(TableReader):
             yield number, batch
 
     def _check_views(self, column: Any) -> None:
-        """Raise ContentsError if views of text, of which many can show the same bytes, take too much as copies."""
+        """Raise ContentsError if views of text, many of which can share bytes, take too much memory as copies."""
         if is_view(column.type):
             views = np.frombuffer(column.buffers()[1], dtype=np.int32)[4 * column.offset :][: 4 * len(column) : 4]
             size = int(views.sum(dtype=np.int64))

@@ -20,11 +20,11 @@ from .limits import require_in_proportion
 from .stored import ContentsError, FileState
 from .table_reader import TableReader, arrow, check_columns, column_types, kind_of
 
-_BLOCK_BYTES = 1 << 22  # of text that pyarrow parses at once
-_GZIP_BLOCK, _MANY_COLUMNS = 1 << 20, 10_000  # the same of compressed text, unless a line may be longer than that
-_FIELD_BYTES = 16  # of memory for a field, which is read as a number and as text
+_BLOCK_BYTES = 1 << 22  # bytes of text that pyarrow parses at once
+_GZIP_BLOCK, _MANY_COLUMNS = 1 << 20, 10_000  # the same for gzip files with fewer columns than this
+_FIELD_BYTES = 16  # bytes of memory for a field, which is read as a number and as text
 _PIECE = 1 << 20  # bytes of compressed text that are measured at once
-_COLUMN_BYTES = 10_000  # of memory that pyarrow takes for each column
+_COLUMN_BYTES = 10_000  # bytes of memory that pyarrow takes for each column
 FIRST_BLOCK = 1 << 22  # bytes of text that tell the names and types of columns
 _LARGEST_BLOCK = 1 << 30  # bytes of text that tell the types of columns of a table in memory
 _EXPANSION = 6  # typical ratio of text to its compression by gzip
@@ -33,7 +33,7 @@ _THOUSANDS = (",", ".", " ", "'", "_", "\u00a0", "\u202f")
 _QUOTED = re.compile('"[^"]*"')
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _NULLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "n/a", "#N/A")
-_MOST_LINES = 10_000_000  # that are counted to locate an error, which takes some seconds
+_MOST_LINES = 10_000_000  # lines that are counted to locate an error, which takes some seconds
 
 
 @dataclass(frozen=True)
@@ -71,18 +71,18 @@ class CsvFormat:
 
     @property
     def given(self) -> dict[str, str]:
-        """What is not None."""
+        """The fields that are not None."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def of(self, path: str) -> CsvFormat:
-        """Return the format of a file, all of it known."""
+        """Return the format of a file, with its delimiter, encoding and decimal point."""
         encoding = _mark_of(path) or "utf-8" if self.encoding is None else self.encoding
         with _open_text(path, encoding) as file:
             line = file.readline(_BLOCK_BYTES)
         first = _QUOTED.sub("", line)
         others = [separator for separator in _SEPARATORS if separator in first and "," not in first]
         delimiter = (others[0] if others else ",") if self.delimiter is None else self.delimiter
-        # before pyarrow makes a reader for each
+        # before pyarrow makes a reader for each column
         check_columns(path, FileState.of(path).size, line.count(delimiter) + 1, _COLUMN_BYTES)
         point = "," if self.thousands == "." else "."
         found = replace(self, delimiter=delimiter, encoding=encoding, decimal=self.decimal or point)
@@ -119,7 +119,7 @@ class CsvFormat:
         return csv.ConvertOptions(decimal_point=self.decimal or ".", **options)
 
     def numbers(self, column: Any) -> Any:
-        """Return text with thousands separators as numbers, or None if it is none."""
+        """Return text with thousands separators as numbers, or None if some of it is not a number."""
         import pyarrow.compute as pc
 
         point, separator = re.escape(self.decimal or "."), re.escape(self.thousands or "")
@@ -143,12 +143,12 @@ def beginning(path: str) -> Any:
 
     If pyarrow were given the whole file, it would read dozens of blocks ahead, however small the compressed file is.
     """
-    with arrow().input_stream(path) as file:  # which decompresses by the name's ending
+    with arrow().input_stream(path) as file:  # decompresses by the suffix of the name
         return arrow().BufferReader(file.read(2 * FIRST_BLOCK))
 
 
 def _mark_of(path: str) -> str | None:
-    """Return the encoding that the first bytes of a file are the mark of."""
+    """Return the encoding that the byte order mark of a file stands for, or None without a mark."""
     with _opener(path)(path, "rb") as file:
         first = file.read(4)
     return next((encoding for mark, encoding in _MARKS.items() if first.startswith(mark)), None)
@@ -214,7 +214,7 @@ class CsvReader(TableReader):
         count = 0
         first = next(iter(self.types))
         converting = self.format.converting(include_columns=[first], column_types={first: arrow().binary()})
-        packed = path.lower().endswith(".gz")  # which is decompressed many blocks ahead
+        packed = path.lower().endswith(".gz")  # pyarrow decompresses many blocks ahead
         self.block = _GZIP_BLOCK if packed and len(self.types) < _MANY_COLUMNS else _BLOCK_BYTES
         with csv.open_csv(path, self.format.reading(self.block, not packed), self.parsing, converting) as reader:
             for batch in reader:

@@ -38,7 +38,7 @@ class Dataset:
     feature_names : list of str or None
     n_rows : int
     files : list of str
-        Empty for tables that are no files.
+        Empty for tables that are not in files.
     file_bytes : int
         Size of the files.
     """

@@ -1,7 +1,7 @@
-"""Tables that another library reads or computes when it is asked to: polars' LazyFrame, pyarrow's Dataset.
+"""Tables that another library reads or computes on demand: polars' LazyFrame, pyarrow's Dataset.
 
-They come in batches and are never collected as a whole. A query need not give its rows in the same order each time, so
-that targets, weights and features must come from one run of it: see `Run`.
+They come in batches and are never collected as a whole. A query may give its rows in another order each time, so
+targets, weights and features must come from one run of it: see `Run`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LazyTable(TableFiles):
     """A polars.LazyFrame or pyarrow.dataset.Dataset in place of files, with features, targets and weights."""
 
     def __init__(self, table: Any) -> None:
-        arrow()  # an error that says what to install, where it is missing
+        arrow()  # if pyarrow is missing, the error says what to install
         of_polars = type(table).__module__.startswith("polars")
         self.format = "LazyFrame" if of_polars else "pyarrow Dataset"
         self.reader = LazyFrameReader(table) if of_polars else DatasetReader(table)
@@ -192,7 +192,7 @@ class Run:
         return KeptRows(kept, with_gaps, hashes), columns.values
 
     def _features(self, batch: Any, start: int) -> list[Array]:
-        """Return the features of a batch, with NaN for missing numbers, of which the first error is kept."""
+        """Return the features of a batch, with NaN for missing numbers; the error for the first one is kept."""
         names, reader = self._source.columns, self._reader
         try:
             return [reader.feature(batch, name, start) for name in names]

@@ -1,7 +1,7 @@
 """Limits on the memory that a file may ask for, in proportion to its own size, and what compressed bytes decode to.
 
 A few bytes can declare a chunk, a column or a text of any length. What is decoded at once may take `FREE_BYTES`, and
-beyond that `RATIO` bytes for each byte of the file: data that are worth storing compress less than that.
+`RATIO` further bytes for each byte of the file: real data compress less than that.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from .._utils.memory import format_bytes
 from .stored import ContentsError
 
-FREE_BYTES = 64 << 20  # that any file may ask for
-RATIO = 32  # bytes of memory for each byte of the file beyond them
+FREE_BYTES = 64 << 20  # bytes of memory that any file may ask for
+RATIO = 32  # further bytes of memory for each byte of the file
 _PIECE = 1 << 20  # bytes that are decoded at once to measure a stream
 _DEFLATE_RATIO = 1032  # the most that a stream of zlib and gzip can be compressed
-_MOST_LZMA = 1 << 27  # bytes of a dictionary of LZMA, of which the strongest preset takes half
+_MOST_LZMA = 1 << 27  # bytes of a dictionary of LZMA; the strongest preset takes half of them
 
 
 def allowance(file_bytes: int) -> int:
@@ -41,7 +41,7 @@ def require_in_proportion(path: str, file_bytes: int, needed: int, what: str, re
 
 
 def text_labels(values: NDArray[Any], path: str, file_bytes: int) -> NDArray[Any]:
-    """Convert labels that are objects or bytes to an array of text, of which each takes as much as the longest."""
+    """Convert labels that are objects or bytes to an array of text, where each takes as much as the longest."""
     if values.dtype.kind not in "SO":
         return values
     longest = max(map(len, values.ravel().tolist()), default=0)

@@ -2,7 +2,7 @@
 
 A fit reads its rows many times, and centers are single rows that are taken between two passes. Where rows differ from
 one reading to the next, because a file was written to, a query gives its rows in no fixed order, or a user's source is
-random, the model would be learnt of rows and targets that do not belong together. `CheckedRows` keeps 32 bits of each
+random, the model would be learnt from rows and targets that do not belong together. `CheckedRows` keeps 32 bits of each
 row when it is first read, and compares them whenever the row is read again, in blocks of any size or by `take`: a hash
 where rows have the same bits each time, and a sum that may differ by rounding where a user's source computes them.
 """
@@ -21,8 +21,8 @@ from .blocks import Block, Indices
 
 Array = NDArray[Any]
 
-_ROUNDING = 1e-5  # of the sum of a row's absolute values, by which sums of the same row may differ
-_STRIP_BYTES = 1 << 18  # of rows that are hashed at once, so that they stay in cache
+_ROUNDING = 1e-5  # largest difference of two sums of a row, relative to the sum of its absolute values
+_STRIP_BYTES = 1 << 18  # bytes of rows that are hashed at once, so that they stay in cache
 
 
 class RowsChangedError(OSError, ValueError):
@@ -100,7 +100,7 @@ def hash_rows(block: Block) -> Array:
 
 
 def hash_words(words: Array, multipliers: Array, out: Array) -> None:
-    """Hash the rows of a matrix of words into `out`: what the native core does in a third of the time."""
+    """Hash the rows of a matrix of words into `out`; the native core does the same in a third of the time."""
     step = max(1, _STRIP_BYTES // (4 * words.shape[1]))
     for start in range(0, len(words), step):
         at = slice(start, start + step)

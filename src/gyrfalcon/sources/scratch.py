@@ -1,8 +1,8 @@
 """Scratch files of a fit: rows that are slow to read, such as text, are parsed once and then read as numbers.
 
-The numbers of the first reading, whatever it is made for, are written on the way to a temporary file, from which later
-readings are served. The file has no name, so that nothing is left behind however the process ends. Rows that are read
-from their source again and again are compared with the first reading; see `rereading`.
+The first reading, whatever its purpose, also writes its numbers to a temporary file, from which later readings are
+served. The file has no name, so that nothing is left behind however the process ends. Rows that are read from their
+source again and again are compared with the first reading; see `rereading`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .stored import StoredRows
 
 Array = NDArray[Any]
 
-_FILL_ROWS = 65_536
-_LEFT_FREE = 1 << 28  # bytes of the disk that are left to others
+_FILL_ROWS = 65_536  # rows of a block, if rows are read only to fill the file
+_LEFT_FREE = 1 << 28  # bytes of the disk that are left free
 
 
 class Scratch:
@@ -45,7 +45,7 @@ class Scratch:
         """Return rows that stay the same while a fit reads them.
 
         Those that are slow to read are read from their source once, if the disk has room for them. All others are
-        compared with the first reading, but for those in memory, which are returned as they are.
+        compared with the first reading, except those in memory, which are returned unchanged.
         """
         source = checked_rows(rows)
         if not rows.slow_to_read or rows.is_sparse:

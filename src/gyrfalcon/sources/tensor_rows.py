@@ -1,6 +1,6 @@
-"""Rows of a tensor that stays on its device: operators there take parts of it, and all others read them block by block.
+"""Rows of a tensor that stays on its device: operators there take parts of it, and all others read blocks of it.
 
-Precision, standardisation and the choice of rows are worked out there too, when a part is taken.
+Changes of precision, standardisation and the choice of rows are computed there too, when a part is taken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 Tensor = Any
 Step = Callable[[Tensor], Tensor]
 
-_LOOKED_AT = 1 << 24  # numbers at a time, when the whole tensor is looked at
+_LOOKED_AT = 1 << 24  # numbers that are examined at a time
 
 
 def stays(X: Tensor, devices: Sequence[Any]) -> bool:
@@ -44,9 +44,9 @@ class TensorRows(Rows):
     index : Tensor of int64, optional
         The rows to use, in this order, on the same device; all by default.
     steps : tuple of functions
-        Of a part of the rows, on the device.
+        Functions that are applied to a part of the rows, on the device.
     dtype : float32 or float64, optional
-        Of the rows after the last step.
+        The type of the rows after the last step.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class TensorRows(Rows):
 
     @property
     def device(self) -> Any:
-        """Where they are."""
+        """The device of the rows."""
         return self.X.device
 
     def tensor(self, at: slice) -> Tensor:

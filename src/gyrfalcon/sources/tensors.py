@@ -1,6 +1,6 @@
 """Tensors of PyTorch and arrays of other libraries: to NumPy without a copy where memory is shared, and back.
 
-A tensor is what has DLPack's two methods and is no NumPy array. Nothing is imported to find out.
+A tensor is any object with DLPack's two methods that is not a NumPy array. No library is imported to find out.
 """
 
 from __future__ import annotations
@@ -23,30 +23,24 @@ class Tensor(Protocol):
     """An array in the memory of some device, by the DLPack protocol."""
 
     @property
-    def shape(self) -> Any:
-        """Lengths of the axes."""
+    def shape(self) -> Any: ...
 
     @property
-    def dtype(self) -> Any:
-        """Type of the numbers, in the library's own words."""
+    def dtype(self) -> Any: ...
 
-    def __dlpack__(self, **options: Any) -> Any:
-        """Export the memory."""
+    def __dlpack__(self, **options: Any) -> Any: ...
 
-    def __dlpack_device__(self) -> tuple[Any, Any]:
-        """Return the kind and the number of the device."""
+    def __dlpack_device__(self) -> tuple[Any, Any]: ...  # the kind and the number of the device
 
 
 @runtime_checkable
 class _OfNamespace(Protocol):
-    """An array of a library that keeps the array API standard."""
+    """An array of a library that follows the array API standard."""
 
     @property
-    def device(self) -> Any:
-        """Where it is."""
+    def device(self) -> Any: ...
 
-    def __array_namespace__(self, **options: Any) -> Any:
-        """Return the library's functions."""
+    def __array_namespace__(self, **options: Any) -> Any: ...  # the library's functions
 
 
 def is_tensor(X: Any) -> bool:
@@ -75,8 +69,8 @@ def as_torch(X: Any) -> Any:
 def to_host(X: Any) -> Any:
     """Return a tensor as an array of NumPy, which shares its memory if that is the host's, and else is a copy.
 
-    Sparse tensors of PyTorch become CSR arrays, and types with fewer bits than float32 become float32. What is no
-    tensor is returned as it is.
+    Sparse tensors of PyTorch become CSR arrays, and types with fewer bits than float32 become float32. Anything
+    but a tensor is returned unchanged.
 
     Parameters
     ----------
@@ -111,7 +105,7 @@ def as_given(values: Any, X: Any) -> Any:
 
 
 def _shared(values: Any, X: Any) -> Any:
-    """Return a tensor of PyTorch as an array of the library of `X`, or of NumPy if that does not keep the standard."""
+    """Return a PyTorch tensor as an array of the library of `X`, or of NumPy if that does not follow the standard."""
     return X.__array_namespace__().from_dlpack(values) if isinstance(X, _OfNamespace) else to_host(values)
 
 

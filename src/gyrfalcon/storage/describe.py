@@ -1,4 +1,4 @@
-"""Descriptions of values, by which a checkpoint tells whether a fit is still the same one.
+"""Descriptions of values, which a checkpoint compares to find out whether a fit is still the same one.
 
 Data are described by their contents. So are functions: by their code and by what it refers to, since two lambdas have
 the same name. A value whose contents cannot be described is refused, as a change of it would go unnoticed.
@@ -136,7 +136,7 @@ def _data(value: Any) -> str | None:
         return f"{value.dtype} {value.shape} {digest(value)}"
     if scipy.sparse.issparse(value):
         csr = value.tocsr()
-        indices = (csr.indptr.astype(np.int64), csr.indices.astype(np.int64))  # of whatever type
+        indices = (csr.indptr.astype(np.int64), csr.indices.astype(np.int64))  # the same for any type of indices
         return f"sparse {csr.dtype} {csr.shape} {digest(*indices, csr.data)}"
     if isinstance(value, RowsLike) and not isinstance(value, type):
         contents = as_rows(value).fingerprint()

@@ -37,7 +37,7 @@ __all__ = ["ModelFileError", "load", "save"]
 
 FORMAT = "gyrfalcon-model"
 FORMAT_VERSION = 1
-# Limits of the JSON, which are kept before any of it is parsed. safetensors allows headers of 100 MB, but the Python
+# Limits of the JSON, which are checked before any of it is parsed. safetensors allows headers of 100 MB, but the Python
 # objects of small JSON values take twenty times their size. With these limits a file takes less than 200 MB beside
 # its arrays, whatever it holds.
 _MAX_JSON = 16 * 2**20  # characters

@@ -1,6 +1,6 @@
 """Graphs of ONNX operators: kernels and random features of rows.
 
-`Graph` collects nodes and constants; the functions below add to one and return the name of what they have computed.
+`Graph` collects nodes and constants; the functions below add to one and return the name of the result.
 K = k(rows, centers) of the rows that a session is given at once is a value of the graph: large sets are given in parts.
 """
 
@@ -19,7 +19,7 @@ from ..kernels.features import FeatureMap
 
 Array = NDArray[Any]
 
-# of 2022: it has all that is needed here, and the runtimes of today know it
+# versions of 2022: they have all operators that are used here, and current runtimes support them
 _OPSET, _IR = 17, 8
 
 
@@ -46,7 +46,7 @@ class Graph:
         self.constants: list[Any] = []
 
     def add(self, operator: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
-        """Add a node, and return the name of what it gives."""
+        """Add a node, and return the name of its output."""
         name = output or f"{self.prefix}{operator}_{len(self.nodes)}"
         self.nodes.append(onnx().helper.make_node(operator, inputs, [name], **attributes))
         return name

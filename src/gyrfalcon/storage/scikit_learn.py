@@ -36,7 +36,7 @@ from sklearn.preprocessing import (
 
 from .._utils.checks import integer, optional
 
-PREFIX = "sklearn."  # of names in files
+PREFIX = "sklearn."  # of the names of these classes in files
 VERSION: str = sklearn.__version__
 
 State = Mapping[str, Any]  # the attributes of an estimator

@@ -51,9 +51,9 @@ _MAX_STRINGS = 32 * 2**20
 _MAX_EMPTY = 100_000
 # Parameters that are neither saved nor read: callbacks of a fit, where it writes, and which hardware it uses.
 _LEFT_OUT = ("callbacks", "checkpoint", "device", "precision")
-# The same of scikit-learn's estimators: a cache on disk holds pickles, and n_jobs starts processes.
+# The same for scikit-learn's estimators: a cache on disk holds pickles, and n_jobs starts processes.
 _LEFT_OUT_OF_SCIKIT_LEARN = ("memory", "n_jobs")
-# Most keys of a dict with the same hash, as each is compared with each: 64-bit integers have up to 16.
+# Largest number of keys of a dict with the same hash, as each is compared with each: 64-bit integers have up to 16.
 _MAX_ALIKE = 16
 # Types of the items of an array of objects.
 _ITEM_TYPES = (str, bool, int, float, np.generic, type(None))
