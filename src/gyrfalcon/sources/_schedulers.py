@@ -23,7 +23,7 @@ _PATIENCE = 600  # seconds to wait for a worker
 _TRIALS = 5  # attempts at the same work
 # Raised by Dask when a result or a connection is lost; its CommClosedError, and TimeoutError, are OSErrors
 _LOSSES = (CancelledError, asyncio.CancelledError, OSError)
-STREAMED_AT_ONCE = 3  # tasks that are computed at once while results are streamed
+STREAMED_AT_ONCE = 3  # tasks of a stream that a cluster computes at once
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from .stored import ContentsError, FileState
 from .table_reader import TableReader, arrow, check_columns, column_types, kind_of
 
 _BLOCK_BYTES = 1 << 22  # bytes of text that pyarrow parses at once
-_GZIP_BLOCK, _MANY_COLUMNS = 1 << 20, 10_000  # the same for gzip files with fewer columns than this
+_GZIP_BLOCK, _MANY_COLUMNS = 1 << 20, 10_000  # the same for gzip files; with this many columns a line may be longer
 _FIELD_BYTES = 16  # bytes of memory for a field, which is read as a number and as text
 _PIECE = 1 << 20  # bytes of compressed text that are measured at once
 _COLUMN_BYTES = 10_000  # bytes of memory that pyarrow takes for each column

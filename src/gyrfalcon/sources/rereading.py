@@ -26,7 +26,7 @@ _STRIP_BYTES = 1 << 18  # bytes of rows that are hashed at once, so that they st
 
 
 class RowsChangedError(OSError, ValueError):
-    """Rows differ from those read before: an OSError, as for other files, and a ValueError, as for other rows."""
+    """Raised if rows that are read again differ; it is an OSError, as errors of files are, and a ValueError."""
 
 
 class RowHashes:
