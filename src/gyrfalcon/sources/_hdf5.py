@@ -91,7 +91,7 @@ def open_array(path: str, name: str) -> Iterator[OpenedArray]:
 
 
 def read_text(path: str, array: Any) -> NDArray[Any]:
-    """Read an array of strings of any length; equal ones are one object, as they may be one in the file."""
+    """Read an array of strings of any length; equal strings share one object, as they may in the file."""
     step = max(1, _BLOCK // max(1, check_heaps(path)))  # rows, each may have the longest text
     texts = array.asstr()
     known: dict[str, str] = {}

@@ -111,7 +111,7 @@ class Rows(ABC):
         return 0
 
     def origin(self, row: int | None = None) -> str:
-        """Name what the rows, or one of them, are read from, for error messages."""
+        """Name the origin of the rows, or of one of them, for error messages."""
         return type(self).__name__
 
     def subset(self, indices: Indices) -> Rows:

@@ -38,7 +38,7 @@ _MOST_LINES = 10_000_000  # lines that are counted to locate an error, which tak
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How CSV files are written; each field that is None is found by looking at each file.
+    """How CSV files are written; fields that are None are found by looking at each file.
 
     delimiter : a comma, unless the first line has no comma but semicolons, tabs or bars
     encoding : UTF-8, or UTF-16 if the file begins with its mark
@@ -321,7 +321,7 @@ class CsvReader(TableReader):
 
 
 def _codes(text: Any, names: Sequence[str]) -> list[str]:
-    """Return the columns of whole numbers with leading zeros, which postcodes would lose as numbers."""
+    """Return the columns of whole numbers with leading zeros, such as postcodes, which numbers would lose."""
     import pyarrow.compute as pc
 
     zeros = r"^\s*[+-]?0\d"
@@ -355,7 +355,7 @@ def _open_text(path: str, encoding: str, errors: str = "replace") -> IO[str]:
 
 
 def check_text(path: str, delimiter: str) -> None:
-    """Raise ContentsError if compressed text, and the table that is parsed of it, are out of proportion to the file."""
+    """Raise ContentsError if compressed text, and the table parsed from it, are out of proportion to the file."""
     if not path.lower().endswith(".gz"):
         return  # a character is a field at most
     file_bytes = FileState.of(path).size

@@ -58,7 +58,7 @@ class LazyTable(TableFiles):
 
 
 class LazyRows(TableRows):
-    """Rows of a table that has no files whose state could tell whether it has changed."""
+    """Rows of a table without files, so that no modification time shows whether it has changed."""
 
     def __init__(self, rows: TableRows, remedy: str) -> None:
         super().__init__(rows.files, rows.columns, rows.dtype, rows.obstacle)

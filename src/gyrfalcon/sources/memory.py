@@ -1,4 +1,4 @@
-"""Arrays in memory: rows of them, those whose distances have a meaning, and an error for columns of dates or text."""
+"""Rows of arrays in memory, arrays whose distances have a meaning, and an error for columns of dates or text."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _columns(X: Any) -> Iterator[tuple[Any, Any]]:
         return  # no table
     for name in names:
         column = np.asarray(X[name])
-        if column.ndim == 1:  # of several columns of one name, all would come
+        if column.ndim == 1:  # several columns of one name would give a matrix
             yield name, column
 
 

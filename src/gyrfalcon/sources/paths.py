@@ -51,7 +51,7 @@ def find(path: PathLike | Sequence[PathLike]) -> tuple[list[str], str]:
 
 
 def _kind(path: Any) -> str:
-    """Describe what is no path: a number by its value, and anything else by its type, since it may be a long table."""
+    """Describe an object that is not a path: a number by its value, all else by its type, as it may be a long table."""
     if isinstance(path, Number) or path is None:
         return repr(path)
     if isinstance(path, list | tuple):

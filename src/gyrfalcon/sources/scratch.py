@@ -79,7 +79,7 @@ def _temporary_folder() -> str:
 
 
 class ScratchRows(DerivedRows):
-    """Rows of a source that is read once; they are written to an empty file on the way. See `Scratch`."""
+    """Rows of a source that is read once, which also writes them to an empty file. See `Scratch`."""
 
     is_sparse = False
 

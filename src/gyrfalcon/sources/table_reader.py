@@ -127,7 +127,7 @@ class TableReader(RowReader):
             yield start, RawColumns([self.feature(batch, name, start) for name in columns])
 
     def has_codes(self, columns: Sequence[str]) -> bool:
-        """Whether a column that looks like numbers has leading zeros, as postcodes have: the table has text there."""
+        """Whether a column that looks like numbers has leading zeros, as postcodes have, and is text in the table."""
         return False
 
     def table_bytes(self) -> int:
@@ -143,7 +143,7 @@ class TableReader(RowReader):
         return table
 
     def _whole(self, columns: Sequence[str], as_text: Collection[str]) -> Iterator[tuple[int, Any]]:
-        """Yield the table that `whole` returns, beside the number of its first row."""
+        """Yield the number of the first row, 0, and the table that `whole` returns."""
         self.check_whole(columns)
         batches: list[Any] = []
         size, available = 0, available_memory()

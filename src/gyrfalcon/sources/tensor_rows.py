@@ -25,7 +25,7 @@ _LOOKED_AT = 1 << 24  # numbers that are examined at a time
 
 
 def stays(X: Tensor, devices: Sequence[Any]) -> bool:
-    """Whether a tensor can stay where it is while `devices` compute."""
+    """Whether a tensor can stay on its device while `devices` compute."""
     if X.device.type not in {one.type for one in devices} or not has_float64(X.device):
         return False
     is_matrix = X.layout == import_torch().strided and X.ndim == 2 and X.numel() > 0
@@ -35,7 +35,7 @@ def stays(X: Tensor, devices: Sequence[Any]) -> bool:
 
 
 class TensorRows(Rows):
-    """The rows of a dense tensor of PyTorch, where it is.
+    """The rows of a dense tensor of PyTorch, which stays on its device.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class TensorRows(Rows):
         return self.X.device
 
     def tensor(self, at: slice) -> Tensor:
-        """Return a part of the rows on their device, contiguous; it may share the memory of what was given."""
+        """Return a part of the rows on their device, contiguous; it may share the memory of the given tensor."""
         return self._made(at if self._index is None else self._index[at])
 
     def blocks(self, size: int) -> Iterator[Block]:
@@ -89,7 +89,7 @@ class TensorRows(Rows):
         return TensorRows(self.X, self._positions(indices), self._steps, self.dtype)
 
     def map(self, function: Callable[[Block], Block], dtype: DTypeLike) -> Rows:
-        """Apply a function to every block: on the device if it is known there, else to what comes to the host."""
+        """Apply a function to every block: on the device if the function is known there, else on the host."""
         known = _FORMULAS.get(function if function is round_to_tf32 else type(function))
         if known is None:
             return MappedRows(self, function, dtype)

@@ -269,7 +269,7 @@ def _check_header(path: str) -> None:
 
 
 def _excess(text: str, characters: int) -> str:
-    """Return in which way a JSON text exceeds the limits, or an empty string; parts of strings count as values too."""
+    """Describe how a JSON text exceeds the limits, or return an empty string; parts of strings count as values too."""
     containers = text.count("[") + text.count("{")
     values = containers + text.count(",") + text.count(":")  # keys included
     if len(text) > characters:

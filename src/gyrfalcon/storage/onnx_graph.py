@@ -185,7 +185,7 @@ def _sum_of_differences(graph: Graph, A: str, B: Array, power: str) -> str:
 
 
 def _full(graph: Graph, rows: str, n_columns: int, value: float) -> str:
-    """As many rows as there are, each of `n_columns` times the same value."""
+    """Add an array with the number of rows of `rows`, `n_columns` columns and one value."""
     count = graph.add("Shape", rows, start=0, end=1)
     shape = graph.add("Concat", count, graph.constant([n_columns], np.int64), axis=0)
     return graph.add("Expand", graph.constant([[value]]), shape)
@@ -247,7 +247,7 @@ def _arc_cosine(graph: Graph, kernel: ArcCosine, s: str) -> str:
 
 
 def _angle(graph: Graph, t: str, cosine: str, sine: str) -> str:
-    """Add theta with these sine and cosine: that of float32, for which runtimes have the arcsine, and what it lacks."""
+    """Add theta with these sine and cosine: in float32, where runtimes have the arcsine, and then a correction."""
     half = graph.add("Asin", graph.cast(graph.add("Sqrt", t), np.float32))
     near = graph.times(graph.cast(half, graph.dtype), 2.0)
     ahead = graph.add("Mul", sine, graph.add("Cos", near))

@@ -1,4 +1,4 @@
-"""The estimators of scikit-learn that model files may hold, and what of them is kept.
+"""The estimators of scikit-learn that model files may hold, and which of their attributes are kept.
 
 A file names one of this list, and nothing else of scikit-learn can be named. What such an estimator has learnt is not
 only in its public attributes, so that the private ones it predicts by are listed as well. They differ between versions
@@ -149,7 +149,7 @@ _KNOWN = {
 
 
 def known_of(cls: type) -> Known | None:
-    """Return what is kept of a class of scikit-learn, or None for one that files may not hold."""
+    """Return the entry of a class of scikit-learn, or None for one that files may not hold."""
     known = _KNOWN.get(cls.__name__)
     return known if known is not None and known.cls is cls else None
 

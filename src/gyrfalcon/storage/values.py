@@ -90,7 +90,7 @@ def _parameters(cls: type) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def check_shape(shape: Sequence[int]) -> None:
-    """Raise a ValueError for an array without elements whose shape claims a great many rows or columns."""
+    """Raise a ValueError for an array without elements whose shape has very many rows or columns."""
     if 0 in shape and max(shape) > _MAX_EMPTY:
         raise ValueError(f"an array of shape {tuple(shape)} is empty, and its axes are longer than {_MAX_EMPTY}")
 
@@ -418,7 +418,7 @@ class Decoder:
 
 
 def _check_fitted(estimator: Any, known: Known | None) -> None:
-    """Raise ModelFileError for an estimator that is not fitted, or that no fit gives."""
+    """Raise ModelFileError for an estimator that is not fitted, or that cannot come from a fit."""
     name = type(estimator).__name__
     try:
         if known is not None:

@@ -88,14 +88,14 @@ class Journal:
         return given
 
     def restored(self, random_state: Any) -> np.random.RandomState:
-        """Return a generator in a state that the file holds; raise an error if that is no state."""
+        """Return a generator in a state that the file holds; raise an error if it is not a state."""
         try:
             return restored(random_state)
         except ValueError as error:
             raise CheckpointError(self.unfit(str(error))) from error
 
     def check(self, identity: dict[str, str], max_iter: int) -> None:
-        """Raise an error if the file belongs to another fit; `max_iter` may be any that is not yet exceeded."""
+        """Raise an error if the file belongs to another fit; `max_iter` may differ, unless it is already exceeded."""
         if self.identity is not None:
             names = [*identity, *(name for name in self.identity if name not in identity)]
             pairs = [(name, self.identity.get(name, "nothing"), identity.get(name, "nothing")) for name in names]
@@ -112,7 +112,7 @@ class Journal:
         self.identity = identity
 
     def begin(self, beginning: Beginning) -> None:
-        """Write what was drawn and decided, from which a killed fit then starts again."""
+        """Write what was drawn and decided, so that a killed fit starts again from it."""
         self.beginning = beginning
         self._write()
 
@@ -210,7 +210,7 @@ class Journal:
 
 @contextmanager
 def journal(checkpoint: Any) -> Iterator[Journal | None]:
-    """Open the journal that the parameter ``checkpoint`` asks for; None where it asks for none."""
+    """Open the journal for the parameter ``checkpoint``, or yield None if the parameter is None."""
     wanted = as_checkpoint(checkpoint)
     if wanted is None:
         yield None

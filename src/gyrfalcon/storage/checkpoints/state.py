@@ -109,7 +109,7 @@ def encode_selection(selection: Selection, weight: Array | None) -> dict[str, An
 
 
 def decode_selection(values: Mapping[str, Any], rows: Rows) -> tuple[Selection, Array | None]:
-    """Return what `encode_selection` was given; raise CheckpointError if it cannot be centers of these rows."""
+    """Return the arguments of `encode_selection`; raise CheckpointError if it cannot be centers of these rows."""
     names = ("points", "indices", "D", "n_draws", "sampled", "weight")
     points, indices, D, n_draws, sampled, weight = map(values.get, names)
     n, d = rows.shape
