@@ -21,13 +21,6 @@ def read_object(text: str, names: Mapping[str, Callable[..., Any]], *, sums: boo
     """Build the object that a text describes: a name of `names`, or a name with constants in parentheses.
 
     With `sums`, ``+`` and ``*`` may join objects, and numbers to objects. Any other text raises ValueError.
-
-    Examples
-    --------
-    >>> from gyrfalcon.cli._expressions import read_object
-    >>> from gyrfalcon.kernels import Gaussian, Linear
-    >>> read_object("gaussian(length_scale=2) + linear", {"gaussian": Gaussian, "linear": Linear}, sums=True)
-    Gaussian(length_scale=2) + Linear()
     """
     if len(text) > _LONGEST:
         raise ValueError(f"{text[:30]!r}... has {len(text)} characters, more than any description has")

@@ -45,15 +45,7 @@ LOSSES: dict[str, Callable[..., Any]] = {
 
 
 def parameter_descriptions(cls: type) -> dict[str, str]:
-    """Return the description of each parameter in the numpydoc docstring of a class, in one line and without its type.
-
-    Examples
-    --------
-    >>> from gyrfalcon.cli._fit_options import parameter_descriptions
-    >>> from gyrfalcon.callbacks import TimeLimit
-    >>> parameter_descriptions(TimeLimit)
-    {'seconds': 'The limit, greater than 0.'}
-    """
+    """Return the description of each parameter in the numpydoc docstring of a class, in one line, without its type."""
     lines = (inspect.getdoc(cls) or "").splitlines()
     descriptions: dict[str, str] = {}
     if "Parameters" not in lines:

@@ -33,11 +33,8 @@ from .main import UsageError
 class Option:
     """An option of a command, or an argument without a flag.
 
-    Attributes
-    ----------
-    flags : what is typed, separated by spaces; the long form comes last
-    help : what it means
-    metavar : what stands for its value in the help
+    flags : flags as they are typed, separated by spaces; the long form comes last
+    metavar : placeholder for the value in the help
     parse : returns the value of a text, or raises ValueError or TypeError
     rule : checks the value, see `gyrfalcon._utils.checks`
     more : other keywords of `argparse.ArgumentParser.add_argument`
@@ -229,10 +226,7 @@ class CountedRows(DerivedRows):
 
 @contextmanager
 def watched(rows: Any, what: str, arguments: argparse.Namespace) -> Iterator[Any]:
-    """Yield the rows, with a progress bar that shows how far they have been read if progress is shown.
-
-    A table in memory is not read in blocks, and has no progress.
-    """
+    """Yield the rows, with a progress bar if progress is shown and the rows are not a table in memory."""
     if not shows_progress(arguments) or not isinstance(rows, Rows):
         yield rows
         return

@@ -78,13 +78,6 @@ def make_arm(n: int, seed: int | np.random.SeedSequence = 0) -> tuple[NDArray[np
 
     X has 10 angles for each of the n rows, uniform between -1 and 1: five sideways, five upwards. A joint turns by half
     as much. The distance y has normal noise of standard deviation 0.1. Both are float32.
-
-    Examples
-    --------
-    >>> from gyrfalcon.cli.demo import make_arm
-    >>> X, y = make_arm(1000)
-    >>> X.shape, y.shape
-    ((1000, 10), (1000,))
     """
     import numpy as np
 

@@ -128,10 +128,7 @@ class _Version(argparse.Action):
 def make_parser(
     argv: Sequence[str], commands: Sequence[Command] = COMMANDS, *, all_arguments: bool = False
 ) -> argparse.ArgumentParser:
-    """Return the parser for a command line.
-
-    Only the command that is typed has its arguments, and its module is imported; with `all_arguments` all have.
-    """
+    """Return a parser in which only the typed command, or each with `all_arguments`, is imported and has arguments."""
     parser = _Parser(prog="gyrfalcon", description="Kernel learning at scale.", epilog=EXAMPLES, formatter_class=_Help)
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -156,10 +156,7 @@ class AutoEstimator(Estimator):
     # ---- learning ----------------------------------------------------------------------------------------------------
 
     def _learn(self, X: Any, problem: Problem, weight: Array | None, groups: Any, X_val: Any, counted: Counted) -> None:
-        """Search, fit and blend, and set the attributes.
-
-        `problem` and `weight` are those of the rows that have a weight; X and `groups` are given for all rows.
-        """
+        """Search, fit, blend and set the attributes; rows of weight 0 are in X and `groups` alone."""
         check_parameters(
             self.get_params(deep=False), time_budget=positive("a finite number of seconds greater than 0"), cv=check_cv
         )

@@ -314,15 +314,10 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
 
 def _honest(held: Array, fitted: Array) -> Array:
-    """Return the sorted errors of rows that were held out, no quantile of which is below that of the fitted rows.
+    """Return the sorted absolute errors of held-out rows, no quantile of which is below that of the fitted rows.
 
     Errors of fitted rows can exceed those of held-out rows if y has no noise, since the solver of the last fit may stop
     earlier than the solvers of the folds. The larger error is used then.
-
-    Parameters
-    ----------
-    held, fitted : arrays of shape (m, k) and (m', k)
-        Absolute errors.
     """
     step = max(1, len(held) // _KEPT_RESIDUALS)
     kept = np.sort(held, axis=0)[step // 2 :: step]

@@ -20,18 +20,7 @@ def greedy_weights(predictions: list[Array], targets: Array, weight: Array | Non
     """Return non-negative weights with sum 1 for which the average of predictions has a small squared error.
 
     Each step adds to the average the member that lowers its error most; a member can be added several times. Few
-    weights are positive, and none is large by chance.
-
-    Parameters
-    ----------
-    predictions : list of arrays of shape (n, k)
-    targets : array of shape (n, k)
-    weight : array of shape (n,), optional
-    steps : int
-
-    Returns
-    -------
-    array of shape (len(predictions),)
+    weights are positive, and none is large by chance. Predictions and targets have shape (n, k).
 
     Examples
     --------
@@ -57,28 +46,8 @@ def greedy_weights(predictions: list[Array], targets: Array, weight: Array | Non
 def greedy_log_weights(logs: list[Array], labels: Array, weight: Array | None = None, steps: int = 40) -> Array:
     """Return non-negative weights with sum 1 for which the average of logarithms has a small log-loss.
 
+    `logs` are logarithms of probabilities, of shape (n, n_classes), and `labels` the index of each row's class.
     Averages of log P rank rows better than averages of P, in which one confident member outweighs several others.
-
-    Parameters
-    ----------
-    logs : list of arrays of shape (n, n_classes)
-        Logarithms of probabilities.
-    labels : array of shape (n,)
-        The number of each row's class.
-    weight : array of shape (n,), optional
-    steps : int
-
-    Returns
-    -------
-    array of shape (len(logs),)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.tables.blending import greedy_log_weights
-    >>> sure, unsure = np.log([[0.9, 0.1], [0.1, 0.9]]), np.log([[0.5, 0.5], [0.5, 0.5]])
-    >>> greedy_log_weights([sure, unsure], np.array([0, 1])).tolist()
-    [1.0, 0.0]
     """
     if len(logs) == 1:
         return np.ones(1)
@@ -94,22 +63,7 @@ def greedy_log_weights(logs: list[Array], labels: Array, weight: Array | None = 
 
 
 def best_temperature(logs: Array, labels: Array, weight: Array | None = None) -> float:
-    """Return the temperature T that minimises the log-loss of the probabilities softmax(logs / T).
-
-    Parameters
-    ----------
-    logs : array of shape (n, n_classes)
-    labels : array of shape (n,)
-    weight : array of shape (n,), optional
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.tables.blending import best_temperature
-    >>> truth = np.log([[0.8, 0.2]] * 10)
-    >>> round(best_temperature(2 * truth, np.array([0] * 8 + [1] * 2)), 2)  # overconfident by a factor of two
-    2.0
-    """
+    """Return the temperature T that minimises the log-loss of the probabilities softmax(logs / T)."""
     some = _some(logs, len(labels))
     logs, loss = logs[some], _loss_of(labels[some], None if weight is None else weight[some])
     found = minimize_scalar(

@@ -45,22 +45,8 @@ LEAST_FOLDS, LEAST_CENTERS = 2, _CENTERS[-1]  # folds and centers of a fit for w
 class Budget:
     """Seconds that a fit, or a part of it, may take.
 
-    Parameters
-    ----------
-    seconds : float
-    began : float
-        When it began, as a time of `time.perf_counter`; now by default.
-    whole : Budget, optional
-        The budget that this one is a part of, and is cancelled with.
-
-    Examples
-    --------
-    >>> from gyrfalcon.tables.budget import Budget
-    >>> fit = Budget(60.0)
-    >>> search = fit.until(20.0)
-    >>> search.cancel()
-    >>> search.left, fit.left > 50
-    (0.0, True)
+    began : start, as a time of `time.perf_counter`; now by default
+    whole : the budget that this one is a part of; cancelling it cancels this one
     """
 
     seconds: float
@@ -93,14 +79,7 @@ class Budget:
 
 
 def exact_seconds(kernel: Kernel, X: Array, compute: Compute) -> Callable[[int], float]:
-    """Return a function that estimates the seconds of an exact fit from its columns: penalties x (folds + 1) x outputs.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    X : array of shape (n, d)
-    compute : Compute
-    """
+    """Return a function that estimates the seconds of an exact fit with penalties x (folds + 1) x outputs columns."""
     product, column = _product_seconds(kernel, X, X, compute)
     n = len(X)
     size = 4 * n * n  # bytes of the kernel matrix
@@ -115,16 +94,7 @@ def affordable_centers(
 ) -> int | None:
     """Return the largest number of centers that time and memory allow; None if there is no time for the smallest.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    X : array of shape (n, d), or rows
-    outputs : int
-    cost : tuple of int
-        Numbers of passes over the rows and of factorisations of a fit.
-    share : float
-        Seconds that the fit may take.
-    compute : Compute
+    `cost` is the numbers of passes over the rows and of factorisations of a fit, and `share` the seconds it may take.
     """
     n = X.shape[0]
     some = _first(X, 1000)
@@ -145,10 +115,7 @@ def fewer_centers(M: int) -> list[int]:
 
 
 def searched_rows(memory_budget: int | float | str) -> int:
-    """Return the most rows that a search learns from.
-
-    It does not depend on how much memory is free, so that a search can be repeated.
-    """
+    """Return the most rows that a search learns from; free memory is ignored, so that a search can be repeated."""
     if memory_budget == "auto" or parse_memory(memory_budget) == 0:
         return MOST_SEARCHED
     square, row = _SEARCH_SQUARE, _SEARCH_ROW
@@ -157,16 +124,9 @@ def searched_rows(memory_budget: int | float | str) -> int:
 
 
 def least_seconds(n: int, outputs: int, d: int = 1) -> float:
-    """Estimate the seconds of the smallest search and fit by counting operations: the same on every machine.
+    """Estimate the seconds of the smallest search and fit of n rows with d encoded columns; `outputs` may be classes.
 
-    Parameters
-    ----------
-    n : int
-        Number of rows.
-    outputs : int
-        Number of outputs, or of classes.
-    d : int
-        Number of encoded columns.
+    Operations are counted and nothing is timed, so the estimate is the same on every machine.
     """
     encoded = _EACH_VALUE * min(n, ENCODED_ROWS) * d
     centers = n if n <= QUICK_ROWS else LEAST_CENTERS

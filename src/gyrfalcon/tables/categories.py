@@ -30,20 +30,10 @@ _FEW = 50  # a level with at least one row in 50 is never rare
 class CategoryColumn(BaseEstimator):  # type: ignore[misc]
     """Outputs of each level of a column.
 
-    Parameters
-    ----------
-    max_onehot : int
-        Largest number of levels with a column each.
-    min_frequency : int
-        Number of rows that a level needs for a column of its own.
-
-    Attributes
-    ----------
-    levels_ : list of str
-    values_ : array of shape (len(levels_) + 2, n_outputs)
-        Outputs of each level, and then those of missing values and of unknown levels.
-    names_ : list of str
-        Names of the outputs, without that of the column.
+    max_onehot : largest number of levels with a column each
+    min_frequency : number of rows that a level needs for a column of its own
+    values_ : outputs of each level, then those of missing values and those of unknown levels
+    names_ : names of the outputs, without the name of the column
     """
 
     levels_: list[str]
@@ -57,24 +47,11 @@ class CategoryColumn(BaseEstimator):  # type: ignore[misc]
     def fit(
         self, column: Column, targets: Array | None = None, target_names: Sequence[str] = (), fold: Array | None = None
     ) -> Array | None:
-        """Learn the outputs of levels.
+        """Learn the outputs of the levels of a text column; targets encode columns with more than `max_onehot` levels.
 
-        Parameters
-        ----------
-        column : Column
-            Of text.
-        targets : array of shape (n, n_targets), optional
-            They encode a column of more than `max_onehot` levels.
-        target_names : list of str
-        fold : array of shape (n,), optional
-            Number of the fold of each row. Rows of folds that are not negative have no part in the outputs of negative
-            ones.
-
-        Returns
-        -------
-        array of shape (n, n_held_out), or None
-            The outputs of the training rows that depend on the targets, computed from the targets of other folds; None
-            without `fold`, and if the targets are not used.
+        `fold` is the fold of each row; rows of non-negative folds do not contribute to the outputs of rows of negative
+        folds. Returns the outputs of the training rows that depend on the targets, computed from the targets of other
+        folds, of shape (n, n_held_out); None without `fold`, and if the targets are not used.
         """
         counts = np.bincount(column.values + 1, minlength=len(column.levels) + 1)
         missing, counts = int(counts[0]), counts[1:]

@@ -46,21 +46,13 @@ _FALSE = {"false", "f", "no", "n", "off", "0", "0.0"}
 class Column:
     """Values of a column.
 
-    Parameters
-    ----------
-    kind : {"number", "boolean", "date", "text", "category"}
-        "category" is text that was declared to be categories, so that it is never read as numbers or dates.
-    values : array of shape (n,)
-        Numbers in float64 or float32; 0 and 1 for booleans; codes for text; seconds since 1970 for dates, in UTC if
-        they have a time zone and in local time otherwise.
-    levels : list of str
-        The strings that the codes refer to, without repetition.
-    zone : str
-        Name of the time zone of dates, or empty.
-    form : NumberForm or DateForm, optional
-        Form in which numbers or dates were written, if they were text.
-    ambiguous : bool
-        Whether day and month could be exchanged in all dates, so that the form is a guess.
+    kind : "category" is text that was declared to be categories, so it is never read as numbers or dates
+    values : numbers in float64 or float32; 0 and 1 for booleans; codes for text; seconds since 1970 for dates, in UTC
+        if they have a time zone and in local time otherwise
+    levels : the distinct strings that the codes refer to
+    zone : name of the time zone of dates, or empty
+    form : form in which numbers or dates were written, if they were text
+    ambiguous : whether day and month could be exchanged in all dates, so that the form is a guess
     """
 
     kind: Kind
@@ -164,14 +156,8 @@ def recognised(column: Column) -> Column:
 def as_numbers(column: Column, name: str, form: NumberForm | None = None) -> Array:
     """Convert a column to numbers, for one that had numbers in training.
 
-    Parameters
-    ----------
-    column : Column
-    name : str
-        For errors.
-    form : NumberForm, optional
-        Form of training, if the numbers were text there. With it, text that is no number is missing; without it, such
-        text is an error.
+    `form` is the form of training, if the numbers were text there. With it, text that is not a number is missing;
+    without it, such text is an error, which mentions `name`.
     """
     if not column.is_text:
         if column.kind == "date" and not column.missing.all():
@@ -186,16 +172,9 @@ def as_numbers(column: Column, name: str, form: NumberForm | None = None) -> Arr
 def as_dates(column: Column, name: str, zone: str, form: DateForm | None = None) -> Array:
     """Convert a column to seconds since 1970 in local time, for one that had dates in training.
 
-    Parameters
-    ----------
-    column : Column
-    name : str
-        For errors.
-    zone : str
-        Time zone of training, to which dates are converted; empty if there was none.
-    form : DateForm, optional
-        Form of training, if the dates were text there. With it, text that is no date is missing; without it, text is
-        read as ISO 8601, and other text is an error.
+    Dates are converted to `zone`, the time zone of training, which is empty if there was none. `form` is the form of
+    training, if the dates were text there. With it, text that is not a date is missing; without it, text is read as ISO
+    8601, and other text is an error, which mentions `name`.
     """
     if column.missing.all():
         return np.full(len(column.values), np.nan)
@@ -241,11 +220,7 @@ def _read_dates(column: Column, form: DateForm) -> tuple[Array, NDArray[np.bool_
 
 
 def as_booleans(column: Column, name: str) -> Column:
-    """Convert a column to text, for one that had booleans in training.
-
-    The numbers 1 and 0 are True and False, and so are the words "yes" and "no", "true" and "false", "on" and "off", "y"
-    and "n", "t" and "f", in any case.
-    """
+    """Convert a column to text, for one that had booleans in training; words are those of `_TRUE` and `_FALSE`."""
     if column.kind == "boolean":
         return as_text(column)
     if column.is_text:

@@ -30,22 +30,13 @@ _YEARS = (-62_135_510_400, 253_402_214_400)  # range of `datetime` in seconds si
 class DateParts(BaseEstimator):  # type: ignore[misc]
     """Sine and cosine of the parts of dates that vary among training rows; zeros for missing dates.
 
-    Attributes
-    ----------
-    parts_ : array of bool of shape (n_columns, 3)
-        Whether each part of each column varies, and is kept.
+    `parts_`, of shape (n_columns, 3), tells which parts of each column vary; the others are left out.
     """
 
     parts_: Array
 
     def fit(self, seconds: Array) -> DateParts:
-        """Find the parts that vary.
-
-        Parameters
-        ----------
-        seconds : array of shape (n, n_columns)
-            Seconds since 1970; NaN is missing.
-        """
+        """Find the parts that vary, in seconds since 1970 of shape (n, n_columns), where NaN is missing."""
         turns = _turns(seconds)
         known = np.isfinite(turns)
         low = np.where(known, turns, np.inf).min(axis=1)
@@ -100,13 +91,7 @@ def zone_of(name: str) -> datetime.tzinfo:
 
 
 def name_of(zones: Iterable[Any], offsets: Iterable[datetime.timedelta | None]) -> str:
-    """Return the name of the time zone that dates share, the offset that they share, or UTC.
-
-    Parameters
-    ----------
-    zones : time zones of the dates, as Python objects
-    offsets : offsets of the dates from UTC
-    """
+    """Return the name of the time zone that dates share, the offset from UTC that they share, or UTC."""
     names = {str(one) for one in zones}
     if len(names) == 1:
         (name,) = names

@@ -28,17 +28,7 @@ _ENCODE_SHARE = 0.1  # share of the budget: if the first encoding takes longer, 
 
 @dataclass(frozen=True, eq=False)
 class EncodedTable:
-    """A fitted encoder and the rows that it returned.
-
-    Attributes
-    ----------
-    name : str
-        The name in `candidates_`.
-    encoder : TableEncoder
-    X : array of shape (n, d), or rows
-    held : array of shape (n_val, d)
-        The validation rows that `fit` was given.
-    """
+    """A fitted encoder and the rows that it returned; `held` are the encoded validation rows that `fit` was given."""
 
     name: str
     encoder: TableEncoder
@@ -70,12 +60,7 @@ class EncodedTable:
 def encode_tables(data: TrainingData, run: Run, *, resumed: bool) -> tuple[EncodedTable, ...]:
     """Encode the table in as many ways as time allows, and in at least one.
 
-    Parameters
-    ----------
-    data : TrainingData
-    run : Run
-    resumed : bool
-        Whether candidates of an earlier run may need any of the encodings, however long that takes.
+    If `resumed`, no encoding is left out for lack of time, since candidates of the earlier run may need it.
     """
     n, random_state = data.inputs.n_rows, run.random_state
     seed = int(random_state.randint(2**31 - 1))

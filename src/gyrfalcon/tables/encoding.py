@@ -48,23 +48,12 @@ class EncoderSettings:
 
 @dataclass(frozen=True)
 class FittedEncoding:
-    """How tables with the columns of a training table are encoded.
+    """How tables with the columns of a training table are encoded; see `TableEncoder` for the fields not listed here.
 
-    Attributes
-    ----------
-    names : list of str, or None
-        Names of the columns.
-    kinds, forms, zones, feature_origin : see `TableEncoder`
-    number_columns, date_columns, category_columns : list of int
-        Columns of each part. A number may be a category as well.
-    numbers : NumberColumns
-        Scales of the numbers, and then of the dates as elapsed time.
-    dates : DateParts
-    categories : list of CategoryColumn
-    endings : list of str
-        For each output what follows the name of its column.
-    places : array of int
-        Position of each output, in the order of the parts: numbers, dates, categories.
+    number_columns, date_columns, category_columns : columns of each part; a number may be a category as well
+    numbers : scales of the numbers, followed by those of the dates as elapsed time
+    endings : for each output the text that follows the name of its column
+    places : position of each output, in the order of the parts: numbers, dates, categories
     """
 
     names: list[str] | None
@@ -82,20 +71,10 @@ class FittedEncoding:
     places: Array
 
     def transform(self, table: Table, dtype: Any, held_out: Sequence[Array | None] = ()) -> Array:
-        """Encode a table.
+        """Encode a table with the columns of training, in the same order, as a MetricArray of shape (n, n_outputs).
 
-        Parameters
-        ----------
-        table : Table
-            With the columns of training, in the same order.
-        dtype : dtype of the outputs
-        held_out : list of arrays of shape (n, k) or None, optional
-            For each category the first k outputs of the rows, in place of those of their levels, see
-            `CategoryColumn.fit`.
-
-        Returns
-        -------
-        MetricArray of shape (n, n_outputs)
+        `held_out` has for each category None or the first k outputs of the rows, of shape (n, k), which replace those
+        of their levels (see `CategoryColumn.fit`).
         """
         values, texts = self._read(table)
         out = np.empty((table.n_rows, len(self.places)), dtype=dtype)
@@ -174,14 +153,10 @@ class EncodingResult:
 
 
 def encode_table(table: Table, settings: EncoderSettings, y: Any = None, fold: Array | None = None) -> EncodingResult:
-    """Fit an encoding and encode the same table; the target of a row has no part in its own outputs.
+    """Fit an encoding and encode the same table; the target of a row does not contribute to its own outputs.
 
-    Parameters
-    ----------
-    table : Table
-        Recognised, see `recognised_table`. Several encodings of one table share it.
-    settings : EncoderSettings
-    y, fold : see `TableEncoder.fit_transform`
+    The table is one of `recognised_table`, which several encodings share; `y` and `fold` are those of
+    `TableEncoder.fit_transform`.
     """
     seed = settings.draw_seed()
     fold = random_folds(table.n_rows, seed) if fold is None else np.asarray(fold)

@@ -32,16 +32,10 @@ _LEAST_RIDGE, _LEAST_PENALTY = 0.004, 2.5e-6
 class Found:
     """What a search has found.
 
-    Attributes
-    ----------
-    finalists : tuple of Candidate
-        The best candidate of each encoding, kernel, kind of metric and target, the best first.
-    sample : SearchSample
-        By which they were compared.
-    refined : bool
-        Whether that was the larger sample.
-    rows : array of int
-        The rows of the smaller sample.
+    finalists : the best candidate of each encoding, kernel, kind of metric and target, the best first
+    sample : the rows by which they were compared
+    refined : whether `sample` is the larger sample
+    rows : the rows of the smaller sample
     """
 
     finalists: tuple[Candidate, ...]
@@ -65,28 +59,14 @@ class SearchInterrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True, eq=False)
 class Searches:
-    """A search on a sample of the rows, and one on a larger sample, unless there are too few rows for that.
-
-    Attributes
-    ----------
-    rows : array of int
-        The rows of the smaller sample.
-    first : Search
-    second : Search or None
-    """
+    """A search on a sample (`rows`), and one on a larger sample, which is None if there are too few rows for that."""
 
     rows: Array
     first: Search
     second: Search | None
 
     def run(self) -> Found:
-        """Compare candidates.
-
-        Raises
-        ------
-        SearchInterrupted
-            By Ctrl-C, once there is a candidate.
-        """
+        """Compare candidates. Ctrl-C raises SearchInterrupted once there is a candidate."""
         try:
             self.first.run()
             if self.second is not None and self.second.budget.left > 0:

@@ -103,13 +103,9 @@ class NumberForm(BaseEstimator):  # type: ignore[misc]
 
     Negative numbers have an ASCII or a Unicode minus, or parentheses around them. Spaces may be no-break spaces.
 
-    Parameters
-    ----------
-    decimal : {".", ","}
-    thousands : {"", ",", ".", " ", "'"}
-        Separator of groups of three digits, which may be absent.
-    sign : str
-        A currency or "%", before or after the number, which is left out: "12.3%" is 12.3. A currency may be absent.
+    decimal : "." or ","
+    thousands : separator of groups of three digits, one of "", ",", ".", " ", "'", which may be absent
+    sign : a currency or "%", before or after the number, which is left out: "12.3%" is 12.3; a currency may be absent
     """
 
     def __init__(self, decimal: str = ".", thousands: str = "", sign: str = "") -> None:
@@ -149,13 +145,9 @@ PLAIN = NumberForm()
 
 
 def number_form(levels: Sequence[str], counts: Array) -> NumberForm | None:
-    """Find the form of numbers; return None for text that is not numbers, or codes that consist of digits.
+    """Find the form of numbers among distinct strings, where `counts` is the number of rows with each string.
 
-    Parameters
-    ----------
-    levels : distinct strings
-    counts : array of shape (len(levels),)
-        Number of rows with each string.
+    Returns None for text that is not numbers, and for codes that consist of digits.
     """
     parts = [_split(level) for level in levels]
     infinite = np.array([level.strip().lower() in _INFINITE for level in levels], dtype=np.bool_)
@@ -211,12 +203,9 @@ _PIVOT = 69  # first year of two digits that belongs to the last century
 class DateForm(BaseEstimator):  # type: ignore[misc]
     """Form of dates that are written as text.
 
-    Parameters
-    ----------
-    order : {"iso", "year first", "day first", "month first"}
-        ISO 8601, or numbers separated by slashes, dots or hyphens, optionally followed by a time.
-    zoned : bool
-        Whether dates have an offset from UTC, which only ISO 8601 can express.
+    order : "iso" (ISO 8601), or "year first", "day first" or "month first": numbers separated by slashes, dots or
+        hyphens, optionally followed by a time
+    zoned : whether dates have an offset from UTC, which only ISO 8601 can express
     """
 
     def __init__(self, order: str = "iso", zoned: bool = False) -> None:
@@ -274,12 +263,7 @@ _DATE_FORMS = (DateForm(), DateForm(zoned=True), *(DateForm(order) for order in 
 
 
 def date_form(levels: Sequence[str], counts: Array) -> tuple[DateForm, bool] | None:
-    """Find the form of dates, and whether day and month could be exchanged in all of them; None for other text.
-
-    Parameters
-    ----------
-    levels, counts : as for `number_form`
-    """
+    """Find the form of dates, and whether day and month could be exchanged in all of them; None for other text."""
     known = np.array([not is_missing(level) for level in levels], dtype=np.bool_)
     needed = PARSEABLE * counts[known].sum()
     totals = []
@@ -297,14 +281,9 @@ def date_form(levels: Sequence[str], counts: Array) -> tuple[DateForm, bool] | N
 
 
 def is_likely(levels: Sequence[str], values: Array, reads: Callable[[str], bool]) -> bool:
-    """Whether at least half of a sample of values can be read; if not, reading all of them is not worth the time.
+    """Whether `reads` is true for at least half of a sample of values; if not, all of them need not be read.
 
-    Parameters
-    ----------
-    levels : strings
-    values : array of int
-        Codes of the rows, negative where a value is missing.
-    reads : function of a string
+    `values` are codes that refer to `levels`, negative where a value is missing.
     """
     codes = values[values >= 0]
     sample = codes[:: max(1, len(codes) // _SAMPLE)].tolist()

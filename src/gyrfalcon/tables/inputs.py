@@ -169,17 +169,11 @@ def text_columns(encoder: TableEncoder) -> list[str]:
 def as_inputs(
     X: Any, scratch: Scratch | None = None, counted: Counted | None = None, as_text: Collection[str] = ()
 ) -> Inputs:
-    """Return a table, an array, a tensor, a source or a Dask collection as inputs.
+    """Return the X of `fit` or `predict` (a table, an array, a tensor, a source or a Dask collection) as inputs.
 
-    Parameters
-    ----------
-    X : X of `fit` or `predict`
-    scratch : Scratch, optional
-        Keeps rows that are slow to read for later passes.
-    counted : Counted, optional
-        Rows with a weight; the other rows are left out.
-    as_text : collection of str
-        Columns that were text in training; see `text_columns`.
+    scratch : keeps rows that are slow to read for later passes
+    counted : rows with a weight; the other rows are left out
+    as_text : columns that were text in training; see `text_columns`
     """
     X = as_table(to_host(X), as_text)
     if scipy.sparse.issparse(X):

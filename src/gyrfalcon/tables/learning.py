@@ -33,21 +33,12 @@ _GRADIENT = 3e8  # most rows x centers x columns of the gradients that importanc
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """How far a run has come: all that is needed to continue it.
+    """The state of a run, from which it can be continued.
 
-    Attributes
-    ----------
-    beginning, random_state : dict
-        States of the random generator, at the beginning of the run and now.
-    used : float
-        Seconds of the budget.
-    done : bool
-        Whether all members are fitted.
-    stopped : bool
-        Whether a callback has ended the search.
-    records : list of Record
-    found : Found
-    members : tuple of Member
+    beginning, random_state : states of the random generator, at the beginning of the run and now
+    used : seconds of the budget
+    done : whether all members are fitted
+    stopped : whether a callback has ended the search
     """
 
     beginning: dict[str, Any]
@@ -62,26 +53,15 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class Learnt:
-    """The blend, and what it was made of.
+    """The blend, and its parts.
 
-    Attributes
-    ----------
-    members : list of Member
-        Those with a positive weight.
-    weights : array of shape (len(members),)
-    values : array of shape (m, k)
-        Predictions of the blend for rows that its models were not fitted to, see `Blend`.
-    calibrations : list of Calibration
-        One for each member; empty for numbers.
-    judged : array of shape (m,)
-        The positions of these rows.
-    importances : array of shape (n_columns,)
-        Of the columns of the table.
-    records : list of Record
-        Of all candidates and final fits.
-    data : TrainingData
-    encoding : EncodedTable
-        The first one, with numbers as they are: those outside the range of training differ from those inside.
+    members : those with a positive weight
+    values : predictions of the blend for rows that its models were not fitted to, of shape (m, k); see `Blend`
+    calibrations : one for each member; empty for numbers
+    judged : the positions of the rows of `values`
+    importances : those of the columns of the table
+    records : those of all candidates and final fits
+    encoding : the first one, in which numbers outside the range of training differ from those inside
     """
 
     members: list[Member]
@@ -120,17 +100,8 @@ def learn(
 ) -> Learnt:
     """Encode the table, search, fit the best candidates to all rows, and blend them.
 
-    Parameters
-    ----------
-    data : TrainingData
-    run : Run
-    restore : function that returns the progress of an earlier run, from which this one continues
-    keep : function that is called with the progress after the search and after each final fit
-
-    Raises
-    ------
-    LearningInterrupted
-        By Ctrl-C, once there is a candidate.
+    `restore` returns the progress of an earlier run, from which this one continues; `keep` is called with the progress
+    after the search and after each final fit. Ctrl-C raises LearningInterrupted once there is a candidate.
     """
     samples = draw_samples(data, run)
     encodings = encode_tables(data, run, resumed=restore is not None)

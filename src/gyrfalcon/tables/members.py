@@ -49,19 +49,10 @@ _FALL, _STEADY, _FIRST_ITERATIONS = 1e-3, 2, 5
 class Member:
     """A fitted model of the blend.
 
-    Attributes
-    ----------
-    encoding : EncodedTable
-        Not multiplied by the candidate's matrix.
-    model : estimator
-    candidate : Candidate
-    few : bool
-        Whether it has few centers.
-    judged : array of shape (m,), or None
-        Rows that judge the model; None if there are none.
-    values : array of shape (m, k), or None
-        Predictions of these rows by models that were not fitted to them, as columns like `Problem.codes`.
-    seconds : float
+    encoding : not multiplied by the candidate's matrix
+    few : whether the model has few centers
+    judged : rows that judge the model; None if there are none
+    values : predictions of these rows by models that were not fitted to them, as columns like `Problem.codes`
     """
 
     encoding: EncodedTable
@@ -77,14 +68,9 @@ class Member:
 class StopEarly(Callback):
     """Ends a fit at a deadline, after some iterations, or when errors of cross-validation no longer fall.
 
-    Parameters
-    ----------
-    deadline : float
-        A time of `time.perf_counter`.
-    least : int
-        Fewest iterations in any case: a solver that has hardly begun predicts worse than a small sample.
-    most : int or None
-        Most iterations.
+    deadline : a time of `time.perf_counter`
+    least : fewest iterations in any case, since a solver that has hardly begun predicts worse than a small sample
+    most : most iterations
     """
 
     deadline: float = np.inf
@@ -104,16 +90,7 @@ class StopEarly(Callback):
 
 @dataclass(frozen=True, eq=False)
 class ModelFits:
-    """Fits of models to all rows.
-
-    Attributes
-    ----------
-    data : TrainingData
-    encodings : tuple of EncodedTable
-    found : Found
-        What the search has found.
-    run : Run
-    """
+    """Fits of models to all rows."""
 
     data: TrainingData
     encodings: tuple[EncodedTable, ...]
@@ -123,18 +100,9 @@ class ModelFits:
     # ---- which candidates are fitted ---------------------------------------------------------------------------------
 
     def members(self, fitted: tuple[Member, ...] = ()) -> Iterator[tuple[str, Member]]:
-        """Fit the candidates that the blend of the sample needs, the most important first.
+        """Fit the candidates that the blend of the sample needs, the most important first; yield stages and members.
 
-        Parameters
-        ----------
-        fitted : tuple of Member
-            Of an earlier run, which are not fitted again.
-
-        Yields
-        ------
-        stage : str
-            What `record` calls it.
-        member : Member
+        The members of an earlier run, in `fitted`, are not fitted again.
         """
         wanted = self._wanted()
         for place, (candidate, few) in enumerate(wanted):

@@ -17,15 +17,7 @@ _FEW = 10  # number of levels that a text column may always have without a warni
 
 
 def columns_in_words(table: Table, kinds: Array) -> str:
-    """Return a line with the number of columns of each kind, and how text was read.
-
-    Parameters
-    ----------
-    table : Table
-        The training table, with numbers and dates recognised in text.
-    kinds : array of str
-        The kind of each column.
-    """
+    """Return a line with the number of columns of each kind, and how text of the recognised training table was read."""
     names = table.labels
     parts = []
     for kind, plural in _PLURALS.items():

@@ -29,27 +29,14 @@ _DEVIATION = 1.3490  # interquartile range of a normal distribution, in standard
 class NumberColumns(BaseEstimator):  # type: ignore[misc]
     """Scale numbers to about unit size, and add 0/1 columns that tell where values are missing.
 
-    Parameters
-    ----------
-    method : {"robust", "standard", "quantile"}
-        See `numbers` of `TableEncoder`.
-    random_state : int
-        Seed of the sample from which quantiles are computed in tables of more than 100,000 rows.
-
-    Attributes
-    ----------
-    low_, high_ : array of shape (n_columns,)
-        Smallest and largest finite number, which replace infinities.
-    median_ : array of shape (n_columns,)
-        Medians, which replace missing values.
-    center_, scale_ : array of shape (n_columns,)
-        Subtrahends and divisors.
-    varies_ : array of bool of shape (n_columns,)
-        Whether the column has at least two different numbers.
-    indicates_ : array of bool of shape (n_columns,)
-        Whether some values are missing and others are not.
-    quantiles_ : array of shape (n_quantiles, n_varying)
-        Quantiles of the scaled columns, for the method "quantile".
+    method : see `numbers` of `TableEncoder`
+    random_state : seed of the sample from which quantiles are computed in tables of more than 100,000 rows
+    low_, high_ : smallest and largest finite number of each column, which replace infinities
+    median_ : medians, which replace missing values
+    center_, scale_ : subtrahends and divisors
+    varies_ : whether each column has at least two different numbers
+    indicates_ : whether some values of each column are missing and others are not
+    quantiles_ : quantiles of the scaled columns that vary, for the method "quantile"
     """
 
     low_: Array
@@ -66,13 +53,7 @@ class NumberColumns(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, values: Array) -> NumberColumns:
-        """Learn scales.
-
-        Parameters
-        ----------
-        values : array of shape (n, n_columns)
-            NaN is missing.
-        """
+        """Learn scales from numbers of shape (n, n_columns), where NaN is missing."""
         finite = np.isfinite(values)
         self.low_ = np.where(finite, values, np.inf).min(axis=0, initial=np.inf)
         self.high_ = np.where(finite, values, -np.inf).max(axis=0, initial=-np.inf)
@@ -129,14 +110,7 @@ class NumberColumns(BaseEstimator):  # type: ignore[misc]
     def beyond(self, values: Array) -> Array:
         """Return how far numbers are outside the range of training, in units of the scale.
 
-        Parameters
-        ----------
-        values : array of shape (n, n_columns)
-
-        Returns
-        -------
-        array of shape (n, n_columns)
-            0 for infinities, and 1 for missing values of columns that had none in training.
+        It is 0 for infinities, and 1 for missing values of columns that had none in training.
         """
         known = np.clip(np.where(np.isfinite(values), values, self.median_), -_LARGEST, _LARGEST)
         with np.errstate(over="ignore"):

@@ -34,13 +34,8 @@ _MOST_COLUMNS = 8  # most target columns of a search; more are replaced by this 
 class Blend:
     """A weighted average of the predictions of models.
 
-    Attributes
-    ----------
-    weights : array of shape (n_models,)
-    values : array of shape (m, k)
-        The average: standardised y, or logarithms of probabilities up to a constant for each row.
-    calibrations : list of Calibration
-        One for each model; empty for numbers.
+    values : the average, of shape (m, k): standardised y, or logarithms of probabilities up to a constant for each row
+    calibrations : one for each model; empty for numbers
     """
 
     weights: Array
@@ -50,26 +45,16 @@ class Blend:
 
 @dataclass(frozen=True, eq=False)
 class Problem(ABC):
-    """What is learnt: targets as columns of numbers, and the estimators that learn them.
+    """The targets as columns of numbers, and the estimators that learn them.
 
-    Attributes
-    ----------
-    y : array of shape (n,) or (n, k)
-        Numbers or labels; those of validation rows come last.
-    codes : array of shape (n, k)
-        What predictions are compared with: y in standard deviations from its mean, or class codes +1 and -1.
-    targets : list of Target
-        The ways to learn y; the first is y itself.
-    target_type : str
-        The kind of y, in the words of `TableEncoder`.
-    form : NumberForm or None
-        How y was written, if it was text of numbers.
-    stratify : array of shape (n,), or None
-        Classes, of which every fold has the same share.
-    has_likelihood : bool
-        Whether fits with few centers minimise another loss than exact fits, so that a blend gains from both.
-    falkon_cost : tuple of int
-        Typical numbers of passes over the rows and of factorisations of a fit with few centers.
+    y : numbers or labels of shape (n,) or (n, k); those of validation rows come last
+    codes : values that predictions are compared with: y in standard deviations from its mean, or +1 and -1 for classes
+    targets : the ways to learn y; the first is y itself
+    target_type : the `target_type` of `TableEncoder`
+    form : form in which y was written, if it was text of numbers
+    stratify : classes, of which every fold has the same share
+    has_likelihood : whether fits with few centers minimise another loss than exact fits, so that a blend uses both
+    falkon_cost : typical numbers of passes over the rows and of factorisations of a fit with few centers
     """
 
     y: Array
@@ -124,16 +109,7 @@ class Problem(ABC):
 
     @abstractmethod
     def blend(self, values: list[Array], judged: Array, weight: Array | None) -> Blend:
-        """Average the predictions of models.
-
-        Parameters
-        ----------
-        values : list of arrays of shape (m, k)
-            Predictions of each model for rows that it was not fitted to, like `codes`.
-        judged : array of shape (m,)
-            The positions of these rows.
-        weight : array of shape (m,), or None
-        """
+        """Average the models' predictions for rows that they were not fitted to, at the positions `judged`."""
 
     @abstractmethod
     def check_fitted(self, fitted: Any, n_features: int) -> None:
@@ -142,13 +118,7 @@ class Problem(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Regression(Problem):
-    """Numbers.
-
-    Attributes
-    ----------
-    mean, deviation : arrays of shape (k,)
-        Of y.
-    """
+    """Numbers; `mean` and `deviation` are those of y."""
 
     mean: Any = 0.0
     deviation: Any = 1.0
@@ -200,13 +170,8 @@ class Regression(Problem):
 class Classification(Problem):
     """Classes.
 
-    Attributes
-    ----------
-    labels : array of shape (n,)
-        The number of each row's class.
-    n_classes : int
-    class_weight : dict, or None
-        Classes of weight 0: estimators know them without learning from their rows.
+    labels : the index of each row's class
+    class_weight : classes of weight 0, which estimators know without learning from their rows
     """
 
     has_likelihood: bool = True

@@ -21,17 +21,8 @@ def progress_line(
 ) -> Iterator[tuple[Callable[[Record], None], Callable[[str], None]]]:
     """Show stage, number of candidates, least error and time left, if `verbose` or ``GYRFALCON_PROGRESS`` asks for it.
 
-    Parameters
-    ----------
-    name : str
-        What the line begins with.
-    verbose : int
-        0 shows no line unless the environment asks for it; 2 also writes a line for each record.
-    budget : Budget
-
-    Yields
-    ------
-    two functions, one that takes the record of each step, and one that writes a line of text above
+    Yields two functions, one that takes the record of each step, and one that writes a line of text above. With
+    `verbose` of 2 or more, each record is written on a line as well.
     """
     asked = os.environ.get("GYRFALCON_PROGRESS", "").strip().lower() in ("1", "true", "yes", "on")
     if not (verbose or asked) or sys.stderr is None:

@@ -42,22 +42,12 @@ class Reach(BaseEstimator):  # type: ignore[misc]
     exceeds the usual distance between these; and the sum over columns of how far its values are outside those of
     training.
 
-    Attributes
-    ----------
-    encoder_ : TableEncoder
-    weights_ : array of shape (n_features_in_,)
-        The weight of one unit of each column of the table.
-    usual_ : array of shape (n_features_in_,)
-        How far values of the column usually are outside those of training (see `TableEncoder.beyond`), for example
-        levels that occur once.
-    points_ : array of shape (m, n_features_out)
-        Some training rows, encoded.
-    predictions_ : array of shape (m, n_outputs)
-        Predictions of y at them.
-    radius_ : float
-        The usual distance of these rows from the nearest other one.
-    slopes_ : array of shape (n_outputs,)
-        Change of predictions per unit of distance.
+    weights_ : the weight of one unit of each column of the table
+    usual_ : how far values of each column usually are outside those of training, for example levels that occur once
+    points_ : some training rows, encoded
+    predictions_ : predictions of y at them
+    radius_ : the usual distance of these rows from the nearest other one
+    slopes_ : change of predictions per unit of distance, for each output
     """
 
     encoder_: TableEncoder
@@ -69,15 +59,9 @@ class Reach(BaseEstimator):  # type: ignore[misc]
     slopes_: Array
 
     def fit(self, table: Any, encoder: TableEncoder, importances: Array, predictions: Array) -> Reach:
-        """Learn from training rows.
+        """Learn from training rows, with `predictions` for them.
 
-        Parameters
-        ----------
-        table : table with m rows
-        encoder : TableEncoder
-            Fitted, with ``numbers="robust"``, so that numbers outside those of training differ from these.
-        importances : array of shape (n_features_in_,)
-        predictions : array of shape (m, n_outputs)
+        The encoder is fitted with ``numbers="robust"``, so that numbers outside those of training differ from these.
         """
         points = np.asarray(encoder.transform(table))
         variance = np.bincount(
@@ -96,15 +80,6 @@ class Reach(BaseEstimator):  # type: ignore[misc]
 
         It is twice the change of predictions of training rows over that distance, plus the difference between the
         prediction and that of the nearest training row: far from all of them, models predict the mean of y.
-
-        Parameters
-        ----------
-        table : table with n rows
-        predictions : array of shape (n, n_outputs)
-
-        Returns
-        -------
-        array of shape (n, n_outputs)
         """
         check_is_fitted(self)
         outside = np.maximum(self.encoder_.beyond(table) - self.usual_, 0.0) @ self.weights_

@@ -52,14 +52,7 @@ class _ArrowStream(Protocol):
 
 
 def read_table(X: Any, owner: str) -> Table:
-    """Read a table of any kind.
-
-    Parameters
-    ----------
-    X : table of pandas, polars or pyarrow, array, list of lists, sparse matrix, source, Dask collection or Table
-    owner : str
-        Name of the estimator, for errors.
-    """
+    """Read a table of any kind; `owner` is the name of the estimator, for errors."""
     if isinstance(X, Table):
         return X
     X = named(read_whole(X), X)

@@ -45,10 +45,7 @@ _FAMILIES = {family.name: family for family in (LAPLACIAN_1, MATERN, LAPLACIAN, 
 class SearchJournal(Journal):
     """The checkpoint file of one search, with the locks and the identity of any checkpoint.
 
-    Attributes
-    ----------
-    state : dict or None
-        The contents of the file, checked as far as that is possible without the table; None without a file.
+    `state` is the contents of the file, checked as far as that is possible without the table; None without a file.
     """
 
     state: dict[str, Any] | None = None

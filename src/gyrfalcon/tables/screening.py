@@ -30,14 +30,11 @@ _ROUNDING = 1e-6  # eigenvalues below this share of the largest are rounding of 
 
 @dataclass(frozen=True)
 class SearchSample:
-    """The targets of the rows on which candidates are compared.
+    """The rows on which candidates are compared.
 
-    Attributes
-    ----------
-    targets : array of shape (n, k), of mean 0 and total variance 1
-    splits : tuple of Split
-        No row is held out twice.
-    weight : array of shape (n,) with mean 1, or None
+    targets : targets of shape (n, k), with mean 0 and total variance 1
+    splits : splits, no two of which hold out the same row
+    weight : weights with mean 1
     """
 
     targets: Array
@@ -56,14 +53,9 @@ class SearchSample:
 class Screened:
     """The best fit with one kernel.
 
-    Attributes
-    ----------
-    mu : float
-        The ridge with the least error: the penalty times the number of rows.
-    predictions : array of shape (n, k)
-        Of held-out rows, by the split that holds them out; 0 for other rows.
-    coefs : list of arrays of shape (m, k)
-        Coefficients of the training rows of each split.
+    mu : the ridge with the least error: the penalty times the number of rows
+    predictions : those of held-out rows, by the split that holds them out, of shape (n, k); 0 for other rows
+    coefs : coefficients of the training rows of each split
     """
 
     mu: float
@@ -82,17 +74,8 @@ def screen(
 ) -> Screened:
     """Solve kernel ridge regression on the training rows of each split, for several ridges, and predict held-out rows.
 
-    Parameters
-    ----------
-    kernels : a Kernel for each split
-    rows : an array of shape (n, d) for each split
-        All rows of the sample under that split's metric.
-    sample : SearchSample
-    ridges : array of shape (P,)
-        Penalties times the number of rows.
-    random_state : RandomState
-        Draws the centers of the preconditioner.
-    compute : Compute
+    There is one kernel and one array of rows for each split: all rows of the sample under that split's metric. Ridges
+    are penalties times the number of rows. `random_state` draws the centers of the preconditioner.
     """
     n, k = sample.targets.shape
     P = len(ridges)

@@ -49,13 +49,9 @@ _FULL_STARTS = 2  # number of candidates from which a matrix is learnt
 class Family:
     """Kernels that differ in their length scales alone.
 
-    Attributes
-    ----------
-    name : str
-        The name in `candidates_`.
-    make : function of length scales that returns the kernel
-    factors : tuple of float
-        Length scales to begin with, in units of half the typical distance between rows.
+    name : the name in `candidates_`
+    make : returns the kernel for given length scales
+    factors : length scales to begin with, in units of half the typical distance between rows
     """
 
     name: str
@@ -82,13 +78,8 @@ GAUSSIAN = Family("Gaussian", lambda length: Gaussian(length), (0.5, 1.0))
 class View:
     """One encoding of the sample.
 
-    Attributes
-    ----------
-    name : str
-        The name in `candidates_`.
-    X : array of shape (n, d)
-    like : int or None
-        The position of another view with the same columns in the same order, whose metric is a good start.
+    name : the name in `candidates_`
+    like : position of another view with the same columns in the same order, whose metric is a good start
     """
 
     name: str
@@ -106,31 +97,16 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """What was tried, and its error.
+    """A combination that was tried, and its error.
 
-    Attributes
-    ----------
-    view : int
-        The position of the encoding.
-    family : Family
-    target : Target
-    round : int
-        How often the metric was learnt.
-    metric : array of shape (d,) or (d, d)
-        Scales of the columns, or a matrix by which rows are multiplied: the mean of those of the splits.
-    metrics : list of such arrays, one for each split
-    lengths : list of float
-        The length scale of each split.
-    factor : float
-        The length scale in units of half the typical distance.
-    mu : float
-        The ridge: the penalty times the number of rows.
-    error : float
-        Root mean squared error of held-out rows, in standard deviations of y.
-    seconds : float
-    predictions : array of shape (n, k)
-        Of held-out rows.
-    coefs : list of arrays of shape (m, k), one for each split
+    view : the position of the encoding
+    round : number of times that the metric was learnt
+    metric : scales of the columns, or a matrix by which rows are multiplied: the mean of `metrics`
+    metrics, lengths : the metric and the length scale of each split
+    factor : the length scale in units of half the typical distance
+    mu : the ridge: the penalty times the number of rows
+    error : root mean squared error of held-out rows, in standard deviations of y
+    predictions, coefs : see `Screened`
     """
 
     view: int
@@ -169,26 +145,14 @@ class OutOfTimeError(Exception):
 
 @dataclass
 class Search:
-    """Candidates, one after another, until there is nothing more to try or no time left.
+    """Candidates, tried one after another until none is left or there is no time left.
 
-    Attributes
-    ----------
-    views : list of View
-    sample : SearchSample
-        With standardised y, or class codes.
-    targets : list of Target
-        Ways to learn them; the first is y itself.
-    budget : Budget
-        Of the search.
-    random_state : RandomState
-    compute : Compute
-    tell : function of each candidate
-    least_ridge : float
-        Smaller ridges are replaced by this one.
-    mixes : bool
-        Whether `run` tries matrices, too.
-    candidates : list of Candidate
-        All that were tried, in their order.
+    sample : its targets are standardised y, or class codes
+    targets : the ways to learn them; the first is y itself
+    tell : called with each candidate
+    least_ridge : smaller ridges are replaced by this one
+    mixes : whether `run` tries matrices, too
+    candidates : all that were tried, in their order
     """
 
     views: list[View]

@@ -43,13 +43,7 @@ def regression_targets(
 ) -> tuple[Array, NumberForm | None]:
     """Return y as numbers of shape (n,) or (n, k), those of y_val last, and how they were written if y is text.
 
-    Parameters
-    ----------
-    X, y, X_val, y_val : as given to `fit`
-    counted : Counted
-        The rows that have a weight: the y of others is left out.
-    owner : str
-        Name of the estimator, for messages.
+    Rows without a weight, which are not in `counted`, are left out. `owner` is the name of the estimator, for messages.
     """
     given = _given_targets(X, y, X_val, y_val, owner)
     form = form_of(given[0][2], counted)
@@ -191,13 +185,7 @@ def _text(y: Any) -> Column | None:
 def target_columns(y: Any, target_type: str) -> tuple[Array, list[str]]:
     """Return standardised targets or indicators of classes, of shape (n, n_targets), and a name for each.
 
-    Their means in each level of a category encode it.
-
-    Parameters
-    ----------
-    y : array-like of shape (n,) or (n, n_targets)
-        Several columns are several numbers to predict.
-    target_type : {"auto", "continuous", "binary", "multiclass"}
+    Their means in each level of a category encode it. Several columns of y are several numbers to predict.
     """
     given = _numbers_if_they_are(np.asarray(y))
     given = given.reshape(-1) if given.ndim == 2 and given.shape[1] == 1 else given

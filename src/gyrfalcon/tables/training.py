@@ -24,15 +24,8 @@ Array = NDArray[Any]
 class TrainingData:
     """The rows, their targets and weights, and which of them judge.
 
-    Attributes
-    ----------
-    inputs : Inputs
-        The table.
-    X_val : Table, or None
-        Validation rows; their targets and weights follow those of the table.
-    problem : Problem
-    folds : FoldPlan
-    weight : array of shape (n + n_val,), or None
+    inputs : the table
+    X_val : a Table of validation rows, whose targets and weights follow those of the table; or None
     """
 
     inputs: Inputs
@@ -58,22 +51,14 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run computes with, and whom it tells.
+    """Resources, random numbers and callbacks of a run.
 
-    Attributes
-    ----------
-    compute : Compute
-    budget : Budget
-        Of the whole fit.
-    search_budget : Budget
-        The part of it that is cancelled when a callback ends the search.
-    random_state : RandomState
-    beginning : dict
-        The state of `random_state` at the beginning of the fit.
-    tell : function of the record of each candidate and of each final fit, which returns whether to end the search
-    say : function that shows a line of text to users who asked for it
-    records : list of Record
-        Of all candidates and final fits, in their order.
+    budget : budget of the whole fit
+    search_budget : the part of it that is cancelled when a callback ends the search
+    beginning : the state of `random_state` at the beginning of the fit
+    tell : called with the record of each candidate and of each final fit; returns whether to end the search
+    say : shows a line of text to users who asked for it
+    records : records of all candidates and final fits, in their order
     """
 
     compute: Compute

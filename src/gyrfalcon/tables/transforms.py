@@ -20,15 +20,10 @@ _LARGEST = 1e15  # standard deviations beyond this, or below its inverse, have s
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """y itself, or y moved and scaled if float32 could not tell its numbers apart.
+    """y itself, or (y - shift) / unit if float32 could not tell its numbers apart.
 
     The search works with y in standard deviations from its mean, which `standard_forward` and `standard_inverse` take
     and return; the final fits work with y in its own units.
-
-    Attributes
-    ----------
-    shift, unit : float or arrays of shape (n_outputs,)
-        Models learn (y - shift) / unit.
     """
 
     name: ClassVar[str] = "y"
@@ -56,16 +51,10 @@ class Target:
 class LogTarget(Target):
     """The logarithm of a positive y with one output.
 
-    Attributes
-    ----------
-    functions : tuple of functions
-        The logarithm and its inverse.
-    least, most : float
-        The range of log y in training.
-    mean, deviation : float
-        Of y, which the search alone needs, as it does the next two.
-    center, width : float
-        Mean and standard deviation of log y.
+    functions : the logarithm and its inverse
+    least, most : the range of log y in training
+    mean, deviation : mean and standard deviation of y, which are needed by the search alone
+    center, width : mean and standard deviation of log y, which are needed by the search alone
     """
 
     name: ClassVar[str] = "log y"
@@ -102,12 +91,7 @@ def moments(y: Array) -> tuple[Any, Any]:
 
 
 def targets_of(y: Array) -> list[Target]:
-    """Return the ways to learn y: y itself, and its logarithm if y has one output and is positive and skewed.
-
-    Parameters
-    ----------
-    y : array of shape (n,) or (n, n_outputs)
-    """
+    """Return the ways to learn y: y itself, and its logarithm if y has one output and is positive and skewed."""
     columns = y.reshape(len(y), -1).astype(np.float64)
     means, deviations = moments(columns)
     plain = (np.abs(means) <= _FAR * deviations) & (deviations > 1 / _LARGEST) & (deviations < _LARGEST)

@@ -25,12 +25,7 @@ _TOTAL = 1.35  # most that the fits of several splits may cost together, in fits
 
 @dataclass(frozen=True)
 class Split:
-    """Positions in a sample of the rows that are learnt from and of those that are held out.
-
-    Attributes
-    ----------
-    train, held : arrays of int
-    """
+    """Positions in a sample of the rows that are learnt from and of those that are held out."""
 
     train: Array
     held: Array
@@ -38,14 +33,7 @@ class Split:
 
 @dataclass(frozen=True)
 class SampleRows:
-    """The rows of a sample.
-
-    Attributes
-    ----------
-    indices : array of int
-        Its rows, in order.
-    splits : tuple of Split
-    """
+    """The rows of a sample, in order, and its splits."""
 
     indices: Array
     splits: tuple[Split, ...]
@@ -55,17 +43,10 @@ class SampleRows:
 class FoldPlan:
     """The fold of each row, and the rows of the final fits.
 
-    Attributes
-    ----------
-    fold : array of shape (n,)
-        Number of each row's fold, or `ALWAYS` or `NEVER`.
-    n_folds : int
-    train : array of int
-        Rows that the final fits learn from.
-    judged : array of int, or None
-        Rows that judge the final fits, and are held out of all of them. None if each row is held out by one fold.
-    from_user : bool
-        Whether the user says which rows are judged together, by groups or by a splitter.
+    fold : index of each row's fold, or `ALWAYS` or `NEVER`
+    train : rows that the final fits learn from
+    judged : rows that judge the final fits, and are held out of all of them; None if each row is held out by one fold
+    from_user : whether the user says which rows are judged together, by groups or by a splitter
     """
 
     fold: NDArray[np.intp]
@@ -82,24 +63,12 @@ class FoldPlan:
     def draw(
         self, sizes: tuple[int, int], counted: Array, random_state: np.random.RandomState
     ) -> tuple[SampleRows, SampleRows | None]:
-        """Draw a sample for the search, and a larger one for what follows it, which is judged by rows of its own.
+        """Draw a sample for the search, and a larger one for later fits, judged by rows that are not in the first.
 
-        Parameters
-        ----------
-        sizes : tuple of int
-            The most rows that each of them learns from; two thirds as many are held out.
-        counted : array of bool of shape (n,)
-            Which rows have a weight.
-        random_state : RandomState
-
-        Returns
-        -------
-        first : SampleRows
-            If the table is small, several folds are held out in turn, so that enough rows judge; then each split
-            learns from fewer rows.
-        second : SampleRows or None
-            Its held-out rows are not in the first sample. None if there are too few rows for that, or not many more
-            to learn from.
+        `sizes` are the most rows that each of them learns from; two thirds as many are held out. `counted` tells which
+        rows have a weight. If the table is small, the first sample holds out several folds in turn, so that enough rows
+        judge; then each split learns from fewer rows. The second is None if there are too few rows for it, or not many
+        more to learn from.
         """
         first, second = sizes
         if self.n_folds == 1:
@@ -171,21 +140,12 @@ def plan_folds(
 ) -> FoldPlan:
     """Assign rows to folds.
 
-    Parameters
-    ----------
-    cv : int, splitter or array of int of shape (n,)
-        Number of folds, a splitter of scikit-learn, or the number of each row's fold. Of a splitter whose splits are no
-        partition of the rows, such as `TimeSeriesSplit`, the last split counts.
-    n, n_validation : int
-        Numbers of rows, and of validation rows that follow them.
-    y : array of shape (n + n_validation, ...)
-    groups : array of shape (n,), or None
-        Rows of a group are in the same fold.
-    stratify : array of shape (n + n_validation,), or None
-        Classes.
-    largest : int
-        Number of rows above which some rows are held out of all fits, instead of each by its fold.
-    random_state : RandomState
+    cv : number of folds, a splitter of scikit-learn, or the index of each row's fold; a splitter whose splits are not a
+        partition of the rows, such as `TimeSeriesSplit`, is used for its last split alone
+    n, n_validation : numbers of rows, and of validation rows that follow them
+    groups : rows of a group are in the same fold
+    stratify : classes
+    largest : number of rows above which some rows are held out of all fits, instead of each by its fold
     """
     rows = np.arange(n)
     from_user = groups is not None or not isinstance(cv, Integral)
