@@ -17,10 +17,10 @@ from ._automatic import importances
 Array = NDArray[Any]
 
 _FEW_ROWS = 500  # rows of training below which more rows are the best advice
-_FEW_JUDGED = 100  # rows to judge by below which figures are rough
+_FEW_JUDGED = 100  # number of test rows below which metrics are rough
 _DOMINATES = 0.8  # share of importance of one column that is suspicious
 _NEARLY_ALL = 0.85  # share of the time budget: candidates that would take longer than the rest are not begun
-_COVERAGE = 0.9  # of the intervals that are judged
+_COVERAGE = 0.9  # coverage of the intervals that are judged
 _PERFECT = (
     "The predictions are almost perfect, which is rare. Is there a column that is computed from the target, or is "
     "known only after it? Are these rows also in the training data?"

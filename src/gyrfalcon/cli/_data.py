@@ -75,7 +75,7 @@ def open_data(
     weight: str | None = None,
     csv: CsvFormat | None = None,
 ) -> Dataset:
-    """Open files as `gyrfalcon.open` does, with names as typed; columns of ``.npy`` files are numbers or other files."""
+    """Open files as `gyrfalcon.open` does, with names as typed; columns of ``.npy`` files are numbers or files."""
     files, format = find(list(paths) if len(paths) > 1 else paths[0])
     if features is not None and (both := [name for name in target or [] if name in features]):
         raise UsageError(f"--target {both[0]} is one of --features as well: leave out one of them")

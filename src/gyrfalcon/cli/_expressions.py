@@ -13,7 +13,7 @@ import numpy as np
 from .._utils.words import similar
 from ..kernels import Constant, Product, Sum
 
-_LONGEST = 1000  # characters of a description
+_LONGEST = 1000  # most characters of a description
 _JOINS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Mult: operator.mul}
 
 

@@ -126,7 +126,7 @@ def _calibration(classes: Array, codes: Array, probabilities: Array) -> str:
 
 
 def about_model(model: Any) -> list[str]:
-    """Return what is known about the model itself."""
+    """Return a description of the model itself."""
     return _about_search(model) if isinstance(model, AutoEstimator) else [_about_fit(model)]
 
 

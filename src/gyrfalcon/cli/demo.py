@@ -25,7 +25,7 @@ NOISE = 0.1  # standard deviation: no model's test error can be smaller
 LENGTH_SCALE = 2.0
 PENALTY = 1e-6
 MAX_ITER = 20
-TREES = 300  # of boosting; three times its default, which is far from done
+TREES = 300  # trees of boosting: three times the default, with which it has not converged
 TEST_ROWS = 100_000
 VALIDATION_ROWS = 10_000
 
@@ -157,7 +157,7 @@ def _falkon(
 
 
 def _compared(train: Any, test: Any, centers: int, seed: int, n_threads: int) -> tuple[list[Outcome], list[str]]:
-    """Fit models of scikit-learn to the same rows; return their outcomes and what is to be known about them."""
+    """Fit models of scikit-learn to the same rows; return their outcomes and remarks about them."""
     rows = len(train[0])
     _say("Now Ridge, a linear model ...")
     ridge = _ridge(train, test)

@@ -39,7 +39,7 @@ examples:
   gyrfalcon predict spam.gyr mail.parquet --proba | head
 """
 
-_BLOCK_ROWS = 16_384  # for standard output: at most about a second from one to the next
+_BLOCK_ROWS = 16_384  # rows of a block for standard output: at most about a second between blocks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

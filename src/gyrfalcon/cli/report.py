@@ -42,7 +42,7 @@ examples:
 The rows should be others than those of training: errors on rows that were learnt from say little.
 """
 
-_MOST_OUTPUTS = 4  # targets that have charts
+_MOST_OUTPUTS = 4  # most targets that have charts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -106,7 +106,7 @@ AUTO: Mapping[str, Entry] = {
 described = describing(SHARED, AUTO)
 
 _MANY_CLASSES = 100  # above this many classes, a budget that is too small is refused
-_OVERRUN = 1.2  # how many times the budget a fit may take
+_OVERRUN = 1.2  # time that a fit may take, relative to the budget
 
 
 @contextmanager

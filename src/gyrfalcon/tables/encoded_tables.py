@@ -91,7 +91,7 @@ def encode_tables(data: TrainingData, run: Run, *, resumed: bool) -> tuple[Encod
 
 
 def _encoder_folds(data: TrainingData, rows: Array, random_state: np.random.RandomState) -> Array:
-    """Return fold numbers by which rows that are judged together have no part in each other's encodings."""
+    """Return fold numbers with which rows that are judged together do not contribute to each other's encodings."""
     fold = data.folds.fold[rows].copy()
     always = np.flatnonzero(fold < 0)
     fold[always] = -1 - random_state.randint(5, size=len(always))

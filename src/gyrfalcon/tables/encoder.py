@@ -121,7 +121,7 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
     Notes
     -----
     ``fit_transform(X, y)`` differs from ``fit(X, y).transform(X)`` for categories of many levels: it encodes a row by
-    the targets of other folds, so that the row's own target has no part in it, as in scikit-learn's `TargetEncoder`.
+    the targets of other folds, so that the row's own target is not used, as in scikit-learn's `TargetEncoder`.
     Pipelines call it in training.
 
     References
@@ -192,7 +192,7 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
         return self._set(table, encoding)
 
     def fit_transform(self, X: Any, y: Any = None, fold: Any = None) -> Array:
-        """Learn from a table and encode it; a row's own target has no part in its encoding.
+        """Learn from a table and encode it; a row's own target is not used for its encoding.
 
         Parameters
         ----------

@@ -208,7 +208,7 @@ def _outputs(
     dates: DateParts,
     categories: dict[int, CategoryColumn],
 ) -> list[tuple[int, str]]:
-    """Return the column of each output, and what follows the column's name, in the order of the parts."""
+    """Return the column of each output, and the text after the column's name, in the order of the parts."""
     scaled = np.array([*number_columns, *date_columns], dtype=np.int64)
     outputs = [(at, "") for at in scaled[numbers.varies_]] + [(at, " missing") for at in scaled[numbers.indicates_]]
     outputs += [(at, f" {part}") for number, at in enumerate(date_columns) for part in dates.names(number)]
@@ -231,7 +231,7 @@ def _categories(
 ) -> tuple[dict[int, Column], Array | None, list[str]]:
     """Return training values of columns that are encoded as categories, and the targets by which levels are encoded.
 
-    There are targets only if a column has so many levels that it needs them.
+    The targets are None if no column has enough levels to need them.
     """
     texts = {at: as_text(column) for at, column in enumerate(columns) if column.kind in ("category", "boolean")}
     few, repeated = _categorical_numbers(columns, settings.max_onehot) if settings.integers == "both" else ({}, {})

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 _ROWS_A_SECOND = 150  # rows of the first sample per second of the budget
 _LARGER = 8 / 3  # rows of the second sample relative to the first
-_FEWEST_ROWS = 300  # of the first sample
+_FEWEST_ROWS = 300  # fewest rows of the first sample
 _SAMPLE_ROWS = 3 * MOST_SEARCHED // 8  # most rows of the first sample
 _LISTED = 6  # candidates of the first search that the second one tries, before earlier rounds of these
 SEARCH_SHARE, REFINE_SHARE = 0.3, 0.45  # shares of the budget at which the first and the second search end

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 PARSEABLE = 0.95  # smallest share of the values that are written in a form
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}  # text that stands for a missing number or date
 _INFINITE = {"inf", "infinity", "+inf", "+infinity", "-inf", "-infinity"}
-_SAMPLE = 1000  # number of values that decide whether all of them are worth reading
+_SAMPLE = 1000  # number of values that decide whether all of them are read
 _LONG = 9  # digits from which whole numbers of equal length are codes, such as phone numbers
 _EXACT = 15  # largest number of digits that float64 represents exactly
 

@@ -130,7 +130,7 @@ def learn(
         found = interrupt.found if isinstance(interrupt, SearchInterrupted) else found
         if found is None:
             raise
-        # callbacks are not told of what is done to end the run
+        # callbacks are not called for the work that ends the run
         fits = ModelFits(data, encodings, found, replace(run, tell=lambda record: False))
         if not members:
             stage, member = fits.sample_member()

@@ -1,4 +1,4 @@
-"""The final fits: models of all rows with the best candidates of the search, within what is left of the budget."""
+"""The final fits: models of all rows with the best candidates of the search, within the rest of the budget."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _MANY_OUTPUTS = 30  # more outputs than this dominate the time of a fit, which t
 _MEMBERS = 6  # most models of a blend
 _OVERLAP = 0.6  # error of class codes above which classes overlap, and the logistic loss is fitted early
 _LEAST_WEIGHT = 0.05  # candidates with a smaller weight in the blend of the sample are not fitted to all rows
-_RESERVE = 0.04  # share of the budget that is kept for what follows the final fits
+_RESERVE = 0.04  # share of the budget that is kept for the steps after the final fits
 _MAX_ITER = 40  # iterations of conjugate gradient
 _LEAST_ITERATIONS, _FEWEST_ITERATIONS = 5, 2  # fewest iterations of a fit of few rows, and of one with many outputs
 _CUT_SHORT = 1.2  # a final fit whose error is this many times that of the sample had no time to converge
 _FIRST_SHARE = 0.65  # share of the time left for a fit that others may follow
 _LEAST_SHARE = 0.08  # share of the budget that must be left to begin another fit
-_LEAST_SECONDS = 0.5  # that the first fit has in any case
+_LEAST_SECONDS = 0.5  # seconds that the first fit may take even if the budget is used up
 _TOLERANCE = 3e-3  # residual at which a fit has converged
 _PRECONDITIONERS = (500, 250, 100)  # centers of an exact fit's preconditioner, if memory allows no more
 _SPREAD = np.array([1 / 3, 1.0, 3.0])  # penalties of a final fit, relative to that of the search
@@ -69,7 +69,7 @@ class StopEarly(Callback):
     """Ends a fit at a deadline, after some iterations, or when errors of cross-validation no longer fall.
 
     deadline : a time of `time.perf_counter`
-    least : fewest iterations in any case, since a solver that has hardly begun predicts worse than a small sample
+    least : fewest iterations, also after the deadline: a solver that has hardly begun predicts worse than a sample
     most : most iterations
     """
 
@@ -233,7 +233,7 @@ class ModelFits:
     def _affordable_exact_fit(self, kernel: Kernel, X: Any, shares: tuple[float, ...]) -> tuple[int, int, float] | None:
         """Return how many penalties and folds an exact fit has time for, and the first share of it that is enough.
 
-        None if there is no such share; few rows take the first in any case.
+        None if there is no such share; for few rows the first share is always accepted.
         """
         outputs = self.data.problem.n_outputs
         points = X if isinstance(X, np.ndarray) else X.take(np.arange(X.shape[0]))

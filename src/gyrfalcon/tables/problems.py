@@ -52,7 +52,7 @@ class Problem(ABC):
     targets : the ways to learn y; the first is y itself
     target_type : the `target_type` of `TableEncoder`
     form : form in which y was written, if it was text of numbers
-    stratify : classes, of which every fold has the same share
+    stratify : classes, whose shares are the same in every fold
     has_likelihood : whether fits with few centers minimise another loss than exact fits, so that a blend uses both
     falkon_cost : typical numbers of passes over the rows and of factorisations of a fit with few centers
     """

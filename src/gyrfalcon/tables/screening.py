@@ -21,7 +21,7 @@ from .validation import Split
 
 Array = NDArray[Any]
 
-_TOLERANCE = 1e-2  # residual in standard deviations of y: less than what candidates differ by
+_TOLERANCE = 1e-2  # residual in standard deviations of y, smaller than the differences between candidates
 _MAX_ITER = 25  # iterations of conjugate gradient
 _FEW_ROWS = 1000  # up to this many rows, threads of BLAS spend more time waiting than computing
 _CENTERS = 400  # rank of the preconditioner

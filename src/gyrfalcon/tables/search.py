@@ -33,12 +33,12 @@ _NEAR = np.array([0.2, 1.0, 5.0])  # ridges of later candidates, relative to tha
 _FEWEST, _MOST = 1 / 16, 64.0  # range of length scales, in units of half the typical distance
 _MOST_FACTORS = 5  # most length scales to try for one metric
 _ROUNDS = 3  # most times that a metric is learnt again
-_FLOOR = 1e-3  # least scale of a column relative to the largest, so that no column is lost for good
+_FLOOR = 1e-3  # least scale of a column relative to the largest, so that a column can become important again
 _GAIN = 0.995  # learning a metric again ends when the error does not fall below this times the last one
 _CLOSE = 1.05  # candidates whose error is more than this times the best are not followed
 _SIGNS = 3e8  # most rows x centers x columns of a gradient
 _FULL_COLUMNS = 64  # most columns for which a matrix is learnt
-_RIDGE_WORTH = 1e-3  # share of the error that a ridge twice as large is worth
+_RIDGE_WORTH = 1e-3  # relative increase of the error that is accepted for a ridge twice as large
 _CLOSE_TO_MIX = 1.15  # as _CLOSE, for learning a matrix, which can gain more than other choices
 _REFINED = 4  # number of candidates whose metric is learnt again on the larger sample
 _EARLIER = 2  # number of candidates for which an earlier round is tried on the larger sample, too
@@ -169,7 +169,7 @@ class Search:
     def run(self) -> None:
         """Try candidates, the most promising first, until the budget is used up."""
         with suppress(OutOfTimeError):
-            # what is learnt in place of y matters more than all else where y is skewed
+            # the choice between y and log y matters most where y is skewed
             tries = [self._rounds(self._explore(0, LAPLACIAN_1, None, target)) for target in self.targets]
             rough = {0: min(tries, key=_rank)}
             smooth = {0: self._rounds(self._explore(0, MATERN, rough[0]))}
@@ -212,7 +212,7 @@ class Search:
 
         With each round, columns that matter little on few rows count less in the metric. On more rows they may matter.
         """
-        first, *others = self.finalists  # the best is worth it, also where its error is 0
+        first, *others = self.finalists  # the best is included even if its error is 0
         close = [first, *(one for one in others if one.error < _CLOSE * first.error)][:most]
         for late in close[:_EARLIER]:
             alike = [one for one in self.candidates if one.kind[1:] == late.kind[1:]]  # of any encoding

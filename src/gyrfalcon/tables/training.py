@@ -1,4 +1,4 @@
-"""What a run of the search and of the final fits is given: the data, the time and the records of what was tried."""
+"""The inputs of a search and of the final fits: the data, the time budget, and the records of all candidates."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_SKEWED = 1.0  # skewness of y from which on its logarithm is tried
-_NARROWEST = 1e-3  # standard deviation of log y below which log y is as good as linear in y
+_SKEWED = 1.0  # least skewness of y for which its logarithm is tried
+_NARROWEST = 1e-3  # standard deviation of log y below which log y is nearly linear in y
 _MARGIN = 30.0  # how far a predicted log y may be outside its range in training before it is clipped
 _EQUAL = 1e-14  # a standard deviation below this share of the mean is rounding
 _FAR = 1e3  # numbers further from zero than this many standard deviations lose digits in float32

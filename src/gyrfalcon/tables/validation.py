@@ -18,7 +18,7 @@ Array = NDArray[Any]
 ALWAYS, NEVER = -1, -2  # fold numbers of rows that are always learnt from, and of rows that the search leaves alone
 
 _HELD_ROWS = 10_000  # most rows that are held out of a large table
-_FRESH_ROWS = 1_000  # held-out rows from which on half of them judge the search, and half what follows it
+_FRESH_ROWS = 1_000  # with this many held-out rows, half of them judge the search, and half the later fits
 _MORE = 1.5  # a second sample has at least this many times the rows of the first
 _TOTAL = 1.35  # most that the fits of several splits may cost together, in fits of the given size
 
