@@ -107,7 +107,7 @@ class Centers(Protocol):
 class Choice(NamedTuple):
     """Distinct rows, by their places in the pool, with the weights of a `Selection`.
 
-    With `points`, the rows themselves in float64, places are those among the candidates.
+    If `points`, the rows themselves in float64, are given, places are those among the candidates.
     """
 
     places: Indices

@@ -68,12 +68,8 @@ class Sampler(Protocol):
 class Spectrum:
     """What is known of the eigenvalues of k(X, X): those of its part F F', and the diagonal of the rest.
 
-    Attributes
-    ----------
-    S : array of shape (r,)
-        Eigenvalues of F F', none negative.
-    rest : array of shape (n,) or (0,)
-        Diagonal of k(X, X) - F F', not negative; empty if nothing was left out.
+    S : eigenvalues of F F', none negative
+    rest : diagonal of k(X, X) - F F', not negative; empty if nothing was left out
     """
 
     S: Array
@@ -127,15 +123,9 @@ def prepare_dpp(
 ) -> tuple[Sampler, float]:
     """Prepare a process on all rows, and return it with the factor alpha of the kernel.
 
-    Parameters
-    ----------
-    scoring : Scoring
-        The rows and the kernel.
-    size, expected_size : optional
-        What the factor is chosen for; without both it is 1.
-    n_centers : int, optional
-        Centers of `VfxDPP`; more than rows of a sample are taken in any case. With as many as rows, the default for up
-        to 2,000 rows, it is a `SpectralDPP`.
+    The factor is chosen for `size` or `expected_size`, and is 1 without both. `n_centers` is the number of centers of
+    `VfxDPP`, raised above the number of rows of a sample. If it reaches the number of rows, which is the default for up
+    to 2,000 rows, the process is a `SpectralDPP`.
     """
     n = scoring.n
     if size is not None and size > n:
@@ -156,13 +146,9 @@ def prepare_dpp(
 
 
 class SpectralDPP:
-    """A process known by its eigenvectors.
+    """A process known by the eigenvalues of L, none negative, and its eigenvectors as columns.
 
-    Parameters
-    ----------
-    values : array of shape (r,)
-        Eigenvalues of L, none negative; those that are 0 may be left out.
-    vectors : array of shape (n, r)
+    Eigenvalues that are 0 may be left out.
     """
 
     def __init__(self, values: Array, vectors: Array) -> None:
@@ -184,8 +170,7 @@ class SpectralDPP:
 def _draw_of_projection(random: np.random.RandomState, V: Array) -> Indices:
     """Draw as many rows as V has orthonormal columns, from the process whose kernel is V V'.
 
-    Each row is drawn in proportion to the variance that those before it leave: the diagonal of a Cholesky factorisation
-    with these pivots.
+    Each row is drawn in proportion to the variance that earlier ones leave: the diagonal of a pivoted Cholesky factor.
     """
     n, k = V.shape
     variances = np.square(V).sum(axis=1)
@@ -212,7 +197,7 @@ def _prepare_spectral(scoring: Scoring, size: int | None, expected_size: float |
 def spectral_sample(scoring: Scoring, points: Any, size: int) -> Indices:
     """Draw `size` of the points, or as many as are independent up to rounding if those are fewer.
 
-    Of a kernel that is not positive semidefinite only the positive part counts.
+    Only the positive part of a kernel that is not positive semidefinite is used.
     """
     spectrum, vectors, _ = _eigenvectors(scoring, points)
     if not len(spectrum.S):
@@ -224,7 +209,7 @@ def spectral_sample(scoring: Scoring, points: Any, size: int) -> Indices:
 def _eigenvectors(scoring: Scoring, points: Any) -> tuple[Spectrum, Array, float]:
     """Return the positive eigenvalues of the points' kernel matrix, their eigenvectors, and the size of negative ones.
 
-    Eigenvalues that are rounding are left out.
+    Eigenvalues at the level of rounding are left out.
     """
     n = points.shape[0]
     require_matrix(3 * n, n, "take fewer rows, or centers in the place of their eigenvectors")
@@ -241,22 +226,11 @@ def _eigenvectors(scoring: Scoring, points: Any) -> tuple[Spectrum, Array, float
 class VfxDPP:
     """A process known by the scores of its rows; see the module's docstring.
 
-    Parameters
-    ----------
-    scoring : Scoring
-        The rows and the kernel.
-    alpha : float
-        Factor of the kernel.
-    scores : array of shape (n,)
-        l.
-    S : array of shape (r,)
-        Eigenvalues of the part F F' of the kernel matrix that the scores were made with.
-    expected_size : float
-        An upper bound of the expected size of a sample.
-    left_out : float
-        Sum of log(1 + alpha x) over the diagonal of what the scores' part leaves out of the kernel matrix.
-    n_centers : int
-        Number of centers.
+    alpha : factor of the kernel
+    scores : l
+    S : eigenvalues of the part F F' of the kernel matrix that the scores were made with
+    expected_size : an upper bound of the expected size of a sample
+    left_out : sum of log(1 + alpha x) over the diagonal x of the kernel matrix without the part F F'
     """
 
     def __init__(
@@ -301,7 +275,7 @@ class VfxDPP:
                 values, vectors = _decompose(L)
             else:  # the size is known before the eigenvectors, which take most of the time
                 values = eigh(L, eigvals_only=True, check_finite=False)
-            values = _positive(values)
+            values = np.maximum(values, 0.0)
             chosen = random.random_sample(len(values)) < values / (1 + values)
             if size is not None and chosen.sum() != size:
                 continue
@@ -414,18 +388,14 @@ def _cheapest_q(s: float, width: int) -> float:
     """Choose q for the least expected time of a sample.
 
     If centers leave little out, a proposal is accepted with probability exp(s - q (e^(s/q) - 1)), about e^(-s^2 / 2 q),
-    and costs the cube of its size q e^(s/q). The best q is near s^2 / 7; where calls of functions cost more than that,
-    it is larger. The paper has s^2.
+    and costs the cube of its size q e^(s/q). The best q is near s^2 / 7, and larger if the overhead of calls dominates.
+    The paper uses s^2.
     """
     x = np.geomspace(1e-3, 1.5, 200)  # s / q
     rate = s * np.exp(x) / x
     proposals = np.exp(np.minimum(s * (np.expm1(x) / x - 1), 500.0))  # and no overflow, times the size's cube
     cost = proposals * (_CALLS + width * rate**2 + rate**3 / 3) + _EIGENVECTORS * rate**3
     return s / float(x[np.argmin(cost)])
-
-
-def _positive(values: Array) -> Array:
-    return np.maximum(values, 0.0)
 
 
 def _not_positive(scoring: Scoring) -> ValueError:

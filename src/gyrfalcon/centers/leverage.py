@@ -162,25 +162,11 @@ def effective_dimension(
 class Scoring:
     """The rows to be scored, in float64, with a resolved kernel and a seed.
 
-    Parameters
-    ----------
-    X : source, or array of shape (n, d)
-    kernel : Kernel, str or callable
-    random_state : int, RandomState or None
-    n_jobs : int or None
-    candidates : array of int, optional
-        The rows that count.
-    pool : int, optional
-        Rows that are drawn once, uniformly, and held in memory: all samples are taken from them, so that a source is
-        not read for each. 20,000 by default.
+    `pool` rows (20,000 by default) are drawn once, uniformly, and held in memory: all samples are taken from them, so
+    that a source is not read for each. Only the rows with indices `candidates`, if given, are considered.
 
-    Attributes
-    ----------
-    rows : Rows
-    n : int
-    pool : array of shape (size, d)
-    positions : array of shape (size,)
-        Numbers of the rows of the pool, increasing.
+    rows, n : the rows and their number
+    pool, positions : the rows of the pool, and their increasing indices among the rows
     """
 
     def __init__(
@@ -288,9 +274,7 @@ class Scorer:
     """Scores of any rows, estimated from the set `points` with weights `W`; without points they are k_ii / mu."""
 
     def __init__(self, scoring: Scoring, points: Any, W: Array) -> None:
-        self.scoring = scoring
-        self.points = points
-        self.W = W
+        self.scoring, self.points, self.W = scoring, points, W
 
     def __call__(self, X: Rows | ArrayLike, penalty: float) -> Array:
         rows = as_rows(X)

@@ -157,11 +157,10 @@ def _largest_diagonal(scoring: Scoring) -> float:
 def _draw_distinct(scoring: Scoring, scored: Iterable[tuple[slice, Block, Array]], M: int) -> Choice:
     """Draw in proportion to scores, while rows are read, until M are distinct: D_jj^2 = count_j / (n p_j).
 
-    Draws come at random times, row j at the rate of its score: first at a time E / score_j, E from the exponential
-    distribution, and then as often as a Poisson process says. So the M rows that come first are all that is held of
-    rows read so far, and when the last one comes the draws are over. Their order has the distribution of independent
-    draws. Where the rows are a uniform pool, p_j is a row's share of the scores times the pool's share of rows, so that
-    n p_j = |pool| score_j / sum.
+    Row j is drawn at the times of a Poisson process whose rate is its score, the first of them E / score_j with E from
+    the exponential distribution. So only the M rows with the earliest first draws are held, and the draws end with the
+    first draw of the last of them. Their order has the distribution of independent draws. If the rows are a uniform
+    pool, p_j is a row's share of the scores times the pool's share of the rows, so that n p_j = |pool| score_j / sum.
     """
     random = scoring.random_state
     places, scores, times = np.empty(0, dtype=np.intp), np.empty(0), np.empty(0)

@@ -16,7 +16,7 @@ _POOL = 20_000
 
 
 def pool_size(max_rows: Any, M: int, n: int, numbers_a_row: int = 0) -> int:
-    """Compute how many of n rows M centers are chosen from: `max_rows`, or a default that fits the memory.
+    """Return how many of n rows M centers are chosen from: `max_rows`, or a default that fits the memory.
 
     `numbers_a_row` is how many float64 are stored for each row of the pool.
     """

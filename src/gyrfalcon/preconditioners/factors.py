@@ -24,17 +24,14 @@ _SMALL = 10**8  # multiplications: some milliseconds of one thread
 class Triangles:
     """Products and solves with the two triangles of a square buffer, for vectors or matrices in float64.
 
-    Parameters
-    ----------
-    buffer : ndarray of shape (r, r), Fortran order, float32 or float64
-        U on and above the diagonal; below it L, whose diagonal is 1 and not stored. Kept, not copied.
+    The buffer, which is kept and not copied, is Fortran-ordered, float32 or float64. It holds U on and above the
+    diagonal, and below it L, whose diagonal is 1 and not stored.
     """
 
     def __init__(self, buffer: Array) -> None:
         self.buffer = buffer
-        self._trsm, self._trsv, self._trmm, self._trmv = get_blas_funcs(
-            ("trsm", "trsv", "trmm", "trmv"), dtype=buffer.dtype
-        )
+        names = ("trsm", "trsv", "trmm", "trmv")
+        self._trsm, self._trsv, self._trmm, self._trmv = get_blas_funcs(names, dtype=buffer.dtype)
 
     def changed(self) -> None:
         """Forget copies of the buffer: it was written to. Here there are none."""
@@ -72,7 +69,7 @@ class FactorEngine(ABC):
     def cholesky(self, matrix: Array, *, lower: bool) -> bool:
         """Put L of L L' into the lower triangle, or U of U'U into the upper one; return whether that was possible.
 
-        If not, because the matrix is not positive definite, the triangle is undefined.
+        If the matrix is not positive definite, the triangle is undefined afterwards.
         """
 
     @abstractmethod
@@ -137,9 +134,9 @@ def eps(dtype: DTypeLike) -> float:
 
 
 def growing(number: float, least: float, dtype: np.dtype[Any]) -> float:
-    """Return ten times the number, and at least ``least``, for the next attempt after a factorisation failed.
+    """Return ten times the number, and at least ``least``, to try again after a failed factorisation.
 
-    Raise ValueError if that is 0 or too large for the dtype, which ends the attempts.
+    Raises ValueError if that is 0 or too large for the dtype, which ends the attempts.
     """
     larger = max(10 * number, least)
     if not 0 < larger <= float(np.finfo(dtype).max) / 2:

@@ -131,22 +131,9 @@ def sketch(
     weight: NDArray[Any] | None = None,
     random_state: Any = None,
 ) -> NDArray[Any]:
-    """Return Phi W^(1/2) K, of shape (size, M), in one pass.
-
-    Parameters
-    ----------
-    operator : Operator
-        K, of shape (n, M).
-    size : int
-        Rows of the sparse sign matrix Phi.
-    dtype : dtype
-        Of the sketch.
-    weight : ndarray of shape (n,), optional
-        Sample weights, the diagonal of W.
-    random_state : int, RandomState, Generator or None
-        Of Phi.
-    """
-    rng = np.random.default_rng(_seed(random_state))
+    """Return Phi W^(1/2) K, of shape (size, M), in one pass, with a random sparse sign matrix Phi of `size` rows."""
+    legacy = isinstance(random_state, np.random.RandomState)  # which gives one number, as a seed
+    rng = np.random.default_rng(random_state.randint(2**31 - 1) if legacy else random_state)
     M, n_entries = operator.shape[1], min(_ENTRIES, size)
     # The e-th entry of each column falls into the e-th of equal parts of the rows, so that no two coincide.
     edges = np.arange(n_entries + 1) * size // n_entries
@@ -195,8 +182,3 @@ def _at_least(size: int, blocks: Iterator[tuple[slice, NDArray[Any]]]) -> Iterat
             waiting, start, rows = [], at.stop, 0
     if waiting:
         yield slice(start, start + rows), np.concatenate(waiting)
-
-
-def _seed(random_state: Any) -> Any:
-    """Return a seed for NumPy's generators; one number is drawn from a legacy RandomState."""
-    return random_state.randint(2**31 - 1) if isinstance(random_state, np.random.RandomState) else random_state

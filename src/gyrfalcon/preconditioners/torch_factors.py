@@ -45,14 +45,10 @@ _BUFFERS = 4  # pinned, for the tiles of two products: one is made while those o
 
 
 class TorchFactors(FactorEngine):
-    """Factorisations on devices, in tiles that are dealt to them in turn.
+    """Factorisations on devices, in tiles that are distributed to them in turn.
 
-    Parameters
-    ----------
-    devices : sequence of torch.device
-        One that is listed twice gets twice as many tiles.
-    budget : int, optional
-        Bytes that may be used on each device; by default half of what is free there at the time.
+    A device that is listed twice gets twice as many tiles. `budget` is the number of bytes that may be used on each
+    device; by default half of what is free there at the time.
     """
 
     def __init__(self, devices: Sequence[torch.device], budget: int | None = None) -> None:
@@ -203,16 +199,10 @@ class TorchFactors(FactorEngine):
 class _Tiles:
     """The lower triangle of a matrix in host memory, in square tiles.
 
-    Parameters
-    ----------
-    host : Tensor of shape (M, M)
-        Of any strides, so that the upper triangle of a matrix is the lower one of its transpose.
-    size : int
-        Side of a tile; those at the end may be smaller.
-    copies : list of Copies
-        Who copies to each device, for as long as the tiles are used: memory that a stream has freed is its own.
-    home : torch.device or None
-        Where a copy of the matrix is kept meanwhile; None copies each tile when it is read.
+    host : of any strides, so that the upper triangle of a matrix is the lower one of its transpose
+    size : side of a tile; those at the end may be smaller
+    copies : one for each device, for as long as the tiles are used: memory that a stream has freed stays its own
+    home : device that keeps a copy of the matrix meanwhile; None copies each tile when it is read
     """
 
     def __init__(self, host: Tensor, size: int, copies: list[Copies], home: torch.device | None) -> None:
@@ -243,15 +233,9 @@ class _Tiles:
 
 
 class TorchTriangles(Triangles):
-    """Solves with the two triangles of a square buffer on a device, which keeps a copy of it; products on the host.
+    """Like `Triangles`, with solves on a device, which keeps a copy of the buffer, and products on the host.
 
-    If the device runs out of memory the copy is dropped, and solves are made on the host from then on.
-
-    Parameters
-    ----------
-    buffer : ndarray of shape (r, r), Fortran order, float32 or float64
-        As for `Triangles`.
-    device : torch.device
+    If the device runs out of memory the copy is dropped, and later solves are computed on the host.
     """
 
     def __init__(self, buffer: Array, device: torch.device) -> None:

@@ -38,39 +38,11 @@ Indices = NDArray[np.intp]
 class ArmPosterior:
     """Means and variances of all arms, given plays of some.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Resolved.
-    arms : ndarray of shape (N, d), float64
-    dictionary : ndarray of int
-        Arms of which functions are made; it may be empty.
-    counts : ndarray of shape (N,), int
-        How often each arm was played.
-    sums : ndarray of shape (N,), float64
-        Sum of each arm's rewards.
-    penalty : float
-        lambda, positive: the variance of the noise for a kernel that is the prior's covariance.
-    n_jobs : int or None
-
-    Attributes
-    ----------
-    played : ndarray of int
-        The arms that were played.
-    played_variances : ndarray of float
-        Their variances.
-    dimension : float
-        sum n_a var_a, the effective dimension.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.kernels import Gaussian
-    >>> from gyrfalcon.solvers.arms import ArmPosterior
-    >>> arms, counts, sums = np.array([[0.0], [9.0]]), np.array([3, 0]), np.array([6.0, 0.0])
-    >>> mean, var = ArmPosterior(Gaussian(1.0), arms, np.array([0]), counts, sums, penalty=1.0).all_arms()
-    >>> mean.round(6), var.round(6)
-    (array([1.5, 0. ]), array([0.25, 1.  ]))
+    kernel : resolved; `penalty`, lambda, is the variance of the noise if the kernel is the covariance of the prior
+    dictionary : indices of the arms that functions are made of; may be empty
+    counts, sums : number of plays and sum of the rewards of each arm
+    played, played_variances : indices of the arms that were played, and their variances
+    dimension : the effective dimension, sum n_a var_a
     """
 
     def __init__(
@@ -149,20 +121,9 @@ class ArmPosterior:
 class Batch:
     """Variances of some arms, as they shrink with plays of them whose rewards are not known yet.
 
-    A variance does not depend on rewards. That of arm x after a play of arm a falls by cov(x, a)^2 / (1 + var(a)), with
-    cov(x, a) = k(x, a) / lambda - (C' k_S(x))'(C' k_S(a)) at the start: a Cholesky factorisation, column by column.
-
-    Parameters
-    ----------
-    posterior : ArmPosterior
-    arms : ndarray of int
-    variances : ndarray of float
-        Their variances at the start.
-
-    Attributes
-    ----------
-    variances : ndarray of float
-        Their variances now.
+    A variance does not depend on rewards. After a play of arm a, that of arm x falls by cov(x, a)^2 / (1 + var(a)),
+    with cov(x, a) = k(x, a) / lambda - (C' k_S(x))'(C' k_S(a)) at the start: a Cholesky factorisation, column by
+    column. The attribute `variances` holds the current values; the argument, those at the start.
     """
 
     def __init__(self, posterior: ArmPosterior, arms: Indices, variances: Vectors) -> None:
@@ -196,20 +157,7 @@ class BoundSettings(NamedTuple):
 
 
 class ConfidenceBounds:
-    """Means, variances and confidence bounds of all arms, from one play or batch to the next.
-
-    Parameters
-    ----------
-    posterior : ArmPosterior
-    plays : int
-        How many there were.
-    settings : BoundSettings
-
-    Attributes
-    ----------
-    means, variances : ndarray of shape (N,)
-    settings : BoundSettings
-    """
+    """Means, variances and confidence bounds of all arms after a number of `plays`, until the next play or batch."""
 
     def __init__(self, posterior: ArmPosterior, plays: int, settings: BoundSettings) -> None:
         self.means, self.variances = posterior.all_arms()
@@ -221,11 +169,10 @@ class ConfidenceBounds:
     def choose(self, most: int, threshold: float) -> Indices:
         """Choose at most `most` arms, and none after 1 + the sum of their variances exceeds `threshold`.
 
-        A finite threshold also ends the batch with an arm of no variance: its bound stays while others fall, so that it
-        would be chosen for ever, and the sum would not grow.
-
-        Within a batch means stay, and variances fall. So bounds from its start are bounds throughout, and only leaders,
-        the arms with the highest, are looked at until one of the others may be higher.
+        A finite threshold also ends the batch with an arm of no variance: its bound stays constant while others fall,
+        so that it would be chosen forever. Within a batch means are constant and variances fall, so bounds from its
+        start remain valid: only the leaders, the arms with the highest bounds, are considered until one of the others
+        may be higher.
         """
         bounds = self.means + self._width * np.sqrt(self.variances)
         if most == 1:

@@ -92,7 +92,8 @@ class Iterate:
     @property
     def relative_error(self) -> float:
         """The largest error of all columns as a share of what the solution explains; 0 if unknown."""
-        return float(_quotients(self.error, self.signal).max(initial=0.0))
+        shares = np.divide(self.error, self.signal, out=np.zeros_like(self.error), where=self.signal > 0)
+        return float(shares.max(initial=0.0))
 
     def coef(self) -> Vectors:
         """Return the coefficients alpha = B beta; this costs a few triangular solves."""
@@ -206,11 +207,6 @@ def signals(fitted: Vectors, error: Vectors, spread: Vectors) -> Vectors:
     return found
 
 
-def _quotients(a: Vectors, b: Vectors) -> Vectors:
-    """Return a / b, and 0 where b is 0."""
-    return np.divide(a, b, out=np.zeros_like(a), where=b > 0)
-
-
 def sizes(b: Vectors) -> Vectors:
     """Return the norms of the columns of a right-hand side, to divide residuals by; 1 for a column of zeros."""
     size = np.linalg.norm(b, axis=0)
@@ -230,12 +226,9 @@ class StateError(ValueError):
 
 
 def recall(state: Mapping[str, Any], rules: Mapping[str, Rule]) -> list[Any]:
-    """Return values of a state, in the order of the rules that they must keep.
+    """Return values of a state, in the order of the rules that they must meet.
 
-    Raises
-    ------
-    StateError
-        Names the first value that is missing or breaks its rule: a state may come from a file.
+    `StateError` names the first value that is missing or breaks its rule: a state may come from a file.
     """
     for name, rule in rules.items():
         if name not in state:

@@ -133,25 +133,15 @@ def conjugate_gradient(
 
 @dataclass(frozen=True)
 class _Columns:
-    """What conjugate gradient knows of all columns after an iteration; arrays that were yielded are never changed.
+    """State of all columns after an iteration; arrays that were yielded are never changed.
 
-    Attributes
-    ----------
-    beta, r, p, b : ndarray of shape (rank, k)
-        The solution so far, its residual, the next direction, and the right-hand side.
-    rr : ndarray of shape (k,)
-        The squared norm of r.
-    known : ndarray of shape (k,)
-        The squared norm of r when it was last computed, not updated.
-    step, ratio : ndarray of shape (k,)
-        Of the last iteration.
-    stuck : ndarray of shape (k,)
-        Whether a column has come as far as it can.
-    adrift : ndarray of shape (k,)
-        Whether a column's updated residual has differed from the true one. Its steps count as 0 from then on, which
-        ends its part in the condition number.
-    steps, ratios, gains : lists of ndarrays of shape (k,)
-        Of all iterations. They go on growing.
+    beta, r, p, b : the solution so far, its residual, the next direction, and the right-hand side, of shape (rank, k)
+    rr, known : squared norm of r now, and when r was last computed instead of updated
+    step, ratio : those of the last iteration
+    stuck : whether a column cannot be improved further
+    adrift : whether a column's updated residual has differed from the true one; its steps are recorded as 0 from then
+        on, which ends its part in the condition number
+    steps, ratios, gains : those of all iterations; the lists keep growing
     """
 
     beta: Vectors

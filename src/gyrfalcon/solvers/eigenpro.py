@@ -54,20 +54,12 @@ _GROWTH = 10.0  # of the residual that the noise of batches does not explain
 class Eigensystem:
     """The preconditioner P, and the two numbers that bound the length of a step.
 
-    Attributes
-    ----------
-    indices : array of shape (s,)
-        The rows it was made from.
-    U : array of shape (s, q)
-        Eigenvectors of their kernel matrix.
-    damping : array of shape (q,)
-        (1 - sigma_{q+1}/sigma_i) / sigma_i.
-    beta : float
-        The largest k_P(x, x) among all rows.
-    largest : float
-        The largest eigenvalue of k_P's n x n matrix, over n.
-    subsample : KernelOperator
-        k(rows, the s rows).
+    indices : the s rows that P was made from
+    U : eigenvectors of their kernel matrix, of shape (s, q)
+    damping : (1 - sigma_{q+1}/sigma_i) / sigma_i, of shape (q,)
+    beta : the largest k_P(x, x) among all rows
+    largest : the largest eigenvalue of k_P's n x n matrix, over n
+    subsample : the operator k(rows, the s rows)
     """
 
     indices: NDArray[np.intp]
@@ -98,10 +90,7 @@ class Eigensystem:
 
     def correction(self, rows: NDArray[Any], r: NDArray[Any]) -> Vectors:
         """Return V K_sI r for the rows I: the part of the gradient that P removes, as coefficients of the s rows."""
-        return self._V(self.subsample.on(rows).rmatmat(r))
-
-    def _V(self, z: Vectors) -> Vectors:
-        return self.U @ (self.damping[:, None] * (self.U.T @ z))
+        return self.U @ (self.damping[:, None] * (self.U.T @ self.subsample.on(rows).rmatmat(r)))
 
 
 def top_eigensystem(
@@ -113,22 +102,11 @@ def top_eigensystem(
     random_state: int | np.random.RandomState | None = None,
     n_jobs: int | None = None,
 ) -> Eigensystem:
-    """Make the preconditioner P from a random part of the rows.
+    """Make the preconditioner P from a random subset of s = `n_subsamples` rows, at most n.
 
-    Parameters
-    ----------
-    operator : KernelOperator
-        K_nn: the centers are the rows, in their order.
-    n_subsamples : int
-        s, at most n.
-    n_components : int, optional
-        q; fewer are used where the kernel matrix of the s rows has a lower rank. By default the least with which
-        batches of `batch_size` rows cost no progress, at most s/4.
-    batch_size : int, optional
-        Rows that batches should have at least; by default n/10, at most 1,000.
-    random_state : int, RandomState or None
-    n_jobs : int or None
-        Threads.
+    `n_components` is q; fewer are used if the kernel matrix of the s rows has a lower rank. By default it is the
+    smallest q, at most s/4, for which batches of `batch_size` rows (by default n/10, at most 1,000) cost no progress.
+    The centers of `operator` are its rows, in the same order.
     """
     n = operator.shape[0]
     _check_square(operator)
@@ -215,33 +193,17 @@ def eigenpro(
 ) -> Iterator[Iterate]:
     """Run preconditioned mini-batch gradient descent towards the interpolant, K_nn alpha = y.
 
-    Each epoch visits all rows once, in a new order. Coefficients change by step/m times the residual; the last batch of
-    an epoch, which may be smaller, uses the same factor, and so a shorter step.
+    Each epoch visits all rows once, in a new order, and yields an iterate whose residual is that of all batches, each
+    as it was visited; ``passes`` counts epochs. Coefficients change by step/m times the residual; the last batch of an
+    epoch, which may be smaller, uses the same factor, and so a shorter step.
 
-    Parameters
-    ----------
-    operator : KernelOperator
-        K_nn: the centers are the rows, in their order. K_nn is not kept.
-    y : ndarray of shape (n,) or (n, k)
-        Targets.
-    system : Eigensystem
-        P, of the same operator.
-    max_iter : int
-        Epochs.
-    tol : float
-        Stop when each column's residual is at most ``tol`` times the norm of its targets.
-    step : float or "auto"
-        Length of the steps; "auto" is ``system.step(batch_size)``.
-    batch_size : int, optional
-        m; by default ``system.batch_size``.
-    random_state : int, RandomState or None
-        Of the orders.
-
-    Yields
-    ------
-    Iterate
-        One at the end of each epoch. Its residual is that of all batches, each as it was visited; ``passes`` counts
-        epochs.
+    operator : K_nn, whose centers are the rows in the same order; K_nn is not stored
+    system : P, of the same operator
+    max_iter : number of epochs
+    tol : stop when each column's residual is at most ``tol`` times the norm of its targets
+    step : length of the steps; "auto" is ``system.step(batch_size)``
+    batch_size : m; by default ``system.batch_size``
+    random_state : seed of the orders
     """
     began, n = time.perf_counter(), operator.shape[0]
     _check_square(operator)

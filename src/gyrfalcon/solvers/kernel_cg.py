@@ -188,19 +188,12 @@ class _Problem:
 class _Columns:
     """State of all columns. A step replaces x, values, residuals and step, which were yielded, and changes the others.
 
-    Attributes
-    ----------
-    x, values, r, p : ndarray of shape (n, c)
-        The solution, K alpha, the residual as CG updates it, and the next direction.
-    residuals, step : ndarray of shape (c,)
-        Norm of each residual relative to the system's size, and length of the last step.
-    known : ndarray of shape (c,)
-        The residuals that were last computed, not updated.
-    adrift, stalled : ndarray of shape (c,)
-        Whether the last residual that was computed was far from the updated one and had hardly fallen; and whether that
-        happened twice in a row.
-    active : ndarray of int
-        Columns that are not done.
+    x, values, r, p : the solution, K alpha, the residual as updated by CG, and the next direction, of shape (n, c)
+    residuals, step : norm of each residual relative to the system's size, and length of the last step
+    known : the residuals that were last computed instead of updated
+    adrift, stalled : whether the last computed residual differed much from the updated one and had hardly fallen; and
+        whether that happened twice in a row
+    active : columns that are not done
     """
 
     x: Vectors

@@ -26,22 +26,13 @@ def extreme_eigenvalues(diagonal: Vectors, beside: Vectors) -> tuple[float, floa
 
 
 def ritz_values(steps: Sequence[Vectors], ratios: Sequence[Vectors]) -> tuple[Vectors, Vectors]:
-    """Return estimates of the extreme eigenvalues of CG's system from each column, both within the true ones.
+    """Return estimates (low, high) of the extreme eigenvalues of CG's system from each column, within the true ones.
 
     With T_ii = 1/step_i + ratio_{i-1}/step_{i-1} and T_i,i+1 = sqrt(ratio_i)/step_i, T is the system in the directions
-    that CG has searched: its eigenvalues lie between the system's extreme ones (but for rounding), and the outermost
-    come close to them within a few iterations.
-
-    Parameters
-    ----------
-    steps, ratios : sequences of ndarray of shape (k,)
-        Of each iteration, at least one; what follows a column's first step of length 0 (at rest, or begun again) does
-        not count.
-
-    Returns
-    -------
-    low, high : ndarray of shape (k,)
-        1 and 1 for a column without a step.
+    that CG has searched: its eigenvalues lie between the system's extreme ones (up to rounding), and the outermost
+    approach them within a few iterations. `steps` and `ratios` hold an array of shape (k,) for each iteration; those
+    from a column's first step of length 0 on (at rest, or restarted) are ignored, and a column without a step gives 1
+    and 1.
     """
     S, C = np.stack(steps), np.stack(ratios)
     low, high = np.ones(S.shape[1]), np.ones(S.shape[1])
@@ -57,29 +48,14 @@ def ritz_values(steps: Sequence[Vectors], ratios: Sequence[Vectors]) -> tuple[Ve
 
 
 def condition_number(low: Vectors, high: Vectors) -> float:
-    """Return the largest condition number of all columns, from their extreme eigenvalues.
-
-    It is infinite if an eigenvalue is not positive.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.solvers.lanczos import condition_number, ritz_values
-    >>> condition_number(*ritz_values([np.array([0.5])], [np.array([0.0])]))
-    1.0
-    """
+    """Return the largest condition number of the columns, from extreme eigenvalues; infinite if one is not positive."""
     return float(np.max(np.divide(high, low, out=np.full_like(high, np.inf), where=low > 0), initial=1.0))
 
 
 def lanczos(product: Callable[[Vectors], Vectors], size: int, n_iter: int) -> tuple[float, float]:
     """Return estimates of the extreme eigenvalues of a symmetric operator, both within the true ones.
 
-    Parameters
-    ----------
-    product : function of a vector of shape (size,)
-    size : int
-    n_iter : int
-        Largest number of products; fewer if the Krylov space is exhausted.
+    At most `n_iter` products are computed, fewer if the Krylov space is exhausted.
     """
     v = np.random.default_rng(0).standard_normal(size)
     basis: list[Vectors] = []

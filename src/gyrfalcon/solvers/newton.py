@@ -1,43 +1,41 @@
-"""Newton's method for any smooth convex loss, with FALKON's preconditioner inside: logistic FALKON without schedules.
+"""Newton's method for smooth convex losses, with FALKON's preconditioner inside: logistic FALKON without schedules.
 
 Minimises, over f = offset + K alpha with k columns,
 
     sum_i w_i loss(y_i, f_i) + n penalty / 2 tr(alpha'K_MM alpha)
 
-as Marteau-Ferey, Bach and Rudi, "Globally convergent Newton methods for ill-conditioned generalized self-concordant
-losses" (2019), do: approximate Newton steps, while the penalty falls from a large one, for which any start is near
-enough, to the one asked for. All vectors are in the coordinates of `Whitening`, alpha = D Q T^-1 u / sqrt(n), where the
-penalty is |u|^2 / 2. A Newton step is
+by the method of Marteau-Ferey, Bach and Rudi, "Globally convergent Newton methods for ill-conditioned generalized
+self-concordant losses" (2019): approximate Newton steps, while the penalty falls from a large one, for which any start
+is near enough, to the requested one. All vectors are in the coordinates of `Whitening`, alpha = D Q T^-1 u / sqrt(n),
+where the penalty is |u|^2 / 2. A Newton step consists of
 
-    one pass      f = K alpha (kept, so that nothing drifts) and the gradient g = B'K'W loss' + penalty u
-    no pass       A'A = T W T' / M + penalty I made again, with W = w loss'' at the centers, the columns' mean
+    one pass      f = K alpha (stored, so that errors do not accumulate) and the gradient g = B'K'W loss' + penalty u
+    no pass       A'A = T W T' / M + penalty I, with W = w loss'' at the centers, averaged over the columns
     a few passes  conjugate gradient on H d = -g with H = B'K'W loss'' K B + penalty I, preconditioned with A, until the
-                  residual is a fraction of what it was; K d is put together from the products that CG makes anyway
+                  residual has fallen to a fraction; K d is assembled from the products that CG computes anyway
     no pass       a line search along d, on f + t K d
 
-so that t steps of CG cost t + 1 passes. Columns that a loss does not couple (several quantiles, one class against the
-rest) share the passes, each with its own CG and its own length of step; those it couples (softmax) are one vector.
+so that t steps of CG cost t + 1 passes. Columns that the loss does not couple (several quantiles, one class against the
+rest) share the passes, each with its own CG and step length; coupled columns (softmax) are one vector.
 
-What was chosen by measurement (a9a: n = 16,000, M = 500; MNIST, ten classes: n = 20,000, M = 700; lambda = 1e-6).
-Counted are passes to an objective within the number in brackets of the least:
+Choices by measurement (a9a: n = 16,000, M = 500; MNIST, ten classes: n = 20,000, M = 700; lambda = 1e-6), in passes to
+an objective within the number in brackets of the least:
 
-- *the path*: a tenth of the penalty after each step that was near, in that the predicted decrease is less than half of
-  the objective. On MNIST it reaches the last penalty after 21 passes, and a rule twice as strict after 30, for nothing;
-  factors of 30 and 100 are not faster.
-- *accuracy of CG*: to half of the first residual, in the norm of the preconditioner. MNIST takes 49 passes (9e-4); to
-  0.3 it takes 58 (4e-4), to 0.1 at the last penalty 74 (1e-3): too much is done for a direction that the next step
-  changes. On a9a it makes no difference.
-- *length of the step*: by one secant on the slope along d, which may also be longer than 1: MNIST 37 passes (4e-3)
-  instead of 43 (2e-3), more at the beginning.
-- *weights at the centers*: where few centers have most of the weight (well separated classes: 5% of them) A is made
+- *path*: the penalty is divided by ten after each step whose predicted decrease is below half of the objective. MNIST
+  reaches the last penalty after 21 passes; a rule twice as strict takes 30, and factors of 30 and 100 are not faster.
+- *accuracy of CG*: half of the first residual, in the norm of the preconditioner. MNIST takes 49 passes (9e-4); 58
+  (4e-4) with 0.3, and 74 (1e-3) with 0.1 at the last penalty. On a9a it makes no difference.
+- *length of the step*: one secant on the slope along d, which may exceed 1: MNIST 37 passes (4e-3) instead of 43
+  (2e-3).
+- *weights at the centers*: where few centers have most of the weight (5% of them for well separated classes), A is made
   from too few points, and a constant weight is better: MNIST 66 passes (2e-3) instead of 86 (4e-3). Where weights are
   even it is worse: a9a 57 (2e-6) instead of 37 (1e-6). So A's weights are the centers' own as far as these are even,
-  and their mean for the rest. A from rows drawn by their weights did not help MNIST, and costs several times as much.
-- *stages*: a loss that is nearly not smooth (`Quantile`) is minimised through smoother ones: half the passes. The
-  last of them has curvature in few rows, which A does not know, and a step that predicts little may hide a long way to
-  go: CG that was cut off after 20 steps says nothing, nor does a single step. So CG goes on, and two steps in a row
-  must predict little. On 10 problems of 200 to 2,000 rows with weights that differ by factors of up to 1e12 what was
-  left were 4% of the objective on average, with 174 passes, and are 0.15%, with twice as many.
+  and their mean for the rest. Rows drawn by their weights did not help MNIST, and cost several times as much.
+- *stages*: a nearly non-smooth loss (`Quantile`) is minimised through smoother ones, in half the passes. The last stage
+  has curvature in few rows, which A does not represent, so that a small predicted decrease alone does not show
+  convergence: CG may take more steps, and two Newton steps in a row must predict little. On 10 problems of 200 to 2,000
+  rows with weights that differ by factors of up to 1e12 the remaining excess fell from 4% of the objective on average
+  (174 passes) to 0.15% (twice as many).
 """
 
 from __future__ import annotations
@@ -73,26 +71,17 @@ _PATIENCE = 2  # number of steps in a row that may change the objective by no mo
 class NewtonIterate(Iterate):
     """The record of one Newton step.
 
-    For each column, `step` is its length and `ratio` the share of the residual that CG left.
+    For each column, `step` is the length of the step and `ratio` the share of the residual that CG left.
 
-    Attributes
-    ----------
-    residual : float
-        The decrease that the step's quadratic model predicted, relative to the objective; `residuals` for each column.
-    error, signal : ndarray of shape (k,)
-        Root mean square by which the step moved f, and the standard deviation of f after it, or 0.01 of the loss's unit
-        where that is larger.
-    penalty : float
-        The penalty of the step, which falls to the one asked for.
-    objective : float
-        After the step: mean loss + penalty / 2 |f|^2, with the penalty asked for and not that of the step, but with the
-        loss of the step where that has stages.
-    decrement : float
-        Newton's, of the mean: the square root of twice the predicted decrease, over n.
-    cg_steps : int
-        Steps of conjugate gradient.
-    at_penalty : bool
-        Whether the step had the penalty and the loss asked for, and not one on the way there.
+    residual : decrease predicted by the step's quadratic model, relative to the objective; `residuals` by column
+    error, signal : root mean square by which the step moved f, and the standard deviation of f after it, or 0.01 of the
+        loss's unit if that is larger
+    penalty : penalty of this step; it falls to the requested one
+    objective : mean loss + penalty / 2 |f|^2 after the step, with the requested penalty and the loss of the step's
+        stage
+    decrement : Newton decrement of the mean objective, the square root of twice the predicted decrease over n
+    cg_steps : number of conjugate gradient steps
+    at_penalty : whether the step had the requested penalty and loss, not intermediate ones
     """
 
     penalty: float = 0.0
@@ -141,47 +130,27 @@ def newton(
 ) -> Iterator[NewtonIterate]:
     """Minimise ``mean(w loss(y, offset + K alpha)) + penalty / 2 tr(alpha'K_MM alpha)``.
 
-    Parameters
-    ----------
-    operator : Operator
-        K, of shape (n, M).
-    y : ndarray of shape (n, k)
-        Targets, as the loss has them.
-    loss : Loss
-        With its parameters resolved (`Loss.resolve`).
-    coordinates : Preconditioner
-        FALKON's, of the same centers; its A is updated for every step.
-    penalty : float
-        lambda. Below the coordinates' ``least_penalty`` it counts as that.
-    max_iter : int
-        Largest number of Newton steps.
-    tol : float
-        Done when a step at the last penalty predicts, for every column, a decrease of at most ``tol`` times the
-        objective, and for a loss with stages when two steps in a row do; the step is still taken, so what remains is
-        smaller. Also done when steps no longer lower the objective at the precision of the tiles.
-    close : float
-        Such a step must also move the fitted values of every column by at most this share of their standard deviation.
-    weight : ndarray of shape (n,), optional
-        Sample weights, with mean 1.
-    start : ndarray of shape (M, k), optional
-        Coefficients to start from, at the last penalty: there is no path then.
-    offset : ndarray of shape (k,), optional
-        The value of f where K alpha is 0.
-    center_rows : ndarray of shape (M,), optional
-        Indices of the rows that the centers are. Without it A's weights are the mean of all rows.
-    path : sequence of float, optional
-        Penalties for the first Newton steps, one each, before the last penalty; found by itself if None.
-    cg_steps : int or sequence of int, optional
-        Steps of CG in each Newton step: one number for all, or a list, whose last number holds for all that follow. If
-        None, as many as the accuracy asks for.
-    resume : mapping, optional
-        An iterate's `Iterate.state`: steps go on from there, bit for bit. All else must be as it was, `start` too. A
-        state that does not belong to the problem raises `StateError`.
+    Yields one iterate for each Newton step (with `resume`, first the resumed one), computed when it is requested.
 
-    Yields
-    ------
-    NewtonIterate
-        One for each Newton step (with `resume`, first the one that is resumed), computed when it is asked for.
+    y : targets of shape (n, k), in the form that the loss expects
+    loss : with its parameters resolved (`Loss.resolve`)
+    coordinates : FALKON's preconditioner of the same centers; its A is updated for every step
+    penalty : lambda; values below ``coordinates.least_penalty`` are raised to it
+    max_iter : largest number of Newton steps
+    tol : stop when a step at the last penalty predicts, for every column, a decrease of at most ``tol`` times the
+        objective (two steps in a row for a loss with stages), or when steps no longer lower the objective at the
+        precision of the tiles; the step is still taken
+    close : such a step must also move the fitted values of every column by at most this share of their standard
+        deviation
+    weight : sample weights of shape (n,), with mean 1
+    start : coefficients of shape (M, k) to start from, at the last penalty and without a path
+    offset : value of f where K alpha is 0, of shape (k,)
+    center_rows : row indices of the centers; without them A's weights are the mean of all rows
+    path : penalties of the first Newton steps, one each; chosen automatically if None
+    cg_steps : number of CG steps in each Newton step, or a list whose last number holds for all later steps; if None,
+        CG stops by its accuracy
+    resume : state of an iterate (`Iterate.state`) to continue from, bit for bit, with all other arguments unchanged; a
+        state of another problem raises `StateError`
     """
     passes: float = operator.passes
     began, done = time.perf_counter(), 0
@@ -234,18 +203,12 @@ def _is_over(iterate: NewtonIterate, waiting: int, rounding: float) -> bool:
 
 
 class _Course:
-    """The way to the penalty and the loss asked for: which of them the next step has, and when the steps are done.
+    """The path to the requested penalty and loss: chooses those of the next step, and decides when the steps are done.
 
-    Attributes
-    ----------
-    mu : float
-        Penalty of the step.
-    near : bool
-        Whether the last step predicted so small a decrease that the next penalty or stage can be begun.
-    waiting : int
-        Number of steps in a row that have not lowered the objective by more than rounding.
-    settled : int
-        Number of steps in a row that met the tolerance.
+    mu : penalty of the step
+    near : whether the last predicted decrease was small enough to begin the next penalty or stage
+    waiting : number of steps in a row that have not lowered the objective by more than rounding
+    settled : number of steps in a row that met the tolerance
     """
 
     def __init__(self, loss: Loss, last: float, path: Sequence[float] | None, started: bool) -> None:

@@ -164,24 +164,14 @@ def two_level_cg(
 class _Columns:
     """State of all columns after an iteration; arrays that were yielded are never changed.
 
-    Attributes
-    ----------
-    beta, r, p, b : ndarray of shape (rank, k)
-        The solution so far, its residual, the next direction, and the right-hand side.
-    energy : ndarray of shape (k,)
-        z'r, the energy of the error as the sample estimates it.
-    missed : ndarray of shape (k,)
-        Energy that the steps on the sample have left.
-    scale : ndarray of shape (k,)
-        Factor by which the sample understates the energy.
-    shrinks : ndarray of shape (k,)
-        Ratio of the energies after and before the last iteration.
-    known : ndarray of shape (k,)
-        The squared norm of r when it was last computed, not updated.
-    step, left : ndarray of shape (k,)
-        Length of the last step, and share of the residual that the steps on the sample have left.
-    size : ndarray of shape (k,)
-        The norm of b.
+    beta, r, p, b : the solution so far, its residual, the next direction, and the right-hand side, of shape (rank, k)
+    energy : z'r, the energy of the error as estimated by the sample
+    missed : energy left by the steps on the sample
+    scale : factor by which the sample understates the energy
+    shrinks : ratio of the energies after and before the last iteration
+    known : squared norm of r when it was last computed instead of updated
+    step, left : length of the last step, and share of the residual left by the steps on the sample
+    size : norm of b
     """
 
     beta: Vectors
