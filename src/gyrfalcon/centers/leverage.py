@@ -109,8 +109,7 @@ def leverage_scores(
     array([0.49, 0.33, 0.49, 0.96])
     """
     _check(penalty, method, n_pilot)
-    penalty = float(penalty)
-    scoring = Scoring(X, kernel, random_state, n_jobs, pool=_pool(method, n_pilot))
+    penalty, scoring = float(penalty), Scoring(X, kernel, random_state, n_jobs, pool=_pool(method, n_pilot))
     if method == "exact":
         return scoring.exact(penalty)
     score = scoring.bless(penalty).score if method == "bless" else scoring.pilot(n_pilot)
@@ -151,8 +150,7 @@ def effective_dimension(
     True
     """
     _check(penalty, method, n_pilot)
-    penalty = float(penalty)
-    scoring = Scoring(X, kernel, random_state, n_jobs, pool=_pool(method, n_pilot))
+    penalty, scoring = float(penalty), Scoring(X, kernel, random_state, n_jobs, pool=_pool(method, n_pilot))
     if method == "exact":
         return float(scoring.exact(penalty).sum())
     score = scoring.bless(penalty).score if method == "bless" else scoring.pilot(n_pilot)
@@ -241,10 +239,10 @@ class Scoring:
         """Run BLESS down to `penalty`, or until d_eff exceeds `dimension`.
 
         Algorithm 1 of "On fast leverage score sampling and optimal learning". Rows of the pool enter J independently
-        of each other with probability `oversampling` times their score, which has less variance than as many draws with
-        replacement. The paper's pool is a multiple of max k_ii / lambda_h rows, enough for any data; n max l_i rows are
-        enough for the given data, which for small penalties is far less, so the pool stops growing at 5,000 rows
-        (20,000 for the last level) or 5 |J|, for any n.
+        with probability `oversampling` times their score, which has less variance than draws with replacement. The
+        paper's pool of a multiple of max k_ii / lambda_h rows is enough for any data; for the given data n max l_i rows
+        are, which is far less for small penalties, so the pool is limited to 5,000 rows (20,000 for the last level) or
+        5 |J|, for any n.
         """
         kappa = float(self.diagonal(self.sample(_LEAST_POOL)).max())
         if not kappa > 0:

@@ -19,7 +19,7 @@ from .._utils.checks import integer, number, one_of, optional, positive
 
 __all__ = ["Suggestion", "suggest"]
 
-_RULES = {
+_RULES = {  # in the order of the arguments of `suggest`
     "n": integer(3),
     "capacity": number(lambda x: 0 < x <= 1, "in (0, 1]; 1 if nothing is known"),
     "source": number(lambda x: 0.5 <= x <= 1, "in [0.5, 1]; 0.5 if nothing is known"),
@@ -64,11 +64,7 @@ class Suggestion:
 
     def params(self) -> dict[str, Any]:
         """Return ``penalty``, ``n_centers`` and ``max_iter`` for an estimator, and ``centers`` if not uniform."""
-        params: dict[str, Any] = {
-            "penalty": self.penalty,
-            "n_centers": self.n_centers,
-            "max_iter": self.n_iter,
-        }
+        params: dict[str, Any] = {"penalty": self.penalty, "n_centers": self.n_centers, "max_iter": self.n_iter}
         if self.sampling != "uniform":
             params["centers"] = self.sampling
         return params
@@ -131,19 +127,9 @@ def suggest(
     >>> suggest(1_000_000, capacity=0.5, sampling="leverage").params()
     {'penalty': 0.0001..., 'n_centers': 1458, 'max_iter': 23, 'centers': 'leverage'}
     """
-    given = {
-        "n": n,
-        "capacity": capacity,
-        "source": source,
-        "kappa": kappa,
-        "target_range": target_range,
-        "delta": delta,
-        "effective_dimension": effective_dimension,
-        "sampling": sampling,
-        "q": q,
-    }
-    for name, value in given.items():
-        _RULES[name](name, value)
+    given = (n, capacity, source, kappa, target_range, delta, effective_dimension, sampling, q)
+    for (name, rule), value in zip(_RULES.items(), given, strict=True):
+        rule(name, value)
     n, gamma, r, kappa, a = int(n), float(capacity), float(source), float(kappa), float(target_range)
     delta, q = float(delta), float(q)
 

@@ -1,23 +1,21 @@
-"""FALKON's preconditioner B, made from the centers alone, in one M x M buffer.
+"""FALKON's preconditioner, from the centers alone, in one M x M buffer.
 
-The maths is Definitions 3 and 4 in appendix A of "FALKON: An Optimal Large Scale Kernel Method":
+Definitions 3 and 4 in appendix A of "FALKON: An Optimal Large Scale Kernel Method":
 
     D K_MM D + jitter I = T'T,     A'A = T W T' / M + ridge I,     B = D T^-1 A^-1 / sqrt(n),
 
 so that B'(K'WK + lambda n K_MM)B is close to the identity. T is `Whitening`'s; this adds A, below T in the same buffer.
-Where T is (r, M), because most centers are linear combinations of others, the formula for A does not change. Other
-factors A make coordinates with T in the same way (`TwoFactors`).
+The formula for A also holds where T is (r, M), because most centers are linear combinations of others. Other factors A
+make coordinates with T in the same way (`TwoFactors`).
 
-What was chosen by measurement (Gaussian kernels of several widths on real and synthetic data, n = 20,000,
-M = 300 to 2,500, lambda = 1e-5 to 1e-9 and 0, counting passes to a test error within 1% of the best):
-
-- *ridge*, the lambda of A. When lambda is far below what M centers can resolve, T T'/M underestimates K'K/n in the
-  small directions and CG crawls. A only shapes the preconditioner, so it may use a larger number than the problem. For
-  Gaussian kernels the best one is where the effective dimension is M/2, and T's diagonal tells it: t_i^2 is the
-  variance of center i given those before it, and on the learning curve of a noiseless Gaussian process
-  d_eff(t_i^2 / i) = i. Rough kernels (Laplacian) are better off without, the more so the closer one wants to come to
-  the exact solution, so a fifth of it is a compromise; it fades as the centers become all the rows. With M = 1,000 and
-  lambda = 1e-7 the passes fell from 32 to 12, 41 to 9, 27 to 12 and stayed at 8; at 1e-5 they hardly changed.
+The *ridge*, the lambda of A, was chosen by measurement (Gaussian kernels of several widths on real and synthetic data,
+n = 20,000, M = 300 to 2,500, lambda = 1e-5 to 1e-9 and 0, counting passes to a test error within 1% of the best). When
+lambda is far below what M centers can resolve, T T'/M underestimates K'K/n in the small directions and CG is slow. A
+only shapes the preconditioner, so its ridge may exceed lambda. For Gaussian kernels the best one is where the effective
+dimension is M/2, which T's diagonal gives: t_i^2 is the variance of center i given those before it, and on the learning
+curve of a noiseless Gaussian process d_eff(t_i^2 / i) = i. Rough kernels (Laplacian) do better without it, so a fifth
+of it is used as a compromise, less as the centers become all the rows. With M = 1,000 and lambda = 1e-7 the passes fell
+from 32 to 12, 41 to 9, 27 to 12 and stayed at 8; at 1e-5 they hardly changed.
 """
 
 from __future__ import annotations
@@ -134,22 +132,12 @@ class Preconditioner(TwoFactors):
         K_MM. Overwritten: afterwards its memory holds T in the upper triangle and A' in the lower one.
     penalty : float
         lambda, at least 0.
-    n : int
-        Number of rows of the problem to be preconditioned.
-    D : ndarray of shape (M,), optional
-        Sampling weights of the centers (Definition 2), all positive; 1 for uniform centers.
+    n, D, jitter, tile_dtype, n_jobs, devices
+        As for `Whitening`.
     center_weight : ndarray of shape (M,), optional
         Sample weights at the centers, at least 0; 1 by default.
     n_draws : int, optional
-        The M of ``T W T' / M``: how many centers were drawn, when duplicates among them were merged. M by default.
-    jitter : "auto" or float
-        Added to the diagonal of ``D K_MM D`` before it is factored (an absolute number).
-    tile_dtype : dtype, optional
-        Precision of the products with K that B will be used with, if it is not that of ``gram``.
-    n_jobs : int or None
-        Threads; None is every core. The factors have the same bits for any number.
-    devices : sequence of torch.device, optional
-        Where the factors are made; None leaves them to LAPACK.
+        The M of ``T W T' / M``: the number of draws, if duplicate centers were merged. M by default.
 
     Attributes
     ----------
@@ -158,11 +146,9 @@ class Preconditioner(TwoFactors):
     A : FactorA
         A, below T in the same buffer.
     ridge : float
-        What stands for lambda in A'A; at least the penalty.
-    rank : int
-        Number of columns of B: M, or the number of independent centers.
-    least_penalty : float
-        The smallest lambda that the precision of the tiles can tell from rounding.
+        The ridge in A'A; at least the penalty.
+    rank, least_penalty
+        As in `Whitening`.
 
     Examples
     --------

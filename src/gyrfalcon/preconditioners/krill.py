@@ -1,19 +1,17 @@
-"""KRILL's preconditioner: A from a sketch of the rows instead of the centers, at the price of one pass.
+"""KRILL's preconditioner: A from a sketch of the rows instead of the centers, for one more pass.
 
-The method is that of arXiv 2304.12465 (Díaz, Epperly, Frangella, Tropp and Webber, "Robust, randomized preconditioning
-for kernel ridge regression"). FALKON's ``(n/M) K_MM D^2 K_MM`` stands for K'K only if the centers were drawn with known
-probabilities. KRILL estimates K'K from K itself: with a sparse sign matrix Phi of some 2 M rows, eight entries
-+-1/sqrt(8) in each column,
+The method of arXiv 2304.12465 (Díaz, Epperly, Frangella, Tropp and Webber, "Robust, randomized preconditioning for
+kernel ridge regression"). FALKON's ``(n/M) K_MM D^2 K_MM`` approximates K'K only if the centers were drawn with known
+probabilities. KRILL estimates K'K from K itself, for any centers: with a sparse sign matrix Phi of about 2 M rows,
+eight entries +-1/sqrt(8) in each column,
 
-    H = (Phi W^(1/2) K)'(Phi W^(1/2) K) + lambda n K_MM,     B B' = H^-1,
+    H = (Phi W^(1/2) K)'(Phi W^(1/2) K) + lambda n K_MM,     B B' = H^-1.
 
-whatever the centers are. The paper takes B = chol(H)^-1. H has the squared condition number of the kernel, so that a
-Cholesky factor of it in working precision says nothing about its small directions. Here Phi K is first brought into
-coordinates in which K_MM is the identity, and what is factored is
+The paper takes B = chol(H)^-1. H has the squared condition number of the kernel, so that its Cholesky factor in working
+precision is wrong in the small directions. Here Phi K is first brought into coordinates in which K_MM is the identity,
+which gives the same B up to a rotation that does not affect CG:
 
-    A'A = R'(Phi K)'(Phi K)R / n + lambda I,     B = R A^-1 / sqrt(n),     R'K_MM R = I,
-
-the same B but for a rotation, which CG does not see.
+    A'A = R'(Phi K)'(Phi K)R / n + lambda I,     B = R A^-1 / sqrt(n),     R'K_MM R = I.
 
 Measured (n = 20,000, M = 500, Gaussian and Laplacian kernels, lambda = 1e-5 to 1e-9): the condition number stays below
 35 for uniform centers, k-means, a grid, a box around the rows and the most extreme rows, where FALKON's is 60 to 220,
@@ -59,27 +57,19 @@ class Krill(TwoFactors):
         lambda, at least 0.
     weight : ndarray of shape (n,), optional
         Sample weights, the diagonal of W.
-    jitter : "auto" or float
-        Added to the diagonal of K_MM before it is factored (an absolute number).
+    jitter, n_jobs, devices
+        As for `Whitening`.
     oversampling : float
         Rows of Phi, as a multiple of M.
     random_state : int, RandomState, Generator or None
-        Of Phi.
-    n_jobs : int or None
-        Threads; None is every core. The factors have the same bits for any number.
-    devices : sequence of torch.device, optional
-        Where the factors are made; None leaves them to LAPACK.
+        Seed of Phi.
 
     Attributes
     ----------
-    whitening : Whitening
-        T, with the jitter and the selection of centers that it took.
-    A : FactorA
-        A, below T in the same buffer.
+    whitening, A, rank, least_penalty
+        As in `Preconditioner`.
     ridge : float
-        What stands for lambda in A'A: the penalty, or the least that rounding allows.
-    rank, least_penalty
-        As in `Whitening`.
+        The ridge in A'A: the penalty, or the least that rounding allows.
 
     Examples
     --------
@@ -118,18 +108,12 @@ class Krill(TwoFactors):
         size = math.ceil(oversampling * M)
         S = sketch(operator, size, self.whitening.dtype, weight=weight, random_state=random_state)
         S = _whitened(S, self.whitening)
-        self.ridge = self.A.factor(
-            partial(_put_square, S, self.whitening.engine), max(self.penalty, self.least_penalty)
-        )
+        fill = partial(_put_square, S, self.whitening.engine)
+        self.ridge = self.A.factor(fill, max(self.penalty, self.least_penalty))
 
 
 def sketch(
-    operator: Operator,
-    size: int,
-    dtype: DTypeLike,
-    *,
-    weight: NDArray[Any] | None = None,
-    random_state: Any = None,
+    operator: Operator, size: int, dtype: DTypeLike, *, weight: NDArray[Any] | None = None, random_state: Any = None
 ) -> NDArray[Any]:
     """Return Phi W^(1/2) K, of shape (size, M), in one pass, with a random sparse sign matrix Phi of `size` rows."""
     legacy = isinstance(random_state, np.random.RandomState)  # which gives one number, as a seed
@@ -146,10 +130,8 @@ def sketch(
         entries = entries.astype(K.dtype)
         for e in range(n_entries):
             part = slice(edges[e], edges[e + 1])
-            Phi = csc_matrix(
-                (entries[e], rows[e] - part.start, np.arange(len(K) + 1)), shape=(part.stop - part.start, len(K))
-            )
-            S[part] += Phi.tocsr() @ K
+            shape, columns = (part.stop - part.start, len(K)), np.arange(len(K) + 1)
+            S[part] += csc_matrix((entries[e], rows[e] - part.start, columns), shape=shape).tocsr() @ K
     return S
 
 

@@ -1,4 +1,4 @@
-"""A Nyström preconditioner for all rows: (F F' + s I)^-1 in the place of (K_nn + mu I)^-1.
+"""A Nyström preconditioner for all rows: (F F' + s I)^-1 approximates (K_nn + mu I)^-1.
 
 With M of the rows as centers, K_MM = T'T and F = W^(1/2) K_nM T^-1, F F' is the Nyström approximation of
 W^(1/2) K_nn W^(1/2), and by Woodbury's formula
@@ -6,12 +6,12 @@ W^(1/2) K_nn W^(1/2), and by Woodbury's formula
     s (F F' + s I)^-1 v = v - F (F'F + s I)^-1 F'v.
 
 F is not stored: products with it are products with K_nM, which its operator keeps if there is room, and triangular
-solves. F'F + s I is factored by Cholesky for each s when it is first asked for: with M = 1,000 that takes 0.02 s, where
-an eigendecomposition, which would serve every s, takes 0.26 s.
+solves. F'F + s I is factored by Cholesky for each s when first needed: with M = 1,000 that takes 0.02 s, where an
+eigendecomposition, which would serve every s, takes 0.26 s.
 
-A system that leaves some rows out needs F'F without these rows. It must be theirs to all digits: if F'F was smaller
-than it is by one part in a thousand (a share of that of all rows would be off by more), the formula would turn negative
-wherever F'F exceeds 1,000 s. So F'F is added up for each fold of the rows, which costs the same.
+A system that leaves some rows out needs F'F without these rows, to all digits: if F'F was too small by one part in a
+thousand (scaling that of all rows is less accurate), the formula would turn negative wherever F'F exceeds 1,000 s. So
+F'F is summed for each fold of the rows, which costs the same.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class NystromPreconditioner:
             values = eigvalsh(square, check_finite=False)
         least, largest = float(values[0]), float(values[-1])
         # K_nn has eigenvalues from mu to about the smallest of F'F in the directions that F F' lacks. Measured with mu
-        # = 0.001: 18 iterations in the place of 33, where that one is 0.25. If it is negative, so far off is F'F.
+        # = 0.001: 18 iterations instead of 33, where that one is 0.25. A negative one is the size of F'F's rounding.
         return max(_ROUNDING * eps(self.operator.dtype) * largest, least, -10 * least, tiny)
 
     def _squares(self, fold: NDArray[Any] | None) -> Vectors:

@@ -1,15 +1,14 @@
 """Factorisations and triangular solves by PyTorch: tile by tile, on one device or several.
 
 The matrix is in host memory, before and after. If it fits the budget of a single device it is copied there whole, and
-tiles are views of the copy; else each tile is copied when it is needed, through pinned memory and while the product
-before is made, and only a few are on a device at once. The arithmetic is the same, tile by tile in the same order. A
-tile (i, j) of a factor is
+tiles are views of the copy; otherwise each tile is copied when needed, through pinned memory and during the previous
+product, and only a few are on a device at once. The arithmetic is the same, in the same order. A tile (i, j) is
 
     L_ij = (A_ij - sum_{k<j} L_ik L_jk') L_jj^-T     Cholesky, a column of tiles at a time
     H_ij = sum_{k>=i} L_ki' L_kj                     L'L (LAPACK's lauum, which PyTorch lacks), a row at a time
 
-so that each tile is written once, and the tiles of a column (of a row) can be dealt to the devices in turn. Tiles are
-squares, which copies least for the memory they take: some M^3 / (3 size) numbers. TF32 is off, whatever was set.
+so that each tile is written once, and the tiles of a column (of a row) are distributed to the devices in turn. Square
+tiles need the fewest copies for their memory: about M^3 / (3 size) numbers. TF32 is switched off.
 """
 
 from __future__ import annotations

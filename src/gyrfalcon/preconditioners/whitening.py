@@ -9,17 +9,17 @@ a pivoted Cholesky factorisation picks r independent ones, S, and
 
     T = [T1 T2] of shape (r, M),     D_S K_SM D = T1'T,     B = D_S T1^-1 / sqrt(n) on S and zero elsewhere.
 
-S spans the functions of all M centers, and neither eigenvectors nor a second buffer are needed. The selection of S
-plays the part of Q in Definition 3. R = sqrt(n) B is what the NYTRO paper calls R, with R R' = K_MM^+ on the span of S.
+S spans the functions of all M centers and takes the place of Q in Definition 3, without eigenvectors or a second
+buffer. R = sqrt(n) B is the R of the NYTRO paper, with R R' = K_MM^+ on the span of S.
 
-What was chosen by measurement (data and sizes in `gyrfalcon.preconditioners.falkon`):
+Choices by measurement (data and sizes in `gyrfalcon.preconditioners.falkon`):
 
-- *jitter*. What makes CG fast is FALKON's ridge, so the jitter only has to cover the rounding of the factorisation (in
-  practice a few eps sqrt(M)) and of the kernel's tiles. A larger one slows down all directions below it.
+- *jitter*. It only has to cover the rounding of the factorisation (in practice a few eps sqrt(M)) and of the kernel's
+  tiles; FALKON's ridge is what makes CG fast. A larger jitter slows down all directions below it.
 - *correction*. A jitter left in the problem penalises |alpha|^2 (test error 0.386 instead of 0.360 at jitter 1e-5 M).
-  The solver can take it out at no cost, but where K_MM is singular to working precision only rounding noise would be
-  left of the penalty, and CG diverges. So it takes out as much as leaves at least half of the penalty that T implies.
-  For the same reason a lambda below eps/8 counts as eps/8: with 0, float32 tiles and a smooth kernel CG diverged.
+  The solver can subtract it at no cost, but where K_MM is singular to working precision only rounding noise would be
+  left of the penalty, and CG diverges. So it subtracts only what leaves at least half of the penalty that T implies.
+  For the same reason a lambda below eps/8 is raised to it: with 0, float32 tiles and a smooth kernel CG diverged.
 """
 
 from __future__ import annotations
@@ -218,8 +218,8 @@ class Whitening(Coordinates):
     def backward(self, s: NDArray[Any], halfway: Halfway, penalty: float) -> Vectors:
         """Return ``B's + penalty n B'K_MM B beta``.
 
-        The second term is penalty (I - jitter T^-T T^-1) beta, by T'T = D K_MM D + jitter I: no product with K_MM, and
-        no trace of the jitter in the problem that is solved (but for what cannot safely be taken out).
+        The second term is penalty (I - jitter T^-T T^-1) beta, by T'T = D K_MM D + jitter I: without a product with
+        K_MM, and without the jitter, as far as it can safely be subtracted.
         """
         beta, u = halfway
         return self.solve_Tt(self.restrict(s) - penalty * self.correction * u) + penalty * beta
@@ -253,9 +253,9 @@ class Whitening(Coordinates):
 
 
 def choose_engine(devices: Sequence[torch.device] | None, n_threads: int) -> FactorEngine:
-    """Return who makes factors on devices, as `resolve_devices` gives them; LAPACK if there are none.
+    """Return the engine for devices as `resolve_devices` gives them; LAPACK if there are none.
 
-    Devices without float64 (MPS) leave the factors to LAPACK as well: up to 1,500 centers they are in float64.
+    Devices without float64 (MPS) use LAPACK as well: up to 1,500 centers the factors are in float64.
     """
     if devices is None or not all(has_float64(device) for device in devices):
         return LapackFactors(n_threads)

@@ -36,19 +36,16 @@ class Iterate:
     converged : bool
         Whether every column met the tolerance.
     step, ratio : ndarray of shape (k,)
-        For each column, CG's length of the step and ratio of the squared residuals, which make up the Lanczos matrix
-        that estimates the condition number. 0 for columns at rest. For gradient descent the step is the one asked
-        for, and the ratio 0.
+        CG's step length and ratio of the squared residuals, from which the condition number is estimated; 0 for
+        columns at rest. For gradient descent the given step, and 0.
     condition_number : float
-        Of the preconditioned system, as CG estimates it: from below, growing to the true one; 1 at iteration 0. NaN
-        from solvers that do not estimate it.
+        CG's estimate for the preconditioned system, from below; 1 at iteration 0. NaN if not estimated.
     error : ndarray of shape (k,)
-        Distance of the fitted values from the solution's, as the solver estimates it: root mean square over the rows,
-        in the units of y, mostly within a factor of 3. Empty from solvers that do not estimate it.
+        Estimated distance of the fitted values from the solution's: root mean square over the rows, in the units of y,
+        mostly within a factor of 3. Empty if not estimated.
     signal : ndarray of shape (k,)
-        What an error is measured by: root mean square of the solution's fitted values, as far as it is known, or the
-        standard deviation of y where that is less (because a mean was not taken from y). Empty from solvers that do not
-        estimate the error.
+        Scale of the error: root mean square of the solution's fitted values, as far as it is known, or the standard
+        deviation of y if that is less (because y was not centered). Empty if the error is not estimated.
     """
 
     iteration: int
@@ -139,9 +136,8 @@ class System:
 
     def rhs(self) -> Vectors:
         """Return the right-hand side."""
-        return self.B.apply_transpose(
-            self.operator.rmatmat(self.Y if self.weight is None else self.weight[:, None] * self.Y)
-        )
+        weighted = self.Y if self.weight is None else self.weight[:, None] * self.Y
+        return self.B.apply_transpose(self.operator.rmatmat(weighted))
 
     def product(self, p: Vectors) -> Vectors:
         """Return the left-hand side at p."""

@@ -1,14 +1,13 @@
-"""Block coordinate descent: blocks of coefficients solved in turn, each with the others as they are.
+"""Block coordinate descent: blocks of coefficients solved in turn, with the others fixed.
 
 Tu, Roelofs, Venkataraman, Recht, "Large Scale Kernel Learning using Block Coordinate Descent" (2016). For the block b
-of the coefficients of ``(K'WK + lambda n G) alpha = K'W y``, with the residuals r = y - K alpha of all rows at hand,
+of the coefficients of ``(K'WK + lambda n G) alpha = K'W y``, with the residuals r = y - K alpha of all rows,
 
     (K_b'WK_b + lambda n G_bb) delta = K_b'W r - lambda n (G alpha)_b,     alpha_b += delta,     r -= K_b delta.
 
 G is K_MM for centers and the identity for random features. A block costs two products with its own columns of K, so
-that a sweep over all blocks costs two passes. The first sweep adds up the blocks K_b'WK_b, whose factors are kept: they
-take M times the block's size, where all of K'WK would take M^2. It converges to the solution of the whole system, at a
-rate that falls with the correlation of the blocks.
+that a sweep costs two passes. The first sweep sums the blocks K_b'WK_b, whose factors are kept: they take M times the
+block's size in memory, where K'WK would take M^2. The more the blocks are correlated, the slower the convergence.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from ..operators import Operator
 from .base import Iterate, Vectors, signals, sizes
 from .features import normal_equations
 
-# Least power p by which gains count as falling, like t^-p: at 1 they would sum to anything, and true ones end some day
-_SLOWEST = 1.25
+_SLOWEST = 1.25  # lower bound of the power p with which gains fall, like t^-p: at 1 their sum would be infinite
 
 
 def block_descent(
@@ -136,10 +134,10 @@ def block_descent(
 
 
 def _still_to_gain(gains: list[Vectors]) -> Vectors:
-    """Estimate what sweeps to come gain of the objective, which is e'(K'WK + lambda n G)e for what alpha lacks, e.
+    """Estimate the gain of later sweeps in the objective, e'(K'WK + lambda n G)e for the error e of alpha.
 
-    Blocks that are alike converge slower and slower, so that gains fall like t^-p: later ones sum to t / (p - 1) of the
-    last. Where they fall at a constant rate that is at least the sum, and not much more than that.
+    Similar blocks converge ever more slowly, with gains falling like t^-p: later ones sum to t / (p - 1) of the last.
+    Where they fall at a constant rate this is at least the sum, and not much more.
     """
     t = len(gains)
     if t == 1:
@@ -152,9 +150,9 @@ def _still_to_gain(gains: list[Vectors]) -> Vectors:
 
 
 def _factored(G: Vectors) -> Callable[[Vectors], Vectors]:
-    """Return the function that solves with G, made positive definite by as little as its precision needs.
+    """Return the function that solves with G, plus the smallest diagonal that makes it positive definite.
 
-    What is added to the diagonal shortens the steps of a block, and does not change where they lead to.
+    That diagonal shortens the steps of a block, and does not change the limit.
     """
     if not np.isfinite(G).all():
         raise FloatingPointError("the normal equations of a block are not finite: rescale the features")

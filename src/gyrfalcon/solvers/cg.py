@@ -4,13 +4,13 @@ Definition 4 of the FALKON paper's appendix A: alpha = B beta, and beta solves
 
     B'(K'WK + lambda n K_MM)B beta = B'K'W y.
 
-K is used only through an operator's verbs, B and K_MM only through `Coordinates`: with FALKON's preconditioner this is
-FALKON, with `Whitening` NYTRO's CG, with `Identity` the plain Nyström system.
+K is used only through an operator's methods, B and K_MM only through `Coordinates`: with FALKON's preconditioner this
+is FALKON, with `Whitening` NYTRO's CG, with `Identity` the plain Nyström system.
 
-CG updates its residual from step to step, and in float32 that soon differs from the true one. So whenever the residual
-has fallen far it is computed anew, as further columns of the pass that the iteration makes anyway: no pass is added,
-and on well-conditioned problems float32 ends 10 times closer to the float64 solution. Once the two residuals disagree,
-a column's steps are no longer those of Lanczos' method, and its condition number stays as it was until then.
+In float32 the residual that CG updates soon differs from the true one. So whenever it has fallen far it is computed
+anew, as further columns of the iteration's own pass; on well-conditioned problems float32 ends 10 times closer to the
+float64 solution. Once the two residuals disagree, a column's steps are no longer those of Lanczos' method, and its
+condition number is not updated any more.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ _COUNTS = ("iteration", "seconds", "passes")
 _TALL = ("beta", "r", "p", "b")
 _FLAT = ("rr", "known", "step", "ratio")
 _LISTS = ("steps", "ratios", "gains")
-# Relative error of CG's updated residual above which the Lanczos matrix is not trusted
-_DRIFT = 1e-2
+_DRIFT = 1e-2  # relative error of CG's updated residual above which the Lanczos matrix is not trusted
 _DELAY = 6  # number of iterations whose gain estimates the error before them
 # Share of the estimated energy that is attributed to the fitted values. In 54 fits (nine kinds of data, six kernels)
 # the median of the true share was 0.27, and it was below this wherever fitted values were off by more than 5%
@@ -67,8 +66,7 @@ def conjugate_gradient(
     coordinates : Coordinates
         B, made from the same centers: the preconditioner.
     penalty : float
-        lambda. The preconditioner may have been made for another one; it is then only less good. Below the
-        coordinates' ``least_penalty`` it counts as that.
+        lambda, at least the coordinates' ``least_penalty``. Coordinates made for another one are only less effective.
     max_iter : int
         Largest number of iterations; t of them cost t + 1 passes over the rows.
     tol : float
@@ -78,14 +76,13 @@ def conjugate_gradient(
     start : ndarray of shape (M,) or (M, k), optional
         Coefficients to start from.
     resume : mapping, optional
-        An iterate's `Iterate.state`: the iteration goes on from there, bit for bit, and `start` is ignored. A state
-        that does not belong to the problem raises `StateError`.
+        An iterate's `Iterate.state` to continue from, bit for bit; `start` is then ignored. A state of another problem
+        raises `StateError`.
 
     Yields
     ------
     Iterate
-        One for each iteration (with `resume`, first the one that is resumed), computed when it is asked for: stop the
-        solver by asking for no more.
+        One for each iteration (with `resume`, first the resumed one), computed when it is requested.
     """
     began, passes, done = time.perf_counter(), operator.passes, 0
     B = coordinates
@@ -224,10 +221,10 @@ def _step(system: System, before: _Columns, active: NDArray[np.intp]) -> _Column
 
 
 def _energy(rr: Vectors, low: Vectors, gains: list[Vectors]) -> Vectors:
-    """Estimate |F e|^2 for what beta lacks, e, which is most of e'(F'F + lambda n B'K_MM B)e.
+    """Estimate |F e|^2 for the error e of beta, which is most of e'(F'F + lambda n B'K_MM B)e.
 
-    That is at most r'r over the smallest eigenvalue, which exaggerates where the residual lies in other directions. And
-    what the last iterations have gained is most of what was left before them, if they converge (Hestenes and Stiefel).
+    It is at most r'r over the smallest eigenvalue, too large if the residual lies in other directions; and the gain of
+    the last iterations is most of what was left before them, if they converge (Hestenes and Stiefel).
     """
     energy = rr / np.maximum(low, np.finfo(np.float64).tiny)
     if len(gains) >= _DELAY:

@@ -1,27 +1,25 @@
-"""EigenPro: mini-batch gradient descent for K_nn alpha = y, with the largest eigenvalues of K_nn cut down.
+"""EigenPro: mini-batch gradient descent for K_nn alpha = y, with the largest eigenvalues of K_nn reduced.
 
-Plain descent takes steps that the largest eigenvalue allows, and small ones wait. EigenPro (Ma, Belkin, "Diving into
-the shallows", 2017; "Kernel machines that adapt to GPUs", 2019) takes the gradient through
+The largest eigenvalue limits the steps of plain descent, which is slow in the directions of small ones. EigenPro (Ma,
+Belkin, "Diving into the shallows", 2017; "Kernel machines that adapt to GPUs", 2019) multiplies the gradient by
 
     P = I - sum_{i <= q} (1 - sigma_{q+1} / sigma_i) e_i e_i',     e_i = sum_j U_ji k(x_j, .) / sqrt(sigma_i),
 
-with K_ss = U diag(sigma) U' of s rows, so that the first q + 1 eigenvalues become alike. A batch I of m rows then
-changes coefficients at its own rows and at the s rows:
+with K_ss = U diag(sigma) U' of s rows, which makes the first q + 1 eigenvalues equal. A batch I of m rows then changes
+coefficients at its own rows and at the s rows:
 
     alpha_I <- alpha_I + (step/m) r,     alpha_s <- alpha_s - (step/m) V K_sI r,     r = y_I - K_I alpha,
     V = U_q diag((1 - sigma_{q+1}/sigma_i) / sigma_i) U_q'.
 
-For the length of a step, write k_P for the kernel that P leaves, beta for the largest k_P(x, x) and lambda for the
-largest eigenvalue of its n x n matrix over n. A batch drawn without replacement has
+For the length of a step, let k_P be the kernel that P leaves, beta the largest k_P(x, x) and lambda the largest
+eigenvalue of its n x n matrix over n. A batch drawn without replacement has
 
     E[((1/m) sum_I phi phi')^2] <= L/m E[phi phi'],   L = beta (n - m)/(n - 1) + lambda n (m - 1)/(n - 1),
 
 so the squared distance to the interpolant falls in expectation while step < 2m/L, fastest with m/L: the papers'
-m/(beta + (m - 1) lambda) for m << n, and 1/lambda for m = n. Batches up to m = beta/lambda cost no progress per epoch;
-beyond that they do, so that is the batch size, and q is chosen so that it is as large as suits the machine.
-
-lambda is measured on rows drawn anew: on the s rows themselves P looks better than it is, and on others, by convexity,
-no better on average.
+m/(beta + (m - 1) lambda) for m << n, and 1/lambda for m = n. Larger batches than m = beta/lambda slow down the progress
+per epoch, so that is the batch size, and q is chosen to make it as large as suits the machine. lambda is measured on
+newly drawn rows: on the s rows themselves P looks better than it is, and on others, by convexity, no better on average.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ from .lanczos import lanczos
 
 __all__ = ["Eigensystem", "eigenpro", "top_eigensystem"]
 
-_GROWTH = 10.0  # of the residual that the noise of batches does not explain
+_GROWTH = 10.0  # factor of growth of the residual that the noise of batches does not explain
 
 
 @dataclass(frozen=True)

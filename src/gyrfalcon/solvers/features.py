@@ -25,9 +25,8 @@ def normal_equations(
 ) -> tuple[Vectors, Vectors]:
     """Return F'WF and F'Wy, in one pass and O(M^2) memory whatever the number of rows.
 
-    Blocks are converted to float64 before they are multiplied, so that F'WF is positive to that precision, and are
-    added in their order. Threads share a block's product by columns, not by rows, so that they need no matrices of
-    their own, and the bits of the result do not depend on their number.
+    Blocks are converted to float64 before they are multiplied, so that F'WF is positive to that precision, and added in
+    order. Threads share a block's product by columns, so that the bits of the result do not depend on their number.
 
     Parameters
     ----------

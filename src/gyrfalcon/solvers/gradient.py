@@ -1,15 +1,15 @@
 """Gradient descent with a fixed step, on all rows or on mini-batches: the methods FALKON is compared with.
 
-The path over iterations is itself a regularisation path, so these are the textbook recursions, and whoever consumes the
-iterates stops where validation says:
+The path over iterations is itself a regularisation path, so these are the textbook recursions, and the caller stops
+where validation says:
 
     gradient_descent      beta <- beta + step B'(K'W (y - K B beta) - lambda n K_MM B beta)
                           with `Whitening` and lambda = 0 NYTRO, with `Identity` plain Nyström gradient descent
     stochastic_gradient   the same with the rows of a mini-batch, weighted up to all n
     kernel_descent        alpha <- alpha + (step/n) W (y - K_nn alpha): early stopping for exact kernel least squares
 
-The norm of the residual never grows while the step is below 2 over the largest eigenvalue. If it does, the step is too
-long, and an error names the longest stable one.
+The norm of the residual never grows while the step is below 2 over the largest eigenvalue. If it does, an error names
+the longest stable step.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from .lanczos import lanczos
 Step = float | Literal["auto"]
 check_step = optional(positive('"auto" or a finite number greater than 0'), "auto")
 
-# Growth of the residual that rounding and the noise of mini-batches do not explain.
-_GROWTH = 10.0
+_GROWTH = 10.0  # factor of growth of the residual that rounding and the noise of mini-batches do not explain
 
 
 class SquareOperator(Protocol):
@@ -63,14 +62,10 @@ def gradient_descent(
 
     Parameters
     ----------
-    operator : Operator
-        K, of shape (n, M).
-    y : ndarray of shape (n,) or (n, k)
-        Targets.
-    coordinates : Coordinates
-        B, made from the same centers.
+    operator, y, coordinates, weight, start
+        As for `conjugate_gradient`.
     penalty : float
-        lambda, taken as it is: 0 is NYTRO.
+        lambda, used without a lower bound; 0 is NYTRO.
     step : float or "auto"
         Length of the steps; stable below 2 / `largest_eigenvalue`. NYTRO's is 1 / max k(x, x). "auto" is
         1 / `largest_eigenvalue`, for ten more passes.
@@ -78,10 +73,6 @@ def gradient_descent(
         Largest number of iterations.
     tol : float
         Stop when each column's residual is at most ``tol`` times the norm of its right-hand side.
-    weight : ndarray of shape (n,), optional
-        Sample weights, the diagonal of W.
-    start : ndarray of shape (M,) or (M, k), optional
-        Coefficients to start from.
 
     Yields
     ------
@@ -158,11 +149,11 @@ def stochastic_gradient(
     step : float or "auto"
         "auto" is 1 over the largest eigenvalue that a few batches have. Small batches need shorter steps.
     batch_size : int
-        Rows of a batch; the last of an epoch has what is left.
+        Rows of a batch; the last of an epoch may be smaller.
     max_iter : int
-        Epochs.
+        Number of epochs.
     random_state : int, RandomState, Generator or None
-        Of the orders.
+        Seed of the orders.
 
     Yields
     ------
@@ -299,11 +290,7 @@ def kernel_descent(
 
 
 def largest_eigenvalue(
-    operator: Operator,
-    coordinates: Coordinates,
-    penalty: float,
-    weight: NDArray[Any] | None = None,
-    n_iter: int = 10,
+    operator: Operator, coordinates: Coordinates, penalty: float, weight: NDArray[Any] | None = None, n_iter: int = 10
 ) -> float:
     """Return the largest eigenvalue of ``B'(K'WK + penalty n K_MM)B``, by Lanczos' method.
 

@@ -4,17 +4,16 @@ The FALKON paper's "Prec. KRR". With x = W^(-1/2) alpha, each column has the sys
 
     (W^(1/2) K_nn W^(1/2) + mu I) x = W^(1/2) y
 
-of its own target, its own mu, and its own rows: those of a fold can be left out, where x is 0 then. K_nn alpha in these
-rows is a prediction by a model that has not seen them, and costs no further product. Columns that have converged leave
-the product.
+of its own target, mu, and rows: those of a fold can be left out, where x is 0 then. K_nn alpha in these rows is a
+prediction by a model that has not seen them, without a further product. Converged columns leave the product.
 
-Vectors and scalar products are in float64, and only the products with K have the operator's precision. The residual
-that CG updates drifts away from the true one then, so the true one is computed in every tenth iteration, and before a
-column counts as converged: as a further column of the next pass. Where the two differ by half of the residual, twice in
-a row and without progress in between, a column has come as far as the operator's precision lets it, and rests.
+Only the products with K have the operator's precision; vectors and scalar products are in float64. The residual that CG
+updates then drifts away from the true one, which is therefore computed in every tenth iteration, and before a column
+counts as converged, as a further column of the next pass. If the two differ by half of the residual twice in a row,
+without progress in between, the column has reached the limit of the operator's precision, and rests.
 
-The norm of the residual is what predictions ask for: the fitted values K alpha are off by W^(1/2) K W^(1/2) times the
-system's inverse times the residual, so by no more than the residual itself.
+The norm of the residual bounds the error of predictions: the fitted values K alpha are off by W^(1/2) K W^(1/2) times
+the system's inverse times the residual, which is no more than the residual itself.
 """
 
 from __future__ import annotations
@@ -101,12 +100,7 @@ class KernelIterate(Iterate):
 
 
 def kernel_cg(
-    operator: SquareOperator,
-    systems: KernelSystems,
-    preconditioner: InverseGuess | None,
-    *,
-    max_iter: int,
-    tol: float,
+    operator: SquareOperator, systems: KernelSystems, preconditioner: InverseGuess | None, *, max_iter: int, tol: float
 ) -> Iterator[KernelIterate]:
     """Solve ``(K_nn + mu W^-1) alpha = y`` for many columns at once.
 

@@ -29,13 +29,10 @@ __all__ = ["Clustering", "Lloyd", "approach", "approach_bytes"]
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
 
-# Coordinates of `approach` beside those along the centroids, and the share of the tolerance to which it goes. On MNIST
-# 2 to 4 passes are left after it, and 5 to 17 without it.
-_COORDINATES = 32
-_CLOSER = 0.1
-# Rows whose features are made at once for an empty cluster to choose from, and in all
-_LOOKED_AT = 100
-_MOST_LOOKED_AT = 1_000
+# Coordinates of `approach` beside those along the centroids, and the share of the tolerance to which it iterates. On
+# MNIST 2 to 4 passes remain after it, and 5 to 17 without it.
+_COORDINATES, _CLOSER = 32, 0.1
+_LOOKED_AT, _MOST_LOOKED_AT = 100, 1_000  # rows whose features are computed at once, and in all, for empty clusters
 
 
 @dataclass(frozen=True)
@@ -61,8 +58,8 @@ class Clustering:
     converged : bool
         Whether labels or centroids no longer change.
     farthest : float
-        The largest squared distance of a row that counts to its centroid, with what the centers miss of it; 0 if it is
-        rounding.
+        The largest squared distance of a row of positive weight to its centroid, including what the centers miss; 0 if
+        that is rounding.
     """
 
     centroids: Vectors
@@ -81,10 +78,8 @@ class Lloyd:
 
     Parameters
     ----------
-    operator : Operator
-        K, of shape (n, M).
-    whitening : Whitening
-        T of the same centers.
+    operator, whitening
+        As for `nystrom_features`.
     centroids : ndarray of shape (rank, R k)
         Centroids to start from, in coordinates of the features: those of the first start, of the second, and so on.
     n_clusters : int
@@ -98,10 +93,8 @@ class Lloyd:
 
     Attributes
     ----------
-    iteration : int
-        Passes so far.
-    running : int
-        Starts that have not converged.
+    iteration, running : int
+        Number of passes so far, and of starts that have not converged.
     moved : float
         The largest of the squared moves, as a share of the variance.
     best : Clustering or None
@@ -238,8 +231,8 @@ class Lloyd:
     ) -> bool:
         """Give empty clusters the farthest rows, in the sums and counts; return whether there were such rows.
 
-        Far are rows whose features are. What the centers miss of a row is in its distance too, but no centroid comes
-        nearer to that, and the cluster would be empty again. So distances are bounds until features have been made.
+        What the centers miss of a row is part of its distance, but no centroid can come nearer to it, and the cluster
+        would be empty again. So distances are upper bounds until the features of a row have been computed.
         """
         far = np.where(self.weight > 0, distances, -np.inf)
         bounded = np.ones(len(far), dtype=bool)

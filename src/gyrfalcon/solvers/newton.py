@@ -257,8 +257,7 @@ class _Course:
 
     def state(self) -> dict[str, Any]:
         """Return what `resume` takes, without the iterate and u."""
-        counts = {"near": self.near, "waiting": self.waiting, "settled": self.settled}
-        return {**counts, "n_stages": len(self.stages)}
+        return {"near": self.near, "waiting": self.waiting, "settled": self.settled, "n_stages": len(self.stages)}
 
     def resume(self, state: Mapping[str, Any], model: Objective) -> NewtonIterate:
         """Go on from a state, and return its iterate."""

@@ -1,20 +1,18 @@
-"""The posterior of f: how far the function may be from what was learnt, beside the prediction itself.
+"""The posterior covariance of f: how far the function may be from the fitted one.
 
 Kernel ridge regression is the posterior mean of a Gaussian process with prior covariance tau^2 k and noise of variance
 tau^2 mu. With d(x) = B'k_M(x), in which F'WF = diag(s) (`RidgePath.features`), the posterior covariance is
 
     cov(f(x), f(x')) = tau^2 [k(x, x') - q(x)'q(x')],     q(x) = Q'k_M(x),     Q = B diag(s / (s + nu))^(1/2).
 
-So one M x r matrix is all that is kept. B is as large as the inverse root of K_MM's least eigenvalue, but Q at most
-|K K_MM^+| / sqrt(nu), the weights with which centers represent rows: directions that the rows say nothing about hardly
-count. What the centers cannot represent, k(x, x') - d(x)'d(x'), keeps its prior variance, so that far from all centers
-the deviation is the prior's.
+Only the M x r matrix Q is kept. B is as large as the inverse root of K_MM's least eigenvalue, but Q at most
+|K K_MM^+| / sqrt(nu), so that directions absent from the rows hardly count. What the centers cannot represent,
+k(x, x') - d(x)'d(x'), keeps its prior variance: far from all centers the deviation is the prior's.
 
-Of a row's target, the centers miss its noise and that part of f: tau^2 (mu + k(x, x) - |d(x)|^2), the diagonal of FITC
-(Snelson, Ghahramani 2006). nu is its mean over the rows, and tau^2 the amplitude that makes the targets most probable
-with it. With mu alone, as in DTC, all that is missed would count as noise, and tau^2, the noise over mu, would be as
-many times too large as mu is smaller than nu: the part that is missed would be counted twice, the second time with a
-factor that grows without bound as mu falls. With every row as a center nothing is missed, and nu is mu.
+The centers miss the noise of a row's target and that part of f: tau^2 (mu + k(x, x) - |d(x)|^2), the diagonal of FITC
+(Snelson, Ghahramani 2006). nu is its mean over the rows, over tau^2, and tau^2 the amplitude that makes the targets
+most probable with it. With mu alone, as in DTC, the missed part would count as noise, and a second time through tau^2,
+the noise over mu, too large by the factor nu / mu, without bound as mu falls. With every row as a center nu is mu.
 """
 
 from __future__ import annotations
@@ -165,11 +163,8 @@ def leave_one_out_scores(
 
     Parameters
     ----------
-    features : ndarray of shape (M, r)
-        `path.features()`.
-    path : RidgePath
-    penalty : float
-        Positive.
+    features, path, penalty, missed
+        As for `posterior_of`; features are not overwritten.
     operator : KernelOperator
         k(rows, centers) in float64, of some rows of the problem.
     y : ndarray of shape (m, k)
@@ -178,10 +173,8 @@ def leave_one_out_scores(
         Their weights.
     constant : ndarray of shape (r,), optional
         Features' K'W 1, the sums of features over all rows, if y is measured from its mean over all rows.
-    missed : float
-        As for `posterior_of`.
     fitted : ndarray of shape (m, k), optional
-        What is predicted for the rows, if that is not the path's solution.
+        Predictions for the rows, if they are not the path's solution.
 
     Returns
     -------
@@ -214,9 +207,9 @@ def leave_one_out_scores(
         left = 1.0 - h * w
         known = (left > 1e-12) & ~alone
         safe = np.where(known, left, 1.0)
-        # Without the row, h of the others is h / (1 - w h), and the residual r / (1 - w h). What the solver left out
-        # follows the row's own y by something between nothing and h. Half way, coverage of 90% was 91 to 98% after 1 to
-        # 4 iterations on 1,000 rows with 500 and 800 centers; with nothing 77 to 92%, with h 98 to 100%.
+        # Without the row, h of the others is h / (1 - w h), and the residual r / (1 - w h). The part that the solver
+        # left out depends on the row's own y with a factor from 0 to h. Half way, coverage of 90% was 91 to 98% after 1
+        # to 4 iterations on 1,000 rows with 500 and 800 centers; with 0 it was 77 to 92%, with h 98 to 100%.
         left_out = r / safe[:, None] + off[at] / np.sqrt(safe)[:, None]
         errors[at] = np.where(known[:, None], np.abs(left_out), np.inf)
         h = squares @ inverse_nu

@@ -30,9 +30,9 @@ Vectors = NDArray[np.float64]
 
 _MORE = 8  # columns of a block beyond the components asked for
 
-# The first block: components of the centers, of so many of them and with such a residual; and random columns, for what
-# the centers do not tell, which need some products before they show it. MNIST, kin40k and protein_raw (20 components,
-# float32) take 4, 5 and 3 passes from there, and 7, 7 and 5 from random columns alone.
+# The first block: components of about this number of centers, to this residual, and random columns for what the
+# centers do not represent. MNIST, kin40k and protein_raw (20 components, float32) take 4, 5 and 3 passes from there,
+# and 7, 7 and 5 from random columns alone.
 _ENOUGH_CENTERS, _ROUGH = 2_000, 0.03
 _RANDOM = 8
 _FEWEST_BLOCKS, _MOST_BLOCKS = 3, 30
@@ -68,10 +68,8 @@ def principal_components(operator: Operator, whitening: Whitening) -> Components
 
     Parameters
     ----------
-    operator : Operator
-        K, of shape (n, M).
-    whitening : Whitening
-        T of the same centers, in float64.
+    operator, whitening
+        As for `nystrom_features`.
 
     Examples
     --------
@@ -116,10 +114,9 @@ def largest_components(
     n_components : int
         At most the rank of the whitening.
     tol : float
-        Residual, relative to the largest eigenvalue, at which the iterations end. An eigenvalue is then known to about
-        the square of that.
+        Residual, relative to the largest eigenvalue, at which iterations end; the error of an eigenvalue is its square.
     random_state : RandomState
-        Of the first block.
+        Generator of the first block.
     """
     rank, columns = whitening.rank, krylov_block(n_components)
     found = components_of_centers(operator, whitening, min(rank, columns - _RANDOM), random_state).vectors
@@ -134,14 +131,8 @@ def components_of_centers(
 
     Parameters
     ----------
-    operator : Operator
-        K, of shape (n, M), whose rows are not read.
-    whitening : Whitening
-        T of the same centers.
-    n_components : int
-        At most the rank of the whitening.
-    random_state : RandomState
-        Of the first block.
+    operator, whitening, n_components, random_state
+        As for `largest_components`. The rows of the operator are not read.
     """
     some = operator.centers[:: -(-operator.shape[1] // _ENOUGH_CENTERS)]
     start = random_state.standard_normal((whitening.rank, n_components))

@@ -9,12 +9,11 @@ Exact: every row is a center. With S = W^(1/2),
 
     S K S = U diag(s) U',    alpha = S U (c / (s + mu)),     c = D'S y,     D = U.
 
-Either way a penalty costs no more than a product with the eigenvectors, degrees of freedom, generalised
-cross-validation and the evidence nothing, and leave-one-out residuals for all penalties one further pass over the rows
-of D.
+A penalty then costs a product with the eigenvectors; degrees of freedom, generalised cross-validation and the evidence
+are nearly free, and leave-one-out residuals for all penalties take one further pass over the rows of D.
 
-The same numbers are those of a Gaussian process: with prior covariance tau^2 F F' (exact: tau^2 K) of the rows' values
-and noise of variance tau^2 mu / w_i, the solution is the posterior mean, and tau^2 is known from the targets.
+In terms of a Gaussian process with prior covariance tau^2 F F' (exact: tau^2 K) of the rows' values and noise of
+variance tau^2 mu / w_i, the solution is the posterior mean, and tau^2 is known from the targets.
 """
 
 from __future__ import annotations
@@ -61,9 +60,8 @@ class RidgePath:
     lift : function of an ndarray of shape (r, m)
         Returns the coefficients, of shape (M, m), of the solutions c / (s + mu).
     floor : float
-        Directions in which s + mu is below this are left out, as are those in which it is r times the precision of
-        float64 below the largest eigenvalue: what is there is rounding, and dividing by it would blow it up. So with
-        lambda = 0 the solution is that of the pseudo-inverse.
+        Directions in which s + mu is below this, or below r times the precision of float64 times the largest
+        eigenvalue, are left out as rounding. So with lambda = 0 the solution is that of the pseudo-inverse.
     sample_weight : ndarray of shape (n,), optional
         Sample weights, wherever they are factors already. Rows of weight 0 do not count as rows to the evidence.
 
@@ -71,10 +69,8 @@ class RidgePath:
     ----------
     eigenvalues : ndarray of shape (r,)
         s.
-    n : int
-        Number of rows.
-    n_counted : int
-        Number of rows with a positive weight.
+    n, n_counted : int
+        Number of rows, and of rows with a positive weight.
     """
 
     def __init__(
@@ -244,23 +240,16 @@ class RidgePath:
 
 
 def nystrom_path(
-    operator: Operator,
-    y: NDArray[Any],
-    whitening: Whitening,
-    weight: NDArray[Any] | None = None,
-    *,
-    keep: bool = False,
+    operator: Operator, y: NDArray[Any], whitening: Whitening, weight: NDArray[Any] | None = None, *, keep: bool = False
 ) -> RidgePath:
     """Solve ``(K'WK + lambda n K_MM) alpha = K'W y`` for every lambda, in one pass over the rows.
 
     Parameters
     ----------
-    operator : Operator
-        K, of shape (n, M).
+    operator, whitening
+        As for `nystrom_features`.
     y : ndarray of shape (n,) or (n, k)
         Targets.
-    whitening : Whitening
-        T of the same centers, in float64.
     weight : ndarray of shape (n,), optional
         Sample weights, the diagonal of W.
     keep : bool
@@ -268,8 +257,7 @@ def nystrom_path(
 
     Notes
     -----
-    Time n M^2 + some M^3, memory some M^2 and a block of rows; nothing of size n x M unless the operator keeps K, or
-    the path D.
+    Time O(n M^2 + M^3), memory O(M^2) and a block of rows; nothing of size n x M unless K or D is kept.
 
     Examples
     --------
@@ -309,14 +297,7 @@ def nystrom_path(
         return whitening.apply(V @ x) * root_n
 
     return RidgePath(
-        s,
-        Y.reshape(y.shape),
-        weight,
-        V.T @ rhs,
-        directions,
-        orthonormal=False,
-        lift=lift,
-        sample_weight=weight,
+        s, Y.reshape(y.shape), weight, V.T @ rhs, directions, orthonormal=False, lift=lift, sample_weight=weight
     )
 
 

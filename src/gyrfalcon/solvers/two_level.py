@@ -1,15 +1,15 @@
 """Conjugate gradient on all rows, preconditioned by a few steps of conjugate gradient on a sample of them.
 
-FALKON's preconditioner knows the rows by the centers alone, and leaves condition numbers of 30 to 200 where lambda is
-small for M: ten to twenty passes. A sample of s rows, some times more than there are centers, knows the system better,
+FALKON's preconditioner is made from the centers alone, and leaves condition numbers of 30 to 200 where lambda is small
+for M: ten to twenty passes. A sample of s rows, several times the number of centers, approximates the system better,
 
     W = B'(K'WK + lambda n K_MM)B,     W_s = B'((n/s) K_s'W_s K_s + lambda n K_MM)B,
 
 and an iteration on it costs s/n of a pass, or less if K_s is kept in memory. So the first solution is the sample's, and
-each iteration on all rows goes along z = W_s^-1 r, up to a few steps of CG: flexible conjugate gradient (Notay 2000),
-since what a few steps do is no linear function of r. One or two iterations on all rows are as good as ten of CG where
-there are hundreds of rows for a center, and z'r estimates how far the solution still is, in the norm of the problem:
-the sample understates that by a factor which the true gain of each iteration tells.
+each iteration on all rows goes along z = W_s^-1 r, approximated by a few steps of CG: flexible conjugate gradient
+(Notay 2000), since this is not linear in r. With hundreds of rows for a center, one or two iterations on all rows are
+as good as ten of CG. z'r estimates the distance from the solution, in the norm of the problem; the sample understates
+it by a factor that is estimated from the true gain of each iteration.
 """
 
 from __future__ import annotations
@@ -31,32 +31,28 @@ from .base import Iterate, System, Vectors, coefficients, make_system, recall, s
 from .lanczos import ritz_values
 
 FIRST_STEPS = 10  # number of steps on the sample for the first solution
-# Fewest and largest number of steps on the sample for a residual. Between the two they stop when the share of the
-# residual that is left is at most KNOWN times the root of centers over rows of the sample, by which the sample's
-# problem differs from that of all rows. Chosen by the time of fits with test errors within 0.2% of the solution's: with
-# n = 463,715, M = 10,000 there is one pass more after 2 and 3 steps, and with n = 200,000, M = 2,000 after 5 instead
-# of 7
+# Fewest and largest number of steps on the sample for a residual. In between they stop when the remaining share of the
+# residual is at most KNOWN times the root of centers over rows of the sample, by which the sample's problem differs.
+# Chosen by the time of fits with test errors within 0.2% of the solution's: with n = 463,715, M = 10,000 there is one
+# pass more after 2 and 3 steps, and with n = 200,000, M = 2,000 after 5 instead of 7
 FEWEST_STEPS, STEPS, KNOWN = 5, 8, 0.7
 # Share of the rows up to which a sample is small, and its KNOWN: one more step on it costs less than the pass that it
 # saves (measured with n = 500,000, M = 1,000)
 _SMALL_SHARE, _KNOWN_OF_SMALL = 1 / 24, 0.4
-# Largest share of the residual that steps on the sample may leave, and shortest step along what they found, beyond
-# which the sample is poor. On good samples they left 0.2 to 0.4, and steps were 0.4 to 1; with a smooth kernel and
-# penalties of 1e-7 and 1e-9, where FALKON's preconditioner hardly helps, 0.8 to 2 and 0.04 to 0.15
+# A sample is poor if its steps leave more than this share of the residual, or if the step along their direction is
+# shorter than this. Good samples left 0.2 to 0.4, with steps of 0.4 to 1; a smooth kernel with penalties of 1e-7 and
+# 1e-9, where FALKON's preconditioner hardly helps, 0.8 to 2 and 0.04 to 0.15
 POOR, _SHORT = 0.6, 0.3
 # Numbers and arrays of an iterate's state, of shape (rank, k) and (k,)
 _COUNTS = {**{name: Iterate.rules[name] for name in ("iteration", "seconds", "passes")}, "sampled": integer(0)}
 _TALL = ("beta", "r", "p", "b")
 _FLAT = ("energy", "missed", "scale", "shrinks", "known", "step", "left")
-# Energy of the error, relative to the least objective, below which it does not show in predictions: their squared
-# error grows by about a thousandth
-ENOUGH = 1.25e-3
+ENOUGH = 1.25e-3  # energy of the error over the least objective; the squared error of predictions grows by about 0.1%
 # Root mean square error of fitted values, as a share of their own standard deviation, below which a fit is done; half
-# of that after _MANY iterations, since the estimate of the error is then rough. Where fitted values explain less than a
-# third of y's variance, this is stricter than ENOUGH, since most of the objective is then noise
+# of that after _MANY iterations, since the estimate of the error is then rough. It is stricter than ENOUGH where fitted
+# values explain less than a third of y's variance, so that most of the objective is noise
 CLOSE, _MANY = 0.046, 10
-# Iterations after which no step is taken beyond what is known: a sample that needs more misses rows that matter
-_AHEAD = 6
+_AHEAD = 6  # iterations after which no step is extrapolated: a sample that needs more lacks important rows
 _LONGEST = 2.0  # largest step along a direction whose product with the system is not known
 _SCALES = 1.0, 10.0  # limits of the factor by which the sample understates the energy of the error
 
