@@ -43,9 +43,8 @@ _NOT_POSITIVE = 1e-6  # of the largest eigenvalue or k(x, x): what rounding does
 _WEAK = 1e-3  # alpha S of directions that are left to the rest, which costs half the square of it in acceptance
 _MOST_REJECTIONS = 20_000  # attempts after which a draw gives up
 _HOPELESS = 0.01  # expected share of accepted proposals below which a process is refused
-# What a proposal costs, in multiplications: calls of functions alone, and eigenvectors beside a Cholesky factor
-_CALLS = 1e6
-_EIGENVECTORS = 10.0
+_CALLS = 1e6  # cost of a proposal's function calls, in multiplications
+_EIGENVECTORS = 10.0  # cost of eigenvectors, over the cube of the number of rows
 _FEW = 30  # rows of a proposal whose eigenvectors take no longer than a function's call
 _NOTHING = np.empty(0)
 _SMALL = 1e6  # multiplications of a kernel matrix below which preparing tiles takes longer than computing it
@@ -146,10 +145,7 @@ def prepare_dpp(
 
 
 class SpectralDPP:
-    """A process known by the eigenvalues of L, none negative, and its eigenvectors as columns.
-
-    Eigenvalues that are 0 may be left out.
-    """
+    """A process known by the eigenvalues of L (zeros may be left out), and its eigenvectors as columns."""
 
     def __init__(self, values: Array, vectors: Array) -> None:
         self._chances = values / (1 + values)
@@ -195,10 +191,7 @@ def _prepare_spectral(scoring: Scoring, size: int | None, expected_size: float |
 
 
 def spectral_sample(scoring: Scoring, points: Any, size: int) -> Indices:
-    """Draw `size` of the points, or as many as are independent up to rounding if those are fewer.
-
-    Only the positive part of a kernel that is not positive semidefinite is used.
-    """
+    """Draw `size` of the points, or as many as are independent; the kernel's negative eigenvalues are ignored."""
     spectrum, vectors, _ = _eigenvectors(scoring, points)
     if not len(spectrum.S):
         raise zero_scores_error(scoring.kernel)
@@ -207,10 +200,7 @@ def spectral_sample(scoring: Scoring, points: Any, size: int) -> Indices:
 
 
 def _eigenvectors(scoring: Scoring, points: Any) -> tuple[Spectrum, Array, float]:
-    """Return the positive eigenvalues of the points' kernel matrix, their eigenvectors, and the size of negative ones.
-
-    Eigenvalues at the level of rounding are left out.
-    """
+    """Return the eigenvalues above rounding of the points' kernel matrix, their vectors, and minus the smallest."""
     n = points.shape[0]
     require_matrix(3 * n, n, "take fewer rows, or centers in the place of their eigenvectors")
     gram = scoring.operator(points).centers_gram()

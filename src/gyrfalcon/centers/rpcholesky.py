@@ -15,7 +15,7 @@ from .base import Choice, KernelSelector
 from .leverage import Array, Indices, Scoring, require_matrix, zero_scores_error
 from .sampling import ROUNDING, draw, pool_size, voronoi_weights
 
-_COLUMNS = 2_048  # rows of the pool from which centers are eliminated at once
+_COLUMNS = 2_048  # rows of the pool from which centers are eliminated at once, so that temporaries stay in the cache
 
 
 @register
@@ -105,20 +105,14 @@ def rp_cholesky(scoring: Scoring, pool: Any, M: int, block: int) -> Indices:
 
 
 def _eliminate(known: Array, new: Array, pivots: Array, L: Array, d: Array, at: slice) -> None:
-    """Replace K[S, at] in `new` by L^-1 (K[S, at] - G[:, S]' G[:, at]), and subtract its squares from the diagonal `d`.
-
-    `at` are few enough columns for temporaries to stay in the cache.
-    """
+    """Replace K[S, at] in `new` by L^-1 (K[S, at] - G[:, S]' G[:, at]), and subtract its squares from `d`."""
     part = new[:, at] - pivots.T @ known[:, at]
     new[:, at] = solve_triangular(L, part, lower=True, check_finite=False, overwrite_b=True)
     d[at] -= np.einsum("ij,ij->j", new[:, at], new[:, at])
 
 
 def _accept(random: np.random.RandomState, H: Array, u: Array, least: Array) -> tuple[Indices, Array]:
-    """Accept each candidate with the probability of being drawn after those accepted before it.
-
-    Returns the accepted ones, and the Cholesky factor of H at them.
-    """
+    """Return candidates accepted with the probability of being drawn next, and the Cholesky factor of H at them."""
     accepted: list[int] = []
     columns = []
     chance = random.random_sample(len(u)) * u

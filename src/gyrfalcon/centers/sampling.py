@@ -16,10 +16,7 @@ _POOL = 20_000
 
 
 def pool_size(max_rows: Any, M: int, n: int, numbers_a_row: int = 0) -> int:
-    """Return how many of n rows M centers are chosen from: `max_rows`, or a default that fits the memory.
-
-    `numbers_a_row` is how many float64 are stored for each row of the pool.
-    """
+    """Return the size of the pool: `max_rows`, or a default that fits the memory with `numbers_a_row` float64 each."""
     if max_rows is not None:
         integer(1)("max_rows", max_rows)
         return min(n, max(int(max_rows), M))  # with fewer rows than centers there would be nothing to choose

@@ -16,8 +16,7 @@ from .._utils.threads import single_threaded_blas
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
 
-# Side of the square blocks in which one triangle is copied onto the other: two of them fit a core's cache.
-BLOCK = 256
+BLOCK = 256  # side of the square blocks in which one triangle is copied onto the other: two fit a core's cache
 _SMALL = 10**8  # multiplications: some milliseconds of one thread
 
 
@@ -67,10 +66,7 @@ class FactorEngine(ABC):
 
     @abstractmethod
     def cholesky(self, matrix: Array, *, lower: bool) -> bool:
-        """Put L of L L' into the lower triangle, or U of U'U into the upper one; return whether that was possible.
-
-        If the matrix is not positive definite, the triangle is undefined afterwards.
-        """
+        """Put L of L L' or U of U'U into its triangle; return False, with it undefined, if not positive definite."""
 
     @abstractmethod
     def square_lower(self, matrix: Array) -> None:
@@ -134,10 +130,7 @@ def eps(dtype: DTypeLike) -> float:
 
 
 def growing(number: float, least: float, dtype: np.dtype[Any]) -> float:
-    """Return ten times the number, and at least ``least``, to try again after a failed factorisation.
-
-    Raises ValueError if that is 0 or too large for the dtype, which ends the attempts.
-    """
+    """Return ten times the number, at least ``least``, after a failed factorisation; ValueError if 0 or too large."""
     larger = max(10 * number, least)
     if not 0 < larger <= float(np.finfo(dtype).max) / 2:
         raise ValueError(

@@ -39,9 +39,8 @@ from .whitening import Whitening
 if TYPE_CHECKING:
     import torch
 
-# Entries of a column of Phi, as the paper found to be enough.
-_ENTRIES = 8
-_CHUNK = 1024
+_ENTRIES = 8  # entries of a column of Phi, which the paper found to be enough
+_CHUNK = 1024  # rows of the sketch that are processed at once
 
 
 class Krill(TwoFactors):

@@ -232,10 +232,7 @@ class _Tiles:
 
 
 class TorchTriangles(Triangles):
-    """Like `Triangles`, with solves on a device, which keeps a copy of the buffer, and products on the host.
-
-    If the device runs out of memory the copy is dropped, and later solves are computed on the host.
-    """
+    """`Triangles` with solves on a device, which keeps a copy of the buffer; on the host once its memory runs out."""
 
     def __init__(self, buffer: Array, device: torch.device) -> None:
         super().__init__(buffer)

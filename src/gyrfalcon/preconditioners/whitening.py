@@ -253,10 +253,7 @@ class Whitening(Coordinates):
 
 
 def choose_engine(devices: Sequence[torch.device] | None, n_threads: int) -> FactorEngine:
-    """Return the engine for devices as `resolve_devices` gives them; LAPACK if there are none.
-
-    Devices without float64 (MPS) use LAPACK as well: up to 1,500 centers the factors are in float64.
-    """
+    """Return the engine for resolved devices; LAPACK if there are none, or if one lacks float64 (MPS)."""
     if devices is None or not all(has_float64(device) for device in devices):
-        return LapackFactors(n_threads)
+        return LapackFactors(n_threads)  # up to 1,500 centers the factors are in float64
     return TorchFactors(devices)

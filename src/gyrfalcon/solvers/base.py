@@ -195,10 +195,7 @@ def make_system(
 
 
 def signals(fitted: Vectors, error: Vectors, spread: Vectors) -> Vectors:
-    """Return an iterate's `signal` from the root mean squares of its fitted values and of its error.
-
-    CG's error is orthogonal to what it has found, so that the squares of both add up to the solution's.
-    """
+    """Return an iterate's `signal`; CG's error is orthogonal to its fitted values, so that their squares add up."""
     found: Vectors = np.minimum(np.hypot(fitted, error), spread)
     return found
 
@@ -222,10 +219,7 @@ class StateError(ValueError):
 
 
 def recall(state: Mapping[str, Any], rules: Mapping[str, Rule]) -> list[Any]:
-    """Return values of a state, in the order of the rules that they must meet.
-
-    `StateError` names the first value that is missing or breaks its rule: a state may come from a file.
-    """
+    """Return a state's values in the order of the rules; `StateError` names the first that is missing or invalid."""
     for name, rule in rules.items():
         if name not in state:
             raise StateError(f"the state to resume from has no {name!r}")

@@ -47,8 +47,8 @@ def block_descent(
     ----------
     blocks : sequence of Operator
         Columns of K, block by block, of the same rows.
-    y : ndarray of shape (n,) or (n, k)
-        Targets.
+    y, weight
+        As for `conjugate_gradient`.
     gram : ndarray of shape (M, M), or None
         G; None for the identity. Kept, not copied, and not overwritten.
     penalty : float
@@ -57,8 +57,6 @@ def block_descent(
         Largest number of sweeps.
     tol : float
         Stop when each column's residual is at most ``tol`` times the norm of its right-hand side.
-    weight : ndarray of shape (n,), optional
-        Sample weights, the diagonal of W.
     n_jobs : int or None
         Threads; None is every core.
 
@@ -150,10 +148,7 @@ def _still_to_gain(gains: list[Vectors]) -> Vectors:
 
 
 def _factored(G: Vectors) -> Callable[[Vectors], Vectors]:
-    """Return the function that solves with G, plus the smallest diagonal that makes it positive definite.
-
-    That diagonal shortens the steps of a block, and does not change the limit.
-    """
+    """Return the solver with G plus the least diagonal that makes it definite, which does not change the limit."""
     if not np.isfinite(G).all():
         raise FloatingPointError("the normal equations of a block are not finite: rescale the features")
     least = len(G) * float(np.finfo(np.float64).eps) * max(float(G.diagonal().max(initial=0.0)), np.finfo(float).tiny)

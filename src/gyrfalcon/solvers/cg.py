@@ -66,7 +66,8 @@ def conjugate_gradient(
     coordinates : Coordinates
         B, made from the same centers: the preconditioner.
     penalty : float
-        lambda, at least the coordinates' ``least_penalty``. Coordinates made for another one are only less effective.
+        lambda; values below the coordinates' ``least_penalty`` are raised to it. Coordinates made for another lambda
+        are only less effective.
     max_iter : int
         Largest number of iterations; t of them cost t + 1 passes over the rows.
     tol : float

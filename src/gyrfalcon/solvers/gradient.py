@@ -225,16 +225,14 @@ def kernel_descent(
     ----------
     operator : Operator
         K_nn, of shape (n, n): the centers are the rows, in their order.
-    y : ndarray of shape (n,) or (n, k)
-        Targets.
+    y, weight
+        As for `conjugate_gradient`.
     step : float or "auto"
         Stable below 2 over the largest eigenvalue of W^(1/2) K_nn W^(1/2) / n. "auto" is 1 over it, by ten passes.
     max_iter : int
         Largest number of iterations; t of them cost t - 1 passes from 0 and t from a start.
     tol : float
         Stop when each column's residual is at most ``tol`` times the norm of its targets.
-    weight : ndarray of shape (n,), optional
-        Sample weights, the diagonal of W.
     start : ndarray of shape (n,) or (n, k), optional
         Coefficients to start from.
 

@@ -30,9 +30,8 @@ def ritz_values(steps: Sequence[Vectors], ratios: Sequence[Vectors]) -> tuple[Ve
 
     With T_ii = 1/step_i + ratio_{i-1}/step_{i-1} and T_i,i+1 = sqrt(ratio_i)/step_i, T is the system in the directions
     that CG has searched: its eigenvalues lie between the system's extreme ones (up to rounding), and the outermost
-    approach them within a few iterations. `steps` and `ratios` hold an array of shape (k,) for each iteration; those
-    from a column's first step of length 0 on (at rest, or restarted) are ignored, and a column without a step gives 1
-    and 1.
+    approach them within a few iterations. `steps` and `ratios` hold an array of shape (k,) for each iteration. A column
+    is used until its first step of length 0 (at rest, or restarted); without any step it gives 1 and 1.
     """
     S, C = np.stack(steps), np.stack(ratios)
     low, high = np.ones(S.shape[1]), np.ones(S.shape[1])
@@ -53,10 +52,7 @@ def condition_number(low: Vectors, high: Vectors) -> float:
 
 
 def lanczos(product: Callable[[Vectors], Vectors], size: int, n_iter: int) -> tuple[float, float]:
-    """Return estimates of the extreme eigenvalues of a symmetric operator, both within the true ones.
-
-    At most `n_iter` products are computed, fewer if the Krylov space is exhausted.
-    """
+    """Estimate the extreme eigenvalues of a symmetric operator, from within, by at most `n_iter` products."""
     v = np.random.default_rng(0).standard_normal(size)
     basis: list[Vectors] = []
     diagonal: list[float] = []

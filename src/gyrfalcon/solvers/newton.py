@@ -25,8 +25,7 @@ an objective within the number in brackets of the least:
   reaches the last penalty after 21 passes; a rule twice as strict takes 30, and factors of 30 and 100 are not faster.
 - *accuracy of CG*: half of the first residual, in the norm of the preconditioner. MNIST takes 49 passes (9e-4); 58
   (4e-4) with 0.3, and 74 (1e-3) with 0.1 at the last penalty. On a9a it makes no difference.
-- *length of the step*: one secant on the slope along d, which may exceed 1: MNIST 37 passes (4e-3) instead of 43
-  (2e-3).
+- *length of the step*: one secant on the slope along d, possibly above 1: MNIST 37 passes (4e-3) instead of 43 (2e-3).
 - *weights at the centers*: where few centers have most of the weight (5% of them for well separated classes), A is made
   from too few points, and a constant weight is better: MNIST 66 passes (2e-3) instead of 86 (4e-3). Where weights are
   even it is worse: a9a 57 (2e-6) instead of 37 (1e-6). So A's weights are the centers' own as far as these are even,
@@ -77,8 +76,7 @@ class NewtonIterate(Iterate):
     error, signal : root mean square by which the step moved f, and the standard deviation of f after it, or 0.01 of the
         loss's unit if that is larger
     penalty : penalty of this step; it falls to the requested one
-    objective : mean loss + penalty / 2 |f|^2 after the step, with the requested penalty and the loss of the step's
-        stage
+    objective : mean loss + penalty / 2 |f|^2 after the step, with the requested penalty and the loss of its stage
     decrement : Newton decrement of the mean objective, the square root of twice the predicted decrease over n
     cg_steps : number of conjugate gradient steps
     at_penalty : whether the step had the requested penalty and loss, not intermediate ones
@@ -140,15 +138,13 @@ def newton(
     tol : stop when a step at the last penalty predicts, for every column, a decrease of at most ``tol`` times the
         objective (two steps in a row for a loss with stages), or when steps no longer lower the objective at the
         precision of the tiles; the step is still taken
-    close : such a step must also move the fitted values of every column by at most this share of their standard
-        deviation
+    close : such a step must also move the fitted values of a column by at most this share of their deviation
     weight : sample weights of shape (n,), with mean 1
     start : coefficients of shape (M, k) to start from, at the last penalty and without a path
     offset : value of f where K alpha is 0, of shape (k,)
     center_rows : row indices of the centers; without them A's weights are the mean of all rows
     path : penalties of the first Newton steps, one each; chosen automatically if None
-    cg_steps : number of CG steps in each Newton step, or a list whose last number holds for all later steps; if None,
-        CG stops by its accuracy
+    cg_steps : number of CG steps in each Newton step, or a list whose last number is repeated; None stops by accuracy
     resume : state of an iterate (`Iterate.state`) to continue from, bit for bit, with all other arguments unchanged; a
         state of another problem raises `StateError`
     """

@@ -210,10 +210,7 @@ def _state(now: _Columns, on_sample: int) -> dict[str, Any]:
 
 
 def _step(system: System, few: System, before: _Columns, first: bool) -> _Columns | None:
-    """Make one iteration on all rows; None if no column can take a step.
-
-    That happens by rounding, or if the kernel is not positive: the solution is then as near as it can come.
-    """
+    """Make one iteration on all rows; None if rounding, or a kernel that is not positive, lets no column step."""
     beta, r, p, known = before.beta, before.r, before.p, before.known
     # As in `conjugate_gradient`, a residual that has fallen by this much since it was last computed is not trusted.
     fall = float(np.sqrt(np.finfo(system.operator.dtype).eps))
@@ -275,11 +272,10 @@ def is_poor(iterate: Iterate) -> bool:
 
 
 def _few_steps(system: System, r: Vectors, steps: int, least: float) -> tuple[Vectors, Vectors, Vectors]:
-    """Solve the system for right-hand sides r by a few steps of conjugate gradient from zero.
+    """Solve the system for right-hand sides r by at most `steps` steps of conjugate gradient from zero.
 
-    All of them, or enough to leave at most the share `least` of each column's residual. Returns what they make of the
-    solution, that share, and the energy that the solution has beyond them: at most the squared residual over the least
-    eigenvalue, as far as they have seen it.
+    They end when at most the share `least` of each column's residual is left. Returns the solution, that share, and the
+    energy of the solution's error: at most the squared residual over the least eigenvalue, as far as CG has found it.
     """
     x, q, rr = np.zeros_like(r), r, np.square(r).sum(axis=0)
     whole = rr
