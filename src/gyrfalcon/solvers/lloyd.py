@@ -78,8 +78,10 @@ class Lloyd:
 
     Parameters
     ----------
-    operator, whitening
-        As for `nystrom_features`.
+    operator : Operator
+        K, of shape (n, M).
+    whitening : Whitening
+        T of the same centers.
     centroids : ndarray of shape (rank, R k)
         Centroids to start from, in coordinates of the features: those of the first start, of the second, and so on.
     n_clusters : int
