@@ -94,10 +94,7 @@ class Tiles(ABC):
         self._tile_rows = max(48, _TILE_ENTRIES // max(1, n_centers) // 48 * 48)
 
     def accept(self, block: Any) -> Any:
-        """Convert a block of rows from a source to what the verbs take; raise a ValueError if it is of another kind.
-
-        Whether its values are finite is left to `check_finite`, which threads can share.
-        """
+        """Convert a block of rows from a source to what the verbs take, without `check_finite`, which threads share."""
         if sp.issparse(block) != self.sparse:
             kinds = ("a dense array", "sparse") if self.sparse else (f"a sparse {block.format} matrix", "dense")
             raise ValueError(
@@ -153,11 +150,8 @@ class Tiles(ABC):
     def both(
         self, K: Array, V: Array, weight: BlockWeight, part: slice | None = None, added: Array | None = None
     ) -> Array:
-        """Compute K' W (K V + added) for the rows `part` of a block; tile by tile, so that K is read only once.
-
-        A weight that is a function is called once: Python's lock goes from thread to thread at each call, which takes
-        longer than reading a block of K again.
-        """
+        """Compute K' W (K V + added) for the rows `part` of a block; tile by tile, so that K is read only once."""
+        # a function is called once: passing Python's lock between threads takes longer than reading K again
         total = np.zeros((self.n_centers, V.shape[1]))
         offset = 0 if part is None else part.start
         for tile in [slice(0, len(K))] if callable(weight) else self.parts(K):
@@ -199,20 +193,9 @@ class Tiles(ABC):
         return total
 
     def signed_sums(self, K: Array, rows: Array, centers: Array, coef: Array) -> Array:
-        """Compute sum_l K_il coef_lc sign(rows_ij - centers_lj) for each row i, feature j and column c.
+        """Compute sum_l K_il coef_lc sign(rows_ij - centers_lj) for each row i, feature j and column c: (b, d, k).
 
-        Parameters
-        ----------
-        K : array of shape (b, M)
-        rows : array of shape (b, d)
-        centers : array of shape (d, M)
-            Transposed.
-        coef : array of shape (k, M)
-            Transposed.
-
-        Returns
-        -------
-        array of shape (b, d, k)
+        `centers` and `coef` are transposed, of shape (d, M) and (k, M).
         """
         out = np.empty((*rows.shape, len(coef)), dtype=self.dtype)
         for j, values in enumerate(centers):

@@ -37,18 +37,17 @@ from .base import BlockWeight, Tiles
 
 Array = NDArray[Any]
 
-_FUSED_COLUMNS = 256  # at most; BLAS does wide products as well, from blocks that are in no cache anyway
+_FUSED_COLUMNS = 256  # largest number of columns of a fused product; BLAS is as fast for wider ones
 HALF_SETS = ("avx512", "avx2")  # instruction sets that convert entries of 16 bits
 _LOG2E = 1.0 / np.log(2.0)
 
-# Where AVX2 is faster than AVX-512, as measured on a Xeon (Sapphire Rapids): centers that fill one vector of it, in
-# float32, unless rows are long and products are summed; and up to two vectors, with rows of a few features.
+# Where AVX2 is faster than AVX-512, measured on a Xeon (Sapphire Rapids): float32 centers that fill one AVX2 vector,
+# unless rows are long and products are summed; and up to two vectors if rows are short.
 _ONE_VECTOR = 32  # bytes
 _LONG_ROWS, _SHORT_ROWS = 128, 8
 
-# Expanding |x - z|^2 loses about eps |z|^2. Beyond this many units of the profile's argument, on average over the
-# centers or at the farthest of them, that is no longer small beside the tile's own rounding, and squared differences
-# are summed instead.
+# Expanding |x - z|^2 loses about eps |z|^2. Above these values of the profile's argument, on average over the centers
+# or at the farthest of them, that exceeds the tile's own rounding, and squared differences are summed instead.
 _LARGEST_EXPANSION = 32.0
 _FARTHEST_EXPANSION = 256.0
 
@@ -57,21 +56,14 @@ _FARTHEST_EXPANSION = 256.0
 _ENTRY_COST = {np.dtype(np.float32): (0.4, 0.022), np.dtype(np.float64): (1.2, 0.044)}
 _COMBINING_COST = 0.5
 
-_CACHED_ENTRIES = 1 << 16
+_CACHED_ENTRIES = 1 << 16  # numbers of a part of the centers that stays in cache
 
 
 class Profile(NamedTuple):
-    """A native profile and its parameters.
+    """A profile of the extension and its parameters.
 
-    Attributes
-    ----------
-    code : one of the extension's profiles
-    factor : float
-        Multiplied, with the kernel's scaling, into rows and centers before the profile is applied.
-    param0, param1, degree
-        Parameters of the profile.
-    gain : float
-        By how much an error of the argument can grow in the logarithm of the profile.
+    Rows and centers are multiplied by `factor`, and by the kernel's scaling, before the profile is applied. `gain` is
+    the largest factor by which an error of the argument grows in the logarithm of the profile.
     """
 
     code: Any
@@ -83,10 +75,7 @@ class Profile(NamedTuple):
 
 
 _MATERN = {0.5: _core.Profile.laplacian, 1.5: _core.Profile.matern32, 2.5: _core.Profile.matern52}
-_LAPLACIAN = {
-    1: Profile(_core.Profile.laplacian1, _LOG2E),
-    2: Profile(_core.Profile.laplacian, np.sqrt(2 * _LOG2E**2)),
-}
+_LAPLACIAN = {1: Profile(_core.Profile.laplacian1, _LOG2E), 2: Profile(_core.Profile.laplacian, np.sqrt(2 * _LOG2E**2))}
 _ARC_COSINE = {0: _core.Profile.arccosine0, 1: _core.Profile.arccosine1}
 
 # Distances: the native argument is -|x' - z'|^2 / 2, the exponent of a power of 2 (Gaussian) or its square; in the
@@ -130,16 +119,10 @@ def instruction_set() -> str:
 
 
 def dense_instruction_set(n_centers: int, n_features: int, dtype: Any, differences: bool) -> str:
-    """Return the instruction set for dense rows of a shape: `instruction_set`, or a narrower one that is faster there.
+    """Return the instruction set for dense rows: `instruction_set`, or a narrower one that is faster for the shape.
 
-    It depends on the shape alone, so that results have the same bits every time; ``GYRFALCON_ISA`` is always obeyed.
-
-    Parameters
-    ----------
-    n_centers, n_features : int
-    dtype : dtype
-    differences : bool
-        Whether distances are sums of differences, rather than made from dot products.
+    It depends on the arguments alone, so that results have the same bits every time. ``GYRFALCON_ISA`` overrides it.
+    `differences` says whether distances are sums of differences, rather than computed from dot products.
     """
     widest = instruction_set()
     if widest != "avx512" or os.environ.get("GYRFALCON_ISA") or "avx2" not in _core.instruction_sets():
@@ -265,17 +248,9 @@ class NativeTiles(FusedTiles):
         differences = difference or kernel.geometry in ("angle", "manhattan")
         isa = dense_instruction_set(len(centers), centers.shape[1], dtype, differences)
         make = _core.CentersF32 if dtype == np.float32 else _core.CentersF64
-        native = make(
-            np.ascontiguousarray(centers),
-            shift.astype(dtype),
-            scale.astype(dtype),
-            profile.code,
-            float(profile.param0),
-            float(profile.param1),
-            int(profile.degree),
-            difference,
-            isa,
-        )
+        points = np.ascontiguousarray(centers), shift.astype(dtype), scale.astype(dtype)
+        parameters = float(profile.param0), float(profile.param1), int(profile.degree)
+        native = make(*points, profile.code, *parameters, difference, isa)
         super().__init__(native, len(centers), dtype, isa)
         entry, feature = _ENTRY_COST[self.dtype]
         by_differences = difference or kernel.geometry == "manhattan"

@@ -34,15 +34,8 @@ class CsrCenters:
         centers = canonical(centers)
         scale = common_scale(kernel.scaling(centers.shape[1])) * profile.factor
         make = _core.SparseF32 if centers.dtype == np.float32 else _core.SparseF64
-        self.native = make(
-            *_arrays(centers),
-            scale,
-            profile.code,
-            float(profile.param0),
-            float(profile.param1),
-            int(profile.degree),
-            isa,
-        )
+        parameters = float(profile.param0), float(profile.param1), int(profile.degree)
+        self.native = make(*_arrays(centers), scale, profile.code, *parameters, isa)
 
     def fill(self, rows: Any, out: Array) -> None:
         if not self.native.fill(*_arrays(rows), out):

@@ -37,8 +37,8 @@ Array = NDArray[Any]
 Tensor = Any
 MakeTile = Callable[[Tensor], Tensor]
 
-# As for native tiles: beyond this many units of the profile's argument, on average over the centers or at the farthest
-# of them, expanding |x - z|^2 loses too much, and squared differences are summed.
+# As for native tiles: above these values of the profile's argument, on average over the centers or at the farthest of
+# them, expanding |x - z|^2 loses too much, and squared differences are summed.
 _LARGEST_EXPANSION = 32.0
 _FARTHEST_EXPANSION = 256.0
 
@@ -102,19 +102,10 @@ _PROFILES: dict[type[Kernel], Callable[[Any, Tensor], Tensor]] = {
 def prepare(
     kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None = None, *, tf32: bool = False
 ) -> MakeTile:
-    """Return the function that makes a tile k(rows, centers) of dense rows on a device.
+    """Return the function that computes a tile k(rows, centers) of a resolved kernel for dense rows on a device.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Resolved.
-    centers : array of shape (M, w), float32 or float64
-    device : torch.device
-    columns : SparseColumns, optional
-        What made rows and centers dense, if they are sparse.
-    tf32 : bool
-        Whether rows and centers have no more bits than TF32. Products of them are made in it, if the kernel has one
-        length scale: with several they have to be scaled before, and have all their bits again.
+    `columns` made rows and centers dense, if they are sparse. With `tf32`, rows and centers are rounded to TF32, and
+    multiplied in it if the kernel has one length scale: numbers scaled by several have all bits of float32 again.
     """
     if isinstance(kernel, Sum | Product):
         first, second = (prepare(operand, centers, device, columns, tf32=tf32) for operand in (kernel.k1, kernel.k2))
@@ -292,16 +283,10 @@ _GEOMETRIES: dict[str, Callable[[Kernel, Array, Any, SparseColumns | None], Make
 
 
 class SparseColumns:
-    """The columns in which sparse rows are made dense.
+    """The columns in which sparse rows are made dense, for a resolved kernel and CSR centers.
 
-    Those that the centers have, and two more for the euclidean norm and the 1-norm of what a row has in others. All
-    columns are kept where the kernel has a scale for each of them, or no formula here.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Resolved.
-    centers : CSR matrix of shape (M, d)
+    They are the columns of the centers, and two for the euclidean norm and the 1-norm of a row's values in all others.
+    All columns are kept where the kernel has a scale for each of them, or no formula in this module.
     """
 
     def __init__(self, kernel: Kernel, centers: Any) -> None:
@@ -319,10 +304,7 @@ class SparseColumns:
         return np.concatenate([scale[self.columns], beyond])
 
     def positions(self, rows: Any) -> tuple[Array, Array]:
-        """Return where in an array of shape (b, width) the values of CSR rows belong, and the values.
-
-        Positions are those of the flattened array, none twice.
-        """
+        """Return distinct positions in a flattened array of shape (b, width), and the values of CSR rows there."""
         check_indices(rows)
         rows = canonical(rows)
         b = rows.shape[0]

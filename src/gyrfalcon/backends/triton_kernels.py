@@ -11,8 +11,8 @@ import triton.language as tl
 
 __all__ = ["MEASURES", "PROFILES", "SUMMED", "TILE", "products"]
 
-# Of the points that get a sum, and of those that are summed over: 4 warps then have 8 x 4 entries in each thread (8 x 2
-# with wavefronts of 64), which three loads of four numbers are enough for. The sum over a tile is a tree: 9 roundings.
+# Numbers of points that get a sum, and that are summed over, in a tile: each thread of 4 warps has 8 x 4 entries (8 x 2
+# with wavefronts of 64) from three loads of four numbers. The sum over a tile is a tree with 9 roundings.
 TILE, SUMMED = 8, 512
 
 

@@ -24,12 +24,9 @@ Tensor = Any
 
 # Kinds of devices: ROCm's are named "cuda" too. Tests add "cpu", on which Triton's interpreter runs.
 FUSED_ON = {"cuda"}
-# An entry is made twice in a pass, from differences: beyond this, a matrix product and the memory for K may cost less
-_MOST_FEATURES = 32
-# Columns of V beyond which a matrix product with K costs less than sums of a program's own
-MOST_COLUMNS = 32
-# Largest relative error of sums of entries, on a device that computes them as it should
-_TOLERANCE = 2e-5
+_MOST_FEATURES = 32  # with more, a matrix product and memory for K may cost less than computing each entry twice a pass
+MOST_COLUMNS = 32  # columns of V beyond which a matrix product with K costs less
+_TOLERANCE = 2e-5  # largest relative error of sums of entries, on a device that computes them correctly
 
 _PROFILES: dict[type[Kernel], Callable[[Any], str]] = {
     Gaussian: lambda kernel: "gaussian",
@@ -38,23 +35,14 @@ _PROFILES: dict[type[Kernel], Callable[[Any], str]] = {
     RationalQuadratic: lambda kernel: "rational_quadratic",
 }
 
-# Whether a profile has been right on a device, in this process
-_checked: dict[tuple[Any, str], bool] = {}
+_checked: dict[tuple[Any, str], bool] = {}  # whether a profile is correct on a device
 
 
 def prepare(kernel: Kernel, centers: Array, device: Any) -> MakeFusedTile | None:
-    """Return the function that makes fused tiles k(rows, centers), or None where PyTorch is to make K.
+    """Return the function that makes fused tiles of a resolved kernel, or None where PyTorch has to compute K.
 
-    The first time that a device is to use a profile, products are compared with NumPy's. If they are wrong, or Triton
-    is missing or fails, one warning says so.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Resolved.
-    centers : array of shape (M, d)
-        Dense.
-    device : torch.device
+    Before a profile is first used on a device, its products are compared with NumPy's. One warning is given if they
+    are wrong, or if Triton is missing or fails.
     """
     suits = device.type in FUSED_ON and centers.dtype == np.float32 and centers.shape[1] <= _MOST_FEATURES
     if not suits or type(kernel) not in _PROFILES:
@@ -89,15 +77,7 @@ def _problem(kernel: Kernel, d: int, device: Any) -> str | None:
 
 
 class MakeFusedTile:
-    """Makes fused tiles of dense rows on a device.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Resolved.
-    centers : array of shape (M, d)
-    device : torch.device
-    """
+    """Makes fused tiles of a resolved kernel for dense rows on a device."""
 
     def __init__(self, kernel: Kernel, centers: Array, device: Any) -> None:
         from . import triton_kernels
@@ -113,50 +93,23 @@ class MakeFusedTile:
         return FusedTile(self, _padded(self._scaled(X)), len(X))
 
     def sums(self, A: Tensor, B: Tensor, W: Tensor) -> Tensor:
-        """Return sums of k(a, b) w over chunks of b, as a tensor of shape (chunks, k, I).
-
-        Parameters
-        ----------
-        A, B : tensors of shape (d, I) and (d, J)
-            Padded points.
-        W : tensor of shape (number of b, k)
-        """
+        """Return sums of k(a, b) w over chunks of b, of shape (chunks, k, I), for padded A (d, I) and B (d, J)."""
         W = _padded(W)
         (d, I), J, k = A.shape, B.shape[1], len(W)  # noqa: E741
         TI, TJ = self._kernels.TILE, self._kernels.SUMMED
         chunks = -(-J // TJ)
         out = A.new_empty((chunks, k, I))
+        launch, arguments = self._kernels.products[(chunks * -(-I // TI),)], (A, B, W, out, I, J, k, d, self._alpha)
+        made = {"measure": self._measure, "profile": self._profile, "TI": TI, "TJ": TJ}
         with import_torch().cuda.device_of(A):  # Triton launches on the current device, wherever the tensors are
-            self._kernels.products[(chunks * -(-I // TI),)](
-                A,
-                B,
-                W,
-                out,
-                I,
-                J,
-                k,
-                d,
-                self._alpha,
-                measure=self._measure,
-                profile=self._profile,
-                TI=TI,
-                TJ=TJ,
-                num_warps=4,
-                enable_fp_fusion=True,
-            )
+            launch(*arguments, **made, num_warps=4, enable_fp_fusion=True)
         return out
 
 
 class FusedTile:
-    """k(rows, centers) of a block of rows as its products, each of which makes the entries anew.
+    """Products with k(rows, centers), each of which computes the entries again.
 
-    Parameters
-    ----------
-    make : MakeFusedTile
-    rows : tensor of shape (d, I)
-        Scaled and padded.
-    n : int
-        Rows that are not padding.
+    `rows`, of shape (d, I), are scaled and padded; the first `n` are not padding.
     """
 
     def __init__(self, make: MakeFusedTile, rows: Tensor, n: int) -> None:

@@ -14,15 +14,9 @@ _OPTIONAL = ("matplotlib", "pandas", "polars", "pyarrow", "h5py", "zarr", "dask"
 
 
 def versions() -> dict[str, str]:
-    """Collect the versions of gyrfalcon and of what it uses, and the machine as gyrfalcon sees it.
+    """Collect the versions of gyrfalcon and of its dependencies, and properties of the machine.
 
     Packages are not imported for this, and optional ones are listed only if installed.
-
-    Returns
-    -------
-    dict of str
-        With, among others, ``gyrfalcon``, ``python``, ``numpy``, ``platform``, ``instruction set``, ``threads`` and
-        ``blas``.
     """
     found = {"gyrfalcon": _version("gyrfalcon") or "unknown", "python": sys.version.replace("\n", " ")}
     found |= {name: _version(name) or "not installed" for name in _REQUIRED}

@@ -34,11 +34,7 @@ Array = NDArray[Any]
 
 @described
 class KernelEstimator(Estimator):
-    """A function offset + sum_j coef_j k(x, center_j) of the rows, once it is fitted.
-
-    Every estimator has the parameters `kernel`, `fit_intercept`, `scale`, `dtype`, `memory_budget`, `n_jobs`,
-    `random_state`, `callbacks` and `verbose`.
-    """
+    """A function offset + sum_j coef_j k(x, center_j) of the rows, once it is fitted."""
 
     fit_intercept: bool
     scale: bool | str
@@ -296,12 +292,8 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
         self._check_classes(self.dual_coef_)
 
     def _check_classes(self, coef: Array) -> None:
-        columns = 1 if coef.ndim == 1 else coef.shape[1]
-        if (
-            self.classes_.ndim != 1
-            or len(self.classes_) < 2
-            or columns != (1 if len(self.classes_) == 2 else len(self.classes_))
-        ):
+        columns, n_classes = 1 if coef.ndim == 1 else coef.shape[1], self.classes_.size
+        if self.classes_.ndim != 1 or n_classes < 2 or columns != (1 if n_classes == 2 else n_classes):
             raise ValueError(f"coefficients of shape {coef.shape} do not fit classes_ of shape {self.classes_.shape}")
 
 

@@ -54,11 +54,7 @@ _OTHER_NAMES: dict[str, tuple[tuple[str, str], ...]] = {
 
 @described
 class Estimator(BaseEstimator):
-    """An estimator whose constructor, given a keyword that it does not have, names the parameter that is meant.
-
-    Keywords are looked at before `__init__` is called, which stays written out in each estimator: signatures are as
-    scikit-learn and `inspect` expect them.
-    """
+    """An estimator that checks keywords before `__init__`: the error for an unknown one names the right parameter."""
 
     _doc_link_module = "gyrfalcon"
     _doc_link_template = DOC_LINK
@@ -101,10 +97,9 @@ class Estimator(BaseEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file that `gyrfalcon.load` reads back.
 
-        The file is safetensors with JSON in its header: no pickle, and loading it runs no code. It is written under a
-        temporary name and then moved, so an existing file is replaced whole or not at all. ``callbacks``,
-        ``checkpoint``, ``device``, ``precision`` and the state of a random generator given as ``random_state`` are not
-        kept.
+        The file is safetensors with JSON in its header: no pickle, and loading it runs no code. An existing file is
+        replaced whole or not at all. ``callbacks``, ``checkpoint``, ``device``, ``precision`` and the state of a random
+        generator given as ``random_state`` are not kept.
 
         Parameters
         ----------
@@ -126,14 +121,9 @@ class Estimator(BaseEstimator):
         """Open the session of a fit, and tell the callbacks of this estimator; see `fit_session`."""
         own = [progress_callback(self.verbose), ScikitLearnCallbacks() if vars(self).get("_skl_callbacks") else None]
         callbacks = CallbackList([*filter(None, own), *CallbackList(self.callbacks).callbacks])
-        watch = partial(callbacks.fitting, self)
-        # on_fit_end is shown the fitted estimator, and may fail
-        with (
-            unchanged_on_failure(self),
-            fit_session(
-                type(self).__name__, self.get_params(deep=False), watch, patience=patience, checkpoint=checkpoint
-            ) as session,
-        ):
+        name, params, watch = type(self).__name__, self.get_params(deep=False), partial(callbacks.fitting, self)
+        opened = fit_session(name, params, watch, patience=patience, checkpoint=checkpoint)
+        with unchanged_on_failure(self), opened as session:  # on_fit_end is shown the fitted estimator, and may fail
             yield session
 
     @property

@@ -53,19 +53,9 @@ def in_kind(method: Method) -> Method:
 
 
 def predict_lazily(model: Any, X: Any, method: str = "predict") -> Any:
-    """Predict for every row of a Dask collection, as a Dask array that is not computed yet.
+    """Predict with a method of a fitted estimator, as a Dask array with one chunk for each partition of X.
 
-    Parameters
-    ----------
-    model : a fitted estimator
-    X : dask.array.Array or dask.dataframe.DataFrame
-        Where Dask does not know the lengths of partitions, those of the result are unknown as well.
-    method : str
-        Name of the method that predicts.
-
-    Returns
-    -------
-    dask.array.Array of shape (n,) or (n, k), one chunk for each partition of X
+    Where Dask does not know the lengths of partitions, those of the result are unknown as well.
     """
     numeric = not get_tags(model).input_tags.string
     partitions = find_partitions(X, optimize=False, numeric=numeric)  # with as many chunks as X has partitions

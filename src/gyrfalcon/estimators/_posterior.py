@@ -31,8 +31,7 @@ _ATTRIBUTES = ("posterior_", "spread_", "conformity_", "noise_variance_")
 class PosteriorRegressor(KernelRegressor):
     """A regressor with the parameter `uncertainty`, whose predictions then come with deviations and intervals."""
 
-    # the remedy that errors name where there is no standard deviation
-    remedy: ClassVar[str] = "fit with uncertainty=True"
+    remedy: ClassVar[str] = "fit with uncertainty=True"  # named in errors where there is no standard deviation
 
     uncertainty: bool
 
@@ -84,10 +83,9 @@ class PosteriorRegressor(KernelRegressor):
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict intervals that contain y with the given probability.
 
-        Intervals are wide where the model knows little (by the standard deviation of y) and where y is noisy (by the
-        leave-one-out errors of training rows nearby). Their widths are calibrated by all leave-one-out errors: no row
-        is held out, and no distribution is assumed, but new rows must be like the training rows. This requires a fit
-        with `uncertainty=True`.
+        Widths follow the standard deviation of y and the leave-one-out errors of training rows nearby, and are
+        calibrated by all leave-one-out errors: no row is held out, and no distribution is assumed, but new rows must be
+        like the training rows. This requires a fit with `uncertainty=True`.
 
         Parameters
         ----------

@@ -1,7 +1,6 @@
 """scikit-learn's base classes, in a form that mypy understands.
 
-scikit-learn has no types. To mypy a class that derives from it derives from anything, so that any keyword of its
-constructor and any attribute would do, and no slip of a user's would be found.
+scikit-learn has no types: mypy would accept any keyword and any attribute of a class that derives from it.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ MYPY = False  # mypy takes it for true; other checkers read scikit-learn itself
 if MYPY:
 
     class BaseEstimator:
-        """Parameters and tags."""
-
         def get_params(self, deep: bool = True) -> dict[str, Any]: ...
         def set_params(self, **params: Any) -> Self: ...
         def get_metadata_routing(self) -> Any: ...
@@ -27,42 +24,27 @@ if MYPY:
         def __sklearn_tags__(self) -> Any: ...
 
     class CallbackSupportMixin:
-        """Callbacks of scikit-learn 1.9 and newer."""
-
         def set_callbacks(self, *callbacks: Any) -> Self: ...
 
     class ClassifierMixin:
-        """Accuracy."""
-
         def score(self, X: Any, y: Any, sample_weight: Any = None) -> float: ...
 
     class RegressorMixin:
-        """R^2."""
-
         def score(self, X: Any, y: Any, sample_weight: Any = None) -> float: ...
 
-    class MultiOutputMixin:
-        """A tag."""
+    class MultiOutputMixin: ...
 
     class TransformerMixin:
-        """fit_transform, and the kind of its output."""
-
         def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any: ...
         def set_output(self, *, transform: str | None = None) -> Self: ...
 
     class ClassNamePrefixFeaturesOutMixin:
-        """Names of columns."""
-
         def get_feature_names_out(self, input_features: Any = None) -> Any: ...
 
     class ClusterMixin:
-        """fit_predict."""
-
         def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any: ...
 
     class OutlierMixin:
-        """fit_predict."""
-
         def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any: ...
 
 else:

@@ -28,7 +28,7 @@ from ..solvers.eigenpro import eigenpro, top_eigensystem
 from ._base import KernelRegressor
 
 _MANY_ROWS = 100_000
-_WORTH_THREADS = 3_000  # rows, below which a batch is done before a second thread has started
+_WORTH_THREADS = 3_000  # least number of rows for which several threads are used
 
 
 @register

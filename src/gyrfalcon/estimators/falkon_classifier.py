@@ -34,10 +34,7 @@ Array = NDArray[Any]
 
 
 class _WithProbabilities:
-    """A method that an estimator has where its loss gives probabilities; elsewhere the error says what to do.
-
-    As scikit-learn's `available_if`, whose error has the reason as its cause only.
-    """
+    """A method that exists if the loss gives probabilities: `available_if` with the reason in the error itself."""
 
     def __init__(self, method: Callable[..., Any]) -> None:
         self.method = method

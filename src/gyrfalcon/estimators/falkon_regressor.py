@@ -249,11 +249,10 @@ class FalkonRegressor(PosteriorRegressor):
     def predict_interval(self, X: Any, coverage: float | None = None) -> Array:
         """Predict intervals that contain y with the given probability, after a fit with `uncertainty` or `quantiles`.
 
-        With `uncertainty=True`, intervals are wide where the model knows little (by the standard deviation of y) and
-        where y is noisy (by the leave-one-out errors of training rows nearby). Their widths are calibrated by all
-        leave-one-out errors: no row is held out, and no distribution is assumed, but new rows must be like the training
-        rows. With a list of `quantiles`, intervals go from one learnt quantile to another; `ConformalRegressor`
-        calibrates such intervals.
+        With `uncertainty=True`, widths follow the standard deviation of y and the leave-one-out errors of training rows
+        nearby, and are calibrated by all leave-one-out errors: no row is held out, and no distribution is assumed, but
+        new rows must be like the training rows. With a list of `quantiles`, intervals go from one learnt quantile to
+        another; `ConformalRegressor` calibrates such intervals.
 
         Parameters
         ----------

@@ -36,7 +36,7 @@ from ._sklearn import ClusterMixin, TransformerMixin
 
 Array = NDArray[Any]
 
-_SAMPLE = 10_000
+_SAMPLE = 10_000  # least number of rows of the sample that decides between the starts
 _SAMPLE_PER_CLUSTER = 100
 
 
@@ -253,18 +253,10 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             if self.init == "random":
                 points = operator.rows.take(np.sort(random_state.choice(operator.shape[0], k, replace=False)))
             else:
-                points = (
-                    KMeansPlusPlus()
-                    .select(
-                        operator.rows,
-                        k,
-                        kernel=operator.kernel,
-                        penalty=0.0,
-                        random_state=random_state,
-                        n_jobs=self.n_jobs,
-                    )
-                    .points
+                chosen = KMeansPlusPlus().select(
+                    operator.rows, k, kernel=operator.kernel, penalty=0.0, random_state=random_state, n_jobs=self.n_jobs
                 )
+                points = chosen.points
             F = features_of(operator, whitening, points)
             parts.append(F[:, np.arange(k) % F.shape[1]])  # there may be fewer distinct rows than clusters
         return np.hstack(parts)

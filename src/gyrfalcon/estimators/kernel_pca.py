@@ -35,10 +35,10 @@ from .nystrom import NystromRegressor
 Array = NDArray[Any]
 
 _TOLERANCES = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}
-_FEW = 12  # centers to a component from where passes for few components are faster than a solve for all of them
-_SMALL = 400  # centers for which the solve for all of them takes no time
-_BLOCKS_HELD = 10
-_FACTORS = 5  # of "direct": that of K_MM, F'F, its eigenvectors and room to make them, all in float64
+_FEW = 12  # centers per component from which "iterative" is faster than "direct"
+_SMALL = 400  # largest number of centers for which "direct" is always fast
+_BLOCKS_HELD = 10  # blocks of the Krylov space for which memory is required
+_FACTORS = 5  # M x M matrices in float64 of "direct": the factor of K_MM, F'F, its eigenvectors and their workspace
 _INVERSE_CENTERS = 500  # twice as many take twice the time, and pre-images of MNIST are 7% nearer
 
 
@@ -264,9 +264,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         operator, n = space.operator, space.operator.shape[0]
         diagonal = float(kernel_diagonal(operator.kernel, operator.rows).mean())
         total = max(0.0, diagonal - float(found.mean @ found.mean))
-        # Tiles are rounded to their precision, and what follows is in float64: errors of about eps k(x, x) in each of
-        # M x M numbers, of either sign, move eigenvalues by about sqrt(M) of them. M of them is the worst case, and
-        # takes good components of float32 away; eps times the largest eigenvalue is less than what rounding leaves.
+        # Rounding errors of tiles, of about eps k(x, x) in each of M x M numbers and of either sign, move eigenvalues
+        # by about sqrt(M) of them. The bound of M of them would discard good components of float32.
         rounding = float(np.finfo(operator.dtype).eps) * np.sqrt(operator.shape[1]) * diagonal
         real = int((found.eigenvalues > rounding).sum())
         share = None

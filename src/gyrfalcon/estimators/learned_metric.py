@@ -39,7 +39,7 @@ from .nytro import NytroRegressor
 
 Array = NDArray[Any]
 
-_READ_ROWS = 16_384
+_READ_ROWS = 16_384  # rows of a block
 _WITH_CENTERS = (
     FalkonRegressor,
     FalkonClassifier,
@@ -326,15 +326,9 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, Estimator):  # type:
             data, _ = classification_data(self._reading, *given, class_weight=None, **how)
         assert data.validation is not None
         held = data.validation
-        return Rounds(
-            base,
-            data,
-            drawn(data.rows, data.targets, data.weight, self.n_rows, random_state),
-            drawn(held.rows, held.targets, held.weight, self.n_rows, random_state),
-            random_state,
-            self.n_gradients,
-            self.n_jobs,
-        )
+        fitted = drawn(data.rows, data.targets, data.weight, self.n_rows, random_state)
+        judging = drawn(held.rows, held.targets, held.weight, self.n_rows, random_state)
+        return Rounds(base, data, fitted, judging, random_state, self.n_gradients, self.n_jobs)
 
     def _base(self, y: Any, sample_weight: Any, seed: int) -> Any:
         """Return the estimator to fit in each round, with the same centers."""

@@ -93,8 +93,7 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     """
 
     takes_sparse = True
-    # scores are differences of nearly equal numbers
-    dtype = "float64"
+    dtype = "float64"  # scores are differences of nearly equal numbers
 
     offset_: float
     penalty_: float
@@ -257,10 +256,7 @@ def _scores(operator: Operator, P: Array, mu: float, n_threads: int) -> Array:
 
 
 def _left_out(scores: Array, leverage: Array) -> Array:
-    """Return the scores that training rows have when each is left out of the fit, and its center is not.
-
-    Without f f' in F'F, the part f'(F'F + mu I)^-1 f = l of a row's leverage becomes l / (1 - l) (Sherman-Morrison);
-    what the centers miss of the row stays.
-    """
+    """Return the scores of training rows when each is left out of the fit, while its center stays."""
+    # without f f' in F'F, the part f'(F'F + mu I)^-1 f = l of a row's score becomes l / (1 - l) (Sherman-Morrison)
     share = np.clip(leverage, 0.0, 1.0 - np.finfo(np.float64).eps)
     return scores + share - share / (1.0 - share)

@@ -220,11 +220,8 @@ class NystromRegressor(PosteriorRegressor):
         buffers = (BUFFERS if self.uncertainty else 5) * 8 // data.rows.dtype.itemsize
         # selectors of centers that depend on a penalty take the least of a list
         penalty = self.penalty if self.penalties is None else float(np.min(self.penalties))
-        needs = Needs(
-            buffers=buffers,
-            penalty=penalty,
-            resolves_penalty=self.penalties is None,  # which of a list is chosen is not known yet
-        )
+        # which penalty of a list is chosen is not known yet
+        needs = Needs(buffers=buffers, penalty=penalty, resolves_penalty=self.penalties is None)
         space = choose_subspace(self._centers(), needs, data, self._compute, session.random_state)
         operator, (n, M) = space.operator, space.operator.shape
         whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)

@@ -267,7 +267,7 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
     def __call__(self, A: ArrayLike, B: ArrayLike) -> Array:
         """Compute the dense matrix k(A, B) in float64, by the definition: every fast path is tested against it.
 
-        `A` and `B` are both arrays or both CSR matrices; of the latter no dense copies are made.
+        `A` and `B` are both arrays or both CSR matrices, which are not made dense.
         """
         if sp.issparse(A) or sp.issparse(B):
             return self._sparse_call(A, B)
@@ -341,10 +341,7 @@ def require_both_sparse(A: Any, B: Any) -> None:
 
 
 def total_variance(X: Any) -> tuple[float, float]:
-    """Compute the sum of the features' variances in units of unit^2, and the unit, so that no square overflows.
-
-    Both are 1 if no feature varies.
-    """
+    """Compute the sum of the features' variances divided by unit^2, and the unit; both are 1 if no feature varies."""
     if not sp.issparse(X):
         X = np.asarray(X, dtype=np.float64)
     unit = power_of_two(X.data if sp.issparse(X) else X)

@@ -105,10 +105,7 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
         return FeatureMap(self.weights[at], self.offset[at], self.scale[at], kept)
 
     def __call__(self, X: Array, weights: Array | None = None) -> Array:
-        """Compute F for a block of rows `X`, in their precision.
-
-        `weights` is W in that precision, if the caller has it already.
-        """
+        """Compute F for a block of rows `X`, in their precision; `weights` is W in that precision, if known."""
         W = self.weights.astype(X.dtype, copy=False) if weights is None else weights
         with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the result
             F: Array = X @ W.T
@@ -149,26 +146,8 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
 def directions(n: int, d: int, random_state: np.random.RandomState, orthogonal: bool) -> Array:
     """Draw `n` random directions in d dimensions, each uniform on the unit sphere.
 
-    Parameters
-    ----------
-    n, d : int
-    random_state : RandomState
-    orthogonal : bool
-        Whether directions are orthogonal in groups of d (Yu et al., "Orthogonal Random Features", 2016). Each is still
-        uniform, but together they cover the sphere more evenly, which lowers the variance of averages.
-
-    Returns
-    -------
-    array of shape (n, d)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.kernels.features import directions
-    >>> U = directions(4, 2, np.random.RandomState(0), orthogonal=True)
-    >>> (U[:2] @ U[:2].T).round(12) + 0.0
-    array([[1., 0.],
-           [0., 1.]])
+    With `orthogonal` they are orthogonal in groups of d (Yu et al., "Orthogonal Random Features", 2016). Each is still
+    uniform, but together they cover the sphere more evenly, which lowers the variance of averages.
     """
     if not orthogonal:
         G = random_state.standard_normal((n, d))

@@ -89,10 +89,7 @@ class Stationary(Kernel):
         return {"length_scale": self.scaling(np.size(self.length_scale))}
 
     def derivative(self) -> Kernel:
-        """Return the kernel psi = -2 phi' of the derivative of the profile phi, which is then a function of distances.
-
-        A subclass with another `profile` has another derivative.
-        """
+        """Return the kernel psi = -2 phi' for the profile phi; a subclass with another `profile` must override it."""
         raise NotImplementedError(f"{type(self).__name__} has no gradients: it does not define derivative")
 
     def slopes(self, n_features: int) -> list[Slope]:
@@ -111,9 +108,8 @@ class Stationary(Kernel):
     def random_features(
         self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
     ) -> FeatureMap:
-        # Rahimi and Recht 2007: the frequencies of a Gaussian are Gaussian; those of a mixture are the frequencies of a
-        # Gaussian drawn from it. Orthogonal frequencies are used twice, in a cosine and a sine (Yu et al. 2016), which
-        # cancels the noise of the phase: it would hide what orthogonality gains.
+        # Frequencies of a mixture are those of a Gaussian drawn from it (Rahimi, Recht 2007). Orthogonal ones are used
+        # twice, in a cosine and a sine (Yu et al. 2016), which cancels the noise of the phase.
         n = -(-n_components // 2) if orthogonal else n_components
         weights = self._frequencies(n, n_features, random_state, orthogonal)
         offset = random_state.uniform(0, 2 * np.pi, n)
@@ -228,18 +224,8 @@ class LaplacianSlope(Stationary):
     """exp(-r) / r with r = |x - z| / length_scale: the slope of the Laplacian, which has none where x = z.
 
     It is 0 where r^2 is below 8 eps (|x|^2 + |z|^2), in units of the length scale and with the precision eps of the
-    rows. The gradient is made of two sums, of psi and of psi z, whose difference has a rounding error of eps |x| / r:
-    below sqrt(eps / 8), then, for rows that are not at a center.
-
-    Parameters
-    ----------
-    length_scale : float, or array of one per feature
-
-    Examples
-    --------
-    >>> from gyrfalcon.kernels.stationary import LaplacianSlope
-    >>> LaplacianSlope(1.0)([[0.0]], [[2.0], [0.0]]).round(4)
-    array([[0.0677, 0.    ]])
+    rows. The gradient is a difference of two sums, of psi and of psi z, with a rounding error of eps |x| / r, which is
+    then below sqrt(eps / 8) for rows that are not at a center.
     """
 
     smooth = False

@@ -6,8 +6,8 @@
      out, or a weight that is not  <------------------------------------------------ T
      U  ------------------------------------------------------------------------> K' U, added in float64
 
-Nothing waits for a device but `Fetched.array`, `Lane.total`, and the third block of rows, which needs a buffer that the
-first was copied from: so that one block is copied while another is computed.
+Only `Fetched.array`, `Lane.total` and blocks of rows that need a buffer in use wait for a device, so that one block is
+copied while another is computed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from ..backends.triton_tiles import MOST_COLUMNS, MakeFusedTile
 Array = NDArray[Any]
 Tensor = Any
 
-# Rows of K over which products are summed in the precision of the tile: one product in float32 over 30,000 rows would
-# lose two digits
+# Rows of K whose products are summed in the tile's precision: in float32 a sum over 30,000 rows would lose two digits
 SUMMED_ROWS = 256
 
 
@@ -40,7 +39,7 @@ class Sums:
         self._total = torch.zeros(shape, dtype=torch.float64, device=device)
 
     def add(self, parts: Tensor) -> None:
-        """Add tensors, which are one along the first axis."""
+        """Add tensors that are stacked along the first axis."""
         self._total += parts.sum(dim=0, dtype=self._total.dtype)
 
     def array(self) -> Array:
@@ -57,7 +56,7 @@ class CompensatedSums:
         self._lost = torch.zeros_like(self._total)
 
     def add(self, parts: Tensor) -> None:
-        """Add tensors, which are one along the first axis."""
+        """Add tensors that are stacked along the first axis."""
         total, lost = self._total, self._lost
         for part in parts:
             grown = total + part
@@ -88,14 +87,8 @@ def chunked_products(K: Tensor, U: Tensor) -> Tensor:
 class Lane:
     """A device's part in the passes of one operator.
 
-    Parameters
-    ----------
-    device : torch.device
-    tile : function that makes a tile of dense rows on the device
-    columns : SparseColumns or None
-        Which make sparse rows dense.
-    fused : function that makes a tile which is nothing but its products, or None
-        Used in passes of few columns.
+    `tile` makes a tile of dense rows on the device, and `columns` makes sparse rows dense. `fused`, if given, makes
+    tiles that provide products only, and is used in passes with few columns.
     """
 
     def __init__(
@@ -145,7 +138,7 @@ class Lane:
         return X
 
     def mark(self) -> None:
-        """Say that a block of rows has been launched."""
+        """Record that a block of rows has been launched."""
         self._rows.mark()
 
     def image(self, K: Any) -> Tensor:

@@ -24,24 +24,11 @@ class NonFiniteRowError(ValueError):
 class WorkerOperators:
     """The operators of the partitions that one worker process multiplies.
 
-    Every task of a process is given the same object, so kernel and centers are prepared once and matrices can be kept;
-    when the fit is over Dask forgets the object and with it all that it holds. A worker that comes later, or that has
-    to make room, gets the object anew and prepares again.
+    All tasks of a process share the object, so that the centers are prepared once and up to `room` bytes of kernel
+    matrices are kept. Dask releases it after the fit. A worker that joins later receives a copy and prepares again.
 
-    All partitions have the blocks of an operator of all rows: within a block sums are made in the precision of the
-    tiles, so where blocks begin can be seen in the last digits, and conjugate gradient in float32 amplifies that to
-    1e-5 and more.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    centers : array of shape (M, d)
-    block_size : int
-        Rows of a block.
-    n_jobs : int
-        Threads of one task.
-    room : int
-        Bytes of this process for the kernel matrices of partitions.
+    Partitions use the `block_size` of an operator of all rows: sums within a block have the precision of the tiles, so
+    that other block boundaries change the last digits, which conjugate gradient in float32 amplifies to 1e-5 and more.
     """
 
     def __init__(self, kernel: Kernel, centers: Any, block_size: int, n_jobs: int, room: int) -> None:
@@ -75,29 +62,15 @@ class WorkerOperators:
 
 
 class PartitionProduct:
-    """One product, as it is asked of every partition.
+    """One product ("matmat", "rmatmat" or "sandwich") that every partition computes.
 
-    Parameters
-    ----------
-    verb : {"matmat", "rmatmat", "sandwich"}
-    V : array of shape (M, k), or None for "rmatmat"
-    weight : Rowwise, optional
-        Of no rows: a partition's arrays come with it.
-    image : bool
-        Whether K V is returned beside the sandwich.
-    first : bool
-        Whether this is the first pass over the rows. A partition may come to another worker in the middle of a fit, or
-        a first pass be made twice, and the last bits must not depend on it.
+    `weight` has no rows, since its arrays are sent with each partition. With `image`, K V is returned beside the
+    sandwich. `first` says whether this is the first pass over the rows: a partition may move to another worker during
+    a fit, or repeat its first pass, and the last bits must not depend on that.
     """
 
     def __init__(
-        self,
-        verb: str,
-        V: Array | None = None,
-        weight: Rowwise | None = None,
-        *,
-        image: bool = False,
-        first: bool,
+        self, verb: str, V: Array | None = None, weight: Rowwise | None = None, *, image: bool = False, first: bool
     ) -> None:
         self.verb, self.V, self.weight, self.image, self.first = verb, V, weight, image, first
 

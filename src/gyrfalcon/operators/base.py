@@ -283,10 +283,7 @@ class Operator(ABC):
 
     @abstractmethod
     def on(self, rows: Rows | ArrayLike) -> Operator:
-        """Make the operator of other rows with the same kernel and centers, which keeps no K.
-
-        The centers are not prepared again.
-        """
+        """Make the operator of other rows with the same kernel and prepared centers, which keeps no K."""
 
     def fill(self) -> None:
         """Make the pass that fills a K that is kept; do nothing if none is.
@@ -314,14 +311,7 @@ def locate_non_finite(start: int, rows: Any, names: Sequence[str] | None) -> str
 
 
 def as_columns(V: ArrayLike, length: int, dtype: DTypeLike, name: str) -> tuple[Array, Callable[[Array], Array]]:
-    """Convert a vector or a matrix to contiguous columns.
-
-    Returns
-    -------
-    columns : array of shape (length, k)
-    like_given : callable
-        Gives a result with k columns the number of dimensions of `V`.
-    """
+    """Convert to contiguous columns; the function returned gives results the number of dimensions of `V`."""
     columns = np.asarray(V)
     if columns.dtype.kind not in "fiub":
         raise ValueError(f"{name} is of type {columns.dtype}: it must hold real numbers")

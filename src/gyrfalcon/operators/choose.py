@@ -72,13 +72,7 @@ def make_operator(
     if isinstance(rows, SparseRows) and linear_form(as_kernel(kernel)) is not None:
         return linear_operator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget)
     return KernelOperator(
-        kernel,
-        rows,
-        centers,
-        n_jobs=n_jobs,
-        memory_budget=memory_budget,
-        passes=passes,
-        halving=halving,
+        kernel, rows, centers, n_jobs=n_jobs, memory_budget=memory_budget, passes=passes, halving=halving
     )
 
 
@@ -91,23 +85,11 @@ class _Prepared(NamedTuple):
 
 
 class PreparedCenters:
-    """Operators of one kernel and its centers for rows that come one after the other.
+    """Operators of one kernel and its centers for successive rows.
 
-    The centers are prepared for the first rows, and again if kernel, centers, the device or the number of threads are
-    others than the last time. Kernel and centers are told apart by identity, so that they must not be written into. Any
-    number of threads may ask at the same time. Copies and pickles are empty: what is prepared can be made again.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon.kernels import Gaussian
-    >>> from gyrfalcon.operators.choose import PreparedCenters
-    >>> from gyrfalcon.sources import as_rows
-    >>> kernel, centers, prepared = Gaussian(1.0), np.zeros((1, 2)), PreparedCenters()
-    >>> for rows in np.zeros((1, 2)), np.ones((1, 2)):
-    ...     print(prepared.operator(kernel, as_rows(rows), centers, n_jobs=1).matmat(np.ones(1)).round(2))
-    [1.]
-    [0.37]
+    The centers are prepared for the first rows, and again when the kernel, the centers, the device or the number of
+    threads change. Kernel and centers are compared by identity, so they must not be modified in place. The object can
+    be used from several threads. Copies and pickles are empty.
     """
 
     def __init__(self) -> None:
@@ -116,18 +98,7 @@ class PreparedCenters:
     def operator(
         self, kernel: Kernel, rows: Rows, centers: Any, *, n_jobs: int | None = None, device: Any = None
     ) -> Operator:
-        """Make the operator k(rows, centers), which keeps no K.
-
-        Parameters
-        ----------
-        kernel : Kernel
-        rows : Rows
-        centers : array or CSR matrix of shape (M, d)
-        n_jobs : int or None
-            As for `KernelOperator`.
-        device : None, str, torch.device or list of these
-            As for `DeviceOperator`.
-        """
+        """Make the operator k(rows, centers), which keeps no K; parameters are those of `make_operator`."""
         sparse = scipy.sparse.issparse(centers)
         size = (centers.data if sparse else centers).nbytes
         here = device is None

@@ -7,9 +7,8 @@ A product is one task for each partition (`_partitions.py`), in which a `KernelO
      M x k in float64  <---- sums of eight ---  M x k in float64
 
 Kernel and centers go to each worker once. Partial sums are added in the order of the partitions, eight at a time, so
-that results have the same bits whatever comes first and wherever it was made. What depends on all rows at once, the
-M x M factors and the solvers, stays here. There is no other layer between: what moves, and what is made again when a
-worker is lost, is Dask's business.
+that results have the same bits whichever worker finishes first. The M x M factors and the solvers stay in this process.
+Dask decides where data moves, and what is computed again when a worker is lost.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Array = NDArray[Any]
 
 _ADDED_AT_ONCE = 8
 _REMEMBERED = 4  # per-row arrays whose pieces stay on the workers
-_SLACK = 1.25  # partitions are not spread quite evenly
+_SLACK = 1.25  # factor on a worker's memory for K, since partitions are not spread evenly
 _CLIENT_ROWS = 65_536
 _SMALL = 1 << 20  # bytes that are sent with the tasks, or fetched one by one
 
@@ -45,33 +44,11 @@ _SMALL = 1 << 20  # bytes that are sent with the tasks, or fetched one by one
 class DaskOperator(Operator):
     """The matrix k(rows, centers) of Dask rows, multiplied where their partitions are.
 
-    Parameters
-    ----------
-    kernel : Kernel, str or callable
-        Sent to workers, so that a kernel of your own must be importable there, or picklable by cloudpickle.
-    rows : DaskRows
-        Kept in the workers' memory if they take less than a quarter of it, and else made again for every pass.
-    centers : array of shape (M, d)
-    n_jobs : int or None
-        Threads of the work that is done here, on the M x M factors. Workers use the threads that they have.
-    memory_budget : "auto", int or str
-        Bytes of each worker for the kernel matrix of its partitions. "auto": half of what the worker may use, less the
-        rows.
-    local : KernelOperator, optional
-        The same matrix, whose products fetch the rows: made from kernel, rows and centers where it is not given. `on`
-        gives it, so that the centers are not prepared again.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> import numpy as np
-    >>> from gyrfalcon.operators.dask import DaskOperator
-    >>> from gyrfalcon.sources import DaskRows
-    >>> X = np.random.default_rng(0).standard_normal((1000, 3))
-    >>> K = DaskOperator("gaussian", DaskRows(da.from_array(X, chunks=(250, 3))), X[:10])
-    >>> v = np.ones(10)
-    >>> bool(np.allclose(K.sandwich(v), K.rmatmat(K.matmat(v))))
-    True
+    kernel : sent to the workers, so a custom kernel must be importable there, or picklable by cloudpickle
+    rows : kept in the workers' memory if they take less than a quarter of it, otherwise computed again for every pass
+    n_jobs : threads for the M x M factors in this process; workers use the threads that they have
+    memory_budget : bytes of each worker for its part of K; "auto" is half of what the worker may use, less the rows
+    local : the same matrix, whose products fetch the rows; `on` passes it, so that centers are not prepared again
     """
 
     rows: DaskRows
@@ -128,17 +105,10 @@ class DaskOperator(Operator):
         return like_given(self._sum(self._product("rmatmat"), [columns], columns.shape[1], once=True))
 
     def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
-        """Compute K' W (K V), in float64 and in one pass, or in two where the weight is a function of any kind.
+        """Compute K' W (K V), in float64; see `Operator.sandwich`.
 
-        Parameters
-        ----------
-        V : array of shape (M,) or (M, k)
-        weight : None, array of shape (n,), Rowwise or callable
-            As for `Operator.sandwich`. An array, and those of a `Rowwise`, are cut and sent to the partitions once, so
-            do not write into them between passes. Any other function is run here: K V is fetched, and what the function
-            makes of it is sent back for a second pass.
-        KV : array of shape (n,) or (n, k) and of `dtype`, optional
-            K V is fetched into it; that takes no further pass.
+        A weight's array, or the arrays of a `Rowwise`, are split and sent to the partitions once, so they must not
+        change between passes. Any other function is run in this process, on K V, and its result needs a second pass.
         """
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
         n, k = self.shape[0], columns.shape[1]
@@ -164,18 +134,12 @@ class DaskOperator(Operator):
         return self._local.centers_gram(dtype)
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Iterate over K itself, a block of rows at a time and in order; the rows are fetched for it.
-
-        See `Operator.blocks`.
-        """
+        """Iterate over K as `Operator.blocks` does; the rows are fetched for it."""
         yield from self._local.blocks()
         self.passes += 1
 
     def on(self, rows: Rows | ArrayLike) -> Operator:
-        """Make the operator of other rows with the same kernel and centers, which keeps no K.
-
-        Products of rows that are not Dask's run here.
-        """
+        """Make the operator of other rows, which keeps no K; rows that are not Dask's are multiplied locally."""
         other = as_rows(rows)
         local = self._local.on(other)
         if not isinstance(other, DaskRows):
@@ -185,11 +149,7 @@ class DaskOperator(Operator):
     # ---- one task for each partition ---------------------------------------------------------------------------------
 
     def _product(
-        self,
-        verb: str,
-        V: Array | None = None,
-        weight: Rowwise | None = None,
-        image: bool = False,
+        self, verb: str, V: Array | None = None, weight: Rowwise | None = None, image: bool = False
     ) -> PartitionProduct:
         return PartitionProduct(verb, V, weight, image=image, first=self.passes == 0)
 
@@ -287,8 +247,8 @@ class DaskOperator(Operator):
             while len(self._sent_arrays) >= _REMEMBERED:
                 del self._sent_arrays[next(iter(self._sent_arrays))]
             self._sent_arrays[key] = pieces
-            # With the array go its pieces, before another one gets its id. The operator is not kept alive by it: the
-            # array may outlive the fit, and the pieces would stay on the workers.
+            # Drop the pieces with the array, before another one gets its id; the weak reference lets the operator be
+            # freed while the array lives
             weakref.finalize(array, _forget_array, weakref.ref(self), key).atexit = False
         return pieces
 

@@ -39,8 +39,7 @@ __all__ = ["KernelOperator"]
 Array = NDArray[Any]
 BlockProduct = Callable[[slice, Array], Array]
 
-# Number of arithmetic operations that one thread makes in the time that other threads take to start and to end
-_FEW_OPERATIONS = 1 << 24
+_FEW_OPERATIONS = 1 << 24  # arithmetic operations of one thread in the time that other threads take to start and end
 _PROFILE_COST = 16  # operations of a kernel's profile for one entry, beside those for each feature
 
 
@@ -314,10 +313,7 @@ class KernelOperator(Operator):
     def _pass(
         self, with_rows: BlockProduct, with_kept: BlockProduct, join: Callable[[list[Array]], Array]
     ) -> Iterator[tuple[slice, Array]]:
-        """Run every block once, with its rows or its block of a filled K, and yield the products in order.
-
-        `join` makes the product of a block from those of its tiles.
-        """
+        """Run every block once, with its rows or its block of K, and yield products in order; `join` combines tiles."""
         halved = self.keeping is Keeping.HALF
         kept = None if halved and self._filled else self._kept
 

@@ -233,10 +233,7 @@ class DeviceOperator(Operator):
         return self._host.centers_gram(dtype)
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Iterate over K itself, a block of rows at a time and in order; it is computed on the host.
-
-        See `Operator.blocks`.
-        """
+        """Iterate over K as `Operator.blocks` does; it is computed on the host."""
         yield from self._host.blocks()
         self.passes += 1
 

@@ -10,18 +10,11 @@ from ..sources import Rows
 
 __all__ = ["kernel_diagonal"]
 
-_ROWS = 16_384
+_ROWS = 16_384  # rows read at a time
 
 
 def kernel_diagonal(kernel: Kernel, rows: Rows) -> NDArray[np.float64]:
-    """Return k(x, x) for each row, of shape (n,); the rows are read once, unless all values are the same.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Resolved.
-    rows : Rows
-        As the kernel sees them.
+    """Return k(x, x) of a resolved kernel for each row; the rows are read once, unless all values are the same.
 
     Examples
     --------

@@ -1,14 +1,11 @@
 """How K is divided into blocks of rows, and how it is kept between passes: not at all, whole, or in 16 bits.
 
-The size of a block is a function of the problem alone, so that sums do not depend on threads or memory. How K is kept
-follows from a fixed model of what its entries cost.
-
-The decision changes the last bits of products, so it must not depend on clocks or on the number of threads: the model
-is of an ordinary machine with four cores. Cores share the work of making entries but not the bandwidth of memory, so
-that on many cores a K of few features is made in less time than it takes to read it; and the pass that fills K writes
-memory that is new to the process, the slowest access of all. Measured on one core, in nanoseconds per entry: reading
-takes 0.25 in float32 and 0.45 in float64, filling 0.7 to 1.5 more than making; `Tiles.entry_cost` is the time to make
-an entry. In 16 bits reading takes 0.2 and rounding 0.15 to 0.4.
+Both decisions change the last bits of products, so they depend on the problem alone, not on threads, memory or clocks:
+how K is kept follows from a fixed model of a machine with four cores. Cores share the work of computing entries but not
+the bandwidth of memory, so that a K of few features can be computed faster than it is read, and the pass that fills K
+writes memory that is new to the process, which is slowest. Measured on one core, in nanoseconds per entry: reading
+takes 0.25 in float32 and 0.45 in float64, filling 0.7 to 1.5 more than computing (`Tiles.entry_cost`). In 16 bits
+reading takes 0.2 and rounding 0.15 to 0.4.
 """
 
 from __future__ import annotations
@@ -23,8 +20,8 @@ from ..backends import Tiles
 
 __all__ = ["FEW_PASSES", "Halving", "Keeping", "block_rows", "choose_keeping", "is_worth_keeping", "stored_per_row"]
 
-_BLOCK_ENTRIES = 1 << 23  # kernel entries of a block at most: some milliseconds of work
-_BLOCKS_AT_LEAST = 32  # number of blocks of many rows at least, so that threads can share them
+_BLOCK_ENTRIES = 1 << 23  # largest number of kernel entries of a block: some milliseconds of work
+_BLOCKS_AT_LEAST = 32  # least number of blocks of many rows, so that threads can share them
 SMALLEST_BLOCK = 96  # rows; all blocks but the last have a multiple of it
 
 # The model's machine; bandwidths are of all its cores together, in bytes per nanosecond
@@ -58,16 +55,7 @@ def stored_per_row(centers: Any) -> int:
 
 
 class Keeping(Enum):
-    """How K is kept between passes; the value describes it in words, as `Operator.arithmetic` does.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gyrfalcon import KernelOperator
-    >>> X = np.zeros((100, 2))
-    >>> [KernelOperator("gaussian", X, X[:5], memory_budget=budget).keeping.name for budget in (0, "1MB")]
-    ['NONE', 'WHOLE']
-    """
+    """How K is kept between passes; the value describes it in words, as `Operator.arithmetic` does."""
 
     NONE = "made again"
     WHOLE = "kept in memory"
@@ -75,20 +63,9 @@ class Keeping(Enum):
 
 
 def choose_keeping(tiles: Tiles, entries: int, budget: int, passes: int | None, halving: Halving | None) -> Keeping:
-    """Choose how K is kept.
+    """Choose how K, with `entries` = n M, is kept; a whole K may take `budget` bytes.
 
-    Parameters
-    ----------
-    tiles : Tiles
-        They know what an entry costs.
-    entries : int
-        n M.
-    budget : int
-        Bytes that a whole K may take.
-    passes : int or None
-        The largest number of passes there will be; None if it is not known, and a whole K is kept if it fits.
-    halving : Halving or None
-        Permission to keep K in 16 bits.
+    `passes` is the largest number of passes. If it is None, not known, a whole K is kept wherever it fits.
     """
     cost, itemsize = tiles.entry_cost, tiles.dtype.itemsize
     if halving is not None and tiles.fits_half and halving.is_worth(cost, entries):
@@ -98,24 +75,9 @@ def choose_keeping(tiles: Tiles, entries: int, budget: int, passes: int | None, 
 
 
 def is_worth_keeping(entry_cost: float, entries: int, itemsize: int, passes: int) -> bool:
-    """Whether passes take clearly less time if K is kept.
+    """Whether passes take clearly less time if K, with `entries` = n M of `itemsize` bytes, is kept.
 
-    Parameters
-    ----------
-    entry_cost : float
-        Nanoseconds that one core takes to make an entry; infinite if that is not known.
-    entries : int
-        n M.
-    itemsize : int
-        Bytes of an entry.
-    passes : int
-        The largest number of passes there will be.
-
-    Examples
-    --------
-    >>> from gyrfalcon.operators.keeping import is_worth_keeping
-    >>> is_worth_keeping(0.5, 10**9, 4, passes=21), is_worth_keeping(2.5, 10**9, 4, passes=21)
-    (False, True)
+    `entry_cost` is the time in nanoseconds in which one core computes an entry; infinite if that is not known.
     """
     if entries * itemsize <= _SMALL and passes > FEW_PASSES:
         return True
@@ -130,14 +92,8 @@ class Halving:
     """Permission to keep a K in 16 bits, half the bytes of float32, for products that need not be exact.
 
     Those of a preconditioner need not be. Those of conjugate gradient must be: with a smooth kernel and a small
-    penalty, rounding changes its predictions noticeably, and nothing in its recurrence shows that.
-
-    Attributes
-    ----------
-    budget : int
-        Bytes that K may take.
-    passes : int
-        Typical number of passes.
+    penalty, rounding changes its predictions noticeably, and nothing in its recurrence shows that. K may take `budget`
+    bytes, and `passes` is the typical number of passes.
 
     Examples
     --------

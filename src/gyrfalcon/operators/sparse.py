@@ -1,7 +1,7 @@
 """A linear kernel of sparse rows: columns that no center has are dropped, and a K that is sparse is kept as it is.
 
-Rows so wide that two of them rarely share a column have a K with less in it than the rows. Of words nearly every pair
-has some in common, so K is not sparse: then `sparse_products` gives None, and K is never made.
+Where two rows rarely share a column, K has fewer stored values than the rows. Counts of words share columns in nearly
+every pair, so K is not sparse: then `sparse_products` returns None, and K is never stored.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def linear_operator(
     n_jobs: int | None = None,
     memory_budget: int | float | str = "auto",
 ) -> Operator:
-    """Make the operator of a linear kernel, which keeps what the centers see of the rows if that is much less.
+    """Make the operator of a linear kernel; columns that no center has are dropped if that saves much memory.
 
-    Numbers in columns that no center has never matter, and in very wide rows most are. A dense K is never kept.
+    A dense K is never kept.
     """
     budget = parse_memory(memory_budget)
     seen = drop_unseen_columns(rows, centers, effective_n_jobs(n_jobs), budget)
@@ -87,10 +87,7 @@ def _marked(bits: NDArray[np.uint8], columns: NDArray[Any]) -> NDArray[Any]:
 
 
 def sparse_products(X: Any, centers: Any, budget: int) -> Any:
-    """Compute X C' in float64, or return None if it is much larger than `X` or does not fit `budget` bytes.
-
-    `X` must not have columns that no center has.
-    """
+    """Compute X C' in float64 for an X without unseen columns; None if it is much larger than X or than `budget`."""
     # a number of K takes 12 bytes with its index, here and in the transpose, and room while it is made
     if 40 * 2 * X.nnz > budget:
         return None
@@ -107,14 +104,9 @@ def sparse_products(X: Any, centers: Any, budget: int) -> Any:
 
 
 class SparseOperator(Operator):
-    """The operator of a linear kernel whose X C' is kept as a sparse matrix; products are SciPy's.
+    """The operator of a linear kernel whose `products` X C' are kept as a CSR matrix and multiplied by SciPy.
 
-    Parameters
-    ----------
-    tiled : KernelOperator
-        The same matrix, made in tiles: for K itself, for the centers' Gram matrix, and for other rows.
-    products : CSR matrix of shape (n, M)
-        X C'.
+    `tiled` is the same matrix made in tiles: for K itself, for the centers' Gram matrix, and for other rows.
     """
 
     def __init__(self, tiled: KernelOperator, products: Any) -> None:

@@ -1,7 +1,6 @@
 """What the displays share: colours, panels and labels. matplotlib is imported when something is drawn.
 
-Backgrounds and the colours of text are matplotlib's own, so that a display follows the style that is in force. The
-colours here stand out from white and from black alike, and are told apart by those who see fewer colours.
+Backgrounds and text follow matplotlib's style. The colours are visible on white and on black, and to the colour-blind.
 """
 
 from __future__ import annotations
@@ -21,26 +20,16 @@ Array = NDArray[Any]
 
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#b5578c", "#808080"
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
-MAP = "viridis"  # even steps for every eye, and in grey
-FEW = 8  # values of an axis that are all named on it
+MAP = "viridis"  # perceptually uniform, also in grey
+FEW = 8  # largest number of values that are all named on an axis
 
 _PANEL = (5.2, 4.0)  # inches
 _STACKED = (6.4, 2.7)
-_WIDE = 20.0  # largest over smallest from which on values are drawn on a logarithmic axis
+_WIDE = 20.0  # ratio of the largest to the smallest value from which an axis is logarithmic
 
 
 class Display(ABC):
-    """A drawing that can be repeated: `plot` draws it, and sets the attributes that end in an underscore.
-
-    Attributes
-    ----------
-    axes_ : array of matplotlib.axes.Axes
-        The panels.
-    ax_ : matplotlib.axes.Axes
-        The first of them.
-    figure_ : matplotlib.figure.Figure
-        The figure; ``figure_.savefig(path)`` writes it to a file.
-    """
+    """A drawing that can be repeated: `plot` sets the panels `axes_`, the first of them `ax_`, and their `figure_`."""
 
     axes_: Array
     ax_: Axes

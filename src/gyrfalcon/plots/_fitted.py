@@ -28,9 +28,8 @@ _NAMED = 10  # features that an error names
 def find(estimator: Any, kinds: tuple[type, ...], display: type, words: str, X: Any = None) -> tuple[Any, Any]:
     """Return the fitted estimator of one of `kinds`, and X as it is given to that estimator.
 
-    Of a search it is the best estimator, of an automatic estimator the model with the largest weight, and of a pipeline
-    the last step of these kinds, whose earlier steps transform X. The error for other estimators names `display`, and
-    describes the kinds by `words`.
+    It is the best estimator of a search, the model with the largest weight of an automatic estimator, or the last step
+    of these kinds in a pipeline, whose earlier steps transform X. Errors name `display`, and `words` for the kinds.
     """
     if isinstance(estimator, BaseSearchCV):
         check_is_fitted(estimator, "cv_results_")
