@@ -24,7 +24,7 @@ from ._base import KernelRegressor
 
 Array = NDArray[Any]
 
-_LARGEST_PART = 2_000  # rows: 32 MB, and a tenth of a second
+_LARGEST_PART = 2_000  # rows of a part by default, which takes 32 MB and a tenth of a second
 
 
 @register

@@ -27,7 +27,7 @@ from ..solvers import Iterate
 from ..solvers.eigenpro import eigenpro, top_eigensystem
 from ._base import KernelRegressor
 
-_MANY_ROWS = 100_000
+_MANY_ROWS = 100_000  # rows beyond which the default of n_subsamples is larger
 _WORTH_THREADS = 3_000  # least number of rows for which several threads are used
 
 
@@ -239,10 +239,5 @@ class EigenProRegressor(KernelRegressor):
         warn_if_rounded(operator, solution.coef, None)
         self.n_components_, self.batch_size_, self.step_ = system.n_components, batch_size, step
         if not solution.stopped:
-            warn_if_unsettled(
-                solution.last,
-                tol=self.tol,
-                reached=tol,
-                steps="epochs",
-                remedy=f"raise max_iter={self.max_iter} or tol",
-            )
+            remedy = f"raise max_iter={self.max_iter} or tol"
+            warn_if_unsettled(solution.last, tol=self.tol, reached=tol, steps="epochs", remedy=remedy)

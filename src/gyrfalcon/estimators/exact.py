@@ -37,7 +37,7 @@ from ._posterior import PosteriorRegressor
 Array = NDArray[Any]
 
 _FALKON = 'method="pcg" or FalkonRegressor, which do without them,'
-_MAX_ITER = 500  # of gradient descent
+_MAX_ITER = 500  # default of gradient descent
 
 
 @dataclass(frozen=True)
@@ -285,14 +285,9 @@ class ExactRegressor(PosteriorRegressor):
         return self.penalties is not None and self.choose_by == "validation"
 
     def _solve(self, problem: EveryRow, session: Session) -> _Found:
-        descends = self.method == "early_stopping"
-        operator = KernelOperator(
-            problem.kernel,
-            problem.data.rows,
-            problem.points,
-            n_jobs=self.n_jobs,
-            memory_budget=parse_memory(self.memory_budget) if descends else 0,
-        )
+        descends, rows = self.method == "early_stopping", problem.data.rows
+        budget = parse_memory(self.memory_budget) if descends else 0
+        operator = KernelOperator(problem.kernel, rows, problem.points, n_jobs=self.n_jobs, memory_budget=budget)
         if self.method == "pcg":
             found = pcg.solve(self._pcg_settings, problem, self._compute, session)
             foreseen = problem.penalty is not None and problem.data.dtype_given

@@ -213,9 +213,7 @@ class FalkonRegressor(PosteriorRegressor):
                 else:
                     space, solution = newton.solve(settings, data, compute, session, warm)
             data = space.data
-            uncertainty = None
-            if self.uncertainty:
-                uncertainty = uncertainty_of_centers(space, solution.coef, space.penalty)
+            uncertainty = uncertainty_of_centers(space, solution.coef, space.penalty) if self.uncertainty else None
             self._set_uncertainty(uncertainty, data)
             self._set_solution(data, session)
             self._set_expansion(space.operator, solution.coef, data)

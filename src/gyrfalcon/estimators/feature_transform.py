@@ -119,8 +119,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         random_state = check_random_state(self.random_state)
         kernel = as_kernel(self.kernel).resolve(rows.take(sample_rows(rows.shape[0], random_state)))
         kernel.check_precision(rows.dtype)
-        M = int(self.n_components)
-        feature_map = kernel.random_features(M, rows.shape[1], random_state, self.orthogonal)
+        feature_map = kernel.random_features(int(self.n_components), rows.shape[1], random_state, self.orthogonal)
         self._set_features(train.features)
         self.kernel_, self.feature_map_ = kernel, feature_map
         return self

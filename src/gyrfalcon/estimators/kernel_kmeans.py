@@ -229,13 +229,8 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         if n <= 2 * size:
             return self._drawn(operator, whitening, starts, random_state)
         chosen = np.sort(random_state.choice(n, size, replace=False))
-        sample = make_operator(
-            operator.kernel,
-            as_rows(operator.rows.take(chosen)),
-            operator.centers,
-            n_jobs=self.n_jobs,
-            memory_budget=max(0, space.budget - operator.kept_bytes),
-        )
+        rows, budget = as_rows(operator.rows.take(chosen)), max(0, space.budget - operator.kept_bytes)
+        sample = make_operator(operator.kernel, rows, operator.centers, n_jobs=self.n_jobs, memory_budget=budget)
         first = self._drawn(sample, whitening, starts, random_state)
         some = None if weight is None else weight[chosen]
         lloyd = Lloyd(sample, whitening, first, k, diagonal[chosen], some, tol=float(self.tol))

@@ -273,13 +273,8 @@ class NystromRegressor(PosteriorRegressor):
         )
         if self.solver != "sgd" and not solution.stopped:
             ways = f"raise max_iter={self.max_iter}, {'block_size, ' if by_blocks else ''}the penalty or tol"
-            warn_if_unsettled(
-                solution.last,
-                tol=self.tol,
-                reached=tol,
-                steps="iterations",
-                remedy=f'{ways}, or use solver="direct" or FalkonRegressor',
-            )
+            remedy = f'{ways}, or use solver="direct" or FalkonRegressor'
+            warn_if_unsettled(solution.last, tol=self.tol, reached=tol, steps="iterations", remedy=remedy)
         return space, solution.coef, space.penalty, None
 
     def _descend(self, space: Subspace, tol: float, session: Session) -> Iterator[Iterate]:

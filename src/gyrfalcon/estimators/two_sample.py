@@ -32,7 +32,7 @@ __all__ = ["MMDTest", "mmd_test"]
 
 Array = NDArray[Any]
 
-_MOST_COLUMNS = 128  # columns of a pass: more are not faster
+_MOST_COLUMNS = 128  # largest number of columns of a pass: more are not faster
 _SHARE = 4  # the columns may take the available memory divided by this
 
 
@@ -215,9 +215,8 @@ def _tested(
     )
     columns = int(np.clip(limit // _SHARE // (sets[0].dtype.itemsize * (n + m)), 1, _MOST_COLUMNS))
     columns = min(columns, n_permutations + 1)
-    means = _means(
-        sets, resolved, centers, limit // 2 if memory_budget != 0 and n_permutations >= columns else 0, n_jobs
-    )
+    budget = limit // 2 if memory_budget != 0 and n_permutations >= columns else 0
+    means = _means(sets, resolved, centers, budget, n_jobs)
     dtype = sets[0].dtype
     total = means.sums(np.ones((n + m, 1), dtype=dtype))
     observed = np.zeros((n + m, 1), dtype=dtype)

@@ -133,8 +133,7 @@ class Sigmoid(Affine):
     Parameters
     ----------
     gamma : float or "scale"
-        In the units of the features, which estimators then do not standardise (``scale="auto"``). "scale" is 1 / (sum
-        of the features' variances), from the centers.
+        As for `Polynomial`.
     coef0 : float
         Offset.
 
@@ -189,8 +188,7 @@ class ArcCosine(Kernel):
 
     def profile(self, s: Array) -> Array:
         # s = 1 - cos theta = 2 sin^2(theta / 2): accurate for small angles, where arccos(1 - s) is not
-        half = np.arcsin(np.sqrt(np.clip(s / 2, 0.0, 1.0)))
-        theta = 2 * half
+        theta = 2 * np.arcsin(np.sqrt(np.clip(s / 2, 0.0, 1.0)))
         if self.degree == 0:
             return 1 - theta / np.pi
         return (np.sin(theta) + (np.pi - theta) * np.cos(theta)) / np.pi

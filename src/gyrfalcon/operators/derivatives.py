@@ -25,9 +25,9 @@ __all__ = ["gradients", "mean_square_gradient"]
 Array = NDArray[Any]
 BlockGradient = Callable[[Array], Array]
 
-_BLOCK_NUMBERS = 1 << 22  # of the gradients of a block
-_COLUMNS = 1024  # of a product: beyond that, outputs take their turns
-_SIGNED = 96  # rows of a tile whose entries get signs: it stays in cache
+_BLOCK_NUMBERS = 1 << 22  # largest number of derivatives in a block
+_COLUMNS = 1024  # largest number of columns of a product; more outputs take several products
+_SIGNED = 96  # rows of a tile whose entries are multiplied with signs, so that it stays in cache
 
 
 def gradients(

@@ -42,10 +42,10 @@ Array = NDArray[Any]
 # Launches a block of rows, and returns what is left to do when its product has come to the host
 Launch = Callable[[Lane, slice, Tensor], Callable[[], None] | None]
 
-# Entries of K in a block: some milliseconds of a device's time, and on the host what stays in a core's cache
+# Entries of K in a block: some milliseconds of a device's time, or what stays in the cache of a core
 _BLOCK_ENTRIES = {"cuda": 1 << 27, "mps": 1 << 26, "cpu": 1 << 19}
-_COPIES = 8  # of a block's entries, that are sure to fit: K, the temporaries of its profile, and as much again
-_LEAST_ROWS = 32
+_COPIES = 8  # copies of a block's entries that must fit in memory: K, the temporaries of its profile, and as much again
+_LEAST_ROWS = 32  # of a block
 
 
 class _CrowdedError(Exception):
@@ -60,10 +60,10 @@ class DeviceOperator(Operator):
     kernel : Kernel, str or callable
         Kernels that are not of `gyrfalcon.kernels` are evaluated on the host, and their tiles copied.
     rows : array, tensor or sparse matrix of shape (n, d), or a source
-        A tensor that is on a device already stays there, and its blocks are copied to other devices only. Other dense
-        rows stay on the devices after the first pass if they fit into half of what is free there. On "cpu" those are no
-        copies but the array itself: what is written into it later changes products, as it does with a tensor. Sparse
-        rows are made dense there, block by block, in the columns that the centers have.
+        A tensor stays on its device, and its blocks are copied to other devices only. Other dense rows stay on the
+        devices after the first pass if they fit into half of the free memory; on "cpu" they are not copied, so that
+        later changes of the array, as of a tensor, change products. Sparse rows are made dense in blocks, in the
+        columns that the centers have.
     centers : array or sparse matrix of shape (M, d)
     device : str, torch.device or list of these
         "cuda", "cuda:1", "mps", "cpu", or several, to which blocks are dealt in turn.

@@ -1,7 +1,7 @@
 """The matrix of random features, F = scale * activation(X W' + offset), as an operator.
 
-F is tall as k(rows, centers) is, and its entries are a function of a row and a row of W as those are of a row and a
-center, so that `KernelOperator` runs it. What is particular to it is that functions F alpha have the norm |alpha|.
+Its entries are functions of a row of X and a row of W, so that `KernelOperator` multiplies it like k(rows, centers).
+The norm of a function F alpha is |alpha|.
 """
 
 from __future__ import annotations

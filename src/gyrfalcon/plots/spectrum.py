@@ -115,12 +115,8 @@ class SpectrumDisplay(Display):
             s = eigvalsh(G / n, lower=False, check_finite=False) if whitening.rank else np.zeros(1)
         # rounding of tiles moves eigenvalues by about this much: what is smaller means nothing
         rounding = float(np.finfo(operator.dtype).eps) * np.sqrt(M) * diagonal
-        return cls(
-            eigenvalues=np.where(s > rounding, s, 0.0),
-            penalties=penalties,
-            penalty=vars(model).get("penalty_"),
-            n_centers=M,
-        ).plot(ax)
+        kept, penalty = np.where(s > rounding, s, 0.0), vars(model).get("penalty_")
+        return cls(eigenvalues=kept, penalties=penalties, penalty=penalty, n_centers=M).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
         left, right = self._open(ax, 2)
