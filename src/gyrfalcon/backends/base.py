@@ -94,7 +94,7 @@ class Tiles(ABC):
         self._tile_rows = max(48, _TILE_ENTRIES // max(1, n_centers) // 48 * 48)
 
     def accept(self, block: Any) -> Any:
-        """Convert a block of rows from a source to what the verbs take, without `check_finite`, which threads share."""
+        """Convert a source's block to what the verbs take, or raise a ValueError; `check_finite` is left to threads."""
         if sp.issparse(block) != self.sparse:
             kinds = ("a dense array", "sparse") if self.sparse else (f"a sparse {block.format} matrix", "dense")
             raise ValueError(

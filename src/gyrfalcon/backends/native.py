@@ -47,7 +47,7 @@ _ONE_VECTOR = 32  # bytes
 _LONG_ROWS, _SHORT_ROWS = 128, 8
 
 # Expanding |x - z|^2 loses about eps |z|^2. Above these values of the profile's argument, on average over the centers
-# or at the farthest of them, that exceeds the tile's own rounding, and squared differences are summed instead.
+# or at the farthest of them, that is not small beside the tile's rounding, and squared differences are summed instead.
 _LARGEST_EXPANSION = 32.0
 _FARTHEST_EXPANSION = 256.0
 

@@ -1,11 +1,11 @@
 """How K is divided into blocks of rows, and how it is kept between passes: not at all, whole, or in 16 bits.
 
-Both decisions change the last bits of products, so they depend on the problem alone, not on threads, memory or clocks:
-how K is kept follows from a fixed model of a machine with four cores. Cores share the work of computing entries but not
-the bandwidth of memory, so that a K of few features can be computed faster than it is read, and the pass that fills K
-writes memory that is new to the process, which is slowest. Measured on one core, in nanoseconds per entry: reading
-takes 0.25 in float32 and 0.45 in float64, filling 0.7 to 1.5 more than computing (`Tiles.entry_cost`). In 16 bits
-reading takes 0.2 and rounding 0.15 to 0.4.
+Both decisions change the last bits of products, so they do not depend on clocks or on the number of threads. The size
+of a block depends on the problem alone. How K is kept depends on the memory budget, and on a fixed model of an ordinary
+machine with four cores: these share the work of computing entries but not the bandwidth of memory, so that a K of few
+features can be computed faster than it is read, and the pass that fills K writes new memory, which is slowest. Measured
+on one core, in nanoseconds per entry: reading takes 0.25 in float32 and 0.45 in float64, filling 0.7 to 1.5 more than
+computing (`Tiles.entry_cost`). In 16 bits reading takes 0.2 and rounding 0.15 to 0.4.
 """
 
 from __future__ import annotations
