@@ -339,7 +339,7 @@ class DeviceOperator(Operator):
             self._launch(lane, at, partial(_upload, lane, part_of), launch)
 
     def _read(self) -> Iterator[tuple[slice, Callable[[slice], Any]]]:
-        """Read the rows, and give functions of which part of a block is wanted; parts of tensors are made by these."""
+        """Yield the slice of each block of rows, and a function that returns the rows of a part of the block."""
         rows, size = self.rows, self.block_size
         if not isinstance(rows, TensorRows):
             yield from ((at, block.__getitem__) for at, block in self._host.read_blocks(size))

@@ -76,7 +76,7 @@ def drop_unseen_columns(rows: SparseRows, centers: Any, n_threads: int, budget: 
 
 
 def _marked(bits: NDArray[np.uint8], columns: NDArray[Any]) -> NDArray[Any]:
-    """Say which columns have their bit set."""
+    """Return, for each column, whether its bit is set."""
     try:
         from .. import _core  # type: ignore[attr-defined]
     except ImportError:

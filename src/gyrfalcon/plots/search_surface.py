@@ -26,8 +26,7 @@ class SearchSurfaceDisplay(Display):
     x, y : array of shape (t,)
         Values of the two parameters that were tried together: numbers, or anything that `str` names.
     scores : array of shape (t,)
-        Their scores, of which the largest is the best. Of equal pairs the best score counts, and NaN, a fit that
-        failed, is left out.
+        Their scores; the largest is the best. Of equal pairs the best score counts. NaN, a failed fit, is left out.
     x_name, y_name, score_name : str
         Titles of the axes and of the bar of colours.
 
