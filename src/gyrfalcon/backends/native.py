@@ -248,9 +248,17 @@ class NativeTiles(FusedTiles):
         differences = difference or kernel.geometry in ("angle", "manhattan")
         isa = dense_instruction_set(len(centers), centers.shape[1], dtype, differences)
         make = _core.CentersF32 if dtype == np.float32 else _core.CentersF64
-        points = np.ascontiguousarray(centers), shift.astype(dtype), scale.astype(dtype)
-        parameters = float(profile.param0), float(profile.param1), int(profile.degree)
-        native = make(*points, profile.code, *parameters, difference, isa)
+        native = make(
+            np.ascontiguousarray(centers),
+            shift.astype(dtype),
+            scale.astype(dtype),
+            profile.code,
+            float(profile.param0),
+            float(profile.param1),
+            int(profile.degree),
+            difference,
+            isa,
+        )
         super().__init__(native, len(centers), dtype, isa)
         entry, feature = _ENTRY_COST[self.dtype]
         by_differences = difference or kernel.geometry == "manhattan"

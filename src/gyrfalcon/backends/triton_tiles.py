@@ -99,10 +99,24 @@ class MakeFusedTile:
         TI, TJ = self._kernels.TILE, self._kernels.SUMMED
         chunks = -(-J // TJ)
         out = A.new_empty((chunks, k, I))
-        launch, arguments = self._kernels.products[(chunks * -(-I // TI),)], (A, B, W, out, I, J, k, d, self._alpha)
-        made = {"measure": self._measure, "profile": self._profile, "TI": TI, "TJ": TJ}
         with import_torch().cuda.device_of(A):  # Triton launches on the current device, wherever the tensors are
-            launch(*arguments, **made, num_warps=4, enable_fp_fusion=True)
+            self._kernels.products[(chunks * -(-I // TI),)](
+                A,
+                B,
+                W,
+                out,
+                I,
+                J,
+                k,
+                d,
+                self._alpha,
+                measure=self._measure,
+                profile=self._profile,
+                TI=TI,
+                TJ=TJ,
+                num_warps=4,
+                enable_fp_fusion=True,
+            )
         return out
 
 

@@ -19,7 +19,7 @@ from .._utils.checks import integer, number, one_of, optional, positive
 
 __all__ = ["Suggestion", "suggest"]
 
-_RULES = {  # in the order of the arguments of `suggest`
+_RULES = {
     "n": integer(3),
     "capacity": number(lambda x: 0 < x <= 1, "in (0, 1]; 1 if nothing is known"),
     "source": number(lambda x: 0.5 <= x <= 1, "in [0.5, 1]; 0.5 if nothing is known"),
@@ -127,9 +127,19 @@ def suggest(
     >>> suggest(1_000_000, capacity=0.5, sampling="leverage").params()
     {'penalty': 0.0001..., 'n_centers': 1458, 'max_iter': 23, 'centers': 'leverage'}
     """
-    given = (n, capacity, source, kappa, target_range, delta, effective_dimension, sampling, q)
-    for (name, rule), value in zip(_RULES.items(), given, strict=True):
-        rule(name, value)
+    given = {
+        "n": n,
+        "capacity": capacity,
+        "source": source,
+        "kappa": kappa,
+        "target_range": target_range,
+        "delta": delta,
+        "effective_dimension": effective_dimension,
+        "sampling": sampling,
+        "q": q,
+    }
+    for name, value in given.items():
+        _RULES[name](name, value)
     n, gamma, r, kappa, a = int(n), float(capacity), float(source), float(kappa), float(target_range)
     delta, q = float(delta), float(q)
 
