@@ -110,7 +110,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Given:
+class FitInput:
     """The arguments of `fit`, after `classify` has looked at them.
 
     X : Rows, or an array-like or sparse matrix that scikit-learn's checks convert
@@ -124,7 +124,7 @@ class Given:
     metric: bool = False
 
 
-def classify(X: Any, y: Any = None, weight: Any = None, *, device: Any = None) -> Given:
+def classify(X: Any, y: Any = None, weight: Any = None, *, device: Any = None) -> FitInput:
     """Find out what X is; Dask collections in `y` and `weight` are computed by the client of X.
 
     A tensor that is already on `device`, where products are computed, stays there.
@@ -132,9 +132,9 @@ def classify(X: Any, y: Any = None, weight: Any = None, *, device: Any = None) -
     X = near(X, device)
     if scipy.sparse.issparse(X):
         warn_of_conversion(X)
-        return Given(X, computed(y), computed(weight))
+        return FitInput(X, computed(y), computed(weight))
     source = as_source(X)
-    return Given(X if source is None else source, computed(y, source), computed(weight, source), has_metric(X))
+    return FitInput(X if source is None else source, computed(y, source), computed(weight, source), has_metric(X))
 
 
 def labelled(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
@@ -167,7 +167,7 @@ class Training:
 
 
 def training_rows(
-    reading: Reading, given: Given, *, random_access: bool = False, scratch: Scratch | None = None
+    reading: Reading, given: FitInput, *, random_access: bool = False, scratch: Scratch | None = None
 ) -> Training:
     """Check the rows of a fit, and leave out those of weight 0.
 

@@ -32,17 +32,17 @@ from .lanczos import ritz_values
 
 FIRST_STEPS = 10  # number of steps on the sample for the first solution
 # Fewest and largest number of steps on the sample for a residual. In between they stop when the remaining share of the
-# residual is at most KNOWN times the root of centers over rows of the sample, by which the sample's problem differs.
-# Chosen by the time of fits with test errors within 0.2% of the solution's: with n = 463,715, M = 10,000 there is one
-# pass more after 2 and 3 steps, and with n = 200,000, M = 2,000 after 5 instead of 7
-FEWEST_STEPS, STEPS, KNOWN = 5, 8, 0.7
-# Share of the rows up to which a sample is small, and its KNOWN: one more step on it costs less than the pass that it
-# saves (measured with n = 500,000, M = 1,000)
-_SMALL_SHARE, _KNOWN_OF_SMALL = 1 / 24, 0.4
+# residual is at most RESIDUAL_SHARE times the root of centers over rows of the sample, which measures how much the
+# problem of the sample differs. Chosen by the time of fits with test errors within 0.2% of the solution's: with
+# n = 463,715, M = 10,000 there is one pass more after 2 and 3 steps, and with n = 200,000, M = 2,000 after 5 instead of 7
+FEWEST_STEPS, STEPS, RESIDUAL_SHARE = 5, 8, 0.7
+# Share of the rows up to which a sample is small, and RESIDUAL_SHARE for such samples: one more step on them costs less
+# than the pass that it saves (measured with n = 500,000, M = 1,000)
+_SMALL_SHARE, _SMALL_SAMPLE_SHARE = 1 / 24, 0.4
 # A sample is poor if its steps leave more than this share of the residual, or if the step along their direction is
 # shorter than this. Good samples left 0.2 to 0.4, with steps of 0.4 to 1; a smooth kernel with penalties of 1e-7 and
 # 1e-9, where FALKON's preconditioner hardly helps, 0.8 to 2 and 0.04 to 0.15
-POOR, _SHORT = 0.6, 0.3
+POOR_SHARE, _SHORT = 0.6, 0.3
 # Numbers and arrays of an iterate's state, of shape (rank, k) and (k,)
 _COUNTS = {**{name: Iterate.rules[name] for name in ("iteration", "seconds", "passes")}, "sampled": integer(0)}
 _TALL = ("beta", "r", "p", "b")
@@ -249,26 +249,26 @@ def _measure(
     ahead, rest = np.zeros_like(now.p), now.scale * np.maximum(now.energy, 0.0)
     if enough > 0 and iteration <= _AHEAD:  # not where the residual alone decides
         ahead = np.minimum(now.step, _LONGEST) * now.p
-        rest = rest * np.where((now.left <= POOR) & (now.step >= 0.5), now.shrinks, 1.0)
+        rest = rest * np.where((now.left <= POOR_SHARE) & (now.step >= 0.5), now.shrinks, 1.0)
     rest = rest + now.missed
     error = np.sqrt(rest / n)
     signal = signals(system.fitted_size(now.beta, now.b, now.r), error, spread)
     objective = np.maximum(squares - ((now.b + now.r) * now.beta).sum(axis=0), 0.0)
     close = CLOSE if iteration <= _MANY else CLOSE / 2
     limit = np.minimum(enough * objective, n * np.square(close * signal))
-    return ahead, error, signal, (now.left <= POOR) & (rest <= limit) & (enough > 0)
+    return ahead, error, signal, (now.left <= POOR_SHARE) & (rest <= limit) & (enough > 0)
 
 
 def _least_share(system: System, few: System) -> float:
-    """Return the share of a residual below which steps on the sample stop; see `KNOWN`."""
+    """Return the share of a residual below which steps on the sample stop; see `RESIDUAL_SHARE`."""
     (n, M), s = system.operator.shape, few.operator.shape[0]
-    known = _KNOWN_OF_SMALL if s / n <= _SMALL_SHARE else KNOWN
-    return min(known * float(np.sqrt(M / s)), 2 / 3 * POOR)
+    known = _SMALL_SAMPLE_SHARE if s / n <= _SMALL_SHARE else RESIDUAL_SHARE
+    return min(known * float(np.sqrt(M / s)), 2 / 3 * POOR_SHARE)
 
 
 def is_poor(iterate: Iterate) -> bool:
     """Whether the sample's problem differs much from that of all rows, or was not solved."""
-    return bool((iterate.ratio > POOR).any() or (iterate.step < _SHORT).any())
+    return bool((iterate.ratio > POOR_SHARE).any() or (iterate.step < _SHORT).any())
 
 
 def _few_steps(system: System, r: Vectors, steps: int, least: float) -> tuple[Vectors, Vectors, Vectors]:

@@ -1,7 +1,7 @@
 """Tables that another library reads or computes on demand: polars' LazyFrame, pyarrow's Dataset.
 
 They come in batches and are never collected as a whole. A query may give its rows in another order each time, so
-targets, weights and features must come from one run of it: see `Run`.
+targets, weights and features must come from one run of it: see `QueryRun`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LazyTable(TableFiles):
         self.format = "LazyFrame" if of_polars else "pyarrow Dataset"
         self.reader = LazyFrameReader(table) if of_polars else DatasetReader(table)
         self.readers = [self.reader]
-        self._run: Run | None = None
+        self._run: QueryRun | None = None
 
     def rows(self, features: Any, targets: Sequence[str], weights: Sequence[str], dtype: Any) -> TableRows:
         rows = super().rows(features, targets, weights, dtype)
@@ -47,7 +47,7 @@ class LazyTable(TableFiles):
         plain = LazyRows(rows, self.reader.remedy)
         if not others:
             return plain
-        self._run = Run(self.reader, plain, others)
+        self._run = QueryRun(self.reader, plain, others)
         return RunRows(plain, self._run)
 
     def values(self, names: Sequence[str]) -> list[Array]:
@@ -79,7 +79,7 @@ class RunRows(LazyRows):
 
     _gaps = False
 
-    def __init__(self, rows: LazyRows, run: Run) -> None:
+    def __init__(self, rows: LazyRows, run: QueryRun) -> None:
         super().__init__(rows, rows.remedy)
         self.slow_to_read = False  # the run is kept
         self._run = run
@@ -110,7 +110,7 @@ class RunRows(LazyRows):
         return rows
 
 
-class Run:
+class QueryRun:
     """One run of a query, when it is first needed: targets, weights and hashes of the features are kept in memory.
 
     The features of a LazyFrame are written to a temporary file without a name, from which they are read as long as this

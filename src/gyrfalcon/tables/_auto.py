@@ -32,7 +32,7 @@ from ..storage.checkpoints import identify
 from .budget import Budget, least_seconds, searched_rows
 from .encoder import TableEncoder
 from .finding import REFINE_SHARE
-from .inputs import Inputs, as_inputs, mixed, text_columns
+from .inputs import Inputs, apply_mixing, as_inputs, text_columns
 from .learning import LearningInterrupted, Learnt, learn
 from .members import EXACT_ROWS
 from .mixing import Mixing
@@ -294,7 +294,7 @@ class AutoEstimator(Estimator):
         names = [_name_of(encoder) for encoder in self.encoders_]
         distinct = dict(zip(names, self.encoders_, strict=True))
         made = {name: inputs.encoded(encoder) for name, encoder in distinct.items()}
-        return [mixed(made[name], mixing) for name, mixing in zip(names, self.mixings_, strict=True)]
+        return [apply_mixing(made[name], mixing) for name, mixing in zip(names, self.mixings_, strict=True)]
 
     def _for_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Return what `score` is given in memory, or as rows that are read in blocks."""

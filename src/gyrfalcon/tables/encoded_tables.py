@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .budget import ENCODED_ROWS
 from .encoder import TableEncoder
 from .encoding import EncoderSettings, encode_table
-from .inputs import mixed
+from .inputs import apply_mixing
 from .mixing import Mixing
 from .notes import columns_in_words, warn_of_columns
 from .reading import recognised_table
@@ -48,7 +48,7 @@ class EncodedTable:
             return self
         mixing = Mixing(matrix)
         held = mixing.transform(self.held) if len(self.held) else self.held
-        return replace(self, X=mixed(self.X, mixing), held=held)
+        return replace(self, X=apply_mixing(self.X, mixing), held=held)
 
     def rows(self, indices: Array) -> Any:
         """Return rows for a fit."""

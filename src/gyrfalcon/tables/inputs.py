@@ -153,7 +153,7 @@ class EncodedRows(DerivedRows):
         return f"{self.rows.fingerprint()} {self.encoder!r} {self.mixing!r}"
 
 
-def mixed(rows: Any, mixing: Mixing | None) -> Any:
+def apply_mixing(rows: Any, mixing: Mixing | None) -> Any:
     """Multiply encoded rows, an array or rows that are encoded as they are read, by a matrix if there is one."""
     if mixing is None:
         return rows

@@ -32,7 +32,7 @@ _GRADIENT = 3e8  # most rows x centers x columns of the gradients that importanc
 
 
 @dataclass(frozen=True, eq=False)
-class Progress:
+class LearningProgress:
     """The state of a run, from which it can be continued.
 
     beginning, random_state : states of the random generator, at the beginning of the run and now
@@ -95,8 +95,8 @@ class LearningInterrupted(KeyboardInterrupt):
 def learn(
     data: TrainingData,
     run: Run,
-    restore: Callable[[TrainingData, tuple[EncodedTable, ...], Searches], Progress] | None = None,
-    keep: Callable[[Progress], None] = lambda progress: None,
+    restore: Callable[[TrainingData, tuple[EncodedTable, ...], Searches], LearningProgress] | None = None,
+    keep: Callable[[LearningProgress], None] = lambda progress: None,
 ) -> Learnt:
     """Encode the table, search, fit the best candidates to all rows, and blend them.
 
@@ -139,8 +139,8 @@ def learn(
         raise LearningInterrupted(_blend(fits, members)) from interrupt
 
 
-def _progress(run: Run, found: Found, members: tuple[Member, ...] = (), done: bool = False) -> Progress:
-    return Progress(
+def _progress(run: Run, found: Found, members: tuple[Member, ...] = (), done: bool = False) -> LearningProgress:
+    return LearningProgress(
         run.beginning,
         dict(run.random_state.get_state(legacy=False)),
         run.budget.used,
@@ -152,7 +152,7 @@ def _progress(run: Run, found: Found, members: tuple[Member, ...] = (), done: bo
     )
 
 
-def _continued(run: Run, earlier: Progress) -> Run:
+def _continued(run: Run, earlier: LearningProgress) -> Run:
     """Return the run with the random generator and the records of an earlier one."""
     random_state = np.random.RandomState()
     random_state.set_state(earlier.random_state)

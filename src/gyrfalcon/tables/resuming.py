@@ -20,14 +20,14 @@ from ..storage.models import Format, read_file, write_file
 from ..storage.values import Decoder, Encoder, ModelFileError
 from .encoded_tables import EncodedTable
 from .finding import Found, Searches
-from .learning import Progress
+from .learning import LearningProgress
 from .members import Member
 from .search import GAUSSIAN, LAPLACIAN, LAPLACIAN_1, MATERN, Candidate, Search
 from .stored import check_candidate, check_judged, check_records
 from .training import TrainingData
 
 _FORMAT = Format("gyrfalcon-search", 1, "search")
-# What a file holds of a `Progress`, and its types
+# What a file holds of a `LearningProgress`, and its types
 _STATE = {
     "beginning": dict,
     "random_state": dict,
@@ -69,7 +69,7 @@ class SearchJournal(Journal):
         self.identity = {str(name): str(value) for name, value in identity.items()}
         self.state = state
 
-    def write(self, progress: Progress) -> None:
+    def write(self, progress: LearningProgress) -> None:
         """Replace the file."""
         encoder = Encoder("the checkpoint")
         contents = {"identity": self.identity, "state": _state_of(progress)}
@@ -88,7 +88,7 @@ def search_journal(checkpoint: Any) -> Iterator[SearchJournal | None]:
         yield opened
 
 
-def _state_of(progress: Progress) -> dict[str, Any]:
+def _state_of(progress: LearningProgress) -> dict[str, Any]:
     """Return a progress as values that a file can hold."""
     finalists = progress.found.finalists
     places = {id(candidate): place for place, candidate in enumerate(finalists)}
@@ -120,7 +120,7 @@ def _state_of(progress: Progress) -> dict[str, Any]:
 
 def restore(
     journal: SearchJournal, data: TrainingData, encodings: tuple[EncodedTable, ...], searches: Searches
-) -> Progress:
+) -> LearningProgress:
     """Return the progress in a file, checked against the table of this run."""
     state = journal.state
     assert state is not None
@@ -137,7 +137,7 @@ def restore(
             raise ValueError("there is no row by which all its models can be judged")
     except ValueError as error:
         raise CheckpointError(journal.unfit(f"its contents do not fit each other ({error})")) from error
-    return Progress(
+    return LearningProgress(
         state["beginning"],
         dict(journal.restored(state["random_state"]).get_state(legacy=False)),
         state["used"],
