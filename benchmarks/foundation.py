@@ -106,7 +106,7 @@ def numpy_chain(X: np.ndarray, centers: np.ndarray, v: np.ndarray, scale: float,
 
 
 def sandwich(quick: bool) -> None:
-    M, rounds = 4_000, 3 if quick else 9
+    M, rounds = (2_000, 3) if quick else (4_000, 9)
     limits = {8: (1.75, 4.0), 18: (1.5, 3.0), 90: (1.1, 2.0), 784: (1.1, 1.1)}
     rows = []
     for d, (most, least) in limits.items():

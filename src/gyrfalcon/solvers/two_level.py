@@ -34,7 +34,8 @@ FIRST_STEPS = 10  # number of steps on the sample for the first solution
 # Fewest and largest number of steps on the sample for a residual. In between they stop when the remaining share of the
 # residual is at most RESIDUAL_SHARE times the root of centers over rows of the sample, which measures how much the
 # problem of the sample differs. Chosen by the time of fits with test errors within 0.2% of the solution's: with
-# n = 463,715, M = 10,000 there is one pass more after 2 and 3 steps, and with n = 200,000, M = 2,000 after 5 instead of 7
+# n = 463,715, M = 10,000 there is one pass more after 2 and 3 steps, and with n = 200,000, M = 2,000 after 5 instead
+# of 7
 FEWEST_STEPS, STEPS, RESIDUAL_SHARE = 5, 8, 0.7
 # Share of the rows up to which a sample is small, and RESIDUAL_SHARE for such samples: one more step on them costs less
 # than the pass that it saves (measured with n = 500,000, M = 1,000)
