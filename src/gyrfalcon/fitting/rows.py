@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -37,8 +37,7 @@ _FEW_NUMBERS = 65_536
 _LISTED_NAMES = 5  # names of features that a message lists, as scikit-learn's do
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """How an estimator reads rows.
 
     owner : name of the estimator's class, for messages
@@ -63,8 +62,7 @@ class Reading:
         return not follows_rows(self.dtype) and np.dtype(self.dtype) == np.float32
 
 
-@dataclass(frozen=True, eq=False)
-class Features:
+class Features(NamedTuple):
     """The number of features of the rows that an estimator is fitted to, and their names or None."""
 
     n: int
