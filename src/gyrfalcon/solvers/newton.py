@@ -150,29 +150,29 @@ def newton(
     """
     passes: float = operator.passes
     began, done = time.perf_counter(), 0
-    model = Objective(operator, y, loss, weight, coordinates, offset, start)
+    objective = Objective(operator, y, loss, weight, coordinates, offset, start)
     last, rounding = max(penalty, coordinates.least_penalty), 4 * float(np.finfo(operator.dtype).eps)
     course = _Course(loss, last, path, started=start is not None)
     if resume is not None:
-        iterate = course.resume(resume, model)
+        iterate = course.resume(resume, objective)
         done = iterate.iteration
         began, passes = began - iterate.seconds, passes - iterate.passes
         yield iterate
         if _is_over(iterate, course.waiting, rounding):
             return
     for iteration in range(done + 1, max_iter + 1):
-        model.loss = course.next_stage(iteration)
-        model.look()
-        h = model.hessian()
+        objective.loss = course.next_stage(iteration)
+        objective.look()
+        h = objective.hessian()
         mu = course.next_penalty(iteration, partial(_first_penalty, coordinates, operator, h))
         coordinates.update(mu, _center_weight(h, center_rows, coordinates.M))
         wanted = None if cg_steps is None else _number(cg_steps, iteration)
-        direction = model.direction(mu, wanted, course.most_cg_steps)
-        t, before, after = model.line_search(direction, mu, rounding)
+        direction = objective.direction(mu, wanted, course.most_cg_steps)
+        t, before, after = objective.line_search(direction, mu, rounding)
         predicted = np.maximum(-0.5 * direction.slope, 0) / np.maximum(before, np.finfo(np.float64).tiny)
-        model.u = model.u + t * direction.d
+        objective.u = objective.u + t * direction.d
         largest = float(predicted.max(initial=0.0))
-        error, signal = model.moved(t.astype(direction.Kd.dtype) * direction.Kd)
+        error, signal = objective.moved(t.astype(direction.Kd.dtype) * direction.Kd)
         lowered = not ((before - after) <= rounding * before).all()
         course.took_step(largest, lowered, still=largest <= tol and bool((error <= close * signal).all()))
         iterate = NewtonIterate(
@@ -181,9 +181,9 @@ def newton(
             passes=operator.passes - passes,
             error=error,
             signal=signal,
-            objective=float((after.sum() + 0.5 * (last - mu) * model.square_norm()) / coordinates.n),
-            _coef=partial(coordinates.whitening.apply, model.u),
-            _state=partial(dict, u=model.u, **course.state()),
+            objective=float((after.sum() + 0.5 * (last - mu) * objective.square_norm()) / coordinates.n),
+            _coef=partial(coordinates.whitening.apply, objective.u),
+            _state=partial(dict, u=objective.u, **course.state()),
             **direction.numbers(t, predicted, coordinates.n),
             **course.numbers(),
         )
@@ -255,19 +255,21 @@ class _Course:
         """Return what `resume` takes, without the iterate and u."""
         return {"near": self.near, "waiting": self.waiting, "settled": self.settled, "n_stages": len(self.stages)}
 
-    def resume(self, state: Mapping[str, Any], model: Objective) -> NewtonIterate:
+    def resume(self, state: Mapping[str, Any], objective: Objective) -> NewtonIterate:
         """Go on from a state, and return its iterate."""
         n = len(self.stages)
         rules = {
-            "u": array(model.u.shape),
+            "u": array(objective.u.shape),
             "near": boolean,
             "waiting": integer(0),
             "settled": integer(0),
             "n_stages": number(lambda x: x in range(1, n + 1), f"an integer from 1 to {n}"),
         }
-        model.u, self.near, self.waiting, self.settled, n_stages = recall(state, rules)
+        objective.u, self.near, self.waiting, self.settled, n_stages = recall(state, rules)
         del self.stages[: n - n_stages]
-        iterate = NewtonIterate.again(state, _coef=partial(model.whitening.apply, model.u), _state=partial(dict, state))
+        iterate = NewtonIterate.again(
+            state, _coef=partial(objective.whitening.apply, objective.u), _state=partial(dict, state)
+        )
         self.mu = iterate.penalty
         return iterate
 
