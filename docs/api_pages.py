@@ -46,6 +46,7 @@ GROUPS = {
 
 # Public modules and what they are for. Examples in docstrings are asked for in all but the last three.
 MODULES = {
+    "baselines": "Methods of the papers' tables that are here only to be compared with.",
     "plots": "Pictures of fits and of data.",
     "kernels": "Kernels: the named ones, combinations, and what a kernel of your own derives from.",
     "losses": "What is minimised.",

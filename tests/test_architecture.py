@@ -26,6 +26,7 @@ ROOMS = [
     "plots",
     "testing",
     "tables",
+    "baselines",
     "estimators",
     "fitting",
     "storage",

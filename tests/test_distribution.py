@@ -39,7 +39,9 @@ def test_a_wheel_holds_the_package_and_nothing_else(installed):
 def test_files_of_a_wheel_show_whole_docstrings(installed):
     """Editors read files, where entries that classes share are filled in."""
     files = [
-        file for file in installed.files if re.fullmatch(r"gyrfalcon/(estimators|tables)/\w+\.py", file.as_posix())
+        file
+        for file in installed.files
+        if re.fullmatch(r"gyrfalcon/(baselines|estimators|tables)/\w+\.py", file.as_posix())
     ]
     text = {file.name: file.locate().read_text(encoding="utf-8") for file in files}
     assert "    n_jobs : int or None, default=None\n        Number of threads" in text["falkon_regressor.py"]
@@ -52,8 +54,12 @@ def test_metadata(installed):
     assert metadata["License-Expression"] == "BSD-3-Clause"
     assert {"Documentation", "Source"} <= {url.split(",")[0] for url in metadata.get_all("Project-URL")}
     assert gyrfalcon.__version__ == metadata["Version"]
-    points = {point.group: point.value for point in installed.entry_points if point.name == "gyrfalcon"}
-    assert points == {"console_scripts": "gyrfalcon.cli.main:main", "gyrfalcon.classes": "gyrfalcon.tables"}
+    points = {(point.group, point.value) for point in installed.entry_points}
+    assert points == {
+        ("console_scripts", "gyrfalcon.cli.main:main"),
+        ("gyrfalcon.classes", "gyrfalcon.tables"),
+        ("gyrfalcon.classes", "gyrfalcon.baselines"),
+    }
 
 
 def test_the_native_core_is_there_and_fits():

@@ -162,7 +162,11 @@ def test_files_of_a_wheel_show_what_is_shown_when_they_are_imported(tmp_path):
 def test_every_entry_of_a_docstring_is_written_once():
     """Entries with words, in the files of estimators."""
     written: Counter[str] = Counter()
-    for path in [*(SOURCE / "estimators").glob("*.py"), *(SOURCE / "tables").glob("*auto*.py")]:
+    for path in [
+        *SOURCE.glob("estimators/*.py"),
+        *SOURCE.glob("baselines/*.py"),
+        *(SOURCE / "tables").glob("*auto*.py"),
+    ]:
         for text in docstrings(ast.parse(path.read_text(encoding="utf-8"))).values():
             for section in re.findall(r"(?:Parameters|Attributes)\n-+\n(.*?)(?:\n\n|$)", text, flags=re.DOTALL):
                 entries = re.findall(r"^(\w.*)\n((?:    .*\n?)+)", section, flags=re.MULTILINE)

@@ -18,7 +18,7 @@ import pytest
 import gyrfalcon
 
 SOURCE = Path(gyrfalcon.__file__).read_text()
-PACKAGES = {"callbacks", "centers", "kernels", "losses", "plots"}
+PACKAGES = {"baselines", "callbacks", "centers", "kernels", "losses", "plots"}
 
 
 def run(code, *arguments):

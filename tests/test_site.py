@@ -107,6 +107,9 @@ def test_diagrams_link_to_the_reference():
     for name in names:
         made = getattr(gyrfalcon, name).__new__(getattr(gyrfalcon, name))
         assert made._get_doc_link() == f"{SITE}api/gyrfalcon.{name}.html"
+    for name in api_pages.public_names("baselines"):
+        cls = getattr(gyrfalcon.baselines, name)
+        assert cls.__new__(cls)._get_doc_link() == f"{SITE}api/gyrfalcon.baselines.{name}.html"
 
     class Own(gyrfalcon.FalkonRegressor):
         pass

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import callbacks, centers, kernels, losses, plots
+    from . import baselines, callbacks, centers, kernels, losses, plots
     from .backends.versions import show_versions
     from .centers.leverage import effective_dimension, leverage_scores
     from .centers.theory import suggest
@@ -74,6 +74,7 @@ __all__ = [
     "RandomFeaturesClassifier",
     "RandomFeaturesRegressor",
     "TableEncoder",
+    "baselines",
     "callbacks",
     "centers",
     "effective_dimension",
@@ -136,6 +137,7 @@ _MODULES = {
 # what can be reached as an attribute without an import of its own
 _PACKAGES = (
     "backends",
+    "baselines",
     "callbacks",
     "centers",
     "estimators",

@@ -10,6 +10,7 @@ from typing import Any, Self
 # Pages of the reference: diagrams of estimators in notebooks link to them (`_doc_link_template`)
 SITE = "https://gyrfalcon.readthedocs.io/en/latest/"
 DOC_LINK = SITE + "api/gyrfalcon.{estimator_name}.html"
+BASELINE_LINK = SITE + "api/gyrfalcon.baselines.{estimator_name}.html"
 
 MYPY = False  # mypy takes it for true; other checkers read scikit-learn itself
 if MYPY:
@@ -68,6 +69,7 @@ else:
 
 
 __all__ = [
+    "BASELINE_LINK",
     "DOC_LINK",
     "SITE",
     "BaseEstimator",

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import gyrfalcon
-from gyrfalcon import estimators
+from gyrfalcon import baselines, estimators
 from gyrfalcon.fitting.parameters import PARAMETERS
 from gyrfalcon.sources import Rows
 
-ESTIMATORS = [getattr(estimators, name) for name in estimators.__all__]
+ESTIMATORS = [*dict.fromkeys(getattr(room, name) for room in (estimators, baselines) for name in room.__all__)]
 TRANSFORMERS = [gyrfalcon.LearnedMetric, gyrfalcon.RandomFeatures]
 AROUND_OTHERS = [gyrfalcon.ConformalClassifier, gyrfalcon.ConformalRegressor]
 CHOOSERS = [gyrfalcon.DPP, gyrfalcon.BKB, gyrfalcon.BBKB]
