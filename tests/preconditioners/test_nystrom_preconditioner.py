@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian, Laplacian, Linear
+from gyrfalcon.operators import feature_operator
 from gyrfalcon.preconditioners import NystromPreconditioner
 
 N, M = 120, 25
@@ -34,6 +35,19 @@ def test_it_is_the_inverse(kernel, weighted):
         T = np.flatnonzero(fold != f)
         expected = s[c] * np.linalg.solve(F2[np.ix_(T, T)] + s[c] * np.eye(len(T)), V[T, c])
         assert_allclose(U[T, c], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_random_features_are_its_factor(weighted):
+    X, rng = rows(), np.random.default_rng(1)
+    weight = rng.uniform(0.5, 2.0, size=N) if weighted else None
+    features = Gaussian(1.0).random_features(M, 3, np.random.RandomState(0))
+    P = NystromPreconditioner(feature_operator(features, X), 1e-9, weight=weight)
+    V, s = rng.standard_normal((N, 2)), np.array([0.5, 3.0])
+    F = features(X) if weight is None else np.sqrt(weight)[:, None] * features(X)
+    for c in range(2):
+        expected = s[c] * np.linalg.solve(F @ F.T + s[c] * np.eye(N), V[:, c])
+        assert_allclose(P.apply(V, s, np.full(2, -1))[:, c], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

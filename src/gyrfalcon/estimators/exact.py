@@ -65,8 +65,8 @@ class ExactRegressor(PosteriorRegressor):
     ----------
     {kernel}
     n_centers : int or None, default=None
-        Number of rows from which `method="pcg"` computes its preconditioner [2]_. More rows take fewer iterations. None
-        is 5 sqrt(n), at least 1,000.
+        Number of rows, or of random features, from which `method="pcg"` computes its preconditioner [2]_ [3]_. More
+        take fewer iterations. None is 5 sqrt(n), at least 1,000.
     {penalty}
     {penalties}
         With "pcg" the same passes over the rows serve them all.
@@ -80,7 +80,7 @@ class ExactRegressor(PosteriorRegressor):
         Folds of `choose_by="cv"`: their number, for random folds; a splitter of scikit-learn that holds out each row
         once, such as `KFold`; or the number of each row's fold.
     method : {"ridge", "pcg", "least_squares", "early_stopping"}, default="ridge"
-        "ridge" is kernel ridge regression; "pcg" is the same by conjugate gradient with a Nyström preconditioner;
+        "ridge" is kernel ridge regression; "pcg" is the same by preconditioned conjugate gradient;
         "least_squares" is the function of least norm among those with the least squared error, without a penalty; and
         "early_stopping" is gradient descent on the squared error, regularised by the number of its steps instead of a
         penalty.
@@ -89,6 +89,8 @@ class ExactRegressor(PosteriorRegressor):
         Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: n^2 numbers in
         float64, in memory and in model files. It requires `method="ridge"`, which then takes the time of a list of
         penalties.
+    {exact.preconditioner}
+        Only "pcg" uses it.
     max_iter : int or None, default=None
         Maximum number of iterations. None is 500 for `method="early_stopping"`, and 100 for "pcg".
     tol : float or None, default=None
@@ -142,6 +144,8 @@ class ExactRegressor(PosteriorRegressor):
     ----------
     .. [1] Yao, Rosasco, Caponnetto, "On Early Stopping in Gradient Descent Learning", Constructive Approximation 2007.
     .. [2] Cutajar, Osborne, Cunningham, Filippone, "Preconditioning Kernel Matrices", ICML 2016.
+    .. [3] Avron, Clarkson, Woodruff, "Faster Kernel Ridge Regression Using Sketching and Preconditioning", SIAM Journal
+       on Matrix Analysis and Applications 2017.
 
     Examples
     --------
@@ -172,6 +176,7 @@ class ExactRegressor(PosteriorRegressor):
         fit_intercept: bool = True,
         scale: bool | str = "auto",
         uncertainty: bool = False,
+        preconditioner: str = "nystrom",
         max_iter: int | None = None,
         tol: float | None = None,
         step: float | str | None = None,
@@ -196,6 +201,7 @@ class ExactRegressor(PosteriorRegressor):
         self.fit_intercept = fit_intercept
         self.scale = scale
         self.uncertainty = uncertainty
+        self.preconditioner = preconditioner
         self.max_iter = max_iter
         self.tol = tol
         self.step = step
@@ -228,6 +234,7 @@ class ExactRegressor(PosteriorRegressor):
             method=one_of("ridge", "pcg", "least_squares", "early_stopping"),
             choose_by=one_of(None, "validation", "cv", "gcv", "loo", "evidence"),
             cv=check_cv,
+            preconditioner=one_of(*pcg.PRECONDITIONERS),
             max_iter=optional(integer(1)),
             step=STEP_OR_NONE,
         )
@@ -277,7 +284,12 @@ class ExactRegressor(PosteriorRegressor):
     @property
     def _pcg_settings(self) -> pcg.PcgSettings:
         return pcg.PcgSettings(
-            n_centers=self.n_centers, choose_by=self.choose_by, cv=self.cv, max_iter=self.max_iter, tol=self.tol
+            n_centers=self.n_centers,
+            preconditioner=self.preconditioner,
+            choose_by=self.choose_by,
+            cv=self.cv,
+            max_iter=self.max_iter,
+            tol=self.tol,
         )
 
     @property

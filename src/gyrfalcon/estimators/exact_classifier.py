@@ -41,8 +41,8 @@ class ExactClassifier(KernelClassifier):
     ----------
     {kernel}
     n_centers : int or None, default=None
-        Number of rows from which the preconditioner is computed. More rows take fewer iterations. None is 5 sqrt(n), at
-        least 1,000.
+        Number of rows, or of random features, from which the preconditioner is computed. More take fewer iterations.
+        None is 5 sqrt(n), at least 1,000.
     {penalty}
     penalties : array of shape (P,), or None, default=None
         Penalties to choose among; the same passes over the rows serve them all.
@@ -53,7 +53,7 @@ class ExactClassifier(KernelClassifier):
     cv : int, splitter or array of shape (n,), default=5
         Folds of `choose_by="cv"`: their number, for random folds with the same proportions of classes; a splitter of
         scikit-learn that holds out each row once, such as `StratifiedKFold`; or the number of each row's fold.
-    {class_weight, fit_intercept, dense.scale}
+    {class_weight, fit_intercept, dense.scale, exact.preconditioner}
     max_iter : int or None, default=None
         Maximum number of iterations of conjugate gradient. None is 100.
     tol : float or None, default=None
@@ -133,6 +133,7 @@ class ExactClassifier(KernelClassifier):
         class_weight: Mapping[Any, float] | str | None = None,
         fit_intercept: bool = True,
         scale: bool | str = "auto",
+        preconditioner: str = "nystrom",
         max_iter: int | None = None,
         tol: float | None = None,
         validation_fraction: float = 0.1,
@@ -152,6 +153,7 @@ class ExactClassifier(KernelClassifier):
         self.class_weight = class_weight
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.preconditioner = preconditioner
         self.max_iter = max_iter
         self.tol = tol
         self.validation_fraction = validation_fraction
@@ -182,6 +184,7 @@ class ExactClassifier(KernelClassifier):
             self.get_params(deep=False),
             choose_by=one_of(None, "validation", "cv"),
             cv=check_cv,
+            preconditioner=one_of(*pcg.PRECONDITIONERS),
             max_iter=optional(integer(1)),
         )
         with self._session() as session:
@@ -192,7 +195,12 @@ class ExactClassifier(KernelClassifier):
             problem = every_row(self.kernel, penalties, data, compute, session.random_state)
             data = problem.data
             settings = pcg.PcgSettings(
-                n_centers=self.n_centers, choose_by=self.choose_by, cv=self.cv, max_iter=self.max_iter, tol=self.tol
+                n_centers=self.n_centers,
+                preconditioner=self.preconditioner,
+                choose_by=self.choose_by,
+                cv=self.cv,
+                max_iter=self.max_iter,
+                tol=self.tol,
             )
             found = pcg.solve(settings, problem, compute, session, labels)
             vars(self).pop("cv_predictions_", None)  # of an earlier fit

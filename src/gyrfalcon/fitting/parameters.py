@@ -188,6 +188,11 @@ PARAMETERS: Mapping[str, Entry] = {
         rows.""",
         one_of("auto", "falkon", "krill", "sample"),
     ),
+    "exact.preconditioner": Entry(
+        '"nystrom" or "random_features"',
+        """What the preconditioner of conjugate gradient approximates the kernel matrix by: the Nyström approximation
+        from `n_centers` of the rows, or as many random features, for kernels that have them.""",
+    ),
     "max_iter": Entry("int", 'Maximum number of iterations, which are epochs with `solver="sgd"`.', integer(1)),
     "falkon.max_iter": Entry(
         "int",
@@ -339,7 +344,7 @@ PARAMETERS: Mapping[str, Entry] = {
     "random_state": Entry("int, RandomState or None", "Seed of the centers and of the validation split."),
     "exact.random_state": Entry(
         "int, RandomState or None",
-        "Seed of the validation split, of the folds, and of the preconditioner's centers.",
+        "Seed of the validation split, of the folds, and of the preconditioner's centers or random features.",
     ),
     "batches.random_state": Entry(
         "int, RandomState or None",

@@ -13,7 +13,7 @@ from .._utils.compute import Compute
 from .._utils.memory import parse_memory
 from .._utils.statistics import deviations
 from .._utils.threads import single_threaded_blas
-from ..operators import KernelOperator, block_rows
+from ..operators import KernelOperator, block_rows, feature_operator
 from ..preconditioners import NystromPreconditioner
 from ..preconditioners.nystrom import GATHERED
 from ..solvers.kernel_cg import KernelIterate, KernelSystems, kernel_cg
@@ -33,12 +33,13 @@ Array = NDArray[Any]
 # 1e-5 to 1e-4 of them where penalty n is 0.01.
 TOLERANCES = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-6}
 MAX_ITER = 100
+PRECONDITIONERS = ("nystrom", "random_features")
 
 _VECTORS = 12  # arrays of shape (n, columns) in float64 that conjugate gradient holds at once
 
 
 def _n_centers(n: int) -> int:
-    """Return the number of rows from which the preconditioner of n rows is made."""
+    """Return the number of rows, or of features, from which the preconditioner of n rows is made."""
     return min(max(1_000, math.isqrt(25 * n)), 10_000)
 
 
@@ -46,7 +47,8 @@ def _n_centers(n: int) -> int:
 class PcgSettings:
     """The parameters of conjugate gradient on all rows.
 
-    n_centers : number of rows from which the preconditioner is made, or None
+    n_centers : number of rows, or of features, from which the preconditioner is made, or None
+    preconditioner : what it approximates the kernel matrix by, one of `PRECONDITIONERS`
     choose_by : what chooses among penalties: "cv", "validation" or None
     cv : folds, see `fold_numbers`
     max_iter : maximum number of iterations, or None for `MAX_ITER`
@@ -54,6 +56,7 @@ class PcgSettings:
     """
 
     n_centers: int | None
+    preconditioner: str
     choose_by: str | None
     cv: Any
     max_iter: int | None
@@ -114,8 +117,7 @@ def solve(
     budget = _check_memory(compute, problem.points, M, 0 if fold is None else int(fold.max()) + 1, P, k)
     max_iter = MAX_ITER if settings.max_iter is None else settings.max_iter
     with single_threaded_blas():  # its threads would change the last bits, and spin beside ours
-        centers = problem.points[np.sort(session.random_state.choice(n, M, replace=False))]
-        few = KernelOperator(problem.kernel, data.rows, centers, n_jobs=compute.n_jobs, memory_budget=budget)
+        few = _low_rank(settings.preconditioner, problem, M, session.random_state, compute.n_jobs, budget)
         budget -= few.kept_bytes
         operator = KernelOperator(
             problem.kernel, data.rows, problem.points, n_jobs=compute.n_jobs, memory_budget=budget
@@ -151,6 +153,18 @@ def solve(
         )
     predictions = None if fold is None else _cv_predictions(solution.last, systems, best, problem)
     return PcgSolution(np.ascontiguousarray(alpha[:, best]), float(penalties[best]), operator, predictions)
+
+
+def _low_rank(
+    kind: str, problem: EveryRow, M: int, random_state: np.random.RandomState, n_jobs: int | None, budget: int
+) -> KernelOperator:
+    """Return K_nM of M random rows, or M random features of all rows: what the preconditioner is made from."""
+    rows, kernel, points = problem.data.rows, problem.kernel, problem.points
+    if kind == "random_features":
+        features = kernel.random_features(M, points.shape[1], random_state).astype(rows.dtype)
+        return feature_operator(features, rows, n_jobs=n_jobs, memory_budget=budget)
+    centers = points[np.sort(random_state.choice(len(points), M, replace=False))]
+    return KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=budget)
 
 
 def _remedy(last: KernelIterate, max_iter: int, M: int, dtype: np.dtype[Any]) -> str:

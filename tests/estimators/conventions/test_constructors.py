@@ -28,6 +28,7 @@ OWN_DEFAULTS = {
     "validation_fraction": STOPPING,
     "n_iter_no_change": STOPPING,
     "solver": {"NytroRegressor", "KernelPCA"},
+    "preconditioner": {"ExactRegressor", "ExactClassifier"},
     "max_iter": {"NystromRegressor", "ExactClassifier", "KernelKMeans", *STOPPING},
     "tol": {"KernelKMeans"},
     "step": {"EigenProRegressor", "RandomFeaturesRegressor", "RandomFeaturesClassifier"},

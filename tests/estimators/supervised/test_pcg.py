@@ -37,6 +37,7 @@ PENALTIES = [1e-4, 1e-2, 1.0]
     [
         ExactRegressor(method="pcg", tol=1e-10, dtype="float64"),
         ExactRegressor(method="pcg", tol=1e-10, dtype="float64", penalties=[1e-3, 1e-1], cv=2),
+        ExactRegressor(method="pcg", tol=1e-10, dtype="float64", preconditioner="random_features"),
     ],
     expected_failed_checks=lambda estimator: (
         {"check_sample_weight_equivalence_on_dense_data": "a repeated row may land in several folds"}
@@ -93,6 +94,49 @@ def test_float32(kernel):
     assert model.predict(X.astype(np.float32)).dtype == np.float32
     # 1e-4 of the deviation by the tolerance, and rounding of products of numbers of the size of y / mu
     assert_allclose(model.predict(X.astype(np.float32)), exact.predict(X), atol=5e-3)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(1.2), Laplacian(2.0), Matern(2.0, nu=2.5), Linear()], ids=repr)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_random_features_as_the_preconditioner(kernel, weighted, dtype):
+    X, y = data(k=2)
+    w = weights() if weighted else None
+    tol = 1e-10 if dtype == np.float64 else None
+    model = pcg(kernel, penalty=1e-3, preconditioner="random_features", tol=tol, max_iter=500)
+    model.fit(X.astype(dtype), y.astype(dtype), sample_weight=w)
+    exact = plain(ExactRegressor, kernel, penalty=1e-3).fit(X, y, sample_weight=w)
+    # float32: the tolerance times the deviation of y, which is 10, and rounding of products of the size of y / mu
+    at = {"rtol": 1e-6, "atol": 1e-7} if dtype == np.float64 else {"atol": 1e-2}
+    assert_allclose(model.predict(X.astype(dtype)), exact.predict(X), **at)
+
+
+def test_random_features_serve_penalties_and_folds():
+    X, y = data()
+    nystrom, features = (
+        pcg(penalties=PENALTIES, cv=4, max_iter=500, preconditioner=kind).fit(X, y)
+        for kind in ("nystrom", "random_features")
+    )
+    assert features.penalty_ == nystrom.penalty_
+    assert features.n_iter_ != nystrom.n_iter_
+    assert_allclose(features.cv_predictions_, nystrom.cv_predictions_, atol=1e-6)
+
+
+def test_more_random_features_take_fewer_iterations():
+    X, y = data(500)
+    counts = [
+        pcg(Gaussian(2.0), penalty=1e-4, n_centers=M, preconditioner="random_features").fit(X, y).n_iter_
+        for M in (20, 400)
+    ]
+    assert counts[1] < 0.7 * counts[0]
+
+
+def test_preconditioners_that_are_not_there():
+    X, y = data()
+    with pytest.raises(ValueError, match="Polynomial has no random features"):
+        pcg(Polynomial(), preconditioner="random_features").fit(X, y)
+    with pytest.raises(ValueError, match="preconditioner='falkon' must be one of"):
+        pcg(preconditioner="falkon").fit(X, y)
 
 
 def test_rows_that_are_there_twice():
