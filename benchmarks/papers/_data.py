@@ -10,7 +10,7 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,9 +23,11 @@ __all__ = [
     "IMAGES",
     "ROOT",
     "Data",
+    "Scale",
     "in_subprocess",
     "load",
     "options",
+    "read_npz",
     "rmse",
     "save_figure",
     "split",
@@ -42,6 +44,19 @@ class Data:
     y: np.ndarray
     X_test: Any
     y_test: np.ndarray
+
+
+class Scale(NamedTuple):
+    """Mean and deviation of y, where it is standardised."""
+
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    def to_units(self, y: np.ndarray) -> np.ndarray:
+        return (y - self.mean) / self.deviation
+
+    def from_units(self, y: np.ndarray) -> np.ndarray:
+        return np.asarray(y, np.float64) * self.deviation + self.mean
 
 
 def options(description: str, only: list[str] | None = None) -> argparse.Namespace:
@@ -61,6 +76,11 @@ def load(folder: Path, name: str, dtype: Any = np.float32) -> dict[str, Any] | N
     if not path.exists():
         print(f"\n{name} is left out: there is no {path.name} in {folder} (--data names the folder)")
         return None
+    return read_npz(path, dtype)
+
+
+def read_npz(path: Path, dtype: Any) -> dict[str, Any]:
+    """X, y, X_test and y_test of an archive, as far as it has them."""
     out: dict[str, Any] = {}
     with np.load(path, allow_pickle=False) as archive:
         for key in archive.files:
