@@ -130,7 +130,8 @@ SETS = {
     ),
     "Ijcnn": DataSet(
         "ijcnn1 and ijcnn1.t (LIBSVM), or ijcnn1.npz",
-        (readers.libsvm("ijcnn1", "ijcnn1.t", 22), readers.npz("ijcnn1")), 141_691, 22, ("RMSE",), features="range", targets="signs",
+        (readers.libsvm("ijcnn1", "ijcnn1.t", 22), readers.npz("ijcnn1")),
+        141_691, 22, ("RMSE",), features="range", targets="signs",
     ),
     "YearPrediction": DataSet(
         "YearPredictionMSD.txt (UCI)", (YEARS,), 515_345, 90, ("RMSE",), features="range", targets="in [0, 1]"

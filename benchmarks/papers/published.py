@@ -161,27 +161,14 @@ def words(kernel: Kernel) -> str:
 
 
 def show() -> None:
-    rows = [
-        [
-            row.data, row.paper, row.method, words(row.kernel), f"{row.penalty:g}", f"{row.M:,}", SETS[row.data].features,
-            SETS[row.data].targets, numbers(row.published), row.settings, SETS[row.data].files,
-        ]
-        for row in ROWS
-    ]  # fmt: skip
-    header = [
-        "data",
-        "paper",
-        "method",
-        "kernel",
-        "lambda",
-        "M",
-        "features",
-        "targets",
-        "published",
-        "settings",
-        "files",
-    ]
-    table("The papers' configurations", header, rows)
+    rows = []
+    for row in ROWS:
+        spec, settings = SETS[row.data], [words(row.kernel), f"{row.penalty:g}", f"{row.M:,}"]
+        prepared = [spec.features, spec.targets]
+        published = numbers(row.published)
+        rows.append([row.data, row.paper, row.method, *settings, *prepared, published, row.settings, spec.files])
+    settings = ["data", "paper", "method", "kernel", "lambda", "M", "features", "targets"]
+    table("The papers' configurations", [*settings, "published", "settings from", "files"], rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
