@@ -6,8 +6,9 @@ The paper has HIGGS, 11 million rows, which is not at hand: here it is kin40k (3
 small directions matter) and protein_raw (45,730 rows, noisy). All methods have the same centers, drawn uniformly, and
 the same kernel, in float64, without an intercept. Those that solve problem (8) have the same penalty; NYTRO has none.
 
-FALKON is there with four preconditioners: the paper's, written down here after its Algorithm 1; the package's
-"falkon", whose A may have a larger ridge than lambda; a sample of the rows; and KRILL's, made of a sketch of all rows.
+FALKON is there with four preconditioners: the paper's (Algorithm 1, Definition 3); the package's "falkon", whose A may
+have a larger ridge than lambda; a sample of the rows; and KRILL's, made of a sketch of all rows. The basic FALKON of
+equations (11) and (12), gradient descent with the paper's preconditioner, is there as well.
 Everything that reads the rows counts as a pass: the right-hand side, KRILL's sketch, a sample's part of the rows, the
 ten passes that find a step's length. An epoch of the stochastic methods is one; a sweep of block coordinate descent
 (BCD) over ten blocks of coefficients is two.
@@ -21,55 +22,23 @@ from typing import Any
 
 import numpy as np
 from _data import Data, load, options, rmse, save_figure, split, standardise, table
-from scipy.linalg import cholesky, solve_triangular
 
-from gyrfalcon import FalkonRegressor, KernelOperator
+from gyrfalcon import FalkonRegressor
 from gyrfalcon.centers import Given
 from gyrfalcon.estimators import NystromRegressor, NytroRegressor
 from gyrfalcon.kernels import Gaussian
-from gyrfalcon.preconditioners import Coordinates
-from gyrfalcon.solvers import conjugate_gradient
 
 SETS = {"kin40k": (3.0, 1e-7), "protein_raw": (1.0, 1e-6)}  # width and penalty: plausible, not tuned
 ALGORITHM_1 = "FALKON, Algorithm 1"
-PRECONDITIONERS = {"FALKON, falkon": "falkon", "FALKON, sample": "sample", "FALKON, krill": "krill"}
+PRECONDITIONERS = {
+    ALGORITHM_1: "paper",
+    "FALKON, falkon": "falkon",
+    "FALKON, sample": "sample",
+    "FALKON, krill": "krill",
+}
 COLOURS = {"Nyström": "#3b7fb5", "NYTRO": "#5a9e54", "FALKON": "#e07b39"}
 LINES = {"GD": "-", "CG": "--", "SGD": ":", "BCD": "-.", "1": "-", "falkon": "--", "sample": ":", "krill": "-."}
 Curve = list[tuple[float, float]]  # passes and test RMSE after each iteration
-
-
-class Definition3(Coordinates):
-    """The paper's B = T^-1 A^-1 / sqrt(n) for uniform centers: T'T = K_MM, A'A = TT' / M + lambda I."""
-
-    def __init__(self, gram: np.ndarray, penalty: float, n: int) -> None:
-        self.n, self.M = n, len(gram)
-        self.rank = self.M
-        # the authors' code adds eps M, too, for kernel matrices that are singular in floating point
-        self.T = cholesky(gram + np.finfo(float).eps * self.M * np.eye(self.M))
-        self.A = cholesky(self.T @ self.T.T / self.M + penalty * np.eye(self.M))
-
-    def forward(self, beta: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-        u = solve_triangular(self.A, beta)
-        return solve_triangular(self.T, u) / np.sqrt(self.n), (u,)
-
-    def backward(self, s: np.ndarray, halfway: tuple[np.ndarray, ...], penalty: float) -> np.ndarray:
-        u = solve_triangular(self.T, s, trans="T") / np.sqrt(self.n)
-        return solve_triangular(self.A, u + penalty * halfway[0], trans="T")
-
-    def apply_transpose(self, s: np.ndarray) -> np.ndarray:
-        return self.backward(s, (np.zeros_like(s),), 0.0)
-
-    def invert(self, alpha: np.ndarray) -> np.ndarray:
-        return self.A @ (self.T @ alpha) * np.sqrt(self.n)
-
-
-def algorithm_1(kernel: Gaussian, centers: np.ndarray, penalty: float, iterations: int, data: Data) -> Curve:
-    """FALKON as the paper has it."""
-    operator = KernelOperator(kernel, data.X, centers)
-    test = operator.on(data.X_test)
-    B = Definition3(operator.centers_gram(), penalty, len(data.X))
-    steps = conjugate_gradient(operator, data.y, B, penalty, max_iter=iterations, tol=0.0)
-    return [(step.passes, rmse(test.matmat(step.coef()), data.y_test)) for step in steps]
 
 
 def estimators(kernel: Gaussian, centers: np.ndarray, penalty: float, iterations: int) -> dict[str, Any]:
@@ -87,6 +56,7 @@ def estimators(kernel: Gaussian, centers: np.ndarray, penalty: float, iterations
         name: FalkonRegressor(preconditioner=preconditioner, **problem)
         for name, preconditioner in PRECONDITIONERS.items()
     }
+    found["FALKON, GD"] = FalkonRegressor(solver="gd", preconditioner="paper", **problem)
     # an iteration of it is some on the sample as well, and few are needed
     found["FALKON, sample"].set_params(max_iter=min(iterations, 20))
     for name in ("BCD", "CG", "SGD", "GD"):
@@ -101,7 +71,6 @@ def curves_of(data: Data, M: int, width: float, penalty: float, iterations: int)
     rng = np.random.default_rng(0)
     centers = data.X[rng.choice(len(data.X), M, replace=False)]
     kernel = Gaussian(width)
-    yield ALGORITHM_1, algorithm_1(kernel, centers, penalty, iterations, data)
     for method, model in estimators(kernel, centers, penalty, iterations).items():
         model.fit(data.X, data.y, X_val=data.X_test, y_val=data.y_test)
         yield method, [(record["passes"], record["validation_error"]) for record in model.history_]

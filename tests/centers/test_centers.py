@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -424,7 +423,7 @@ def test_draws_while_rows_are_read_are_draws_with_replacement():
     random = np.random.RandomState(0)
     found, expected = np.zeros((2, 7, 2)), np.zeros((2, 7, 2))  # means of presence and count, and of their squares
     for _ in range(times):
-        choice = _draw_distinct(SimpleNamespace(random_state=random), scored, M)
+        choice = _draw_distinct(random, scored, M, ValueError())
         assert_array_equal(choice.points[:, 0], choice.places)
         counts = np.zeros(7)
         counts[choice.places] = np.rint(choice.D**2 * 7 * scores[choice.places] / scores.sum())

@@ -1,4 +1,4 @@
-"""Centers drawn in proportion to leverage scores: of all rows, or by BLESS."""
+"""Centers drawn in proportion to leverage scores: of all rows, by BLESS, or given by the user."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 
 from .._utils.checks import integer, number, optional, positive
 from .._utils.registry import register
+from .._utils.words import a
+from ..sources import Rows, as_rows
 from ..sources.blocks import Block, stack
-from .base import Choice, KernelSelector
-from .leverage import LARGEST_POOL, Array, Scoring, zero_scores_error
+from .base import AnyKernel, Choice, KernelSelector, Selection
+from .leverage import LARGEST_POOL, Array, Indices, RandomState, Scoring, zero_scores_error
 from .sampling import pool_size
 
 # Scores are computed where the effective dimension is about this share of M. A tenth is cheaper but less accurate: with
@@ -76,10 +81,11 @@ class LeverageScores(KernelSelector):
         if self.approximate:
             score = scoring.pilot(self._pilot_size(M))
             scored = score.blocks(scoring.rows, resolvable_penalty(scoring, score.points, penalty, M))
-            return _draw_distinct(scoring, scored, M)
+            return _draw_distinct(scoring.random_state, scored, M, zero_scores_error(scoring.kernel))
         scores = scoring.exact(resolvable_penalty(scoring, scoring.sample(_SPECTRUM_ROWS), penalty, M))
         every = np.arange(scoring.n)
-        return _draw_distinct(scoring, [(slice(0, scoring.n), scoring.rows.take(every), scores)], M)
+        scored_rows = [(slice(0, scoring.n), scoring.rows.take(every), scores)]
+        return _draw_distinct(scoring.random_state, scored_rows, M, zero_scores_error(scoring.kernel))
 
 
 @register
@@ -126,8 +132,91 @@ class Bless(KernelSelector):
         penalty = penalty if self.penalty is None else float(self.penalty)
         level = scoring.bless(max(penalty, least), dimension=_DIMENSION * M, oversampling=float(self.oversampling))
         places = scoring.indices(pool_size(self.max_rows, M, scoring.n))
-        chosen = _draw_distinct(scoring, level.score.blocks(scoring.pool[places], level.penalty), M)
+        scored = level.score.blocks(scoring.pool[places], level.penalty)
+        chosen = _draw_distinct(scoring.random_state, scored, M, zero_scores_error(scoring.kernel))
         return chosen._replace(places=places[chosen.places], points=None)
+
+
+@register
+class GivenScores(BaseEstimator):  # type: ignore[misc]
+    """Rows drawn in proportion to numbers given by the user: `lev_scores` of the FALKON paper's Algorithm 2.
+
+    The numbers are leverage scores from elsewhere, or any probabilities of sampling. Independent draws continue until
+    they contain `n_centers` distinct rows. If row j has the share p_j of all scores and was drawn count_j times, then
+    D_jj^2 = count_j / (n p_j), as Definition 2 of the paper's appendix requires.
+
+    Parameters
+    ----------
+    scores : array of shape (n,)
+        A number for each row given to `fit`, not negative; their sum need not be 1. Rows with 0 are never chosen.
+
+    See Also
+    --------
+    LeverageScores : Scores computed from the rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import FalkonRegressor
+    >>> from gyrfalcon.centers import GivenScores
+    >>> from gyrfalcon.centers.leverage import leverage_scores
+    >>> X = np.random.default_rng(0).standard_normal((500, 2))
+    >>> scores = leverage_scores(X, "gaussian", penalty=1e-3)
+    >>> model = FalkonRegressor(centers=GivenScores(scores), n_centers=50, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> model.centers_.shape
+    (50, 2)
+    """
+
+    def __init__(self, scores: ArrayLike) -> None:
+        self.scores = scores
+
+    def among(self, n_given: int, positions: Indices | None) -> GivenScores:
+        """Return the selector for some of the rows: those at `positions` of the `n_given` that have scores."""
+        scores = self._checked(n_given)
+        return self if positions is None else GivenScores(scores[positions])
+
+    def select(
+        self,
+        rows: Rows | ArrayLike,
+        n_centers: int,
+        *,
+        kernel: AnyKernel | None = None,
+        penalty: float = 0.0,
+        candidates: Indices | None = None,
+        random_state: RandomState = None,
+        n_jobs: int | None = None,
+    ) -> Selection:
+        """Choose centers; see `Centers.select`. Kernel and penalty are not used."""
+        integer(1)("n_centers", n_centers)
+        rows = as_rows(rows)
+        scores = self._checked(rows.shape[0])
+        places = np.arange(rows.shape[0]) if candidates is None else np.sort(candidates)
+        scored = [(slice(0, len(places)), places[:, None], scores[places])]
+        nothing = ValueError("scores are zero for every row: at least one must be positive")
+        found = _draw_distinct(check_random_state(random_state), scored, int(n_centers), nothing)
+        order = np.argsort(found.places)
+        indices = places[found.places[order]]
+        return Selection(rows.take(indices), indices, found.D[order], found.n_draws)
+
+    def _checked(self, n: int) -> Array:
+        try:
+            scores = np.asarray(self.scores, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"scores must be an array of numbers, not {a(type(self.scores).__name__)}") from None
+        if scores.shape != (n,):
+            raise ValueError(
+                f"scores have shape {scores.shape}, and there are {n} rows: give one number for each row of X"
+            )
+        bad = np.flatnonzero(~(np.isfinite(scores) & (scores >= 0)))
+        if bad.size:
+            raise ValueError(
+                f"scores[{bad[0]}]={scores[bad[0]]:g}: scores must be finite and not negative, and {bad.size} of {n} "
+                "are not"
+            )
+        largest = float(scores.max(initial=0.0))
+        if not largest > 0:
+            raise ValueError("scores are zero for every row: at least one must be positive")
+        return scores / largest  # so that their sum does not overflow
 
 
 def resolvable_penalty(scoring: Scoring, sample: Any, penalty: float, M: int) -> float:
@@ -154,15 +243,17 @@ def _largest_diagonal(scoring: Scoring) -> float:
     return largest
 
 
-def _draw_distinct(scoring: Scoring, scored: Iterable[tuple[slice, Block, Array]], M: int) -> Choice:
+def _draw_distinct(
+    random: np.random.RandomState, scored: Iterable[tuple[slice, Block, Array]], M: int, nothing: ValueError
+) -> Choice:
     """Draw in proportion to scores, while rows are read, until M are distinct: D_jj^2 = count_j / (n p_j).
 
     Row j is drawn at the times of a Poisson process whose rate is its score, the first of them E / score_j with E from
     the exponential distribution. So only the M rows with the earliest first draws are held, and the draws end with the
     first draw of the last of them. Their order has the distribution of independent draws. If the rows are a uniform
     pool, p_j is a row's share of the scores times the pool's share of the rows, so that n p_j = |pool| score_j / sum.
+    `nothing` is raised if every score is 0.
     """
-    random = scoring.random_state
     places, scores, times = np.empty(0, dtype=np.intp), np.empty(0), np.empty(0)
     held: list[Block] = []
     n, n_positive, total = 0, 0, 0.0
@@ -179,8 +270,8 @@ def _draw_distinct(scoring: Scoring, scored: Iterable[tuple[slice, Block, Array]
         places = np.concatenate([places, at.start + new])[first]
         held = [stack([*held, rows[new]])[first]]
     if n_positive == 0:
-        raise zero_scores_error(scoring.kernel)
-    if n_positive <= M:  # the other rows are zero in feature space, so these stand for all
+        raise nothing
+    if n_positive <= M:  # the other rows count for nothing: D is that of endless draws
         return Choice(places, np.ones(len(places)), n, True, held[0])
     # rows that a hundred draws per center do not contain hardly matter
     end = min(times[-1], max(100 * M / total, times[0]))

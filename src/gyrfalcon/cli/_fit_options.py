@@ -273,7 +273,7 @@ OPTIONS = {
         _of_falkon(
             "--preconditioner",
             "the preconditioner of conjugate gradient; auto is nearly always right",
-            choices=["auto", "falkon", "sample", "krill"],
+            choices=["auto", "falkon", "paper", "sample", "krill"],
         ),
         _of_falkon(
             "--early-stopping",

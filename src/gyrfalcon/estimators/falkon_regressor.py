@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from .._utils.checks import one_of
 from .._utils.registry import register
 from .._utils.threads import single_threaded_blas
 from ..callbacks import CallbackLike, NoImprovement
@@ -17,7 +18,7 @@ from ..centers import Centers
 from ..fitting import falkon, newton
 from ..fitting.arguments import described
 from ..fitting.conformal import COVERAGE
-from ..fitting.parameters import check_parameters
+from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.posterior import BUFFERS, check_noise, uncertainty_of_centers
 from ..fitting.precision import warn_if_iterates_rounded
 from ..fitting.rows import at_once, for_score
@@ -56,19 +57,28 @@ class FalkonRegressor(PosteriorRegressor):
         the mean too, and is robust to outliers; "quantile" learns `quantiles`; "poisson" learns the mean of counts, as
         exp(f). A loss of `gyrfalcon.losses`, whose parameters can be chosen, and a loss of your own are also accepted.
         scikit-learn's names "squared_error" and "absolute_error" (the median) stand for "squared" and "quantile".
-    {quantiles, centers, fit_intercept, scale, uncertainty, preconditioner, falkon.max_iter, tol, penalty_path,
-    cg_steps, warm_start, early_stopping, validation_fraction, n_iter_no_change, checkpoint, dtype, memory_budget,
+    {quantiles, centers, fit_intercept, scale, uncertainty}
+    solver : {"cg", "gd"}, default="cg"
+        "cg" is conjugate gradient. "gd" is gradient descent, the basic algorithm of the FALKON paper (equations 11 and
+        12), which takes more iterations and is meant for comparison: for the squared loss, without a checkpoint, and
+        with `preconditioner` "paper", which "auto" then is, or "falkon".
+    {preconditioner, falkon.max_iter, tol, penalty_path, cg_steps}
+    step : float, "auto" or None, default=None
+        Length of the steps of `solver="gd"`, which is tau / n in the paper. The eigenvalues of the preconditioned
+        system are near 1, and steps are stable below 2 over the largest. None and "auto" are 1 over the largest,
+        estimated in ten passes.
+    {warm_start, early_stopping, validation_fraction, n_iter_no_change, checkpoint, dtype, memory_budget,
     device, precision, n_jobs, random_state, callbacks, verbose}
 
     Attributes
     ----------
     {centers_, dual_coef_, kernel_, n_iter_}
     history_ : list of dict
-        For each iteration: `iteration`, `residual`, `passes`, `seconds`, `converged`, `error` (for the squared loss,
-        an estimate of how far the fitted values are from the solution's, as a share of their standard deviation),
-        `validation_error` where there is a validation set, and what callbacks added. For losses other than the squared
-        one an iteration is a Newton step, with `penalty`, `decrement` (Newton's), `cg_steps`, `step` (its length) and
-        `objective` (after it).
+        For each iteration: `iteration`, `residual`, `passes`, `seconds`, `converged`, `error` (for the squared loss, an
+        estimate of how far the fitted values are from the solution's, as a share of their standard deviation),
+        `validation_error` where there is a validation set, `preconditioner` (the one that this iteration had: "falkon",
+        "paper", "sample" or "krill"), and what callbacks added. For losses other than the squared one an iteration is a
+        Newton step, with `penalty`, `decrement` (Newton's), `cg_steps`, `step` (its length) and `objective` (after it).
     {penalty_}
     loss_ : Loss
         The loss, with the parameters that depend on the data resolved.
@@ -123,11 +133,13 @@ class FalkonRegressor(PosteriorRegressor):
         fit_intercept: bool = True,
         scale: bool | str = "auto",
         uncertainty: bool = False,
+        solver: str = "cg",
         preconditioner: str = "auto",
         max_iter: int = 20,
         tol: float | None = None,
         penalty_path: Sequence[float] | None = None,
         cg_steps: int | Sequence[int] | None = None,
+        step: float | str | None = None,
         warm_start: bool = False,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
@@ -151,11 +163,13 @@ class FalkonRegressor(PosteriorRegressor):
         self.fit_intercept = fit_intercept
         self.scale = scale
         self.uncertainty = uncertainty
+        self.solver = solver
         self.preconditioner = preconditioner
         self.max_iter = max_iter
         self.tol = tol
         self.penalty_path = penalty_path
         self.cg_steps = cg_steps
+        self.step = step
         self.warm_start = warm_start
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -185,9 +199,11 @@ class FalkonRegressor(PosteriorRegressor):
         -------
         self
         """
-        check_parameters(self.get_params(deep=False))
+        check_parameters(self.get_params(deep=False), solver=one_of("cg", "gd"), step=STEP_OR_NONE)
         compute = self._compute
         loss = self._loss()
+        if self.solver == "gd":
+            self._check_descent(loss)
         if self.uncertainty and type(loss) is not Squared:
             raise ValueError(
                 f"uncertainty=True is for the squared loss, not for loss={self.loss!r}: "
@@ -232,7 +248,20 @@ class FalkonRegressor(PosteriorRegressor):
             tol=self.tol,
             penalty_path=self.penalty_path,
             cg_steps=self.cg_steps,
+            solver=self.solver,
+            step=self.step,
         )
+
+    def _check_descent(self, loss: Loss) -> None:
+        """Raise ValueError for parameters that gradient descent does not have."""
+        if type(loss) is not Squared:
+            raise ValueError(f'solver="gd" is for the squared loss, not for loss={self.loss!r}: use solver="cg"')
+        if self.preconditioner not in ("auto", "paper", "falkon"):
+            raise ValueError(
+                f'solver="gd" has preconditioner="paper" or "falkon", not {self.preconditioner!r}: use solver="cg"'
+            )
+        if self.checkpoint is not None:
+            raise ValueError('solver="gd" cannot be resumed from a checkpoint: use checkpoint=None or solver="cg"')
 
     def _loss(self) -> Loss:
         """Return the loss that the parameters ask for."""

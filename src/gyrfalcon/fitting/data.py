@@ -87,6 +87,7 @@ class FitData:
     metric : whether distances between the original rows are meaningful, see `has_metric`
     flat : whether coefficients and predictions of one column have no second axis
     counted : which of the rows given to `fit` these are, before some were held out; None if unknown
+    kept : which of those rows remain after some were held out; None for all
     outputs : the lowest precision of predictions; float64 if float32 would round too much beside a large offset
     dtype_given : whether the user chose the precision of the rows, which is then kept
     """
@@ -102,6 +103,7 @@ class FitData:
     metric: bool = False
     flat: bool = False
     counted: Counted | None = None
+    kept: NDArray[np.intp] | None = None
     outputs: np.dtype[Any] = field(default_factory=partial(np.dtype, np.float32))
     feature_names: NDArray[np.object_] | None = None
     dtype_given: bool = False
@@ -115,6 +117,14 @@ class FitData:
     def is_least_squares(self) -> bool:
         """Whether the solution is that of one linear system."""
         return type(self.loss) is Squared
+
+    @property
+    def positions(self) -> NDArray[np.intp] | None:
+        """Indices of the rows among those given to `fit`; None for all of them."""
+        counted = None if self.counted is None else self.counted.positions
+        if self.kept is None:
+            return counted
+        return self.kept if counted is None else counted[self.kept]
 
     def shaped(self, coef: Array) -> Array:
         """Return coefficients of shape (M, k) in the shape that an estimator shows: (M,) if y has no second axis."""
@@ -392,4 +402,5 @@ def _split(
         targets=data.targets[train],
         weight=None if weight is None else weight[train],
         validation=validation,
+        kept=train,
     )

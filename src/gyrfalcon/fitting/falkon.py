@@ -16,7 +16,7 @@ from ..centers import Given, as_centers
 from ..operators import make_operator
 from ..operators.keeping import Halving
 from ..preconditioners import Coordinates, Krill, Preconditioner
-from ..solvers import Iterate, RowSample, conjugate_gradient, two_level_cg
+from ..solvers import Iterate, RowSample, conjugate_gradient, gradient_descent, two_level_cg
 from ..solvers.base import recall
 from ..solvers.two_level import ENOUGH, is_poor
 from ..sources import Rows, TensorRows, as_rows
@@ -69,11 +69,13 @@ class FalkonSettings:
     """The parameters of FALKON.
 
     penalty : lambda in the papers, or "auto"
-    preconditioner : "auto", "falkon", "krill" or "sample"
+    preconditioner : "auto", "falkon", "paper", "krill" or "sample"
     max_iter : maximum number of iterations, or of Newton steps
     tol : residual at which iterations stop; None for the smallest that matters in the precision of the rows
     penalty_path : penalties of the first Newton steps, or None
     cg_steps : conjugate gradient steps in each Newton step, or None
+    solver : "cg", or "gd" for gradient descent, the paper's basic algorithm
+    step : length of the steps of gradient descent, or None for one over the largest eigenvalue
     """
 
     centers: CenterSettings
@@ -83,6 +85,18 @@ class FalkonSettings:
     tol: float | None
     penalty_path: Sequence[float] | None = None
     cg_steps: int | Sequence[int] | None = None
+    solver: str = "cg"
+    step: float | str | None = None
+
+    @property
+    def as_published(self) -> bool:
+        """Whether FALKON's preconditioner is the paper's to the letter; for gradient descent that is the default."""
+        return self.preconditioner == "paper" or (self.solver == "gd" and self.preconditioner == "auto")
+
+    @property
+    def of_centers(self) -> str:
+        """Name of the preconditioner that is made from the centers alone."""
+        return "paper" if self.as_published else "falkon"
 
 
 def solve(
@@ -107,8 +121,9 @@ def solve(
     )
     space = begin(settings, needs, data, compute, session, warm)
     tol = tolerance(settings.tol, space.data.rows.dtype)
+    descends = settings.solver == "gd"
     solution = session.run(
-        _iterates(settings, space, tol, session.resume),
+        _descent(settings, space, tol) if descends else _iterates(settings, space, tol, session.resume),
         space.data,
         kind=Iterate,
         max_iter=settings.max_iter,
@@ -123,7 +138,7 @@ def solve(
             reached=tol,
             steps="iterations",
             remedy=f"raise max_iter={settings.max_iter}, n_centers or the penalty"
-            + ("" if settings.preconditioner in ("auto", "krill") else _CHOOSE)
+            + ("" if settings.preconditioner in ("auto", "krill") or descends else _CHOOSE)
             + ("" if data.offset is not None else _CENTER),
         )
     return space, solution
@@ -151,6 +166,8 @@ def _expects_few_passes(settings: FalkonSettings, data: FitData) -> bool:
     """Whether a sample of the rows will precondition conjugate gradient, and predictions decide when it ends."""
     rows = data.rows
     if settings.preconditioner not in ("auto", "sample") or settings.tol is not None or rows.runs_elsewhere:
+        return False
+    if settings.solver == "gd":
         return False
     selector = as_centers(settings.centers.centers)
     drawn = not isinstance(selector, Given) or selector.sampled is not None
@@ -193,7 +210,7 @@ def _iterates(
     passes = go_on.passes + (resume is None)  # the sketch
     max_iter = settings.max_iter - go_on.done
     for iterate in _conjugate_gradient(space, krill, max_iter, tol, go_on.start, resume):
-        yield _after(iterate, go_on.done, passes, sketched=True)
+        yield _after(iterate, "krill", go_on.done, passes)
 
 
 @dataclass(frozen=True)
@@ -230,9 +247,9 @@ def _falkon_iterates(
     settings: FalkonSettings, space: Subspace, tol: float, resume: dict[str, Any] | None
 ) -> Generator[Iterate, None, _GoOn | None]:
     """Iterate with FALKON's preconditioner alone; if it turns out weak, return where KRILL's continues, else None."""
-    falkon = preconditioner_of(space, space.chosen.weight)
+    falkon = preconditioner_of(space, space.chosen.weight, as_published=settings.as_published)
     for iterate in _conjugate_gradient(space, falkon, settings.max_iter, tol, space.start, resume):
-        yield _after(iterate, 0, 0, sketched=False)
+        yield _after(iterate, settings.of_centers)
         trial = iterate.iteration in _TRIALS and iterate.iteration < settings.max_iter
         if trial and _is_weak(iterate) and _may_sketch(settings, space):
             return _GoOn(iterate.iteration, iterate.passes, iterate.coef())
@@ -243,7 +260,7 @@ def _sampled_iterates(
     settings: FalkonSettings, space: Subspace, tol: float, resume: dict[str, Any] | None
 ) -> Generator[Iterate, None, _GoOn | None]:
     """Iterate with a sample of the rows; if that turns out weak, return where KRILL's continues, else None."""
-    falkon = preconditioner_of(space, space.chosen.weight)
+    falkon = preconditioner_of(space, space.chosen.weight, as_published=False)
     iterates = two_level_cg(
         space.operator,
         space.targets,
@@ -260,11 +277,29 @@ def _sampled_iterates(
     # after a warm start the first steps on a sample may say little about the remaining error
     tried = 1 if space.start is None else 2
     for iterate in iterates:
-        yield _after(iterate, 0, 0, sketched=False)
+        yield _after(iterate, "sample")
         trial = iterate.iteration == tried < settings.max_iter and not iterate.converged
         if trial and is_poor(iterate) and _may_sketch(settings, space):
             return _GoOn(iterate.iteration, iterate.passes, space.start)
     return None
+
+
+def _descent(settings: FalkonSettings, space: Subspace, tol: float) -> Iterator[Iterate]:
+    """Run the paper's basic algorithm, equations (11) and (12): gradient descent on the preconditioned system."""
+    falkon = preconditioner_of(space, space.chosen.weight, as_published=settings.as_published)
+    step: Any = "auto" if settings.step is None else settings.step
+    for iterate in gradient_descent(
+        space.operator,
+        space.targets,
+        falkon,
+        space.penalty,
+        step=step,
+        max_iter=settings.max_iter,
+        tol=tol,
+        weight=space.data.weight,
+        start=space.start,
+    ):
+        yield replace(iterate, preconditioner=settings.of_centers)
 
 
 def _may_sample(settings: FalkonSettings, space: Subspace) -> bool:
@@ -333,7 +368,7 @@ def _may_sketch(settings: FalkonSettings, space: Subspace) -> bool:
     return settings.preconditioner == "auto" and space.has_room(more)
 
 
-def preconditioner_of(space: Subspace, center_weight: Array | None) -> Preconditioner:
+def preconditioner_of(space: Subspace, center_weight: Array | None, *, as_published: bool) -> Preconditioner:
     """Make FALKON's preconditioner, and warn of a penalty that its precision loses."""
     found = Preconditioner(
         _gram(space),
@@ -345,6 +380,7 @@ def preconditioner_of(space: Subspace, center_weight: Array | None) -> Precondit
         tile_dtype=space.data.rows.dtype,
         n_jobs=space.compute.n_jobs,
         devices=space.compute.devices,
+        as_published=as_published,
     )
     # for float32 there was a warning before; a small factor hardly matters
     if 0 < space.penalty < found.least_penalty / 10 and space.data.rows.dtype == np.float64:
@@ -369,12 +405,14 @@ def _gram(space: Subspace) -> Array:
     return gram.T  # symmetric, so transposing only declares it Fortran-ordered
 
 
-def _after(iterate: Iterate, done: int, passes: float, *, sketched: bool) -> Iterate:
+def _after(iterate: Iterate, preconditioner: str, done: int = 0, passes: float = 0) -> Iterate:
     """Return an iterate of a solver that was started after others had made some iterations and passes."""
+    sketched = preconditioner == "krill"
     return replace(
         iterate,
         iteration=iterate.iteration + done,
         passes=iterate.passes + passes,
+        preconditioner=preconditioner,
         _state=lambda: {**iterate.state(), "done": done, "passes_done": passes, "sketched": sketched},
     )
 

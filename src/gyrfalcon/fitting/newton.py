@@ -64,7 +64,7 @@ def _steps(
     settings: FalkonSettings, space: Subspace, unit: float, tol: float, resume: dict[str, Any] | None
 ) -> Iterator[NewtonIterate]:
     data, loss = space.data, space.data.loss
-    preconditioner = preconditioner_of(space, None)
+    preconditioner = preconditioner_of(space, None, as_published=settings.as_published)
     if resume is not None:
         space.operator.fill()
     targets = data.targets if unit == 1 else data.targets / unit
@@ -92,5 +92,6 @@ def _steps(
             decrement=iterate.decrement * math.sqrt(unit),
             error=iterate.error * unit,
             signal=iterate.signal * unit,
+            preconditioner=settings.of_centers,
             _state=iterate.state,
         )

@@ -178,15 +178,17 @@ PARAMETERS: Mapping[str, Entry] = {
         turn.""",
     ),
     "preconditioner": Entry(
-        '"auto", "falkon", "sample" or "krill"',
+        '"auto", "falkon", "paper", "sample" or "krill"',
         """What makes conjugate gradient converge fast. "falkon" is computed from the centers alone, and assumes that
-        they were drawn from the rows with known probabilities. "sample" solves the problem of a sample of the rows in
-        each iteration, so that one to three iterations on all rows are enough. "krill" is computed from a sketch of all
-        rows, for any centers, at the cost of one more pass and three more M x M matrices. "auto" uses "sample" where
-        there are many rows for each center and a pass takes long; it uses "krill", if memory allows, for centers that
-        were given or not drawn in that way, and where four or eight iterations show that "falkon" does not suit the
-        rows.""",
-        one_of("auto", "falkon", "krill", "sample"),
+        they were drawn from the rows with known probabilities. "paper" is the same to the letter of the FALKON paper
+        (Definition 3, Algorithms 1 and 2): its ridge is the penalty itself, where "falkon" may take a larger one, which
+        takes fewer iterations if the penalty is small for the number of centers. "sample" solves the problem of a
+        sample of the rows in each iteration, so that one to three iterations on all rows are enough. "krill" is
+        computed from a sketch of all rows, for any centers, at the cost of one more pass and three more M x M matrices.
+        "auto" uses "sample" where there are many rows for each center and a pass takes long; it uses "krill", if memory
+        allows, for centers that were given or not drawn in that way, and where four or eight iterations show that
+        "falkon" does not suit the rows.""",
+        one_of("auto", "falkon", "paper", "krill", "sample"),
     ),
     "exact.preconditioner": Entry(
         '"nystrom" or "random_features"',

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .._utils.compute import Compute
 from .._utils.ranges import power_of_two
 from ..backends import check_centers
-from ..centers import Given, Selection, as_centers
+from ..centers import Given, GivenScores, Selection, as_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..operators import Operator, make_operator
 from ..operators.keeping import FEW_PASSES
@@ -262,6 +262,8 @@ def choose_centers(
         return chosen if weight is not None else replace(chosen, weight=None)
     if isinstance(selector, Given) and data.scale is not None:
         selector = _scaled(selector, data)
+    if isinstance(selector, GivenScores) and data.counted is not None:
+        selector = selector.among(data.counted.n_given, data.positions)
     selection = selector.select(
         rows,
         settings.wanted(rows.shape[0]),

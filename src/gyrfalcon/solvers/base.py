@@ -46,6 +46,8 @@ class Iterate:
     signal : ndarray of shape (k,)
         Scale of the error: root mean square of the solution's fitted values, as far as it is known, or the standard
         deviation of y if that is less (because y was not centered). Empty if the error is not estimated.
+    preconditioner : str
+        Name of the preconditioner, for the record; empty where there is no choice of it.
     """
 
     iteration: int
@@ -59,6 +61,7 @@ class Iterate:
     condition_number: float = float("nan")
     error: Vectors = field(default_factory=lambda: np.empty(0))
     signal: Vectors = field(default_factory=lambda: np.empty(0))
+    preconditioner: str = ""
     # What a record from a file must be
     rules: ClassVar[Mapping[str, Rule]] = {
         "iteration": integer(0),
@@ -79,7 +82,7 @@ class Iterate:
     @property
     def details(self) -> dict[str, Any]:
         """Numbers for the record that this solver has beside those of every solver."""
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {"preconditioner": self.preconditioner} if self.preconditioner else {}
         if self.error.size:
             found["error"] = self.relative_error
         if not math.isnan(self.condition_number):

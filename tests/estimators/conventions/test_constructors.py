@@ -27,7 +27,7 @@ OWN_DEFAULTS = {
     "early_stopping": STOPPING,
     "validation_fraction": STOPPING,
     "n_iter_no_change": STOPPING,
-    "solver": {"NytroRegressor", "KernelPCA"},
+    "solver": {"FalkonRegressor", "NytroRegressor", "KernelPCA"},
     "preconditioner": {"ExactRegressor", "ExactClassifier"},
     "max_iter": {"NystromRegressor", "ExactClassifier", "KernelKMeans", *STOPPING},
     "tol": {"KernelKMeans"},
