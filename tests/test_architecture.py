@@ -32,6 +32,7 @@ ROOMS = [
     "storage",
     "callbacks",
     "solvers",
+    "hierarchy",
     "centers",
     "preconditioners",
     "operators",

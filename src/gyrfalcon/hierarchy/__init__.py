@@ -1,0 +1,24 @@
+"""Hierarchically compositional kernels: every row a center, solved directly in time proportional to the rows.
+
+tree       who is in which leaf
+blocks     the kernel matrices of leaves and inner nodes
+factors    (K_hc + noise) a = Y, up and down the tree
+expansion  predictions and deviations: a product for each leaf
+"""
+
+from .blocks import Hierarchy, make_hierarchy
+from .expansion import LocalExpansion, LocalPosterior
+from .factors import Factors, factorise
+from .tree import SPLITS, Tree, grow_tree
+
+__all__ = [
+    "SPLITS",
+    "Factors",
+    "Hierarchy",
+    "LocalExpansion",
+    "LocalPosterior",
+    "Tree",
+    "factorise",
+    "grow_tree",
+    "make_hierarchy",
+]

@@ -1,0 +1,134 @@
+"""Hierarchy: a tree with pivots at its inner nodes, and the kernel matrices that the solver asks it for.
+
+k_hc(x, x') = k(x, x') within a leaf. Across the two children of an inner node p it is the Nyström approximation with
+the pivots of p; rows reach p through the pivots of the nodes between:
+
+    k_hc(x, x') = f(x)'f(x'),     f(x) = L_p^-1 k(P_p, x) for a row of a leaf below p,     L_p L_p' = k(P_p, P_p),
+
+and f <- T_i'f for each further level, T_i = L_i^-1 k(P_i, P_p) L_p^-T (Chen, Avron, Sindhwani 2016). It is positive
+definite, and every row is a center.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import get_blas_funcs
+
+from .. import backends
+from .._utils.linalg import cholesky
+from ..kernels import Kernel
+from .tree import Tree, grow_tree
+
+Array = NDArray[Any]
+Vectors = NDArray[np.float64]
+
+JITTER = 1e-8  # share of the mean diagonal that is added to the kernel matrices of pivots
+
+_trsm = get_blas_funcs("trsm", dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Hierarchy:
+    """Rows, a tree over them, and pivots.
+
+    kernel : resolved
+    X : rows, of shape (n, d)
+    order : numbers of the rows in the order of the tree
+    pivots : numbers of the rows that are pivots of each inner node, of shape (n_nodes, rank)
+    """
+
+    kernel: Kernel
+    X: Array
+    tree: Tree
+    order: Array
+    pivots: Array
+
+    @property
+    def rank(self) -> int:
+        return self.pivots.shape[1]
+
+    def points(self, leaf: int) -> Array:
+        """Return the rows of a leaf."""
+        return self._rows(self.order[self.tree.leaf(leaf)])
+
+    def pivot_points(self, node: int) -> Array:
+        return self._rows(self.pivots[node])
+
+    def _rows(self, numbers: Array) -> Array:
+        return np.ascontiguousarray(self.X[numbers], dtype=np.float64)
+
+    def block(self, rows: Array, centers: Array) -> Vectors:
+        """Return k(rows, centers) as a Fortran-ordered matrix."""
+        out: Vectors = backends.prepare(self.kernel, rows).fill(centers).T
+        return out
+
+    def product(self, rows: Array, centers: Array, coef: Vectors) -> Vectors:
+        """Return k(rows, centers) coef."""
+        out: Vectors = backends.prepare(self.kernel, centers).matmat(rows, np.ascontiguousarray(coef))
+        return out
+
+    def pivot_factor(self, node: int) -> tuple[Array, Vectors]:
+        """Return the pivots of a node and the lower triangle L, L L' = k(P, P) with a small ridge."""
+        P = self.pivot_points(node)
+        S = self.block(P, P)
+        diagonal = S.diagonal().copy()
+        size = max(float(diagonal.mean()), float(np.finfo(np.float64).tiny))
+        jitter = JITTER
+        while True:
+            L = S.copy(order="F")
+            L.flat[:: len(L) + 1] = diagonal + jitter * size
+            if cholesky(L, lower=True):
+                return P, L
+            jitter *= 10
+
+    def whitened(self, rows: Array, P: Array, L: Vectors) -> Vectors:
+        """Return F = k(rows, P) L^-T, of shape (b, rank)."""
+        out: Vectors = _trsm(1.0, L, self.block(rows, P), side=True, lower=True, trans_a=True, overwrite_b=True)
+        return out
+
+    def transfer(self, P: Array, L: Vectors, above: tuple[Array, Vectors]) -> Vectors:
+        """Return T = L^-1 k(P, P_p) L_p^-T of a node with pivots P and factor L; `above` are those of its parent p."""
+        F = self.whitened(P, *above)
+        out: Vectors = _trsm(1.0, L, F, lower=True, overwrite_b=True)
+        return out
+
+
+def make_hierarchy(kernel: Kernel, X: Array, *, leaf_size: int, rank: int, split: str, seed: int) -> Hierarchy:
+    """Grow a tree over the rows and draw pivots for its inner nodes from the rows below them.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Resolved.
+    X : ndarray of shape (n, d)
+    leaf_size, rank : int
+        Most rows of a leaf, and pivots of an inner node, not more than that.
+    split : str
+        One of `SPLITS`.
+    seed : int
+        Of the random numbers.
+    """
+    if not 1 <= rank <= leaf_size:
+        raise ValueError(f"rank={rank} must be between 1 and leaf_size={leaf_size}")
+    tree, order = grow_tree(X, leaf_size, split, seed)
+    pivots = np.empty((len(tree.children), rank), dtype=np.int64)
+    first, last = _ranges(tree)
+    for node in range(len(pivots)):
+        rng = np.random.default_rng([seed, node, 1])
+        rows = order[tree.starts[first[node]] : tree.starts[last[node] + 1]]
+        pivots[node] = np.sort(rng.choice(rows, rank, replace=False))
+    return Hierarchy(kernel, X, tree, order, pivots)
+
+
+def _ranges(tree: Tree) -> tuple[Array, Array]:
+    """Return the first and the last leaf below each inner node."""
+    ends = np.empty((2, len(tree.children)), dtype=np.int64)
+    for node in range(len(tree.children) - 1, -1, -1):
+        for side, end in enumerate(ends):
+            child = tree.children[node, side]
+            end[node] = -1 - child if child < 0 else end[child]
+    return ends[0], ends[1]

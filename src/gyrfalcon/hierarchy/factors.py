@@ -1,0 +1,296 @@
+"""The direct solve of (K_hc + diag(noise)) a = Y, in time n rank^2 and memory n rank.
+
+In terms of a Gaussian process each inner node has a latent vector z with z_i = T_i z_p + e, cov(e) = Lambda_i =
+I - T_i T_i' (the root: z = e, Lambda = I), and the rows of a leaf below p are F z_p plus what B - diag(noise) explains:
+
+    leaf    B = k(X, X) + diag(noise) - F F',   Theta = F'B^-1 F,   q = F'B^-1 Y
+    up      Xi, s: sums of the children's;      Theta = T'Xi (I + Lambda Xi)^-1 T,   q = T'(I + Xi Lambda)^-1 s
+    down    g = (I + Lambda Xi)^-1 (T g_p + Lambda s);     leaf: a = B^-1 (Y - F g)
+
+g is the posterior mean of z. Its covariance is Omega = (I + Lambda Xi)^-1 Lambda + H Omega_p H', H = (I + Lambda Xi)^-1
+T; the block of the inverse of a leaf is B^-1 - V Omega V' with V = B^-1 F. log det = sum of log det B and of log det
+(I + Lambda Xi). No difference of large numbers is formed but in B and Lambda, which are computed in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
+
+from .._utils.linalg import cholesky
+from .._utils.threads import ordered_map, single_threaded_blas
+from .blocks import Hierarchy
+
+Array = NDArray[Any]
+Vectors = NDArray[np.float64]
+Above = tuple[Array, Vectors]  # the pivots of a node and the factor of their kernel matrix
+
+_TOP_LEVELS = 6  # below these levels of the tree, subtrees are solved side by side, whatever the number of threads
+
+_trsm, _syrk = get_blas_funcs(("trsm", "syrk"), dtype=np.float64)
+_potrs, _potri, _getrf, _getrs = get_lapack_funcs(("potrs", "potri", "getrf", "getrs"), dtype=np.float64)
+
+
+class SingularError(ValueError):
+    """The matrix of a leaf is not positive definite: noise is lost in rounding."""
+
+
+class LeafFactors(NamedTuple):
+    """The Cholesky factor of B of a leaf, and F with V = B^-1 F (no columns if the tree is a single leaf)."""
+
+    lower: Vectors
+    F: Vectors
+    V: Vectors
+
+
+def leaf_factors(hierarchy: Hierarchy, leaf: int, noise: Vectors, above: Above | None) -> LeafFactors:
+    """Factor the matrix of a leaf; `noise` is that of its rows, and `above` belongs to its parent."""
+    X = hierarchy.points(leaf)
+    B = hierarchy.block(X, X)
+    F = np.empty((len(X), 0), order="F") if above is None else hierarchy.whitened(X, *above)
+    if F.shape[1]:
+        B = _syrk(-1.0, F, beta=1.0, c=B, lower=True, overwrite_c=True)
+    B.flat[:: len(B) + 1] += noise
+    if not cholesky(B, lower=True):
+        raise SingularError(f"the kernel matrix of {len(B)} rows plus the noise is not positive definite")
+    V = _potrs(B, F, lower=True)[0] if F.shape[1] else F
+    return LeafFactors(B, F, V)
+
+
+class Sums(NamedTuple):
+    """Theta and q of a leaf or a subtree, in the coordinates of its parent, and its number of leaves."""
+
+    theta: Vectors
+    q: Vectors
+    leaves: int
+
+
+class Latent(NamedTuple):
+    """The posterior mean of z of an inner node, of shape (rank, k), and its covariance if it is needed."""
+
+    mean: Vectors
+    covariance: Vectors | None
+
+
+class Node(NamedTuple):
+    """An inner node after the way up: T (None for the root), the LU factors of I + Lambda Xi, and s."""
+
+    T: Vectors | None
+    lu: Vectors
+    swaps: Array
+    s: Vectors
+
+    def solve(self, right: Vectors, *, transposed: bool = False) -> Vectors:
+        """Return (I + Lambda Xi)^-1 times some columns, or (I + Xi Lambda)^-1."""
+        out: Vectors = _getrs(self.lu, self.swaps, right, trans=int(transposed))[0]
+        return out
+
+    def times_lambda(self, v: Vectors) -> Vectors:
+        return v if self.T is None else v - self.T @ (self.T.T @ v)
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The factors of K_hc + diag(noise), and the coefficients of targets.
+
+    coef : a, of shape (n, k), in the order of the tree
+    pivot_coef : coefficients of the pivots of each leaf's parent, of shape (n_leaves, rank, k): see `LocalExpansion`
+    log_det : log det (K_hc + diag(noise))
+    inverse_diagonal : the diagonal of the inverse, in the order of the tree; None unless it was asked for
+    covariances : Omega of each leaf's parent, of shape (n_leaves, rank, rank); None unless asked for
+    """
+
+    coef: Vectors
+    pivot_coef: Vectors
+    log_det: float
+    inverse_diagonal: Vectors | None
+    covariances: Vectors | None
+
+
+def factorise(
+    hierarchy: Hierarchy,
+    Y: Vectors,
+    noise: Vectors,
+    *,
+    n_threads: int = 1,
+    with_diagonal: bool = False,
+    with_covariances: bool = False,
+    tell: Callable[[int], None] = lambda leaves: None,
+) -> Factors:
+    """Solve (K_hc + diag(noise)) a = Y.
+
+    Parameters
+    ----------
+    hierarchy : Hierarchy
+    Y : ndarray of shape (n, k), float64
+        Targets of the rows, in their own order.
+    noise : ndarray of shape (n,), float64
+        Positive; penalty n / weight.
+    n_threads : int
+        Results have the same bits for any number.
+    with_diagonal, with_covariances : bool
+        Whether to compute the diagonal of the inverse, and what deviations are computed from.
+    tell : callable
+        Called with the number of leaves that are done, on the way up.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.hierarchy import factorise, make_hierarchy
+    >>> from gyrfalcon.kernels import Laplacian
+    >>> X = np.random.default_rng(0).standard_normal((100, 2))
+    >>> leaf = make_hierarchy(Laplacian(1.0), X, leaf_size=100, rank=10, split="random", seed=0)  # one leaf: k itself
+    >>> a = factorise(leaf, X[:, :1], np.full(100, 0.1)).coef
+    >>> bool(np.allclose(Laplacian(1.0)(X, X) @ a + 0.1 * a, X[:, :1]))
+    True
+    """
+    return _Solve(hierarchy, Y, noise, n_threads, with_diagonal, with_covariances, tell).run()
+
+
+class _Solve:
+    """One solve: arrays that tasks fill in parallel, each its own part."""
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        Y: Vectors,
+        noise: Vectors,
+        n_threads: int,
+        with_diagonal: bool,
+        with_covariances: bool,
+        tell: Callable[[int], None],
+    ) -> None:
+        self.hierarchy, self.tree = hierarchy, hierarchy.tree
+        self.Y, self.noise = Y, noise
+        self.n_threads, self.tell = n_threads, tell
+        (n, k), r, m = Y.shape, hierarchy.rank, len(self.tree.children)
+        leaves = self.tree.n_leaves
+        self.V = np.empty((n, r if m else 0))
+        self.coef = np.empty((n, k))
+        self.nodes: list[Node | None] = [None] * m
+        self.pivot_coef = np.zeros((leaves, r if m else 0, k))
+        self.diagonal = np.empty(n) if with_diagonal else None
+        self.covariances = np.zeros((leaves, r if m else 0, r if m else 0)) if with_covariances else None
+        self.log_dets = np.zeros(m + leaves)
+        self.with_covariances = with_diagonal or with_covariances
+
+    def run(self) -> Factors:
+        children, parents = self.tree.children, self.tree.node_parents
+        top = _top(parents)
+        above = {node: self.hierarchy.pivot_factor(node) for node in top}
+        tasks = [(node, int(child)) for node in top for child in children[node] if child not in above]
+        tasks = tasks or [(-1, -1)]  # a single leaf
+        with single_threaded_blas():
+            up = ordered_map(lambda task: self._up(task[1], above.get(task[0])), tasks, self.n_threads)
+            sums: dict[int, Sums] = {}
+            done = 0
+            for (_, child), one in zip(tasks, up, strict=True):
+                sums[child] = one
+                done += one.leaves
+                self.tell(done)
+            for node in reversed(top):
+                found = [sums.pop(int(child)) for child in children[node]]
+                sums[node] = self._join(node, found, above[node], above.get(parents[node]))
+            latent: dict[int, Latent] = {}
+            for node in top:
+                latent[node] = self._latent(node, latent.get(parents[node]))
+            for _ in ordered_map(
+                lambda task: self._down(task[1], latent.get(task[0]), above.get(task[0])), tasks, self.n_threads
+            ):
+                pass
+        return Factors(self.coef, self.pivot_coef, float(self.log_dets.sum()), self.diagonal, self.covariances)
+
+    # ---- up ----------------------------------------------------------------------------------------------------------
+
+    def _up(self, child: int, above: Above | None) -> Sums:
+        """Solve a leaf or a subtree; return its sums in the coordinates of its parent."""
+        if child < 0:
+            return self._leaf_up(-1 - child, above)
+        own = self.hierarchy.pivot_factor(child)
+        return self._join(child, [self._up(int(c), own) for c in self.tree.children[child]], own, above)
+
+    def _leaf_up(self, leaf: int, above: Above | None) -> Sums:
+        at = self.tree.leaf(leaf)
+        rows = self.hierarchy.order[at]
+        lower, F, V = leaf_factors(self.hierarchy, leaf, self.noise[rows], above)
+        self.log_dets[leaf] = 2 * np.log(lower.diagonal()).sum()
+        self.V[at] = V
+        self.coef[at] = _potrs(lower, self.Y[rows], lower=True)[0]
+        if self.diagonal is not None:
+            self.diagonal[at] = _potri(lower, lower=True)[0].diagonal()
+        return Sums(F.T @ V, F.T @ self.coef[at], 1)
+
+    def _join(self, node: int, found: list[Sums], own: Above, above: Above | None) -> Sums:
+        """Combine the sums of a node's children, and carry them to its parent."""
+        Xi, s = found[0].theta + found[1].theta, found[0].q + found[1].q
+        T = None if above is None else self.hierarchy.transfer(*own, above)
+        A = Xi if T is None else Xi - T @ (T.T @ Xi)
+        A.flat[:: len(A) + 1] += 1.0
+        lu, swaps, _ = _getrf(A)
+        self.log_dets[self.tree.n_leaves + node] = np.log(np.abs(lu.diagonal())).sum()
+        self.nodes[node] = one = Node(T, lu, swaps, s)
+        leaves = found[0].leaves + found[1].leaves
+        if T is None:
+            return Sums(Xi, s, leaves)  # nobody asks for those of the root
+        theta = T.T @ (Xi @ one.solve(T))
+        return Sums((theta + theta.T) / 2, T.T @ one.solve(s, transposed=True), leaves)
+
+    # ---- down --------------------------------------------------------------------------------------------------------
+
+    def _latent(self, node: int, above: Latent | None) -> Latent:
+        """Return the posterior mean of z of a node, and its covariance if it is needed."""
+        one = self.nodes[node]
+        assert one is not None
+        right = one.times_lambda(one.s)
+        if above is not None:
+            assert one.T is not None
+            right = right + one.T @ above.mean
+        mean = one.solve(right)
+        if not self.with_covariances:
+            return Latent(mean, None)
+        identity = np.eye(len(mean))
+        covariance = one.solve(one.times_lambda(identity))
+        if above is not None:
+            assert one.T is not None and above.covariance is not None
+            H = one.solve(one.T)
+            covariance += H @ above.covariance @ H.T
+        return Latent(mean, (covariance + covariance.T) / 2)
+
+    def _down(self, child: int, above: Latent | None, own: Above | None) -> None:
+        """Compute the coefficients of a leaf or a subtree; `own` is that of its parent, for a leaf."""
+        if child < 0:
+            self._leaf_down(-1 - child, above, own)
+            return
+        latent = self._latent(child, above)
+        children = self.tree.children[child]
+        factor = self.hierarchy.pivot_factor(child) if (children < 0).any() else None
+        for c in children:
+            self._down(int(c), latent, factor)
+
+    def _leaf_down(self, leaf: int, above: Latent | None, own: Above | None) -> None:
+        at = self.tree.leaf(leaf)
+        if above is None or own is None:
+            return
+        V = self.V[at]
+        self.coef[at] -= V @ above.mean
+        if above.covariance is not None:
+            if self.diagonal is not None:
+                self.diagonal[at] -= np.einsum("ij,ij->i", V @ above.covariance, V)
+            if self.covariances is not None:
+                self.covariances[leaf] = above.covariance
+        P, L = own
+        c = _trsm(1.0, L, self.hierarchy.product(P, self.hierarchy.points(leaf), self.coef[at]), lower=True)
+        self.pivot_coef[leaf] = _trsm(1.0, L, above.mean - c, lower=True, trans_a=True)
+
+
+def _top(parents: Array) -> list[int]:
+    """Return the inner nodes of the first levels, parents before children."""
+    depth = np.zeros(len(parents), dtype=np.int64)
+    for node in range(1, len(parents)):
+        depth[node] = depth[parents[node]] + 1
+    return [int(node) for node in np.flatnonzero(depth < _TOP_LEVELS)]
