@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -44,7 +46,7 @@ def dense(hierarchy: Hierarchy, A: Vectors, in_A: Vectors, B: Vectors, in_B: Vec
     def psi(x: Vectors, leaf: int, until: int) -> Vectors:
         path = above[leaf]
         value = np.linalg.solve(S(path[0]), k(hierarchy.pivot_points(path[0]), x[None]))
-        for low, high in zip(path, path[1:], strict=False):
+        for low, high in itertools.pairwise(path):
             if low == until:
                 break
             P, Q = hierarchy.pivot_points(low), hierarchy.pivot_points(high)
@@ -83,7 +85,8 @@ def test_equals_the_dense_solution(kernel: Kernel, split: str) -> None:
     wanted = np.linalg.solve(A, Y)
     assert np.abs(found.coef - wanted[order]).max() < 1e-8 * np.abs(wanted).max()
     assert found.log_det == pytest.approx(np.linalg.slogdet(A)[1], rel=1e-8)
-    assert found.inverse_diagonal is not None and found.covariances is not None
+    assert found.inverse_diagonal is not None
+    assert found.covariances is not None
     np.testing.assert_allclose(found.inverse_diagonal, np.diag(np.linalg.inv(A))[order], rtol=1e-8)
 
     k_new = dense(hierarchy, new, tree.route(new), X, inside)

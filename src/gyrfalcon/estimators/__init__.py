@@ -12,6 +12,8 @@ from .exact_classifier import ExactClassifier
 from .falkon_classifier import FalkonClassifier
 from .falkon_regressor import FalkonRegressor
 from .feature_transform import RandomFeatures
+from .hierarchical_classifier import HierarchicalClassifier
+from .hierarchical_regressor import HierarchicalRegressor
 from .kernel_kmeans import KernelKMeans
 from .kernel_pca import KernelPCA
 from .learned_metric import LearnedMetric
@@ -33,6 +35,8 @@ __all__ = [
     "ExactRegressor",
     "FalkonClassifier",
     "FalkonRegressor",
+    "HierarchicalClassifier",
+    "HierarchicalRegressor",
     "KernelKMeans",
     "KernelPCA",
     "LearnedMetric",

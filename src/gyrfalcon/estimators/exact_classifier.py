@@ -22,15 +22,14 @@ from ..fitting.ridge import every_row
 from ..fitting.targets import class_codes
 from ..kernels import Kernel, KernelFunction
 from ..operators import make_operator
-from ._base import KernelClassifier
-from ._lazy import lazily
+from ._calibrated import CalibratedClassifier
 
 Array = NDArray[Any]
 
 
 @register
 @described
-class ExactClassifier(KernelClassifier):
+class ExactClassifier(CalibratedClassifier):
     """Exact kernel least-squares classification, with every row as a center: for some 50,000 rows.
 
     Regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) by kernel ridge
@@ -118,7 +117,6 @@ class ExactClassifier(KernelClassifier):
     """
 
     penalty_: float
-    calibration_: Calibration
     cv_predictions_: Array
 
     def __init__(
@@ -224,66 +222,6 @@ class ExactClassifier(KernelClassifier):
         values = values if data.offset is None else values + data.offset
         return fit_calibration(values, class_codes(held.targets), n_classes, held.weight)
 
-    @lazily
-    def uncalibrated(self, X: Any) -> Array:
-        """Return the values of least squares for targets +1 and -1, which `calibration_` maps to probabilities.
-
-        Parameters
-        ----------
-        {dense_rows.X}
-
-        Returns
-        -------
-        array of shape (n,) for two classes, else (n, n_classes); a Dask array for a Dask collection
-        """
-        return self._values(X)
-
-    @lazily
-    def decision_function(self, X: Any) -> Array:
-        """Return log(P / (1 - P)) of ``classes_[1]`` of two classes, else log P of each class.
-
-        Parameters
-        ----------
-        {dense_rows.X}
-
-        Returns
-        -------
-        array of shape (n,) for two classes, else (n, n_classes); a Dask array for a Dask collection
-        """
-        values = self._values(X)
-        return self.calibration_.scores(values)
-
-    @lazily
-    def predict_proba(self, X: Any) -> Array:
-        """Predict the probabilities of the classes, calibrated on rows that were not learnt from.
-
-        Parameters
-        ----------
-        {dense_rows.X}
-
-        Returns
-        -------
-        array of shape (n, n_classes), whose rows sum to one; a Dask array for a Dask collection
-        """
-        values = self._values(X)
-        return self.calibration_.probabilities(values)
-
-    @lazily
-    def predict_log_proba(self, X: Any) -> Array:
-        """Predict the logarithms of `predict_proba`, finite even where a probability rounds to zero.
-
-        Parameters
-        ----------
-        {dense_rows.X}
-
-        Returns
-        -------
-        array of shape (n, n_classes); a Dask array for a Dask collection
-        """
-        values = self._values(X)
-        return self.calibration_.log_probabilities(values)
-
     def _check_loaded(self) -> None:
         super()._check_loaded()
-        if not isinstance(self.calibration_, Calibration) or len(self.calibration_.bias) != len(self.classes_):
-            raise ValueError(f"calibration_ is not one of {len(self.classes_)} classes")
+        self._check_calibration()

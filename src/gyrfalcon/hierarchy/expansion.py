@@ -65,6 +65,13 @@ class LocalExpansion:
         """Return what a model file holds."""
         return dict(vars(self))
 
+    def hierarchy(self, kernel: Kernel, centers: Array) -> Hierarchy:
+        """Return the hierarchy of the fit; only inner nodes above leaves have their pivots."""
+        pivots = np.zeros((len(self.tree.children), self.pivots.shape[1]), dtype=np.int64)
+        if len(pivots):
+            pivots[self.tree.parents] = self.pivots
+        return Hierarchy(kernel, centers, self.tree, self.order, pivots)
+
     def predict(self, kernel: Kernel, centers: Array, X: Array, n_threads: int = 1) -> Array:
         """Return the values of the function, of shape (b, k).
 
@@ -120,7 +127,7 @@ class LocalPosterior:
         Parameters
         ----------
         hierarchy : Hierarchy
-            With the pivots of the fit.
+            As `LocalExpansion.hierarchy` returns it.
         noise : ndarray of shape (n,)
         X : ndarray of shape (b, d)
         diagonal : ndarray of shape (b,)

@@ -256,7 +256,8 @@ class _Solve:
         identity = np.eye(len(mean))
         covariance = one.solve(one.times_lambda(identity))
         if above is not None:
-            assert one.T is not None and above.covariance is not None
+            assert one.T is not None
+            assert above.covariance is not None
             H = one.solve(one.T)
             covariance += H @ above.covariance @ H.T
         return Latent(mean, (covariance + covariance.T) / 2)

@@ -104,13 +104,15 @@ class Tree:
 
 
 def _random(points: Array, rng: np.random.Generator) -> Array:
-    return rng.standard_normal(points.shape[1])
+    direction: Array = rng.standard_normal(points.shape[1])
+    return direction
 
 
 def _principal(points: Array, rng: np.random.Generator) -> Array:
     """Return a random mixture of the rows' principal directions, in proportion to the variance along them."""
     centered = points - points.mean(axis=0)
-    return centered.T @ rng.standard_normal(len(points))
+    direction: Array = centered.T @ rng.standard_normal(len(points))
+    return direction
 
 
 SPLITS: dict[str, Callable[[Array, np.random.Generator], Array]] = {"random": _random, "principal": _principal}
@@ -204,7 +206,7 @@ def _cut(
 
 
 def _middles(ranked: Array) -> Iterator[int]:
-    """Yield the position nearest to the middle at which sorted projections differ, if it leaves enough on both sides."""
+    """Yield the position nearest to the middle where sorted projections differ, if both sides are large enough."""
     n = len(ranked)
     places = np.flatnonzero(ranked[1:] > ranked[:-1]) + 1
     places = places[(places >= _LEAST_SHARE * n) & (places <= (1 - _LEAST_SHARE) * n)]

@@ -1,0 +1,193 @@
+"""Kernel least-squares classification with every row as a center, by a tree of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from .._utils.registry import register
+from ..callbacks import CallbackLike
+from ..fitting.arguments import described
+from ..fitting.calibration import fit_calibration
+from ..fitting.hierarchical import RULES, HierarchicalSolution, predictions
+from ..fitting.parameters import check_parameters
+from ..fitting.ridge import EveryRow
+from ..fitting.targets import class_codes
+from ..kernels import Kernel, KernelFunction
+from ._calibrated import CalibratedClassifier
+from ._trees import OnTrees
+
+Array = NDArray[Any]
+
+
+@register
+@described
+class HierarchicalClassifier(OnTrees, CalibratedClassifier):
+    """Kernel least-squares classification with every row as a center, in time proportional to the number of rows.
+
+    Regresses on targets +1 and -1 (one column for two classes, one for each class otherwise), as
+    `HierarchicalRegressor` does: within leaves of a binary tree the kernel is exact, between them it is approximated by
+    pivots, and the system is solved directly [1]_. The leave-one-out values of the training rows, which the solve
+    gives, calibrate probabilities. The most probable class is predicted.
+
+    Parameters
+    ----------
+    {kernel}
+    {penalty}
+    penalties : array of shape (P,), or None, default=None
+        Penalties to choose among; each takes another factorisation.
+    choose_by : {"validation", "loo", "evidence"} or None, default=None
+        What chooses among `penalties`: the validation rows (given to `fit`, or held out of X), by the share of wrong
+        classes, the squared leave-one-out error, or the evidence of the targets +1 and -1. Validation rows also
+        calibrate probabilities. None is "validation" if `fit` is given validation rows, else "loo".
+    leaf_size : int or None, default=None
+        Most rows of a leaf. Larger leaves are more accurate; time and memory grow in proportion to it. None is 512.
+    rank : int or None, default=None
+        Number of pivots of each inner node of the tree, at most `leaf_size`. None is half of the `leaf_size`.
+    n_trees : int, default=4
+        Number of trees whose values are averaged.
+    split : {"principal", "random"}, default="principal"
+        How the direction of a split is drawn: at random, or at random in proportion to the variance of the cell's rows
+        along each direction. Rows are split at the median.
+    {class_weight, fit_intercept, dense.scale, validation_fraction}
+    dtype : "auto", "float32" or "float64", default="auto"
+        Precision of predictions. Systems are solved in float64.
+    memory_budget : "auto", int or str, default="auto"
+        Limit of the memory for factors, about 20 n rank bytes. It is given in bytes, as a string such as "4GB", or as
+        "auto" for the available memory.
+    {n_jobs}
+    random_state : int, RandomState or None, default=None
+        Seed of the splits, of the pivots, of the sample that chooses the penalty, and of rows held out for validation.
+    {callbacks, verbose}
+
+    Attributes
+    ----------
+    {classes_, rows.centers_}
+    trees_ : list of LocalExpansion
+        The functions of the trees: `tree`, and the coefficients of rows and pivots.
+    leaf_size_, rank_ : int
+        The sizes that were used.
+    {kernel_, penalty_}
+    calibration_ : Calibration
+        The map from values of least squares to probabilities: `slope`, `log_slope`, `bend`, `bias` and `eps`.
+    n_iter_ : int
+        Number of trees.
+    history_ : list of dict
+        For each tree: `iteration`, `n_leaves`, `seconds`, `penalties`, and for each penalty the `log_evidences`, and,
+        where they are computed, the `loo_errors` for targets +1 and -1 and the `validation_errors`, the shares of wrong
+        classes before calibration, of the mean of the trees so far.
+    {classes.offset_, classes.output_dtype_, mean_ scale_, n_features_in_, feature_names_in_}
+
+    See Also
+    --------
+    ExactClassifier : The exact kernel, up to some 50,000 rows.
+    FalkonClassifier : Fewer centers, and the logistic loss.
+
+    References
+    ----------
+    .. [1] Chen, Avron, Sindhwani, "Hierarchically Compositional Kernels for Scalable Nonparametric Learning", JMLR
+       2017.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from gyrfalcon import HierarchicalClassifier
+    >>> X, y = make_moons(2000, noise=0.2, random_state=0)
+    >>> model = HierarchicalClassifier(penalties=[1e-5, 1e-4, 1e-3], leaf_size=200, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.95)
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        penalty: float | str = "auto",
+        penalties: ArrayLike | None = None,
+        choose_by: str | None = None,
+        leaf_size: int | None = None,
+        rank: int | None = None,
+        n_trees: int = 4,
+        split: str = "principal",
+        class_weight: Mapping[Any, float] | str | None = None,
+        fit_intercept: bool = True,
+        scale: bool | str = "auto",
+        validation_fraction: float = 0.1,
+        dtype: DTypeLike = "auto",
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.penalty = penalty
+        self.penalties = penalties
+        self.choose_by = choose_by
+        self.leaf_size = leaf_size
+        self.rank = rank
+        self.n_trees = n_trees
+        self.split = split
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.validation_fraction = validation_fraction
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
+    ) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        {dense.X, labels.y, fit.sample_weight}
+        X_val, y_val : optional
+            Rows on which the validation error (the share of wrong classes) is recorded. Unless `choose_by` is given,
+            they also choose the penalty and calibrate probabilities.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self.get_params(deep=False), **RULES)
+        with self._session() as session:
+            hold_out = self.validation_fraction if self.choose_by == "validation" else None
+            data, classes = self._data(session, X, y, sample_weight, X_val, y_val, hold_out=hold_out)
+            by_validation = data.validation is not None and self.choose_by in (None, "validation")
+            problem, found = self._solve(data, session, self._settings(with_left_out=not by_validation))
+            calibration = self._calibrated(problem, found, len(classes), by_validation)
+            self._set_solution(problem.data, session)
+            self._set_trees(problem, found)
+            self.calibration_, self.classes_ = calibration, classes
+        return self
+
+    def _calibrated(self, problem: EveryRow, found: HierarchicalSolution, n_classes: int, by_validation: bool) -> Any:
+        """Fit probabilities to values of rows that were not learnt from."""
+        data = problem.data
+        if by_validation:
+            held = data.validation
+            assert held is not None
+            n_threads = self._compute.n_threads
+            values = predictions(found.trees, problem.kernel, problem.points, held.rows, n_threads)
+            targets, weight = held.targets, held.weight
+        else:
+            assert found.left_out is not None
+            values, weight = found.left_out, data.weight
+            targets = data.targets if data.offset is None else data.targets + data.offset
+        values = values if data.offset is None else values + data.offset
+        return fit_calibration(values, class_codes(targets), n_classes, weight)
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        coef = self.trees_[0].coef
+        self._check_classes(coef[:, 0] if self._has_one_column else coef)
+        self._check_calibration()

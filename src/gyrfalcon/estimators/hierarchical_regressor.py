@@ -1,0 +1,297 @@
+"""Kernel ridge regression with every row as a center, by a tree of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.checks import array
+from .._utils.registry import register
+from .._utils.threads import effective_n_jobs
+from ..callbacks import CallbackLike
+from ..fitting.arguments import described
+from ..fitting.conformal import COVERAGE, Conformity
+from ..fitting.hierarchical import RULES, HierarchicalUncertainty, checked_blocks
+from ..fitting.parameters import check_parameters
+from ..fitting.posterior import check_noise
+from ..fitting.rows import at_once, read_again
+from ..hierarchy import LocalPosterior
+from ..kernels import Kernel, KernelFunction
+from ._base import KernelRegressor
+from ._lazy import in_kind, lazily
+from ._trees import OnTrees
+
+Array = NDArray[Any]
+
+_ATTRIBUTES = ("posteriors_", "noise_", "prior_deviation_", "conformity_", "noise_variance_")
+
+
+@register
+@described
+class HierarchicalRegressor(OnTrees, KernelRegressor):
+    """Kernel ridge regression with every row as a center, in time proportional to the number of rows.
+
+    A binary tree of hyperplanes splits the rows into leaves. Within a leaf the kernel is exact; between leaves it is
+    approximated by pivots, which are random rows of the smallest part of the tree that contains both (the
+    hierarchically compositional kernel [1]_). The system (K + penalty n I) coef = y with this kernel is solved
+    directly: there are no iterations. Predictions are the mean of a few trees, because a single one shows the borders
+    of its cells. Rough kernels (Laplacian, Matérn), which need centers everywhere, gain most.
+
+    Parameters
+    ----------
+    {kernel}
+    {penalty}
+    penalties : array of shape (P,), or None, default=None
+        Penalties to choose among; each takes another factorisation.
+    choose_by : {"validation", "loo", "evidence"} or None, default=None
+        What chooses among `penalties`: the error on the validation rows (given to `fit`, or held out of X), the
+        leave-one-out error, or the evidence, which is the probability of y under the model. None is "validation" if
+        `fit` is given validation rows, else "loo".
+    leaf_size : int or None, default=None
+        Most rows of a leaf. Larger leaves are more accurate; time and memory grow in proportion to it. None is 512.
+    rank : int or None, default=None
+        Number of pivots of each inner node of the tree, at most `leaf_size`. None is half of the `leaf_size`.
+    n_trees : int, default=4
+        Number of trees whose predictions are averaged.
+    split : {"principal", "random"}, default="principal"
+        How the direction of a split is drawn: at random, or at random in proportion to the variance of the cell's rows
+        along each direction. Rows are split at the median.
+    {fit_intercept, dense.scale}
+    uncertainty : bool, default=False
+        Whether to keep what `predict(X, return_std=True)` and `predict_interval` need: about n rank / 2 numbers for
+        each tree. It requires a positive penalty.
+    {validation_fraction}
+    dtype : "auto", "float32" or "float64", default="auto"
+        Precision of predictions. Systems are solved in float64.
+    memory_budget : "auto", int or str, default="auto"
+        Limit of the memory for factors, about 20 n rank bytes. It is given in bytes, as a string such as "4GB", or as
+        "auto" for the available memory.
+    {n_jobs}
+    random_state : int, RandomState or None, default=None
+        Seed of the splits, of the pivots, of the sample that chooses the penalty, and of rows held out for validation.
+    {callbacks, verbose}
+
+    Attributes
+    ----------
+    {rows.centers_}
+    trees_ : list of LocalExpansion
+        The functions of the trees: `tree`, and the coefficients of rows and pivots.
+    leaf_size_, rank_ : int
+        The sizes that were used.
+    {kernel_, penalty_}
+    n_iter_ : int
+        Number of trees.
+    history_ : list of dict
+        For each tree: `iteration`, `n_leaves`, `seconds`, `penalties`, and for each penalty the `log_evidences`, and,
+        where they are computed, the `loo_errors` and `validation_errors` of the mean of the trees so far.
+    {offset_, output_dtype_, noise_variance_}
+    posteriors_, noise_, prior_deviation_, conformity_ : objects
+        With `uncertainty=True`, what standard deviations and intervals are computed from.
+    {mean_ scale_, n_features_in_, feature_names_in_}
+
+    See Also
+    --------
+    ExactRegressor : The exact kernel, up to some 50,000 rows.
+    FalkonRegressor : Fewer centers, which suffice for smooth kernels.
+
+    Notes
+    -----
+    The time is about n (leaf_size^2 + 10 rank^2) multiplications for each tree and penalty, and the memory n rank
+    numbers. Predicting a row takes leaf_size + rank values of the kernel for each tree, whatever n is.
+
+    References
+    ----------
+    .. [1] Chen, Avron, Sindhwani, "Hierarchically Compositional Kernels for Scalable Nonparametric Learning", JMLR
+       2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import HierarchicalRegressor
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(2000, 2))
+    >>> y = np.sin(2 * X[:, 0]) * np.cos(X[:, 1])
+    >>> model = HierarchicalRegressor("laplacian", penalty=1e-6, leaf_size=200, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.99)
+    True
+    """
+
+    posteriors_: list[LocalPosterior]
+    noise_: Array
+    prior_deviation_: Array
+    conformity_: Conformity
+    noise_variance_: Any
+
+    def __init__(
+        self,
+        kernel: Kernel | str | KernelFunction = "gaussian",
+        *,
+        penalty: float | str = "auto",
+        penalties: ArrayLike | None = None,
+        choose_by: str | None = None,
+        leaf_size: int | None = None,
+        rank: int | None = None,
+        n_trees: int = 4,
+        split: str = "principal",
+        fit_intercept: bool = True,
+        scale: bool | str = "auto",
+        uncertainty: bool = False,
+        validation_fraction: float = 0.1,
+        dtype: DTypeLike = "auto",
+        memory_budget: int | float | str = "auto",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.penalty = penalty
+        self.penalties = penalties
+        self.choose_by = choose_by
+        self.leaf_size = leaf_size
+        self.rank = rank
+        self.n_trees = n_trees
+        self.split = split
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.uncertainty = uncertainty
+        self.validation_fraction = validation_fraction
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, X_val: Any = None, y_val: Any = None
+    ) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        {dense.X, fit.y, fit.sample_weight, fit.X_val y_val}
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self.get_params(deep=False), **RULES)
+        if self.uncertainty:
+            check_noise(self.penalty, self.penalties)
+        with self._session() as session:
+            hold_out = self.validation_fraction if self.choose_by == "validation" else None
+            data = self._data(session, X, y, sample_weight, X_val, y_val, hold_out=hold_out)
+            problem, found = self._solve(data, session, self._settings(uncertainty=self.uncertainty))
+            self._set_solution(problem.data, session)
+            self._set_trees(problem, found)
+            for name in _ATTRIBUTES:  # of an earlier fit
+                vars(self).pop(name, None)
+            if found.uncertainty is not None:
+                self._set_uncertainty(found.uncertainty)
+        return self
+
+    def _set_uncertainty(self, found: HierarchicalUncertainty) -> None:
+        self.posteriors_, self.noise_, self.conformity_ = found.posteriors, found.noise, found.conformity
+        self.prior_deviation_ = found.prior_deviation
+        noise = np.square(found.noise_deviation)
+        self.noise_variance_ = float(noise[0]) if self._has_one_column else noise
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict y.
+
+        Parameters
+        ----------
+        {dense_rows.X}
+        return_std : bool, default=False
+            Whether to also return the standard deviation of f(x), which is the uncertainty of the learnt function
+            itself; that of y is ``np.sqrt(std**2 + model.noise_variance_)``. It requires a fit with `uncertainty=True`.
+            The variance is the mean over trees, plus the variance of the trees' predictions.
+
+        Returns
+        -------
+        mean : array of shape (n,) or (n, n_outputs); a Dask array for a Dask collection
+        std : array of the same shape, only with `return_std`
+        """
+        if not return_std:
+            return super().predict(X)
+        self._require_posterior()
+        X = read_again(X)
+        return super().predict(X), self._deviation(X)
+
+    @in_kind
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """Predict intervals that contain y with the given probability.
+
+        Widths follow the standard deviation of y, and are calibrated by the leave-one-out errors of the training rows.
+        This requires a fit with `uncertainty=True`.
+
+        Parameters
+        ----------
+        {interval.X, coverage}
+
+        Returns
+        -------
+        array of shape (n, 2) or (n, 2, n_outputs): lower and upper ends
+        """
+        COVERAGE("coverage", coverage)
+        self._require_posterior()
+        times = self.conformity_.quantile(coverage)
+        rows = at_once(X)
+        predicted = np.asarray(super().predict(rows), dtype=np.float64)
+        middle = predicted.reshape(len(predicted), -1)
+        width = times * np.sqrt(self._variances(rows) + self.noise_variance_)
+        ends = np.stack([middle - width, middle + width], axis=1)
+        return ends[:, :, 0] if predicted.ndim == 1 else ends
+
+    @lazily
+    def _deviation(self, X: Any) -> Array:
+        """Return the standard deviation of f(x), in the shape of predictions."""
+        deviation = np.sqrt(self._variances(X))
+        return deviation[:, 0] if self._has_one_column else deviation
+
+    def _variances(self, X: Any) -> Array:
+        """Return the variance of f(x), of shape (n, k): the mean over trees, and the variance between them."""
+        rows = self._scaled_rows(X, self.centers_.dtype)
+        n_threads, tau = effective_n_jobs(self.n_jobs), np.square(self.prior_deviation_)
+        out = np.empty((rows.shape[0], len(tau)))
+        for at, block in checked_blocks(rows):
+            diagonal = np.asarray(self.kernel_.diag(block), dtype=np.float64)
+            values, variances = [], np.zeros(len(block))
+            for expansion, posterior in zip(self.trees_, self.posteriors_, strict=True):
+                hierarchy = expansion.hierarchy(self.kernel_, self.centers_)
+                variances += posterior.variances(hierarchy, self.noise_, block, diagonal, n_threads)
+                values.append(expansion.predict(self.kernel_, self.centers_, block, n_threads))
+            out[at] = variances[:, None] / len(values) * tau + np.var(values, axis=0)
+        return out
+
+    def _require_posterior(self) -> None:
+        """Raise ValueError if the fit has kept no posterior."""
+        check_is_fitted(self)
+        if "posteriors_" not in vars(self):
+            raise ValueError(
+                "this HierarchicalRegressor has kept no deviations and intervals: fit with uncertainty=True"
+            )
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        known = [name for name in _ATTRIBUTES if name in vars(self)]
+        if not known:
+            return
+        if len(known) < len(_ATTRIBUTES):
+            raise ValueError(f"of {', '.join(_ATTRIBUTES)} it has only {', '.join(known)}")
+        k = np.size(self.offset_)
+        array((len(self.centers_),))("noise_", self.noise_)
+        array((k,))("prior_deviation_", self.prior_deviation_)
+        if not isinstance(self.conformity_, Conformity) or self.conformity_.scores.shape[1] != k:
+            raise ValueError(f"conformity_ does not fit {k} outputs")
+        if np.shape(self.noise_variance_) != np.shape(self.offset_) or self.noise_.min() <= 0:
+            raise ValueError("noise_variance_ or noise_ does not fit the outputs")
+        shapes = [(*tree.pivots.shape, tree.pivots.shape[1]) for tree in self.trees_]
+        if not all(isinstance(one, LocalPosterior) for one in self.posteriors_) or shapes != [
+            one.covariances.shape for one in self.posteriors_
+        ]:
+            raise ValueError("posteriors_ do not fit trees_")

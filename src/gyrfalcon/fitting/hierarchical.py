@@ -1,0 +1,295 @@
+"""Fits of the hierarchically compositional kernel: sizes from n and memory, trees, and the choice of a penalty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.checks import integer, one_of, optional
+from .._utils.compute import Compute
+from .._utils.memory import limit_of
+from ..hierarchy import SPLITS, Factors, Hierarchy, LocalExpansion, LocalPosterior, factorise, make_hierarchy
+from ..kernels import Kernel
+from ..operators.base import locate_non_finite
+from ..sources import Rows
+from .conformal import MOST_SCORES, Conformity
+from .plan import check_memory
+from .ridge import EveryRow
+from .session import Session, finite
+
+Array = NDArray[Any]
+
+LEAF_SIZE = 512  # default of `leaf_size`
+_PREDICTED = 1 << 17  # rows that are predicted at once: a leaf is prepared once for all of its rows
+# Noise below this share of k(x, x) is lost in the rounding of B, whose pivots have a ridge of 1e-8
+_LEAST_NOISE = 1e-10
+
+RULES = {
+    "leaf_size": optional(integer(1)),
+    "rank": optional(integer(1)),
+    "n_trees": integer(1),
+    "split": one_of(*SPLITS),
+    "choose_by": one_of(None, "validation", "loo", "evidence"),
+}
+
+
+class HierarchySettings(NamedTuple):
+    """The parameters of an estimator that decide how trees are made and what is computed with them.
+
+    with_left_out : whether predictions of rows by models that have not seen them are needed in any case
+    uncertainty : whether to keep what deviations are computed from
+    """
+
+    leaf_size: int | None
+    rank: int | None
+    n_trees: int
+    split: str
+    choose_by: str | None = None
+    with_left_out: bool = False
+    uncertainty: bool = False
+
+    def sizes(self, n: int) -> tuple[int, int]:
+        """Return the number of rows of a leaf and of pivots."""
+        leaf_size = min(n, LEAF_SIZE if self.leaf_size is None else self.leaf_size)
+        rank = max(1, leaf_size // 2) if self.rank is None else min(self.rank, leaf_size)
+        return leaf_size, rank
+
+
+@dataclass(frozen=True, eq=False)
+class HierarchicalUncertainty:
+    """What deviations and intervals are computed from.
+
+    posteriors : one for each tree
+    noise : penalty n / weight of each row
+    prior_deviation, noise_deviation : of each output
+    """
+
+    posteriors: list[LocalPosterior]
+    noise: Array
+    prior_deviation: Array
+    noise_deviation: Array
+    conformity: Conformity
+
+
+@dataclass(frozen=True, eq=False)
+class HierarchicalSolution:
+    """The functions of the trees, whose mean is the prediction.
+
+    left_out : predictions of the rows by models that have not seen them, without the offset; None if not computed
+    """
+
+    trees: list[LocalExpansion]
+    penalty: float
+    sizes: tuple[int, int]
+    left_out: Array | None
+    uncertainty: HierarchicalUncertainty | None
+
+
+class _Tried(NamedTuple):
+    """One penalty with one tree: its factors, and predictions of left-out and of validation rows."""
+
+    factors: Factors
+    left_out: Array | None
+    validation: Array | None
+    evidence: float
+
+
+def solve(settings: HierarchySettings, problem: EveryRow, compute: Compute, session: Session) -> HierarchicalSolution:
+    """Solve for every tree and penalty, and choose the penalty."""
+    data, X = problem.data, problem.points
+    n = len(X)
+    leaf_size, rank = settings.sizes(n)
+    penalties = np.array(problem.penalties, dtype=np.float64, ndmin=1)
+    check_sizes(settings, X, problem.targets.shape[1], len(penalties), compute)
+    criterion = settings.choose_by or ("loo" if data.validation is None else "validation")
+    chooses = len(penalties) > 1
+    with_diagonal = settings.with_left_out or settings.uncertainty or (chooses and criterion == "loo")
+    noises = _noises(problem, penalties)
+    session.start(data, max_passes=settings.n_trees, n_trees=settings.n_trees, leaf_size=leaf_size, rank=rank)
+    hierarchies: list[Hierarchy] = []
+    tried: list[list[_Tried]] = [[] for _ in penalties]
+    for tree in range(settings.n_trees):
+        seed = int(session.random_state.randint(2**31))
+        hierarchy = make_hierarchy(problem.kernel, X, leaf_size=leaf_size, rank=rank, split=settings.split, seed=seed)
+        hierarchies.append(hierarchy)
+        for noise, found in zip(noises, tried, strict=True):
+            factors = factorise(
+                hierarchy,
+                problem.targets,
+                noise,
+                n_threads=compute.n_threads,
+                with_diagonal=with_diagonal,
+                with_covariances=settings.uncertainty,
+            )
+            found.append(_judged(hierarchy, factors, problem, compute))
+        record = {"iteration": tree + 1, "passes": tree + 1, "n_leaves": hierarchy.tree.n_leaves}
+        if session.record(record | _errors(problem, penalties, tried)):
+            break
+    best = _best(session.history[-1], criterion) if chooses else 0
+    return _solution(problem, hierarchies, tried[best], noises[best], float(penalties[best]), settings, rank)
+
+
+def check_sizes(settings: HierarchySettings, X: Array, k: int, n_penalties: int, compute: Compute) -> None:
+    """Raise MemoryError if the fit does not fit in memory, with sizes that would."""
+    (n, d), limit = X.shape, limit_of(compute.memory_budget)
+
+    def needs(leaf_size: int, rank: int) -> dict[str, int]:
+        leaves = -(-n // leaf_size) * 4 // 3
+        inner = 0 if leaf_size >= n else leaves
+        kept = settings.n_trees * n_penalties
+        return {
+            "the factors": 8 * (n * rank if inner else 0) + 8 * 2 * inner * rank * rank,
+            "coefficients": 8 * kept * k * (n + inner * rank) + 8 * n * settings.n_trees,
+            "deviations": 8 * settings.n_trees * inner * rank * rank if settings.uncertainty else 0,
+            "blocks at work": 8 * compute.n_threads * leaf_size * (3 * leaf_size + 4 * rank + d),
+        }
+
+    def remedy(limit: int) -> str:
+        leaf_size = settings.sizes(n)[0]
+        while leaf_size > 8:
+            leaf_size //= 2
+            if sum(needs(leaf_size, max(1, leaf_size // 2)).values()) <= limit:
+                return f"leaf_size={leaf_size} with rank={max(1, leaf_size // 2)} would fit"
+        return "no size fits, so raise memory_budget"
+
+    leaf_size, rank = settings.sizes(n)
+    words = f"{n} rows in leaves of {leaf_size} with {rank} pivots take"
+    check_memory(compute.memory_budget, needs(leaf_size, rank), words, remedy, limit=limit)
+
+
+def predictions(trees: Sequence[LocalExpansion], kernel: Kernel, centers: Array, rows: Rows, n_threads: int) -> Array:
+    """Return the mean of the trees' functions at rows, of shape (n, k)."""
+    out = np.empty((rows.shape[0], trees[0].coef.shape[1]), dtype=centers.dtype)
+    for at, X in checked_blocks(rows):
+        total = np.zeros((len(X), out.shape[1]))
+        for tree in trees:
+            total += tree.predict(kernel, centers, X, n_threads)
+        out[at] = total / len(trees)
+    return out
+
+
+def checked_blocks(rows: Rows) -> Iterator[tuple[slice, Array]]:
+    """Yield large blocks of finite rows, and where they are; raise ValueError for the first row that is not finite."""
+    start = 0
+    for block in rows.blocks(_PREDICTED):
+        X = np.ascontiguousarray(block)
+        if not np.isfinite(X).all():
+            where = locate_non_finite(start, X, rows.feature_names)
+            raise ValueError(f"{where}: remove or impute NaN and infinity")
+        yield slice(start, start + len(X)), X
+        start += len(X)
+
+
+def _noises(problem: EveryRow, penalties: Array) -> list[Array]:
+    """Return penalty n / weight of each row, for each penalty, not below what rounding leaves."""
+    n, weight = len(problem.points), problem.data.weight
+    size = float(np.maximum(problem.kernel.diag(problem.points), 0.0).mean())
+    shares = np.ones(n) if weight is None else 1.0 / np.asarray(weight, dtype=np.float64)
+    return [np.maximum(penalty * n * shares, _LEAST_NOISE * size) for penalty in penalties]
+
+
+def _judged(hierarchy: Hierarchy, factors: Factors, problem: EveryRow, compute: Compute) -> _Tried:
+    """Predict what judges a penalty: rows that are left out, validation rows, and the evidence of the targets."""
+    data, order = problem.data, hierarchy.order
+    left_out = None
+    if factors.inverse_diagonal is not None:
+        left_out = np.empty_like(factors.coef)
+        left_out[order] = problem.targets[order] - factors.coef / factors.inverse_diagonal[:, None]
+    validation = None
+    if data.validation is not None:
+        tree = _expansion(hierarchy, factors, np.ones(factors.coef.shape[1]))
+        validation = predictions([tree], problem.kernel, problem.points, data.validation.rows, compute.n_threads)
+    n = len(order)
+    squares = np.maximum((problem.targets[order] * factors.coef).sum(axis=0), np.finfo(np.float64).tiny)
+    # -2 log of the probability of the targets, for the amplitude that makes it largest
+    each = n * np.log(2 * math.pi * squares / n) + n + factors.log_det
+    return _Tried(factors, left_out, validation, float(-each.sum() / 2 - n * np.log(problem.scale).sum()))
+
+
+def _errors(problem: EveryRow, penalties: Array, tried: list[list[_Tried]]) -> dict[str, Any]:
+    """Return the errors of the mean of the trees so far, for each penalty."""
+    data = problem.data
+    record: dict[str, Any] = {"penalties": penalties.tolist()}
+    record["log_evidences"] = [float(np.mean([one.evidence for one in found])) for found in tried]
+    if tried[0][0].left_out is not None:
+        residuals = [_mean([one.left_out for one in found]) - problem.targets for found in tried]
+        weight = None if data.weight is None else data.weight
+        record["loo_errors"] = [
+            float(np.sqrt(np.mean(np.average(np.square(r * problem.scale), axis=0, weights=weight)))) for r in residuals
+        ]
+    if data.validation is not None:
+        values = [_mean([one.validation for one in found]) * problem.scale for found in tried]
+        record["validation_errors"] = [data.validation_error(value) for value in values]
+        record["validation_error"] = min(record["validation_errors"])
+    return record
+
+
+def _mean(arrays: Sequence[Array | None]) -> Array:
+    return np.mean(np.stack([one for one in arrays if one is not None]), axis=0)
+
+
+def _best(record: dict[str, Any], criterion: str) -> int:
+    """Return the number of the penalty with the least error, or the greatest evidence; of equal ones the largest."""
+    name = {"validation": "validation_errors", "loo": "loo_errors", "evidence": "log_evidences"}[criterion]
+    errors = np.array(record[name]) * (-1 if criterion == "evidence" else 1)
+    return int(max(np.flatnonzero(errors == errors.min()), key=lambda i: record["penalties"][i]))
+
+
+def _expansion(hierarchy: Hierarchy, factors: Factors, scale: Array) -> LocalExpansion:
+    tree = hierarchy.tree
+    pivots = hierarchy.pivots[tree.parents] if len(tree.children) else np.empty((1, 0), dtype=np.int64)
+    return LocalExpansion(tree, hierarchy.order, pivots, factors.coef * scale, factors.pivot_coef * scale)
+
+
+def _solution(
+    problem: EveryRow,
+    hierarchies: list[Hierarchy],
+    found: list[_Tried],
+    noise: Array,
+    penalty: float,
+    settings: HierarchySettings,
+    rank: int,
+) -> HierarchicalSolution:
+    """Return what was found with the chosen penalty, in the units of y."""
+    scale, dtype = problem.scale, problem.points.dtype
+    trees = []
+    for hierarchy, one in zip(hierarchies, found, strict=True):
+        finite(one.factors.coef * scale, dtype)
+        trees.append(_expansion(hierarchy, one.factors, scale))
+    left_out = None if found[0].left_out is None else _mean([one.left_out for one in found]) * scale
+    uncertainty = _uncertainty(problem, hierarchies, found, noise) if settings.uncertainty else None
+    return HierarchicalSolution(trees, penalty, settings.sizes(len(problem.points)), left_out, uncertainty)
+
+
+def _uncertainty(
+    problem: EveryRow, hierarchies: list[Hierarchy], found: list[_Tried], noise: Array
+) -> HierarchicalUncertainty:
+    """Compute the amplitudes of f and of the noise, and how errors of left-out rows compare with their deviations."""
+    n, scale, data = len(noise), problem.scale, problem.data
+    amplitudes, variances = [], []
+    for hierarchy, one in zip(hierarchies, found, strict=True):
+        factors, order = one.factors, hierarchy.order
+        assert factors.inverse_diagonal is not None
+        amplitude = np.maximum((problem.targets[order] * factors.coef).sum(axis=0) / n, 0.0)
+        variance = np.empty_like(factors.coef)
+        variance[order] = amplitude / factors.inverse_diagonal[:, None]  # of a left-out target
+        amplitudes.append(amplitude)
+        variances.append(variance)
+    tau = np.sqrt(np.mean(amplitudes, axis=0))
+    errors = np.abs(_mean([one.left_out for one in found]) - problem.targets)
+    spread = np.sqrt(np.mean(variances, axis=0))
+    scores = errors / np.where(spread > 0, spread, 1.0)
+    weight = data.weight
+    if n > MOST_SCORES:
+        some = np.sort(np.random.default_rng(0).choice(n, MOST_SCORES, replace=False))
+        scores, weight = scores[some], None if weight is None else weight[some]
+    posteriors = [LocalPosterior(one.factors.covariances) for one in found if one.factors.covariances is not None]
+    mu = float(noise.min() if data.weight is None else (noise * data.weight).mean())
+    return HierarchicalUncertainty(
+        posteriors, noise, tau * scale, tau * math.sqrt(mu) * scale, Conformity.of(scores, weight)
+    )
