@@ -104,8 +104,7 @@ class Tree:
 
 
 def _random(points: Array, rng: np.random.Generator) -> Array:
-    direction: Array = rng.standard_normal(points.shape[1])
-    return direction
+    return np.asarray(rng.standard_normal(points.shape[1]))
 
 
 def _principal(points: Array, rng: np.random.Generator) -> Array:
