@@ -75,8 +75,7 @@ class ExactClassifier(CalibratedClassifier):
     dual_coef_ : array of shape (n,) for two classes, else (n, n_classes)
         Coefficients of the training rows.
     {kernel_, penalty_}
-    calibration_ : Calibration
-        The map from values of least squares to probabilities: `slope`, `log_slope`, `bend`, `bias` and `eps`.
+    {calibration_}
     cv_predictions_ : array of shape (n,) for two classes, else (n, n_classes)
         With `choose_by="cv"`, the values of `uncalibrated` for the rows given to `fit`, by models with the chosen
         penalty that have not seen their fold; NaN for rows of weight 0. ``calibration_.probabilities(cv_predictions_)``

@@ -35,46 +35,19 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
 
     Parameters
     ----------
-    {kernel}
-    {penalty}
-    penalties : array of shape (P,), or None, default=None
-        Penalties to choose among; each takes another factorisation.
+    {kernel, penalty, trees.penalties}
     choose_by : {"validation", "loo", "evidence"} or None, default=None
         What chooses among `penalties`: the validation rows (given to `fit`, or held out of X), by the share of wrong
         classes, the squared leave-one-out error, or the evidence of the targets +1 and -1. Validation rows also
         calibrate probabilities. None is "validation" if `fit` is given validation rows, else "loo".
-    leaf_size : int or None, default=None
-        Most rows of a leaf. Larger leaves are more accurate; time and memory grow in proportion to it. None is 512.
-    rank : int or None, default=None
-        Number of pivots of each inner node of the tree, at most `leaf_size`. None is half of the `leaf_size`.
-    n_trees : int, default=4
-        Number of trees whose values are averaged.
-    split : {"principal", "random"}, default="principal"
-        How the direction of a split is drawn: at random, or at random in proportion to the variance of the cell's rows
-        along each direction. Rows are split at the median.
+    {leaf_size, rank, n_trees, split}
     {class_weight, fit_intercept, dense.scale, validation_fraction}
-    dtype : "auto", "float32" or "float64", default="auto"
-        Precision of predictions. Systems are solved in float64.
-    memory_budget : "auto", int or str, default="auto"
-        Limit of the memory for factors, about 20 n rank bytes. It is given in bytes, as a string such as "4GB", or as
-        "auto" for the available memory.
-    {n_jobs}
-    random_state : int, RandomState or None, default=None
-        Seed of the splits, of the pivots, of the sample that chooses the penalty, and of rows held out for validation.
-    {callbacks, verbose}
+    {trees.dtype, trees.memory_budget, n_jobs, trees.random_state, callbacks, verbose}
 
     Attributes
     ----------
     {classes_, rows.centers_}
-    trees_ : list of LocalExpansion
-        The functions of the trees: `tree`, and the coefficients of rows and pivots.
-    leaf_size_, rank_ : int
-        The sizes that were used.
-    {kernel_, penalty_}
-    calibration_ : Calibration
-        The map from values of least squares to probabilities: `slope`, `log_slope`, `bend`, `bias` and `eps`.
-    n_iter_ : int
-        Number of trees.
+    {trees_, leaf_size_ rank_, kernel_, penalty_, calibration_, trees.n_iter_}
     history_ : list of dict
         For each tree: `iteration`, `n_leaves`, `seconds`, `penalties`, and for each penalty the `log_evidences`, and,
         where they are computed, the `loo_errors` for targets +1 and -1 and the `validation_errors`, the shares of wrong

@@ -43,48 +43,23 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
 
     Parameters
     ----------
-    {kernel}
-    {penalty}
-    penalties : array of shape (P,), or None, default=None
-        Penalties to choose among; each takes another factorisation.
+    {kernel, penalty, trees.penalties}
     choose_by : {"validation", "loo", "evidence"} or None, default=None
         What chooses among `penalties`: the error on the validation rows (given to `fit`, or held out of X), the
         leave-one-out error, or the evidence, which is the probability of y under the model. None is "validation" if
         `fit` is given validation rows, else "loo".
-    leaf_size : int or None, default=None
-        Most rows of a leaf. Larger leaves are more accurate; time and memory grow in proportion to it. None is 512.
-    rank : int or None, default=None
-        Number of pivots of each inner node of the tree, at most `leaf_size`. None is half of the `leaf_size`.
-    n_trees : int, default=4
-        Number of trees whose predictions are averaged.
-    split : {"principal", "random"}, default="principal"
-        How the direction of a split is drawn: at random, or at random in proportion to the variance of the cell's rows
-        along each direction. Rows are split at the median.
+    {leaf_size, rank, n_trees, split}
     {fit_intercept, dense.scale}
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)` and `predict_interval` need: about n rank / 2 numbers for
         each tree. It requires a positive penalty.
     {validation_fraction}
-    dtype : "auto", "float32" or "float64", default="auto"
-        Precision of predictions. Systems are solved in float64.
-    memory_budget : "auto", int or str, default="auto"
-        Limit of the memory for factors, about 20 n rank bytes. It is given in bytes, as a string such as "4GB", or as
-        "auto" for the available memory.
-    {n_jobs}
-    random_state : int, RandomState or None, default=None
-        Seed of the splits, of the pivots, of the sample that chooses the penalty, and of rows held out for validation.
-    {callbacks, verbose}
+    {trees.dtype, trees.memory_budget, n_jobs, trees.random_state, callbacks, verbose}
 
     Attributes
     ----------
     {rows.centers_}
-    trees_ : list of LocalExpansion
-        The functions of the trees: `tree`, and the coefficients of rows and pivots.
-    leaf_size_, rank_ : int
-        The sizes that were used.
-    {kernel_, penalty_}
-    n_iter_ : int
-        Number of trees.
+    {trees_, leaf_size_ rank_, kernel_, penalty_, trees.n_iter_}
     history_ : list of dict
         For each tree: `iteration`, `n_leaves`, `seconds`, `penalties`, and for each penalty the `log_evidences`, and,
         where they are computed, the `loo_errors` and `validation_errors` of the mean of the trees so far.

@@ -82,6 +82,16 @@ ATTRIBUTES: Mapping[str, Entry] = {
         "objects",
         "With `uncertainty=True`, what standard deviations and intervals are computed from.",
     ),
+    "trees_": Entry(
+        "list of LocalExpansion",
+        "The functions of the trees: `tree`, and the coefficients of rows and pivots.",
+    ),
+    "leaf_size_ rank_": Entry("int", "The sizes that were used."),
+    "trees.n_iter_": Entry("int", "Number of trees."),
+    "calibration_": Entry(
+        "Calibration",
+        "The map from values of least squares to probabilities: `slope`, `log_slope`, `bend`, `bias` and `eps`.",
+    ),
     "classes_": Entry("array of shape (n_classes,)", "The classes, sorted.", _classes),
     "penalty_": Entry("float", "The penalty that was used or chosen.", not_negative()),
     "centers_": Entry("array of shape (M, n_features_in_)", "The centers."),

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.checks import integer, one_of, optional
+from .._utils.checks import one_of
 from .._utils.compute import Compute
 from .._utils.memory import limit_of
-from ..hierarchy import SPLITS, Factors, Hierarchy, LocalExpansion, LocalPosterior, factorise, make_hierarchy
+from ..hierarchy import Factors, Hierarchy, LocalExpansion, LocalPosterior, factorise, make_hierarchy
 from ..kernels import Kernel
 from ..operators.base import locate_non_finite
 from ..sources import Rows
@@ -29,13 +29,7 @@ _PREDICTED = 1 << 17  # rows that are predicted at once: a leaf is prepared once
 # Noise below this share of k(x, x) is lost in the rounding of B, whose pivots have a ridge of 1e-8
 _LEAST_NOISE = 1e-10
 
-RULES = {
-    "leaf_size": optional(integer(1)),
-    "rank": optional(integer(1)),
-    "n_trees": integer(1),
-    "split": one_of(*SPLITS),
-    "choose_by": one_of(None, "validation", "loo", "evidence"),
-}
+RULES = {"choose_by": one_of(None, "validation", "loo", "evidence")}
 
 
 class HierarchySettings(NamedTuple):

@@ -115,6 +115,41 @@ PARAMETERS: Mapping[str, Entry] = {
         model. None is "validation" if `fit` is given validation rows, else "loo".""",
         one_of(None, "validation", "gcv", "loo", "evidence"),
     ),
+    "trees.penalties": Entry(
+        "array of shape (P,), or None", "Penalties to choose among; each takes another factorisation."
+    ),
+    "leaf_size": Entry(
+        "int or None",
+        """Most rows of a leaf. Larger leaves are more accurate; time and memory grow in proportion to it. None is
+        512.""",
+        optional(integer(1)),
+    ),
+    "rank": Entry(
+        "int or None",
+        "Number of pivots of each inner node of the tree, at most `leaf_size`. None is half of the `leaf_size`.",
+        optional(integer(1)),
+    ),
+    "n_trees": Entry("int", "Number of trees whose values are averaged.", integer(1)),
+    "split": Entry(
+        '{"principal", "random"}',
+        """How the direction of a split is drawn: at random, or at random in proportion to the variance of the cell's
+        rows along each direction. Rows are split at the median.""",
+        one_of("principal", "random"),
+    ),
+    "trees.dtype": Entry(
+        '"auto", "float32" or "float64"',
+        "Precision of predictions. Systems are solved in float64.",
+    ),
+    "trees.memory_budget": Entry(
+        '"auto", int or str',
+        """Limit of the memory for factors, about 20 n rank bytes. It is given in bytes, as a string such as "4GB", or
+        as "auto" for the available memory.""",
+    ),
+    "trees.random_state": Entry(
+        "int, RandomState or None",
+        """Seed of the splits, of the pivots, of the sample that chooses the penalty, and of rows held out for
+        validation.""",
+    ),
     "orthogonal": Entry(
         "bool",
         """Whether the weights are orthogonal, which approximates the kernel with less variance at the same cost; see
