@@ -59,6 +59,21 @@ class Callback:
         """
         return None
 
+    def on_round_start(self, info: Mapping[str, Any]) -> bool | None:
+        """Look at what is next; called before each round but the first of a fit with ``n_centers="auto"``.
+
+        Parameters
+        ----------
+        info : mapping
+            What is known of the round: ``n_centers``, ``max_iter``, and ``expected_seconds``, an estimate.
+
+        Returns
+        -------
+        bool or None
+            True ends the fit with what the rounds before have found. Any other value is ignored.
+        """
+        return None
+
     def on_fit_end(self, estimator: Any) -> None:
         """Clean up after a fit; called once, also when the fit was stopped, failed or was interrupted.
 
@@ -83,6 +98,9 @@ class _Wrapped(Callback):
         return repr(self._wrapped)
 
 
+_HOOKS = ("on_fit_start", "on_iteration", "on_round_start", "on_fit_end")
+
+
 def _as_callback(value: Any) -> Callback | None:
     """Return `value` as a `Callback`, or None if it cannot be one."""
     if isinstance(value, Callback):
@@ -90,7 +108,7 @@ def _as_callback(value: Any) -> Callback | None:
     if isinstance(value, type):
         return None
     # The one place that asks an object which hooks it has: users need not derive from `Callback`.
-    found = {name: getattr(value, name, None) for name in ("on_fit_start", "on_iteration", "on_fit_end")}
+    found = {name: getattr(value, name, None) for name in _HOOKS}
     hooks = {name: hook for name, hook in found.items() if callable(hook)}
     if hooks:
         return _Wrapped(value, **hooks)
@@ -185,12 +203,11 @@ class CallbackList:
 
     def on_iteration(self, record: Record) -> bool:
         """Pass the record to every callback, and return whether one of them asks to stop."""
-        stop = False
-        for callback in self.callbacks:
-            answer: Any = callback.on_iteration(record)
-            # Only a boolean counts: a function used for its side effect, such as drawing, may return anything.
-            stop |= isinstance(answer, bool | np.bool_) and bool(answer)
-        return stop
+        return _any_true([callback.on_iteration(record) for callback in self.callbacks])
+
+    def on_round_start(self, info: Mapping[str, Any]) -> bool:
+        """Tell every callback of another round, and return whether one of them asks to stop."""
+        return _any_true([callback.on_round_start(info) for callback in self.callbacks])
 
     def on_fit_end(self, estimator: Any) -> None:
         """Call ``on_fit_end`` of all started callbacks, even if one of them raises; then raise the first error."""
@@ -211,6 +228,11 @@ class CallbackList:
                 else:
                     error.add_note(f"Then {callback!r}.on_fit_end raised {another!r}")
         return error
+
+
+def _any_true(answers: list[Any]) -> bool:
+    """Whether an answer is True; a function used for its side effect, such as drawing, may return anything."""
+    return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
 
 class ScikitLearnCallbacks(Callback):

@@ -63,15 +63,23 @@ class ProgressBar(Callback):
         self.log = log
         self.file = file
         self._bar: Any = None
+        self._name = ""
 
     def __repr__(self) -> str:
         return f"ProgressBar(log={self.log!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         # A callback may pickle the estimator during the fit, and an open bar or stream cannot be pickled.
-        return {"log": self.log, "file": None, "_bar": None}
+        return {"log": self.log, "file": None, "_bar": None, "_name": ""}
 
     def on_fit_start(self, estimator: Any, info: Mapping[str, Any]) -> None:
+        self._name = type(estimator).__name__
+        self._open(self._name, info)
+
+    def on_round_start(self, info: Mapping[str, Any]) -> None:
+        self._open(f"{self._name}, {info['n_centers']:,} centers", info)
+
+    def _open(self, title: str, info: Mapping[str, Any]) -> None:
         self._close()
         file = sys.stderr if self.file is None else self.file
         if file is None:  # no console
@@ -80,7 +88,7 @@ class ProgressBar(Callback):
         # One pass for the right-hand side, and one per iteration.
         total = info.get("max_passes", None if max_iter is None else max_iter + 1)
         self._bar = bar_class(notebook=self.file is None)(
-            desc=type(estimator).__name__,
+            desc=title,
             total=total,
             file=file,
             bar_format=_OPEN_ENDED if total is None else _BEGUN,

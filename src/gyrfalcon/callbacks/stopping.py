@@ -18,7 +18,8 @@ _check_tol = number(lambda x: 0 <= x < 1, "a number, at least 0 and less than 1"
 class TimeLimit(Callback):
     """Stop the fit after the first iteration that ends later than `seconds` after the start.
 
-    The fit can take longer by up to one iteration, and by the work before the first one.
+    The fit can take longer by up to one iteration, and by the work before the first one. With ``n_centers="auto"`` it
+    also ends before more centers are tried, if that is expected to take longer than the time that is left.
 
     Parameters
     ----------
@@ -47,6 +48,11 @@ class TimeLimit(Callback):
         if self._start is None:
             return False
         return time.perf_counter() - self._start >= self.seconds
+
+    def on_round_start(self, info: Mapping[str, Any]) -> bool:
+        if self._start is None:
+            return False
+        return time.perf_counter() - self._start + float(info.get("expected_seconds", 0.0)) > self.seconds
 
     def on_fit_end(self, estimator: Any) -> None:
         self._start = None

@@ -18,9 +18,10 @@ from ..callbacks import CallbackLike, NoImprovement
 from ..centers import Centers
 from ..fitting import falkon, newton
 from ..fitting.arguments import described
-from ..fitting.parameters import check_parameters
+from ..fitting.growth import Method, fit_centers
+from ..fitting.parameters import CENTERS_OR_AUTO, check_parameters
 from ..fitting.precision import warn_if_iterates_rounded
-from ..fitting.subspace import CenterSettings, ChosenCenters, WarmStart
+from ..fitting.subspace import AUTO, CenterSettings, ChosenCenters, WarmStart
 from ..fitting.targets import indicators, signs
 from ..kernels import Kernel, KernelFunction
 from ..losses import Logistic, Loss, Softmax, as_loss
@@ -59,7 +60,7 @@ class FalkonClassifier(KernelClassifier):
 
     Parameters
     ----------
-    {kernel, n_centers}
+    {kernel, falkon.n_centers}
     {falkon.penalty}
     loss : "squared", "logistic" or Loss, default="squared"
         The loss to minimise. "squared" is fastest, because it is one linear system. "logistic" is the negative
@@ -82,7 +83,7 @@ class FalkonClassifier(KernelClassifier):
     history_ : list of dict
         One record for each iteration, as for `FalkonRegressor`; the validation error is the share of wrong classes for
         the squared loss, and the mean loss for others.
-    {classes.offset_, classes.output_dtype_, mean_ scale_, n_features_in_, feature_names_in_}
+    {growth_, classes.offset_, classes.output_dtype_, mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -110,13 +111,14 @@ class FalkonClassifier(KernelClassifier):
 
     loss_: Loss
     penalty_: float
+    growth_: list[dict[str, Any]]
     _chosen: ChosenCenters | None = None
 
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
-        n_centers: int | None = None,
+        n_centers: int | str | None = None,
         penalty: float | str = "auto",
         loss: str | Loss = "squared",
         multi_class: str = "multinomial",
@@ -186,11 +188,12 @@ class FalkonClassifier(KernelClassifier):
         -------
         self
         """
-        check_parameters(self.get_params(deep=False))
+        check_parameters(self.get_params(deep=False), n_centers=CENTERS_OR_AUTO)
         compute = self._compute
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
-            hold_out = self.validation_fraction if self.early_stopping else None
+            validates = self.early_stopping or self.n_centers == AUTO
+            hold_out = self.validation_fraction if validates else None
             data, classes = self._data(
                 session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, make_loss=self._make_loss
             )
@@ -200,14 +203,17 @@ class FalkonClassifier(KernelClassifier):
             if warm_start and (data.scale is None) == (self.scale_ is None) and np.array_equal(self.classes_, classes):
                 warm = WarmStart.of(self._chosen, self.centers_, self.dual_coef_, settings.centers)
             with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
-                solve = falkon.solve if data.is_least_squares else newton.solve
-                space, solution = solve(settings, data, compute, session, warm)
-            data = space.data
+                solver = falkon if data.is_least_squares else newton
+                fitted = fit_centers(Method(solver.solve, solver.warn), settings, data, compute, session, warm)
+            space, solution, data = fitted.space, fitted.solution, fitted.space.data
             self._set_solution(data, session)
             self._set_expansion(space.operator, solution.coef, data)
             penalty = space.penalty if data.is_least_squares else None
             warn_if_iterates_rounded(space.operator, solution, penalty, foreseen=data.dtype_given)
             self._chosen, self.penalty_, self.loss_ = space.remembered, space.penalty, data.loss
+            vars(self).pop("growth_", None)  # of an earlier fit
+            if fitted.growth is not None:
+                self.growth_ = fitted.growth
             self.classes_ = classes
         return self
 

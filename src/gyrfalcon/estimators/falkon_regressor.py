@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,11 +19,12 @@ from ..centers import Centers
 from ..fitting import falkon, newton
 from ..fitting.arguments import described
 from ..fitting.conformal import COVERAGE
-from ..fitting.parameters import STEP_OR_NONE, check_parameters
+from ..fitting.growth import Method, fit_centers
+from ..fitting.parameters import CENTERS_OR_AUTO, STEP_OR_NONE, check_parameters
 from ..fitting.posterior import BUFFERS, check_noise, uncertainty_of_centers
 from ..fitting.precision import warn_if_iterates_rounded
 from ..fitting.rows import at_once, for_score
-from ..fitting.subspace import CenterSettings, ChosenCenters, WarmStart
+from ..fitting.subspace import AUTO, CenterSettings, ChosenCenters, WarmStart
 from ..kernels import Kernel, KernelFunction
 from ..losses import Loss, Poisson, Quantile, Squared, as_loss
 from ..losses.named import loss_name
@@ -49,7 +51,7 @@ class FalkonRegressor(PosteriorRegressor):
 
     Parameters
     ----------
-    {kernel, n_centers}
+    {kernel, falkon.n_centers}
     {falkon.penalty}
         For quantiles it is relative to a robust standard deviation of y, so that the unit of y does not matter.
     loss : "squared", "huber", "quantile", "poisson" or Loss, default="squared"
@@ -79,7 +81,7 @@ class FalkonRegressor(PosteriorRegressor):
         `validation_error` where there is a validation set, `preconditioner` (the one that this iteration had: "falkon",
         "paper", "sample" or "krill"), and what callbacks added. For losses other than the squared one an iteration is a
         Newton step, with `penalty`, `decrement` (Newton's), `cg_steps`, `step` (its length) and `objective` (after it).
-    {penalty_}
+    {growth_, penalty_}
     loss_ : Loss
         The loss, with the parameters that depend on the data resolved.
     {offset_, output_dtype_}
@@ -119,13 +121,14 @@ class FalkonRegressor(PosteriorRegressor):
 
     loss_: Loss
     penalty_: float
+    growth_: list[dict[str, Any]]
     _chosen: ChosenCenters | None = None
 
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
-        n_centers: int | None = None,
+        n_centers: int | str | None = None,
         penalty: float | str = "auto",
         loss: str | Loss = "squared",
         quantiles: float | ArrayLike | None = None,
@@ -199,7 +202,9 @@ class FalkonRegressor(PosteriorRegressor):
         -------
         self
         """
-        check_parameters(self.get_params(deep=False), solver=one_of("cg", "gd"), step=STEP_OR_NONE)
+        check_parameters(
+            self.get_params(deep=False), n_centers=CENTERS_OR_AUTO, solver=one_of("cg", "gd"), step=STEP_OR_NONE
+        )
         compute = self._compute
         loss = self._loss()
         if self.solver == "gd":
@@ -213,7 +218,8 @@ class FalkonRegressor(PosteriorRegressor):
             check_noise(self.penalty)
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
-            hold_out = self.validation_fraction if self.early_stopping else None
+            validates = self.early_stopping or self.n_centers == AUTO
+            hold_out = self.validation_fraction if validates else None
             data = self._data(
                 session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, loss=loss, copies=self._n_levels()
             )
@@ -223,12 +229,12 @@ class FalkonRegressor(PosteriorRegressor):
             if warm_start and (data.scale is None) == (self.scale_ is None):
                 warm = WarmStart.of(self._chosen, self.centers_, self.dual_coef_, settings.centers)
             with single_threaded_blas():  # threads of its own would decide the last bits, and spin beside ours
+                method = Method(newton.solve, newton.warn)
                 if data.is_least_squares:
-                    buffers = BUFFERS if self.uncertainty else 1
-                    space, solution = falkon.solve(settings, data, compute, session, warm, buffers=buffers)
-                else:
-                    space, solution = newton.solve(settings, data, compute, session, warm)
-            data = space.data
+                    solve = partial(falkon.solve, buffers=BUFFERS if self.uncertainty else 1)
+                    method = Method(solve, falkon.warn)
+                fitted = fit_centers(method, settings, data, compute, session, warm)
+            space, solution, data = fitted.space, fitted.solution, fitted.space.data
             uncertainty = uncertainty_of_centers(space, solution.coef, space.penalty) if self.uncertainty else None
             self._set_uncertainty(uncertainty, data)
             self._set_solution(data, session)
@@ -236,6 +242,9 @@ class FalkonRegressor(PosteriorRegressor):
             penalty = space.penalty if data.is_least_squares else None
             warn_if_iterates_rounded(space.operator, solution, penalty, foreseen=data.dtype_given)
             self._chosen, self.penalty_, self.loss_ = space.remembered, space.penalty, data.loss
+            vars(self).pop("growth_", None)  # of an earlier fit
+            if fitted.growth is not None:
+                self.growth_ = fitted.growth
         return self
 
     @property

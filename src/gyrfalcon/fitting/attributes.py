@@ -97,6 +97,15 @@ ATTRIBUTES: Mapping[str, Entry] = {
     "centers_": Entry("array of shape (M, n_features_in_)", "The centers."),
     "dual_coef_": Entry("array of shape (M,) or (M, n_outputs)", "Coefficients of the centers."),
     "history_": Entry("list of dict", "", _history),
+    "growth_": Entry(
+        "list of dict",
+        """With `n_centers="auto"`, a record for each number of centers that was tried: `n_centers`, `validation_loss`
+        (which decides: the root mean squared error of the targets, or the mean of another loss), `validation_error` (as
+        in `history_`), `n_iter`, `passes`, `seconds`, and `stopped`, which is None but for the last: "error" if the
+        loss fell too little, "rows" if every row is a center, "limit" for 50,000 centers, "memory", or "callback". The
+        model is the one with the least loss, and `history_` is that of its fit.""",
+        _history,
+    ),
     "n_components_": Entry("int", "", integer(0)),
     "target_names_": Entry("list of str", "", _strings),
     "one_column_": Entry("bool", "", boolean),

@@ -131,17 +131,21 @@ def solve(
         scale=space.scale,
         n_centers=space.operator.shape[1],
     )
+    return space, solution
+
+
+def warn(settings: FalkonSettings, data: FitData, solution: Solution[Any]) -> None:
+    """Warn of a solution that `max_iter` has stopped too early; `data` are those in the precision of the solve."""
     if not solution.stopped:
         warn_if_unsettled(
             solution.last,
             tol=settings.tol,
-            reached=tol,
+            reached=tolerance(settings.tol, data.rows.dtype),
             steps="iterations",
             remedy=f"raise max_iter={settings.max_iter}, n_centers or the penalty"
-            + ("" if settings.preconditioner in ("auto", "krill") or descends else _CHOOSE)
+            + ("" if settings.preconditioner in ("auto", "krill") or settings.solver == "gd" else _CHOOSE)
             + ("" if data.offset is not None else _CENTER),
         )
-    return space, solution
 
 
 def begin(
@@ -313,9 +317,13 @@ def _may_sample(settings: FalkonSettings, space: Subspace) -> bool:
 
 def sampling_pays(rows: Rows, M: int) -> bool:
     """Whether sampling rows for the preconditioner is likely to pay off."""
-    n, d = rows.shape
-    cost = _SPARSE_COST if rows.is_sparse else d + _PROFILE_COST
-    return n * M * cost >= _WORTH_SAMPLING and n >= 4 * _FEWEST_A_CENTER * M
+    n = rows.shape[0]
+    return n * M * entry_cost(rows) >= _WORTH_SAMPLING and n >= 4 * _FEWEST_A_CENTER * M
+
+
+def entry_cost(rows: Rows) -> int:
+    """Return the number of operations of an entry of K."""
+    return _SPARSE_COST if rows.is_sparse else rows.shape[1] + _PROFILE_COST
 
 
 def _sample_rows(n: int, M: int) -> int:

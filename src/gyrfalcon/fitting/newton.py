@@ -43,7 +43,7 @@ def solve(
     )
     space = begin(settings, needs, data, compute, session, warm)
     data = space.data
-    tol = NEWTON_TOLERANCE if settings.tol is None else float(settings.tol)
+    tol = _tolerance(settings)
     # in units in which the penalty can be told from rounding
     unit = data.loss.unit(data.targets, data.weight)
     solution = session.run(
@@ -55,9 +55,18 @@ def solve(
         scale=unit,
         n_centers=space.operator.shape[1],
     )
-    if not solution.stopped:
-        warn_if_newton_unsettled(solution.last, tol=settings.tol, reached=tol, max_iter=max_iter)
     return space, solution
+
+
+def warn(settings: FalkonSettings, data: FitData, solution: Solution[Any]) -> None:
+    """Warn of a solution that `max_iter` has stopped too early."""
+    if not solution.stopped:
+        tol = _tolerance(settings)
+        warn_if_newton_unsettled(solution.last, tol=settings.tol, reached=tol, max_iter=settings.max_iter)
+
+
+def _tolerance(settings: FalkonSettings) -> float:
+    return NEWTON_TOLERANCE if settings.tol is None else float(settings.tol)
 
 
 def _steps(

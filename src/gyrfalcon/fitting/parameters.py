@@ -52,6 +52,7 @@ def _threads(name: str, value: Any) -> None:
     effective_n_jobs(value)
 
 
+CENTERS_OR_AUTO = optional(optional(integer(1, words='None, "auto" or an integer of at least 1')), "auto")
 STEP = optional(positive('"auto" or a finite number greater than 0'), "auto")
 STEP_OR_NONE = optional(optional(positive('None, "auto" or a finite number greater than 0')), "auto")
 LEVELS = optional(
@@ -80,6 +81,12 @@ PARAMETERS: Mapping[str, Entry] = {
         proportional to M, and the factors take memory proportional to M^2. None is 2,000, or 2 sqrt(n) beyond a million
         rows, at most 10,000.""",
         optional(integer(1)),
+    ),
+    "falkon.n_centers": Entry(
+        'int, "auto" or None',
+        """{n_centers} "auto" holds out rows and doubles the number, from 1,000 on, until the loss on them falls by less
+        than 2%, and by less than 2% of what the model explains; until every row is a center, or there are 50,000; or
+        until memory, or a callback such as `TimeLimit`, allows no more. `growth_` has the numbers that were tried.""",
     ),
     "features.n_components": Entry(
         "int",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +17,7 @@ from .._utils.memory import require_workspace
 from ..callbacks import CallbackList, NoImprovement
 from ..solvers import Iterate, StateError
 from ..sources.scratch import Scratch
-from ..storage.checkpoints import Beginning, CheckpointError, Journal, Progress, identify, journal
+from ..storage.checkpoints import Beginning, Checkpoint, CheckpointError, Journal, Progress, identify, journal
 from .data import FitData
 
 Array = NDArray[Any]
@@ -43,6 +44,7 @@ class Session:
 
     random_state : the generator for all random numbers of the fit
     history : the records so far
+    seconds_before : seconds of earlier rounds of the fit
     scratch : temporary files, beside the checkpoint if there is one, deleted when the fit ends or fails
     """
 
@@ -56,6 +58,7 @@ class Session:
         end: ExitStack,
     ) -> None:
         self.history: list[dict[str, Any]] = []
+        self.seconds_before = 0.0
         random_state = check_random_state(parameters["random_state"])
         self.random_state = random_state if journal is None else journal.generator(random_state)
         self._owner, self._parameters = owner, parameters
@@ -103,12 +106,39 @@ class Session:
         """The solver's state to continue from, or None."""
         return None if self._journal is None or self._journal.progress is None else self._journal.progress.state
 
+    # ---- rounds ------------------------------------------------------------------------------------------------------
+
+    def may_go_on(self, **info: Any) -> bool:
+        """Tell the callbacks of another round of the fit, and return whether none of them asks to stop."""
+        return not self._callbacks.on_round_start(info)
+
+    @contextmanager
+    def round(self, name: str, **changed: Any) -> Iterator[Session]:
+        """Open the session of another round of this fit, with a history, patience and checkpoint of its own.
+
+        name : folder of its checkpoint, in that of the fit
+        **changed : parameters in which it differs from the fit
+        """
+        kept, patience = self._journal, self._patience
+        checkpoint = None if kept is None else Checkpoint(os.path.join(kept.folder, name), kept.every)
+        with journal(checkpoint) as opened, ExitStack() as end:
+            session = Session(
+                self._owner,
+                {**self._parameters, **changed},
+                lambda info: nullcontext(self._callbacks),  # which have been told that the fit starts
+                None if patience is None else NoImprovement(patience.n_iter_no_change, patience.tol),
+                opened,
+                end,
+            )
+            session.seconds_before = self.history[-1]["seconds"]
+            yield session
+
     # ---- the loop ----------------------------------------------------------------------------------------------------
 
     def start(self, data: FitData, **info: Any) -> None:
         """Tell the callbacks that the fit starts, with its sizes and `info`; they are also told when it ends."""
         n, k = data.targets.shape
-        self._began = time.perf_counter() - (self.history[-1]["seconds"] if self.history else 0.0)
+        self._began = time.perf_counter() - (self.history[-1]["seconds"] if self.history else self.seconds_before)
         self._callbacks = self._end.enter_context(self._watch({"n_rows": n, "n_targets": k, **info}))
 
     def record(self, record: dict[str, Any]) -> bool:
@@ -146,10 +176,10 @@ class Session:
             assert resumed.coef is not None
             coef = finite(resumed.coef, data.rows.dtype)
             with self._blaming_checkpoint():
-                return Solution(coef, kind.again(resumed.last), self._exhausted)
+                return Solution(coef, kind.again(resumed.last), self.exhausted)
         steps, best, stop = iter(iterates), None, False
         if resumed is not None:
-            steps, best, stop = self._resuming(steps), resumed.best, self._exhausted
+            steps, best, stop = self._resuming(steps), resumed.best, self.exhausted
             iterate = next(steps)  # already recorded
         while not stop:
             following = next(steps, None)
@@ -161,14 +191,14 @@ class Session:
                 self._journal.keep(self._progress(iterate, best))
         coef = finite(iterate.coef() * scale if best is None else best, data.rows.dtype)
         if self._journal is not None:
-            enough = iterate.converged or self._exhausted
+            enough = iterate.converged or self.exhausted
             # a fit stopped by a callback can continue: its next answer may differ
             may_go_on = not enough and (stop or iterate.iteration >= max_iter)
             self._journal.keep(self._progress(iterate, best, coef=coef, may_go_on=may_go_on))
         return Solution(coef, iterate, stop)
 
     @property
-    def _exhausted(self) -> bool:
+    def exhausted(self) -> bool:
         """Whether the validation error has not improved for long enough."""
         return self._patience is not None and self._patience.exhausted
 

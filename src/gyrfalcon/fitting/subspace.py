@@ -38,6 +38,8 @@ Array = NDArray[Any]
 # not fall
 _DEFAULT = 2_000
 _LARGEST_DEFAULT = 10_000
+AUTO = "auto"  # a number of centers that grows, see `gyrfalcon.fitting.growth`
+_FIRST = 1_000  # with which it begins
 _MODERATE = 2.0**20  # largest size of targets, and inverse of the smallest, with which nothing overflows
 
 
@@ -45,18 +47,21 @@ _MODERATE = 2.0**20  # largest size of targets, and inverse of the smallest, wit
 class CenterSettings:
     """The kernel and the centers of a method on centers.
 
-    `n_centers` is None for `default_n_centers`, and `centers` is anything that `as_centers` accepts.
+    `n_centers` is None for `default_n_centers` or "auto" for a number that grows, and `centers` is anything that
+    `as_centers` accepts.
     """
 
     kernel: Kernel | str | KernelFunction
-    n_centers: int | None = None
+    n_centers: int | str | None = None
     centers: Any = "uniform"
 
     def wanted(self, n: int) -> int:
-        """Return the requested number of centers for n rows."""
+        """Return the requested number of centers for n rows, or the first of those that "auto" tries."""
         selector = as_centers(self.centers)
         if isinstance(selector, Given):
             return int((*np.shape(selector.points), 1)[0])  # other shapes are refused later
+        if self.n_centers == AUTO:
+            return min(n, _FIRST)
         return int(self.n_centers) if self.n_centers is not None else default_n_centers(n)
 
 
@@ -74,7 +79,7 @@ class ChosenCenters:
 
     selection: Selection
     weight: Array | None
-    n_centers: int | None
+    n_centers: int | str | None
     centers: Any
 
     def suit(self, settings: CenterSettings, n_features: int) -> bool:

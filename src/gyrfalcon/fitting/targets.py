@@ -112,9 +112,14 @@ def root_mean_square(targets: Array, weight: Array | None, predictions: Array) -
 
 def mean_loss(loss: Loss, targets: Array, weight: Array | None, f: Array) -> float:
     """Return the mean of a loss over rows and columns."""
+    return float(np.average(row_losses(loss, targets, f), weights=weight))
+
+
+def row_losses(loss: Loss, targets: Array, f: Array) -> Array:
+    """Return the loss of each row, the mean over columns, in float64."""
     with np.errstate(over="ignore"):
-        values = loss.value(targets.astype(np.float64), f.astype(np.float64)).mean(axis=1)
-    return float(np.average(values, weights=weight))
+        values: Array = loss.value(targets.astype(np.float64), f.astype(np.float64)).mean(axis=1)
+    return values
 
 
 # ---- labels ----------------------------------------------------------------------------------------------------------
