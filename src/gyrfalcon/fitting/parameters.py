@@ -143,20 +143,6 @@ PARAMETERS: Mapping[str, Entry] = {
         rows along each direction. Rows are split at the median.""",
         one_of("principal", "random"),
     ),
-    "trees.dtype": Entry(
-        '"auto", "float32" or "float64"',
-        "Precision of predictions. Systems are solved in float64.",
-    ),
-    "trees.memory_budget": Entry(
-        '"auto", int or str',
-        """Limit of the memory for factors, about 20 n rank bytes. It is given in bytes, as a string such as "4GB", or
-        as "auto" for the available memory.""",
-    ),
-    "trees.random_state": Entry(
-        "int, RandomState or None",
-        """Seed of the splits, of the pivots, of the sample that chooses the penalty, and of rows held out for
-        validation.""",
-    ),
     "orthogonal": Entry(
         "bool",
         """Whether the weights are orthogonal, which approximates the kernel with less variance at the same cost; see
@@ -356,6 +342,10 @@ PARAMETERS: Mapping[str, Entry] = {
         '"auto", "float32" or "float64"',
         'Precision of the features; "auto" follows X. The normal equations are in float64.',
     ),
+    "trees.dtype": Entry(
+        '"auto", "float32" or "float64"',
+        "Precision of predictions. Systems are solved in float64.",
+    ),
     "memory_budget": Entry(
         '"auto", int or str',
         """Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
@@ -370,6 +360,11 @@ PARAMETERS: Mapping[str, Entry] = {
         used, and for the features of the validation rows, which are kept if they fit. It is given in bytes, as a string
         such as "4GB", or as "auto" for the available memory, half of it for features. The features of the training rows
         are never kept.""",
+    ),
+    "trees.memory_budget": Entry(
+        '"auto", int or str',
+        """Limit of the memory for factors, about 20 n rank bytes. It is given in bytes, as a string such as "4GB", or
+        as "auto" for the available memory.""",
     ),
     "device": Entry(
         "None, str, torch.device or list of these",
@@ -397,6 +392,11 @@ PARAMETERS: Mapping[str, Entry] = {
     "features.random_state": Entry(
         "int, RandomState or None",
         "Seed of the features, of the validation split and of the order of mini-batches.",
+    ),
+    "trees.random_state": Entry(
+        "int, RandomState or None",
+        """Seed of the splits, of the pivots, of the sample that chooses the penalty, and of rows held out for
+        validation.""",
     ),
     "callbacks": Entry(
         "callable, Callback, list of them, or None",
