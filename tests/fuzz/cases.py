@@ -63,6 +63,14 @@ FEATURES = {
     "batch_size": [None, 1, 7],
     "max_iter": [1, 5],
 }
+EIGENPRO = {
+    **ENDING,
+    "n_subsamples": [None, 1, 5, 1000],
+    "n_components": [None, 0, 1, 3, 50],
+    "batch_size": [None, 1, 7],
+    "step": ["auto", 1.0],
+    "max_iter": [0, 1, 5],
+}
 CERTAIN = {"uncertainty": [False, True]}
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "FalkonRegressor": {**FALKON, **CERTAIN, "loss": ["squared"] * 3 + ["huber", "quantile", "poisson"]},
@@ -78,14 +86,9 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "ExactClassifier": {**PENALTY, "max_iter": [1, 20], "cv": [2, 5], "class_weight": [None, "balanced"]},
     "NytroRegressor": {**CENTERS, **ENDING, **STEPS, "solver": ["gd", "sgd"]},
     "DivideAndConquerRegressor": {**PENALTY, "n_partitions": [None, 1, 2, 7]},
-    "EigenProRegressor": {
-        **ENDING,
-        "n_subsamples": [None, 1, 5, 1000],
-        "n_components": [None, 0, 1, 3, 50],
-        "batch_size": [None, 1, 7],
-        "step": ["auto", 1.0],
-        "max_iter": [0, 1, 5],
-    },
+    "DivideAndConquerClassifier": {**PENALTY, "n_partitions": [None, 1, 2, 7], "class_weight": [None, "balanced"]},
+    "EigenProRegressor": EIGENPRO,
+    "EigenProClassifier": EIGENPRO,
     "RandomFeaturesRegressor": FEATURES,
     "RandomFeaturesClassifier": {**FEATURES, "class_weight": [None, "balanced"]},
     "KernelPCA": {
@@ -98,7 +101,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "NoveltyDetector": {**CENTERS, **PENALTY, "contamination": [0.01, 0.1, 0.5]},
 }
 UNLABELLED = ("KernelPCA", "KernelKMeans", "NoveltyDetector")
-WITHOUT_WEIGHTS = ("EigenProRegressor", "KernelPCA", "NoveltyDetector")
+WITHOUT_WEIGHTS = ("EigenProRegressor", "EigenProClassifier", "KernelPCA", "NoveltyDetector")
 KERNELS: list[Callable[[], Any]] = [
     lambda: "gaussian",
     lambda: kernels.Gaussian(1.0),
@@ -193,7 +196,8 @@ def fit(rng: Generator, folder: Path) -> None:
     words = ", ".join(f"{key}={value!r}" for key, value in chosen.items())
     w_words = "" if w is None else f", sample_weight=[{w.min():g}..{w.max():g}]"
     say(f"{name}({kernel!r}, random_state=0, {words}).fit(X {X.dtype} {X.shape}, y {y.dtype} {y.shape}{w_words})")
-    model = getattr(gyrfalcon, name)(kernel=kernel, random_state=0, **chosen)
+    room = gyrfalcon if hasattr(gyrfalcon, name) else gyrfalcon.baselines
+    model = getattr(room, name)(kernel=kernel, random_state=0, **chosen)
     model.fit(X, y, **({} if w is None else {"sample_weight": w}))
     values = X.data if scipy.sparse.issparse(X) else X
     if not np.isfinite(values).all():

@@ -13,9 +13,13 @@ from ..estimators import (
     RandomFeaturesClassifier,
     RandomFeaturesRegressor,
 )
+from .divide_and_conquer_classifier import DivideAndConquerClassifier
+from .eigenpro_classifier import EigenProClassifier
 
 __all__ = [
+    "DivideAndConquerClassifier",
     "DivideAndConquerRegressor",
+    "EigenProClassifier",
     "EigenProRegressor",
     "ExactClassifier",
     "ExactRegressor",

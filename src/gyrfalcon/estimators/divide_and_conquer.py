@@ -13,23 +13,67 @@ from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..fitting.arguments import described
+from ..fitting.data import FitData
 from ..fitting.kernel import fitted_kernel
 from ..fitting.parameters import check_parameters
 from ..fitting.precision import in_suitable_precision
 from ..fitting.ridge import ridge
-from ..fitting.session import finite
+from ..fitting.session import Session, finite
 from ..kernels import Kernel, KernelFunction
 from ..operators import KernelOperator
-from ._base import KernelRegressor
+from ._base import KernelEstimator, KernelRegressor
 
 Array = NDArray[Any]
 
 _LARGEST_PART = 2_000  # rows of a part by default, which takes 32 MB and a tenth of a second
 
+RULES = {"n_partitions": optional(integer(1)), "penalty": not_negative()}
+
+
+class OnParts(KernelEstimator):
+    """The average of exact solutions of random parts of the rows."""
+
+    n_partitions: int | None
+    penalty: float
+
+    def _learn(self, data: FitData, session: Session) -> None:
+        """Solve for one part after the other, and set the attributes."""
+        n = data.rows.shape[0]
+        m = -(-n // _LARGEST_PART) if self.n_partitions is None else int(self.n_partitions)
+        if m > n:
+            raise ValueError(f"n_partitions={m} must be at most the number of rows that count, {n}")
+        order = session.random_state.permutation(n)
+        points = data.rows.take(order)
+        weight = None if data.weight is None else data.weight[order]
+        kernel = fitted_kernel(self.kernel, data, points, weight, points.dtype)
+        data = in_suitable_precision(data, kernel, points, self.penalty)
+        points = points.astype(data.rows.dtype, copy=False)
+        scale = power_of_two(data.targets, axis=0)
+        y = (data.targets / scale)[order]
+        alpha = np.zeros_like(y)
+        predictions: Array | float = 0.0
+        done = end = 0
+        session.start(data, max_passes=m, n_partitions=m)
+        for part in np.array_split(np.arange(n), m):
+            at = slice(part[0], part[-1] + 1)
+            operator = KernelOperator(kernel, points[at], points[at], n_jobs=self.n_jobs, memory_budget=0)
+            part_weight = None if weight is None else np.asarray(weight[at] / weight[at].mean())
+            alpha[at] = ridge(operator, y[at], self.penalty, part_weight, "more n_partitions")
+            done, end = done + 1, at.stop
+            record: dict[str, Any] = {"iteration": done, "passes": done, "rows": len(part)}
+            if data.validation is not None:
+                predictions = predictions + operator.on(data.validation.rows).matmat(alpha[at] * scale)
+                record["validation_error"] = data.validation_error(np.asarray(predictions) / done)
+            if session.record(record):
+                break
+        self._set_solution(data, session)
+        self._set_centers(kernel, points[:end])
+        self.dual_coef_ = data.shaped(finite(alpha[:end] / done * scale, data.rows.dtype))
+
 
 @register
 @described
-class DivideAndConquerRegressor(KernelRegressor):
+class DivideAndConquerRegressor(OnParts, KernelRegressor):
     """The average of exact kernel ridge regressions on random parts of the rows.
 
     Each part is solved with the penalty that would be right for all rows, so that its solution alone would follow the
@@ -38,34 +82,15 @@ class DivideAndConquerRegressor(KernelRegressor):
 
     Parameters
     ----------
-    {kernel}
-    n_partitions : int or None, default=None
-        Number of parts, at most n. None makes parts of at most 2,000 rows.
-    penalty : float, default=1e-06
-        The papers' lambda: the factor of |f|^2 beside the mean squared error, not negative. A penalty below an eighth
-        of the precision of the kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x)) cannot be told
-        from rounding, and is raised to that value.
-    {fit_intercept, dense.scale}
-    dtype : "auto", "float32" or "float64", default="auto"
-        Precision of predictions. "auto" follows X, but uses float64 where float32 would lose the penalty or part of f,
-        as happens with a smooth kernel and a small penalty. Systems are solved in float64.
-    memory_budget : "auto", int or str, default="auto"
-        Not used: only the kernel matrix of one part is kept, (n / n_partitions)^2 numbers.
-    {n_jobs}
-    random_state : int, RandomState or None, default=None
-        Seed of the parts.
-    {callbacks, verbose}
+    {kernel, parts.n_partitions, parts.penalty, fit_intercept, dense.scale, parts.dtype, parts.memory_budget, n_jobs,
+    parts.random_state, callbacks, verbose}
 
     Attributes
     ----------
-    centers_ : array of shape (n, n_features_in_)
-        The training rows, part after part, without those of weight 0.
+    {parts.centers_}
     dual_coef_ : array of shape (n,) or (n, n_outputs)
         Coefficients of the training rows: those of the parts, divided by the number of parts.
-    {kernel_}
-    n_iter_ : int
-        Number of parts that were solved; fewer than `n_partitions` if a callback stopped the fit, which then averages
-        these.
+    {kernel_, parts.n_iter_}
     history_ : list of dict
         For each part: `iteration`, `rows`, `seconds`, and the `validation_error` of the average so far.
     {offset_, output_dtype_, mean_ scale_, n_features_in_, feature_names_in_}
@@ -137,38 +162,8 @@ class DivideAndConquerRegressor(KernelRegressor):
         -------
         self
         """
-        check_parameters(self.get_params(deep=False), n_partitions=optional(integer(1)), penalty=not_negative())
+        check_parameters(self.get_params(deep=False), **RULES)
         with self._session() as session:
             data = self._data(session, X, y, sample_weight, X_val, y_val)
-            n = data.rows.shape[0]
-            m = -(-n // _LARGEST_PART) if self.n_partitions is None else int(self.n_partitions)
-            if m > n:
-                raise ValueError(f"n_partitions={m} must be at most the number of rows that count, {n}")
-            order = session.random_state.permutation(n)
-            points = data.rows.take(order)
-            weight = None if data.weight is None else data.weight[order]
-            kernel = fitted_kernel(self.kernel, data, points, weight, points.dtype)
-            data = in_suitable_precision(data, kernel, points, self.penalty)
-            points = points.astype(data.rows.dtype, copy=False)
-            scale = power_of_two(data.targets, axis=0)
-            y = (data.targets / scale)[order]
-            alpha = np.zeros_like(y)
-            predictions: Array | float = 0.0
-            done = end = 0
-            session.start(data, max_passes=m, n_partitions=m)
-            for part in np.array_split(np.arange(n), m):
-                at = slice(part[0], part[-1] + 1)
-                operator = KernelOperator(kernel, points[at], points[at], n_jobs=self.n_jobs, memory_budget=0)
-                part_weight = None if weight is None else np.asarray(weight[at] / weight[at].mean())
-                alpha[at] = ridge(operator, y[at], self.penalty, part_weight, "more n_partitions")
-                done, end = done + 1, at.stop
-                record: dict[str, Any] = {"iteration": done, "passes": done, "rows": len(part)}
-                if data.validation is not None:
-                    predictions = predictions + operator.on(data.validation.rows).matmat(alpha[at] * scale)
-                    record["validation_error"] = data.validation_error(np.asarray(predictions) / done)
-                if session.record(record):
-                    break
-            self._set_solution(data, session)
-            self._set_centers(kernel, points[:end])
-            self.dual_coef_ = data.shaped(finite(alpha[:end] / done * scale, data.rows.dtype))
+            self._learn(data, session)
         return self

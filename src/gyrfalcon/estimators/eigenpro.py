@@ -25,15 +25,87 @@ from ..kernels import Kernel, KernelFunction
 from ..operators import KernelOperator
 from ..solvers import Iterate
 from ..solvers.eigenpro import eigenpro, top_eigensystem
-from ._base import KernelRegressor
+from ._base import KernelEstimator, KernelRegressor
 
 _MANY_ROWS = 100_000  # rows beyond which the default of n_subsamples is larger
 _WORTH_THREADS = 3_000  # least number of rows for which several threads are used
 
+RULES = {
+    "n_subsamples": optional(integer(1)),
+    "n_components": optional(integer(0)),
+    "batch_size": optional(integer(1)),
+    "step": STEP,
+}
+
+
+class ByEigenPro(KernelEstimator):
+    """A function with a coefficient for every row, learnt by EigenPro."""
+
+    n_subsamples: int | None
+    n_components: int | None
+    max_iter: int
+    tol: float | None
+    step: float | str
+    batch_size: int | None
+
+    n_components_: int
+    batch_size_: int
+    step_: float
+
+    def _iterate(self, data: FitData, session: Session) -> None:
+        """Estimate the eigenvectors, learn the coefficients, and set the attributes."""
+        if data.weight is not None:
+            raise ValueError(f"{type(self).__name__} has no weights, and X has: open it without weight=...")
+        rows, n = data.rows, data.rows.shape[0]
+        s = self.n_subsamples or (1_000 if n <= _MANY_ROWS else 2_000)
+        needs = {"eigenvectors": 3 * 8 * min(s, n) ** 2}
+        check_memory(self.memory_budget, needs, f"the eigenvectors of n_subsamples={s} rows take", "take fewer")
+        n_jobs = 1 if n < _WORTH_THREADS else self.n_jobs
+        points = rows.take(np.arange(n))
+        kernel = fitted_kernel(self.kernel, data, points, None, rows.dtype)
+        operator = KernelOperator(kernel, rows, points, n_jobs=n_jobs, memory_budget=0)
+        system = top_eigensystem(
+            operator,
+            n_subsamples=s,
+            n_components=self.n_components,
+            batch_size=self.batch_size,
+            random_state=session.random_state,
+            n_jobs=n_jobs,
+        )
+        batch_size = min(n, system.batch_size if self.batch_size is None else int(self.batch_size))
+        step = system.step(batch_size) if isinstance(self.step, str) else float(self.step)
+        scale = power_of_two(data.targets, axis=0)
+        tol = tolerance(self.tol, rows.dtype)
+        solution = session.run(
+            eigenpro(
+                operator,
+                data.targets / scale,
+                system,
+                max_iter=self.max_iter,
+                tol=tol,
+                step=step or "auto",
+                batch_size=batch_size,
+                random_state=session.random_state,
+            ),
+            data,
+            kind=Iterate,
+            max_iter=self.max_iter,
+            watch=validation_watch(data, operator, self._compute, parse_memory(self.memory_budget)),
+            scale=scale,
+            n_centers=n,
+        )
+        self._set_solution(data, session)
+        self._set_expansion(operator, solution.coef, data)
+        warn_if_rounded(operator, solution.coef, None)
+        self.n_components_, self.batch_size_, self.step_ = system.n_components, batch_size, step
+        if not solution.stopped:
+            remedy = f"raise max_iter={self.max_iter} or tol"
+            warn_if_unsettled(solution.last, tol=self.tol, reached=tol, steps="epochs", remedy=remedy)
+
 
 @register
 @described
-class EigenProRegressor(KernelRegressor):
+class EigenProRegressor(ByEigenPro, KernelRegressor):
     """Kernel regression with a coefficient for every row, by EigenPro.
 
     Fits f(x) = sum_i coef_i k(x, x_i) over all n rows by stochastic gradient descent on the mean squared error, with
@@ -44,50 +116,13 @@ class EigenProRegressor(KernelRegressor):
 
     Parameters
     ----------
-    {kernel, fit_intercept, dense.scale}
-    n_subsamples : int or None, default=None
-        Number of rows from which the eigenvectors are estimated, at most n. None is 1,000, and 2,000 beyond 100,000
-        rows.
-    n_components : int or None, default=None
-        Number of eigenvectors whose eigenvalues are reduced; 0 is plain stochastic gradient descent. There are fewer
-        where the kernel matrix has a lower rank. None takes enough of them to make batches of 1,000 rows (or of a tenth
-        of the rows, if that is less) useful, at most a quarter of `n_subsamples`.
-    max_iter : int, default=20
-        Maximum number of epochs: each visits every row once, and computes all n^2 kernel values.
-    tol : float or None, default=None
-        Stop when the residual of an epoch, as seen by its batches, falls below `tol` times the norm of y; a
-        `ConvergenceWarning` says if it did not. None stops where further iterations would not show in predictions (1e-6
-        in float32, 1e-10 in float64), and 0 runs all `max_iter` epochs; neither warns.
-    step : float or "auto", default="auto"
-        Length of the steps. "auto" is the longest step that is known to be safe, given the largest k(x, x) and the
-        largest eigenvalue that remains.
-    batch_size : int or None, default=None
-        Number of rows in a mini-batch. None takes the largest for which an epoch achieves about as much as with single
-        rows.
-    early_stopping : bool, default=False
-        Whether to stop when the validation error has not fallen for `n_iter_no_change` epochs, and keep the best
-        solution. The validation set is the one given to `fit`, or a random part of the rows.
-    {validation_fraction, n_iter_no_change}
-    dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel; "auto" follows X. The eigenvectors are in float64.
-    memory_budget : "auto", int or str, default="auto"
-        Memory for the eigenvectors, which must fit, for X if it comes from a file, and for the kernel matrix of the
-        validation rows, which is kept if it fits. It is given in bytes, as a string such as "4GB", or as "auto" for the
-        available memory, half of it for the kernel matrix. The kernel matrix of the training rows is never kept.
-    {n_jobs}
-    random_state : int, RandomState or None, default=None
-        Seed of the subsample, of the validation split and of the order of mini-batches.
-    {callbacks, verbose}
+    {kernel, fit_intercept, dense.scale, eigenpro.n_subsamples, eigenpro.n_components, eigenpro.max_iter, eigenpro.tol,
+    eigenpro.step, eigenpro.batch_size, eigenpro.early_stopping, validation_fraction, n_iter_no_change, eigenpro.dtype,
+    eigenpro.memory_budget, n_jobs, eigenpro.random_state, callbacks, verbose}
 
     Attributes
     ----------
-    centers_ : array of shape (n, n_features_in_)
-        The training rows.
-    {rows.dual_coef_, kernel_}
-    n_components_, batch_size_, step_ : int, int, float
-        The number of eigenvectors, the batch size and the step that were used.
-    n_iter_ : int
-        Number of epochs.
+    {eigenpro.centers_, rows.dual_coef_, kernel_, eigenpro.n_components_ batch_size_ step_, eigenpro.n_iter_}
     history_ : list of dict
         For each epoch: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there is a
         validation set, and what callbacks added.
@@ -118,10 +153,6 @@ class EigenProRegressor(KernelRegressor):
     >>> bool(model.score(X, y) > 0.99)
     True
     """
-
-    n_components_: int
-    batch_size_: int
-    step_: float
 
     def __init__(
         self,
@@ -169,9 +200,7 @@ class EigenProRegressor(KernelRegressor):
 
         Parameters
         ----------
-        X : array or table of shape (n, n_features)
-            float32 is computed in float32, everything else in float64, unless `dtype` says otherwise.
-        {fit.y}
+        {eigenpro.X, fit.y}
         X_val, y_val : optional
             Rows on which the validation error (root mean squared) is recorded, and by which `early_stopping` stops.
 
@@ -179,65 +208,10 @@ class EigenProRegressor(KernelRegressor):
         -------
         self
         """
-        check_parameters(
-            self.get_params(deep=False),
-            n_subsamples=optional(integer(1)),
-            n_components=optional(integer(0)),
-            batch_size=optional(integer(1)),
-            step=STEP,
-        )
+        check_parameters(self.get_params(deep=False), **RULES)
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if self.early_stopping else None
             data = self._data(session, X, y, None, X_val, y_val, hold_out=hold_out, random_access=True)
-            if data.weight is not None:
-                raise ValueError("EigenProRegressor has no weights, and X has: open it without weight=...")
             self._iterate(data, session)
         return self
-
-    def _iterate(self, data: FitData, session: Session) -> None:
-        rows, n = data.rows, data.rows.shape[0]
-        s = self.n_subsamples or (1_000 if n <= _MANY_ROWS else 2_000)
-        needs = {"eigenvectors": 3 * 8 * min(s, n) ** 2}
-        check_memory(self.memory_budget, needs, f"the eigenvectors of n_subsamples={s} rows take", "take fewer")
-        n_jobs = 1 if n < _WORTH_THREADS else self.n_jobs
-        points = rows.take(np.arange(n))
-        kernel = fitted_kernel(self.kernel, data, points, None, rows.dtype)
-        operator = KernelOperator(kernel, rows, points, n_jobs=n_jobs, memory_budget=0)
-        system = top_eigensystem(
-            operator,
-            n_subsamples=s,
-            n_components=self.n_components,
-            batch_size=self.batch_size,
-            random_state=session.random_state,
-            n_jobs=n_jobs,
-        )
-        batch_size = min(n, system.batch_size if self.batch_size is None else int(self.batch_size))
-        step = system.step(batch_size) if isinstance(self.step, str) else float(self.step)
-        scale = power_of_two(data.targets, axis=0)
-        tol = tolerance(self.tol, rows.dtype)
-        solution = session.run(
-            eigenpro(
-                operator,
-                data.targets / scale,
-                system,
-                max_iter=self.max_iter,
-                tol=tol,
-                step=step or "auto",
-                batch_size=batch_size,
-                random_state=session.random_state,
-            ),
-            data,
-            kind=Iterate,
-            max_iter=self.max_iter,
-            watch=validation_watch(data, operator, self._compute, parse_memory(self.memory_budget)),
-            scale=scale,
-            n_centers=n,
-        )
-        self._set_solution(data, session)
-        self._set_expansion(operator, solution.coef, data)
-        warn_if_rounded(operator, solution.coef, None)
-        self.n_components_, self.batch_size_, self.step_ = system.n_components, batch_size, step
-        if not solution.stopped:
-            remedy = f"raise max_iter={self.max_iter} or tol"
-            warn_if_unsettled(solution.last, tol=self.tol, reached=tol, steps="epochs", remedy=remedy)

@@ -71,11 +71,7 @@ class ExactClassifier(CalibratedClassifier):
 
     Attributes
     ----------
-    {classes_, rows.centers_}
-    dual_coef_ : array of shape (n,) for two classes, else (n, n_classes)
-        Coefficients of the training rows.
-    {kernel_, penalty_}
-    {calibration_}
+    {classes_, rows.centers_, classes.dual_coef_, kernel_, penalty_, calibration_}
     cv_predictions_ : array of shape (n,) for two classes, else (n, n_classes)
         With `choose_by="cv"`, the values of `uncalibrated` for the rows given to `fit`, by models with the chosen
         penalty that have not seen their fold; NaN for rows of weight 0. ``calibration_.probabilities(cv_predictions_)``

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from .._utils.docstrings import Entry, describing
 from .attributes import ATTRIBUTES
+from .method_entries import METHOD_ENTRIES
 from .parameters import PARAMETERS
 
 ARGUMENTS: Mapping[str, Entry] = {
@@ -64,5 +65,5 @@ ARGUMENTS: Mapping[str, Entry] = {
     ),
 }
 
-SHARED = {**PARAMETERS, **ATTRIBUTES, **ARGUMENTS}
+SHARED = {**PARAMETERS, **METHOD_ENTRIES, **ATTRIBUTES, **ARGUMENTS}
 described = describing(SHARED)

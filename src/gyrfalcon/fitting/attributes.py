@@ -45,6 +45,9 @@ def _classes(name: str, value: Any) -> None:
 # Attributes with the same meaning wherever they occur: their types, words and rules.
 ATTRIBUTES: Mapping[str, Entry] = {
     "rows.dual_coef_": Entry("array of shape (n,) or (n, n_outputs)", "Coefficients of the training rows."),
+    "classes.dual_coef_": Entry(
+        "array of shape (n,) for two classes, else (n, n_classes)", "Coefficients of the training rows."
+    ),
     "rows.centers_": Entry(
         "array of shape (n, n_features_in_)",
         "The training rows: all rows except those held out for validation and those of weight 0.",

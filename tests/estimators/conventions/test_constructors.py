@@ -22,8 +22,9 @@ LEARNERS = [cls for cls in ESTIMATORS if cls not in [*TRANSFORMERS, *AROUND_OTHE
 
 # Parameters with another default in some estimators: the methods that regularise by stopping validate by default.
 STOPPING = {"NytroRegressor", "ExactRegressor"}
+EIGENPRO = {"EigenProRegressor", "EigenProClassifier"}
 OWN_DEFAULTS = {
-    "penalty": {"DivideAndConquerRegressor", "NoveltyDetector"},
+    "penalty": {"DivideAndConquerRegressor", "DivideAndConquerClassifier", "NoveltyDetector"},
     "early_stopping": STOPPING,
     "validation_fraction": STOPPING,
     "n_iter_no_change": STOPPING,
@@ -31,12 +32,12 @@ OWN_DEFAULTS = {
     "preconditioner": {"ExactRegressor", "ExactClassifier"},
     "max_iter": {"NystromRegressor", "ExactClassifier", "KernelKMeans", *STOPPING},
     "tol": {"KernelKMeans"},
-    "step": {"EigenProRegressor", "RandomFeaturesRegressor", "RandomFeaturesClassifier"},
+    "step": {*EIGENPRO, "RandomFeaturesRegressor", "RandomFeaturesClassifier"},
     "batch_size": {"NystromRegressor", "NytroRegressor"},
-    "n_components": {"EigenProRegressor", "KernelPCA"},
+    "n_components": {*EIGENPRO, "KernelPCA"},
 }
 # n_components is last of the solver's in one, and first in the other, as in scikit-learn's KernelPCA.
-OWN_PLACE = [gyrfalcon.EigenProRegressor, gyrfalcon.KernelPCA]
+OWN_PLACE = [gyrfalcon.EigenProRegressor, baselines.EigenProClassifier, gyrfalcon.KernelPCA]
 ORDER = list(dict.fromkeys(key.rpartition(".")[2] for key in PARAMETERS))
 
 

@@ -1,0 +1,95 @@
+"""Parameters and attributes of single methods, as the docstrings of their regressors and classifiers describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .._utils.docstrings import Entry
+
+# The prefix is the method; rules are those of `parameters`, or are given by the estimators.
+METHOD_ENTRIES: Mapping[str, Entry] = {
+    "eigenpro.n_subsamples": Entry(
+        "int or None",
+        """Number of rows from which the eigenvectors are estimated, at most n. None is 1,000, and 2,000 beyond 100,000
+        rows.""",
+    ),
+    "eigenpro.n_components": Entry(
+        "int or None",
+        """Number of eigenvectors whose eigenvalues are reduced; 0 is plain stochastic gradient descent. There are fewer
+        where the kernel matrix has a lower rank. None takes enough of them to make batches of 1,000 rows (or of a tenth
+        of the rows, if that is less) useful, at most a quarter of `n_subsamples`.""",
+    ),
+    "eigenpro.max_iter": Entry(
+        "int",
+        "Maximum number of epochs: each visits every row once, and computes all n^2 kernel values.",
+    ),
+    "eigenpro.tol": Entry(
+        "float or None",
+        """Stop when the residual of an epoch, as seen by its batches, falls below `tol` times the norm of the targets;
+        a `ConvergenceWarning` says if it did not. None stops where further iterations would not show in predictions
+        (1e-6 in float32, 1e-10 in float64), and 0 runs all `max_iter` epochs; neither warns.""",
+    ),
+    "eigenpro.step": Entry(
+        'float or "auto"',
+        """Length of the steps. "auto" is the longest step that is known to be safe, given the largest k(x, x) and the
+        largest eigenvalue that remains.""",
+    ),
+    "eigenpro.batch_size": Entry(
+        "int or None",
+        """Number of rows in a mini-batch. None takes the largest for which an epoch achieves about as much as with
+        single rows.""",
+    ),
+    "eigenpro.early_stopping": Entry(
+        "bool",
+        """Whether to stop when the validation error has not fallen for `n_iter_no_change` epochs, and keep the best
+        solution. The validation set is the one given to `fit`, or a random part of the rows.""",
+    ),
+    "eigenpro.dtype": Entry(
+        '"auto", "float32" or "float64"',
+        'Precision of the kernel; "auto" follows X. The eigenvectors are in float64.',
+    ),
+    "eigenpro.memory_budget": Entry(
+        '"auto", int or str',
+        """Memory for the eigenvectors, which must fit, for X if it comes from a file, and for the kernel matrix of the
+        validation rows, which is kept if it fits. It is given in bytes, as a string such as "4GB", or as "auto" for the
+        available memory, half of it for the kernel matrix. The kernel matrix of the training rows is never kept.""",
+    ),
+    "eigenpro.random_state": Entry(
+        "int, RandomState or None", "Seed of the subsample, of the validation split and of the order of mini-batches."
+    ),
+    "eigenpro.X": Entry(
+        "array or table of shape (n, n_features)",
+        "float32 is computed in float32, everything else in float64, unless `dtype` says otherwise.",
+    ),
+    "eigenpro.centers_": Entry("array of shape (n, n_features_in_)", "The training rows."),
+    "eigenpro.n_components_ batch_size_ step_": Entry(
+        "int, int, float", "The number of eigenvectors, the batch size and the step that were used."
+    ),
+    "eigenpro.n_iter_": Entry("int", "Number of epochs."),
+    "parts.n_partitions": Entry("int or None", "Number of parts, at most n. None makes parts of at most 2,000 rows."),
+    "parts.penalty": Entry(
+        "float",
+        """The papers' lambda: the factor of |f|^2 beside the mean squared error, not negative. A penalty below an
+        eighth of the precision of the kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x)) cannot be
+        told from rounding, and is raised to that value.""",
+    ),
+    "parts.dtype": Entry(
+        '"auto", "float32" or "float64"',
+        """Precision of predictions. "auto" follows X, but uses float64 where float32 would lose the penalty or part of
+        f, as happens with a smooth kernel and a small penalty. Systems are solved in float64.""",
+    ),
+    "parts.memory_budget": Entry(
+        '"auto", int or str',
+        "Not used: only the kernel matrix of one part is kept, (n / n_partitions)^2 numbers.",
+    ),
+    "parts.random_state": Entry("int, RandomState or None", "Seed of the parts."),
+    "parts.centers_": Entry(
+        "array of shape (n, n_features_in_)",
+        "The training rows, part after part, without those of weight 0.",
+    ),
+    "parts.n_iter_": Entry(
+        "int",
+        """Number of parts that were solved; fewer than `n_partitions` if a callback stopped the fit, which then
+        averages these.""",
+    ),
+}
