@@ -92,4 +92,18 @@ METHOD_ENTRIES: Mapping[str, Entry] = {
         """Number of parts that were solved; fewer than `n_partitions` if a callback stopped the fit, which then
         averages these.""",
     ),
+    "trees.dtype": Entry(
+        '"auto", "float32" or "float64"',
+        "Precision of predictions. Systems are solved in float64.",
+    ),
+    "trees.memory_budget": Entry(
+        '"auto", int or str',
+        """Limit of the memory for factors, about 20 n rank bytes. It is given in bytes, as a string such as "4GB", or
+        as "auto" for the available memory.""",
+    ),
+    "trees.random_state": Entry(
+        "int, RandomState or None",
+        """Seed of the splits, of the pivots, of the sample that chooses the penalty, and of rows held out for
+        validation.""",
+    ),
 }
