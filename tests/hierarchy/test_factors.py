@@ -69,7 +69,7 @@ KERNELS: list[Kernel] = [Laplacian(1.5), Gaussian(1.0), Matern(2.0, nu=1.5)]
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
-@pytest.mark.parametrize("split", ["random", "principal"])
+@pytest.mark.parametrize("split", ["random", "principal", "axis"])
 def test_equals_the_dense_solution(kernel: Kernel, split: str) -> None:
     rng = np.random.default_rng(0)
     X, new = rng.standard_normal((70, 3)), rng.standard_normal((9, 3))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from .._utils.checks import array
 from .._utils.threads import effective_n_jobs
 from ..fitting.data import FitData
 from ..fitting.hierarchical import HierarchicalSolution, HierarchySettings, predictions, solve
@@ -15,6 +16,7 @@ from ..fitting.ridge import EveryRow, every_row
 from ..fitting.session import Session
 from ..hierarchy import LocalExpansion
 from ..kernels import Kernel
+from ..operators.choose import PreparedCenters
 from ._base import KernelEstimator
 
 Array = NDArray[Any]
@@ -28,6 +30,7 @@ class OnTrees(KernelEstimator):
     leaf_size: int | None
     rank: int | None
     n_trees: int
+    n_centers: int | str
     split: str
     choose_by: str | None
 
@@ -35,9 +38,13 @@ class OnTrees(KernelEstimator):
     leaf_size_: int
     rank_: int
     trees_: list[LocalExpansion]
+    global_centers_: Array | None
+    global_coef_: Array | None
 
     def _settings(self, **needed: bool) -> HierarchySettings:
-        return HierarchySettings(self.leaf_size, self.rank, self.n_trees, self.split, self.choose_by, **needed)
+        return HierarchySettings(
+            self.leaf_size, self.rank, self.n_trees, self.split, self.n_centers, self.choose_by, **needed
+        )
 
     def _solve(
         self, data: FitData, session: Session, settings: HierarchySettings
@@ -50,6 +57,9 @@ class OnTrees(KernelEstimator):
         self.kernel_, self.centers_ = problem.kernel, problem.points
         self.trees_, self.penalty_ = found.trees, found.penalty
         self.leaf_size_, self.rank_ = found.sizes
+        smooth = found.smooth
+        self.global_centers_, self.global_coef_ = (None, None) if smooth is None else (smooth.centers, smooth.coef)
+        self._prepared = PreparedCenters()
 
     @property
     def _has_one_column(self) -> bool:
@@ -60,6 +70,10 @@ class OnTrees(KernelEstimator):
             check_is_fitted(self)
         rows = self._scaled_rows(X, self.centers_.dtype)
         found = predictions(self.trees_, self.kernel_, self.centers_, rows, effective_n_jobs(self.n_jobs))
+        if self.global_centers_ is not None and self.global_coef_ is not None:
+            prepared: PreparedCenters = vars(self).setdefault("_prepared", PreparedCenters())  # a model file has none
+            operator = prepared.operator(self.kernel_, rows, self.global_centers_, n_jobs=self.n_jobs)
+            found += operator.matmat(self.global_coef_)
         return self._from_offset(found[:, 0] if self._has_one_column else found)
 
     def _check_loaded(self) -> None:
@@ -78,5 +92,8 @@ class OnTrees(KernelEstimator):
                 raise ValueError(f"trees_ has something else than trees of {len(centers)} rows")
             if tree.tree.directions.shape[1:] != centers.shape[1:] or tree.coef.shape[1] != np.size(self.offset_):
                 raise ValueError("trees_ do not fit the features or the outputs")
+        if self.global_centers_ is not None:
+            array((None, self.n_features_in_), centers.dtype)("global_centers_", self.global_centers_)
+            array((len(self.global_centers_), np.size(self.offset_)))("global_coef_", self.global_coef_)
         self._check_offset(self.trees_[0].coef[:, 0] if self._has_one_column else self.trees_[0].coef)
         self.kernel_.resolve(centers)

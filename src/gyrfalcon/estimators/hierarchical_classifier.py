@@ -40,14 +40,14 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
         What chooses among `penalties`: the validation rows (given to `fit`, or held out of X), by the share of wrong
         classes, the squared leave-one-out error, or the evidence of the targets +1 and -1. Validation rows also
         calibrate probabilities. None is "validation" if `fit` is given validation rows, else "loo".
-    {leaf_size, rank, n_trees, split}
+    {leaf_size, rank, n_trees, trees.n_centers, split}
     {class_weight, fit_intercept, dense.scale, validation_fraction}
     {trees.dtype, trees.memory_budget, n_jobs, trees.random_state, callbacks, verbose}
 
     Attributes
     ----------
     {classes_, rows.centers_}
-    {trees_, leaf_size_ rank_, kernel_, penalty_, calibration_, trees.n_iter_}
+    {trees_, global_centers_ global_coef_, leaf_size_ rank_, kernel_, penalty_, calibration_, trees.n_iter_}
     history_ : list of dict
         For each tree: `iteration`, `n_leaves`, `seconds`, `penalties`, and for each penalty the `log_evidences`, and,
         where they are computed, the `loo_errors` for targets +1 and -1 and the `validation_errors`, the shares of wrong
@@ -84,7 +84,8 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
         leaf_size: int | None = None,
         rank: int | None = None,
         n_trees: int = 4,
-        split: str = "principal",
+        n_centers: int | str = "auto",
+        split: str = "axis",
         class_weight: Mapping[Any, float] | str | None = None,
         fit_intercept: bool = True,
         scale: bool | str = "auto",
@@ -103,6 +104,7 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
         self.leaf_size = leaf_size
         self.rank = rank
         self.n_trees = n_trees
+        self.n_centers = n_centers
         self.split = split
         self.class_weight = class_weight
         self.fit_intercept = fit_intercept
@@ -132,6 +134,7 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
         self
         """
         check_parameters(self.get_params(deep=False), **RULES)
+        self._settings().check()
         with self._session() as session:
             hold_out = self.validation_fraction if self.choose_by == "validation" else None
             data, classes = self._data(session, X, y, sample_weight, X_val, y_val, hold_out=hold_out)
@@ -151,6 +154,8 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
             assert held is not None
             n_threads = self._compute.n_threads
             values = predictions(found.trees, problem.kernel, problem.points, held.rows, n_threads)
+            if found.smooth is not None:
+                values = values + found.smooth.validation
             targets, weight = held.targets, held.weight
         else:
             assert found.left_out is not None

@@ -48,7 +48,7 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
         What chooses among `penalties`: the error on the validation rows (given to `fit`, or held out of X), the
         leave-one-out error, or the evidence, which is the probability of y under the model. None is "validation" if
         `fit` is given validation rows, else "loo".
-    {leaf_size, rank, n_trees, split}
+    {leaf_size, rank, n_trees, trees.n_centers, split}
     {fit_intercept, dense.scale}
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)` and `predict_interval` need: about n rank / 2 numbers for
@@ -59,7 +59,7 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
     Attributes
     ----------
     {rows.centers_}
-    {trees_, leaf_size_ rank_, kernel_, penalty_, trees.n_iter_}
+    {trees_, global_centers_ global_coef_, leaf_size_ rank_, kernel_, penalty_, trees.n_iter_}
     history_ : list of dict
         For each tree: `iteration`, `n_leaves`, `seconds`, `penalties`, and for each penalty the `log_evidences`, and,
         where they are computed, the `loo_errors` and `validation_errors` of the mean of the trees so far.
@@ -110,7 +110,8 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
         leaf_size: int | None = None,
         rank: int | None = None,
         n_trees: int = 4,
-        split: str = "principal",
+        n_centers: int | str = "auto",
+        split: str = "axis",
         fit_intercept: bool = True,
         scale: bool | str = "auto",
         uncertainty: bool = False,
@@ -129,6 +130,7 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
         self.leaf_size = leaf_size
         self.rank = rank
         self.n_trees = n_trees
+        self.n_centers = n_centers
         self.split = split
         self.fit_intercept = fit_intercept
         self.scale = scale
@@ -157,10 +159,12 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
         check_parameters(self.get_params(deep=False), **RULES)
         if self.uncertainty:
             check_noise(self.penalty, self.penalties)
+        settings = self._settings(uncertainty=self.uncertainty)
+        settings.check()
         with self._session() as session:
             hold_out = self.validation_fraction if self.choose_by == "validation" else None
             data = self._data(session, X, y, sample_weight, X_val, y_val, hold_out=hold_out)
-            problem, found = self._solve(data, session, self._settings(uncertainty=self.uncertainty))
+            problem, found = self._solve(data, session, settings)
             self._set_solution(problem.data, session)
             self._set_trees(problem, found)
             for name in _ATTRIBUTES:  # of an earlier fit

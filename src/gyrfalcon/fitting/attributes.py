@@ -89,6 +89,10 @@ ATTRIBUTES: Mapping[str, Entry] = {
         "list of LocalExpansion",
         "The functions of the trees: `tree`, and the coefficients of rows and pivots.",
     ),
+    "global_centers_ global_coef_": Entry(
+        "arrays of shape (M, n_features_in_) and (M, n_outputs), or None",
+        "Centers and coefficients of the global part; None if there is none.",
+    ),
     "leaf_size_ rank_": Entry("int", "The sizes that were used."),
     "trees.n_iter_": Entry("int", "Number of trees."),
     "calibration_": Entry(

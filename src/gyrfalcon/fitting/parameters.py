@@ -133,15 +133,21 @@ PARAMETERS: Mapping[str, Entry] = {
     ),
     "rank": Entry(
         "int or None",
-        "Number of pivots of each inner node of the tree, at most `leaf_size`. None is half of the `leaf_size`.",
+        "Number of pivots of each inner node of the tree, at most `leaf_size`. None is a quarter of the `leaf_size`.",
         optional(integer(1)),
     ),
     "n_trees": Entry("int", "Number of trees whose values are averaged.", integer(1)),
+    "trees.n_centers": Entry(
+        'int or "auto"',
+        """Number of centers of a global part, fitted by FALKON before the trees, which then learn what it leaves.
+        "auto" is n / 16, at most 2,500, and 0 where deviations or the evidence are asked for: they belong to the trees
+        alone.""",
+    ),
     "split": Entry(
-        '{"principal", "random"}',
-        """How the direction of a split is drawn: at random, or at random in proportion to the variance of the cell's
-        rows along each direction. Rows are split at the median.""",
-        one_of("principal", "random"),
+        '{"axis", "principal", "random"}',
+        """How the direction of a split is drawn: one of the features, in proportion to its variance in the cell; a
+        random direction, in proportion to the variance along it; or any direction. Rows are split at the median.""",
+        one_of("axis", "principal", "random"),
     ),
     "orthogonal": Entry(
         "bool",

@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 _DIRECTION_ROWS = 2_000  # most rows of a cell from which its direction is computed
 _ROUTED_NUMBERS = 1 << 20  # numbers of a block of rows that is routed at once
-_TRIES = 4  # directions that are tried before equal projections are split by position
+_TRIES = 4  # directions of a kind that are tried where many projections are equal, before rows are split by position
 _LEAST_SHARE = 0.25  # least share of the rows on one side, where a split must be moved because projections are equal
 
 
@@ -114,7 +114,21 @@ def _principal(points: Array, rng: np.random.Generator) -> Array:
     return direction
 
 
-SPLITS: dict[str, Callable[[Array, np.random.Generator], Array]] = {"random": _random, "principal": _principal}
+def _axis(points: Array, rng: np.random.Generator) -> Array:
+    """Return the direction of one feature, drawn in proportion to its variance."""
+    direction = np.zeros(points.shape[1])
+    variances = points.var(axis=0)
+    total = float(variances.sum())
+    if 0 < total < np.inf:
+        direction[rng.choice(len(variances), p=variances / total)] = 1.0
+    return direction
+
+
+SPLITS: dict[str, Callable[[Array, np.random.Generator], Array]] = {
+    "axis": _axis,
+    "principal": _principal,
+    "random": _random,
+}
 
 
 def grow_tree(X: Array, leaf_size: int, split: str, seed: int) -> tuple[Tree, Array]:
@@ -187,8 +201,9 @@ def _cut(
     n = len(rows)
     some = rows if n <= _DIRECTION_ROWS else rows[rng.choice(n, _DIRECTION_ROWS, replace=False)]
     points = np.asarray(X[some], dtype=np.float64)
-    for _ in range(_TRIES):
-        direction = draw(points, rng)
+    for attempt in range(2 * _TRIES):
+        # features of few values may have no value in the middle, where a mixture of several has
+        direction = (draw if attempt < _TRIES else _random)(points, rng)
         size = float(np.linalg.norm(direction))
         if size == 0 or not np.isfinite(size):  # all points are equal
             continue
