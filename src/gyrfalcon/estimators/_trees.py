@@ -30,7 +30,7 @@ class OnTrees(KernelEstimator):
     leaf_size: int | None
     rank: int | None
     n_trees: int
-    n_centers: int | str
+    n_centers: int | None
     split: str
     choose_by: str | None
 

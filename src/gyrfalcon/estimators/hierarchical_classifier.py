@@ -35,12 +35,12 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
 
     Parameters
     ----------
-    {kernel, penalty, trees.penalties}
+    {kernel, trees.n_centers, penalty, trees.penalties}
     choose_by : {"validation", "loo", "evidence"} or None, default=None
         What chooses among `penalties`: the validation rows (given to `fit`, or held out of X), by the share of wrong
         classes, the squared leave-one-out error, or the evidence of the targets +1 and -1. Validation rows also
         calibrate probabilities. None is "validation" if `fit` is given validation rows, else "loo".
-    {leaf_size, rank, n_trees, trees.n_centers, split}
+    {leaf_size, rank, n_trees, split}
     {class_weight, fit_intercept, dense.scale, validation_fraction}
     {trees.dtype, trees.memory_budget, n_jobs, trees.random_state, callbacks, verbose}
 
@@ -78,13 +78,13 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
+        n_centers: int | None = None,
         penalty: float | str = "auto",
         penalties: ArrayLike | None = None,
         choose_by: str | None = None,
         leaf_size: int | None = None,
         rank: int | None = None,
         n_trees: int = 4,
-        n_centers: int | str = "auto",
         split: str = "axis",
         class_weight: Mapping[Any, float] | str | None = None,
         fit_intercept: bool = True,
@@ -98,13 +98,13 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
+        self.n_centers = n_centers
         self.penalty = penalty
         self.penalties = penalties
         self.choose_by = choose_by
         self.leaf_size = leaf_size
         self.rank = rank
         self.n_trees = n_trees
-        self.n_centers = n_centers
         self.split = split
         self.class_weight = class_weight
         self.fit_intercept = fit_intercept

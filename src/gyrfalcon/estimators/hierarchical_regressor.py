@@ -43,12 +43,12 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
 
     Parameters
     ----------
-    {kernel, penalty, trees.penalties}
+    {kernel, trees.n_centers, penalty, trees.penalties}
     choose_by : {"validation", "loo", "evidence"} or None, default=None
         What chooses among `penalties`: the error on the validation rows (given to `fit`, or held out of X), the
         leave-one-out error, or the evidence, which is the probability of y under the model. None is "validation" if
         `fit` is given validation rows, else "loo".
-    {leaf_size, rank, n_trees, trees.n_centers, split}
+    {leaf_size, rank, n_trees, split}
     {fit_intercept, dense.scale}
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)` and `predict_interval` need: about n rank / 2 numbers for
@@ -104,13 +104,13 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
+        n_centers: int | None = None,
         penalty: float | str = "auto",
         penalties: ArrayLike | None = None,
         choose_by: str | None = None,
         leaf_size: int | None = None,
         rank: int | None = None,
         n_trees: int = 4,
-        n_centers: int | str = "auto",
         split: str = "axis",
         fit_intercept: bool = True,
         scale: bool | str = "auto",
@@ -124,13 +124,13 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
+        self.n_centers = n_centers
         self.penalty = penalty
         self.penalties = penalties
         self.choose_by = choose_by
         self.leaf_size = leaf_size
         self.rank = rank
         self.n_trees = n_trees
-        self.n_centers = n_centers
         self.split = split
         self.fit_intercept = fit_intercept
         self.scale = scale

@@ -39,7 +39,7 @@ _PREDICTED = 1 << 17  # rows that are predicted at once: a leaf is prepared once
 _LEAST_NOISE = 1e-10
 
 RULES = {
-    "n_centers": optional(integer(0), "auto"),
+    "n_centers": optional(integer(0)),
     "choose_by": one_of(None, "validation", "loo", "evidence"),
 }
 
@@ -55,22 +55,22 @@ class HierarchySettings(NamedTuple):
     rank: int | None
     n_trees: int
     split: str
-    n_centers: int | str = 0
+    n_centers: int | None = None
     choose_by: str | None = None
     with_left_out: bool = False
     uncertainty: bool = False
 
     def global_centers(self, n: int) -> int:
         """Return the number of centers of the global part."""
-        if self.n_centers != "auto":
-            return min(n, int(self.n_centers))
+        if self.n_centers is not None:
+            return min(n, self.n_centers)
         probabilistic = self.uncertainty or self.choose_by == "evidence"
         is_exact = self.sizes(n)[0] >= n
         return 0 if probabilistic or is_exact else min(_GLOBAL_CENTERS, n // _GLOBAL_SHARE)
 
     def check(self) -> None:
         """Raise ValueError if a global part is asked for beside something that it does not have."""
-        if self.n_centers in (0, "auto"):
+        if not self.n_centers:
             return
         for name, asked in (
             ("uncertainty=True", self.uncertainty),

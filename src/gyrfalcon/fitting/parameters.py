@@ -138,9 +138,9 @@ PARAMETERS: Mapping[str, Entry] = {
     ),
     "n_trees": Entry("int", "Number of trees whose values are averaged.", integer(1)),
     "trees.n_centers": Entry(
-        'int or "auto"',
+        "int or None",
         """Number of centers of a global part, fitted by FALKON before the trees, which then learn what it leaves.
-        "auto" is n / 16, at most 2,500, and 0 where deviations or the evidence are asked for: they belong to the trees
+        None is n / 16, at most 2,500, and 0 where deviations or the evidence are asked for: they belong to the trees
         alone.""",
     ),
     "split": Entry(
