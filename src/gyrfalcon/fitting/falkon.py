@@ -55,6 +55,7 @@ _LEAST_SHARE, _LARGEST_SHARE = 32, 8  # the sample has at least n / 32 rows, and
 _WORTH_SAMPLING = 1_000_000_000
 # Operations of an entry of K: those of its profile, added to one for each feature, and all of them for sparse rows
 _PROFILE_COST, _SPARSE_COST = 16, 34
+_DEFAULT_ITERATIONS = 20  # default `max_iter` of the estimators
 _SAMPLED_PASSES, _PASSES_OF_SAMPLE = 4, 24  # typical number of passes over all rows, and over the sample
 
 _CHOOSE = ', or use preconditioner="auto"'
@@ -324,6 +325,14 @@ def sampling_pays(rows: Rows, M: int) -> bool:
 def entry_cost(rows: Rows) -> int:
     """Return the number of operations of an entry of K."""
     return _SPARSE_COST if rows.is_sparse else rows.shape[1] + _PROFILE_COST
+
+
+def expected_passes(rows: Rows, M: int) -> float:
+    """Return the typical number of passes over all rows of a fit with uniform centers and default iterations."""
+    n = rows.shape[0]
+    if not sampling_pays(rows, M):
+        return passes_of(_DEFAULT_ITERATIONS)
+    return _SAMPLED_PASSES + _PASSES_OF_SAMPLE * _sample_rows(n, M) / n
 
 
 def _sample_rows(n: int, M: int) -> int:

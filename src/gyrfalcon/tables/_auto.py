@@ -29,12 +29,11 @@ from ..fitting.weights import Counted
 from ..sources import as_table
 from ..sources.scratch import Scratch
 from ..storage.checkpoints import identify
-from .budget import Budget, least_seconds, searched_rows
+from .budget import EXACT_ROWS, Budget, least_seconds, searched_rows
 from .encoder import TableEncoder
 from .finding import REFINE_SHARE
 from .inputs import Inputs, apply_mixing, as_inputs, text_columns
 from .learning import LearningInterrupted, Learnt, learn
-from .members import EXACT_ROWS
 from .mixing import Mixing
 from .problems import Problem
 from .progress import progress_line

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from .._utils.compute import Compute
 from .._utils.memory import limit_of, parse_memory
+from .._utils.threads import single_threaded_blas
 from ..fitting.calibration import MOST_VALUES
+from ..fitting.falkon import expected_passes
 from ..kernels import Kernel
 from ..operators import KernelOperator
+from ..sources import as_rows
 
 Array = NDArray[Any]
 
@@ -31,12 +34,16 @@ _SEARCH_SQUARE, _SEARCH_ROW = 5, 10_000  # bytes of a search per squared row and
 _LEAST_SEARCHED, MOST_SEARCHED = 100, 8_000  # fewest and most rows that a search learns from
 _CUBE = 1e-11  # seconds of a factorisation of an M x M matrix, per M^3
 _SQUARES = 24  # bytes of a FALKON fit per M^2
+_MOST_CENTERS, _FACTOR_BYTES = 30_000, 12  # most centers of a large table, and bytes per M^2 of factors in float32
+_FACTOR_SIZE, _FACTOR_COST = 1_024, 0.7  # side of a product that is timed, and the time of both factors relative to it
+_TRIAL_CENTERS = 8_192  # centers of the product that is timed for an exact fit of a large table
 _EACH_NUMBER = 1e-8  # seconds of an iteration per row and column, besides kernel products
 # The smallest search and fit: floating-point operations per second, number of passes, seconds of the search, seconds
 # per encoded value, and start-up seconds per center
 _OPERATIONS, _LEAST_PASSES, _LEAST_SEARCH, _EACH_VALUE, _LEAST_START = 5e10, 3, 0.1, 3e-7, 2.5e-4
 _LEAST_VECTORS, _EACH_PROBABILITY = 1.2e-7, 1e-6  # seconds per row and column, and per row and class in calibration
 ENCODED_ROWS = 100_000  # most rows that an encoder learns from
+EXACT_ROWS = 60_000  # tables with more rows are large: the same rows are held out of all fits
 QUICK_ROWS = 10_000  # most rows for which an exact fit is as fast as FALKON
 LEAST_FOLDS, LEAST_CENTERS = 2, _CENTERS[-1]  # folds and centers of a fit for which there is hardly time
 
@@ -109,18 +116,73 @@ def affordable_centers(
     return min(n, LEAST_CENTERS) if passes * each * LEAST_CENTERS < share else None
 
 
+def falkon_seconds(
+    kernel: Kernel, X: Any, outputs: int, newton: tuple[int, int] | None, compute: Compute
+) -> Callable[[int], float]:
+    """Return a function that estimates the seconds of a fit of a large table with M centers, in float32.
+
+    `newton` is the numbers of passes over the rows and of factorisations of a fit that minimises another loss than the
+    squared one; None for that.
+    """
+    rows, some = as_rows(X), _first(X, 1000)
+    product, column = _product_seconds(kernel, X, some, compute)
+    each, cube = (product + column * outputs) / len(some), _cube_seconds(compute)
+    room = _KEPT_SHARE * parse_memory(compute.memory_budget)
+
+    def seconds(M: int) -> float:
+        passes, factorisations = (expected_passes(rows, M), 1) if newton is None else newton
+        if 4 * rows.shape[0] * M < room:
+            passes = 1 + _KEPT_PASS * (passes - 1)
+        return passes * (each * M + _EACH_NUMBER * rows.shape[0] * outputs) + factorisations * cube * M**3
+
+    return seconds
+
+
+def large_exact_seconds(kernel: Kernel, X: Array, compute: Compute) -> Callable[[int], float]:
+    """Return `exact_seconds` of a large table, from a product with some of its rows as centers."""
+    n = len(X)
+    some = X[:_TRIAL_CENTERS]
+    product, column = (one * n / len(some) for one in _product_seconds(kernel, X, some, compute))
+    start = _START_CAP + _START_ROW_MORE * n
+    return lambda columns: start + _ITERATIONS * (product + (column + _EACH_NUMBER * n) * columns)
+
+
+def most_centers(seconds: Callable[[int], float], share: float, n: int, compute: Compute) -> int | None:
+    """Return the largest number of centers that time and memory allow; None if there is no time for the smallest."""
+    room = int(np.sqrt(0.5 * limit_of(compute.memory_budget) / _FACTOR_BYTES))
+    low, high = LEAST_CENTERS, max(LEAST_CENTERS, min(n, room, _MOST_CENTERS)) + 1
+    if seconds(low) > share:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if seconds(middle) <= share else (low, middle)
+    return min(n, low)
+
+
+def _cube_seconds(compute: Compute) -> float:
+    """Return the seconds of both factors of FALKON's preconditioner per M^3, from products of small matrices."""
+    A = np.ones((_FACTOR_SIZE, _FACTOR_SIZE), dtype=np.float32)
+    seconds = []
+    with single_threaded_blas():
+        for _ in range(3):
+            began = time.perf_counter()
+            A @ A
+            seconds.append(time.perf_counter() - began)
+    return _FACTOR_COST * sorted(seconds)[1] / _FACTOR_SIZE**3 / compute.n_threads
+
+
 def fewer_centers(M: int) -> list[int]:
     """Return M and smaller numbers of centers, to be tried in this order until one fits in memory."""
     return [M, *(fewer for fewer in (*_CENTERS, *_FEWER_CENTERS) if fewer < M)]
 
 
-def searched_rows(memory_budget: int | float | str) -> int:
+def searched_rows(memory_budget: int | float | str, most: int = MOST_SEARCHED) -> int:
     """Return the most rows that a search learns from; free memory is ignored, so that a search can be repeated."""
     if memory_budget == "auto" or parse_memory(memory_budget) == 0:
-        return MOST_SEARCHED
+        return most
     square, row = _SEARCH_SQUARE, _SEARCH_ROW
     room = (np.sqrt(row**2 + 4.0 * square * parse_memory(memory_budget)) - row) / (2 * square)
-    return int(np.clip(room, _LEAST_SEARCHED, MOST_SEARCHED))
+    return int(np.clip(room, _LEAST_SEARCHED, most))
 
 
 def least_seconds(n: int, outputs: int, d: int = 1) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .budget import MOST_SEARCHED, searched_rows
+from .budget import EXACT_ROWS, MOST_SEARCHED, searched_rows
 from .encoded_tables import QUANTILE, EncodedTable
 from .screening import SearchSample
 from .search import Candidate, Search, View
@@ -23,8 +23,12 @@ _FEWEST_ROWS = 300  # fewest rows of the first sample
 _SAMPLE_ROWS = 3 * MOST_SEARCHED // 8  # most rows of the first sample
 _LISTED = 6  # candidates of the first search that the second one tries, before earlier rounds of these
 SEARCH_SHARE, REFINE_SHARE = 0.3, 0.45  # shares of the budget at which the first and the second search end
+# Of large tables both samples grow as the root of the time beyond some seconds, up to a factor: a fit of a sample takes
+# time in proportion to the square of its rows
+_GROWTH_SECONDS, _MOST_GROWTH = 60.0, 2.5
 # Smaller ridges are lost in the rounding of float32, or take conjugate gradient more iterations than there is time for:
-# with 20,000 rows 60 for a ridge of 0.01 and 25 for 0.1. The second is the least penalty, a ridge per row.
+# with 20,000 rows 60 for a ridge of 0.01 and 25 for 0.1. The second is the least penalty of up to `EXACT_ROWS` rows, a
+# ridge per row; with more rows the ridge stays as it is, and the penalty falls.
 _LEAST_RIDGE, _LEAST_PENALTY = 0.004, 2.5e-6
 
 
@@ -86,9 +90,20 @@ class Searches:
 def draw_samples(data: TrainingData, run: Run) -> tuple[SampleRows, SampleRows | None]:
     """Draw the rows of both searches."""
     counted = np.ones(len(data.problem.codes), dtype=bool) if data.weight is None else data.weight > 0
-    most = searched_rows(run.compute.memory_budget)
-    size = min(most, int(np.clip(_ROWS_A_SECOND * run.budget.seconds, _FEWEST_ROWS, _SAMPLE_ROWS)))
+    growth = sample_growth(len(data.folds.train), run.budget.seconds)
+    most = searched_rows(run.compute.memory_budget, int(growth * MOST_SEARCHED))
+    size = min(most, int(np.clip(_ROWS_A_SECOND * run.budget.seconds, _FEWEST_ROWS, growth * _SAMPLE_ROWS)))
     return data.folds.draw((size, min(most, int(_LARGER * size))), counted, run.random_state)
+
+
+def sample_growth(n: int, seconds: float) -> float:
+    """Return how many times the usual rows the samples of n rows have; 1 up to `EXACT_ROWS`."""
+    return 1.0 if n <= EXACT_ROWS else float(np.clip(np.sqrt(seconds / _GROWTH_SECONDS), 1.0, _MOST_GROWTH))
+
+
+def least_ridge(n: int) -> float:
+    """Return the least ridge of a fit of n rows: the penalty times n."""
+    return max(_LEAST_RIDGE, _LEAST_PENALTY * min(n, EXACT_ROWS))
 
 
 def make_searches(
@@ -133,6 +148,6 @@ def _search(
         run.random_state,
         run.compute,
         tell,
-        max(_LEAST_RIDGE, _LEAST_PENALTY * len(data.folds.train)),
+        least_ridge(len(data.folds.train)),
         mixes,
     )

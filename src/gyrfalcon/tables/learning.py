@@ -2,7 +2,7 @@
 
 encodings  the table as arrays, in several ways     encoded_tables.py
 found      the best candidates on samples           finding.py, search.py, screening.py
-members    models of all rows                       members.py
+members    models of all rows                       members.py, large.py
 learnt     the blend of these                       here
 """
 
@@ -23,6 +23,7 @@ from ..fitting.calibration import Calibration
 from ..operators import mean_square_gradient
 from .encoded_tables import EncodedTable, encode_tables
 from .finding import Found, Searches, SearchInterrupted, draw_samples, make_searches
+from .large import model_fits
 from .members import Member, ModelFits
 from .training import Run, TrainingData
 
@@ -118,7 +119,7 @@ def learn(
             earlier = restore(data, encodings, searches)
             found, members, done = earlier.found, earlier.members, earlier.done
             run = _continued(run, earlier)
-        fits = ModelFits(data, encodings, found, run)
+        fits = model_fits(data, encodings, found, run)
         if not done:
             for stage, member in fits.members(members):
                 members = (*members, member)
@@ -131,7 +132,7 @@ def learn(
         if found is None:
             raise
         # callbacks are not called for the work that ends the run
-        fits = ModelFits(data, encodings, found, replace(run, tell=lambda record: False))
+        fits = model_fits(data, encodings, found, replace(run, tell=lambda record: False))
         if not members:
             stage, member = fits.sample_member()
             members = (member,)

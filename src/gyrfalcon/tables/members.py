@@ -17,7 +17,15 @@ from .._utils.memory import BudgetError
 from ..callbacks import Callback, Record
 from ..kernels import Kernel
 from .blending import greedy_weights
-from .budget import LEAST_CENTERS, LEAST_FOLDS, QUICK_ROWS, affordable_centers, exact_seconds, fewer_centers
+from .budget import (
+    EXACT_ROWS,
+    LEAST_CENTERS,
+    LEAST_FOLDS,
+    QUICK_ROWS,
+    affordable_centers,
+    exact_seconds,
+    fewer_centers,
+)
 from .encoded_tables import EncodedTable
 from .finding import Found
 from .search import Candidate, OutOfTimeError
@@ -25,21 +33,20 @@ from .training import Run, TrainingData
 
 Array = NDArray[Any]
 
-EXACT_ROWS = 60_000  # most rows of an exact fit, which takes too long beyond that on any machine
 _MANY_OUTPUTS = 30  # more outputs than this dominate the time of a fit, which then has fewer folds and iterations
 _MEMBERS = 6  # most models of a blend
 _OVERLAP = 0.6  # error of class codes above which classes overlap, and the logistic loss is fitted early
 _LEAST_WEIGHT = 0.05  # candidates with a smaller weight in the blend of the sample are not fitted to all rows
 _RESERVE = 0.04  # share of the budget that is kept for the steps after the final fits
-_MAX_ITER = 40  # iterations of conjugate gradient
+MAX_ITER = 40  # iterations of conjugate gradient
 _LEAST_ITERATIONS, _FEWEST_ITERATIONS = 5, 2  # fewest iterations of a fit of few rows, and of one with many outputs
 _CUT_SHORT = 1.2  # a final fit whose error is this many times that of the sample had no time to converge
 _FIRST_SHARE = 0.65  # share of the time left for a fit that others may follow
-_LEAST_SHARE = 0.08  # share of the budget that must be left to begin another fit
-_LEAST_SECONDS = 0.5  # seconds that the first fit may take even if the budget is used up
-_TOLERANCE = 3e-3  # residual at which a fit has converged
+LEAST_SHARE = 0.08  # share of the budget that must be left to begin another fit
+LEAST_SECONDS = 0.5  # seconds that the first fit may take even if the budget is used up
+TOLERANCE = 3e-3  # residual at which a fit has converged
 _PRECONDITIONERS = (500, 250, 100)  # centers of an exact fit's preconditioner, if memory allows no more
-_SPREAD = np.array([1 / 3, 1.0, 3.0])  # penalties of a final fit, relative to that of the search
+SPREAD = np.array([1 / 3, 1.0, 3.0])  # penalties of a final fit, relative to that of the search
 # A fit has settled when the error of cross-validation has fallen by less than a share in the last iterations; not
 # before the first few
 _FALL, _STEADY, _FIRST_ITERATIONS = 1e-3, 2, 5
@@ -50,7 +57,7 @@ class Member:
     """A fitted model of the blend.
 
     encoding : not multiplied by the candidate's matrix
-    few : whether the model has few centers
+    few : whether the model has few centers; of a large table, whether few centers were asked for
     judged : rows that judge the model; None if there are none
     values : predictions of these rows by models that were not fitted to them, as columns like `Problem.codes`
     """
@@ -110,7 +117,7 @@ class ModelFits:
             if any(member.candidate is candidate and (member.few or not few) for member in fitted):
                 continue
             stopped = self.run.search_budget.cancelled
-            if fitted and (stopped or self._left() < _LEAST_SHARE * self.run.budget.seconds):
+            if fitted and (stopped or self._left() < LEAST_SHARE * self.run.budget.seconds):
                 break
             try:
                 member = self._fit_candidate(candidate, few, is_first=not fitted, is_last=place == len(wanted) - 1)
@@ -177,7 +184,7 @@ class ModelFits:
     def _fit_candidate(self, candidate: Candidate, few: bool, *, is_first: bool, is_last: bool) -> Member:
         """Fit all rows: every row is a center, unless `few` centers are asked for or time or memory is short."""
         began = time.perf_counter()
-        left = max(_LEAST_SECONDS, self._left())
+        left = max(LEAST_SECONDS, self._left())
         share = left if is_last else _FIRST_SHARE * left
         encoding = self.encodings[candidate.view].under(candidate.mixing)
         train = self.data.folds.train
@@ -220,7 +227,7 @@ class ModelFits:
         fold = None
         if folds.in_turn and n_folds > 0:
             fold = np.asarray(folds.fold % n_folds if folds.n_folds > n_folds else folds.fold)
-        ridges = _SPREAD if n_penalties > 1 and fold is not None else np.ones(1)
+        ridges = SPREAD if n_penalties > 1 and fold is not None else np.ones(1)
         try:
             model, values = self._fit_exact(candidate, X, folds.train, fold, ridges, share)
         except BudgetError:  # few centers take less memory
@@ -260,8 +267,8 @@ class ModelFits:
             candidate.kernel,
             penalties=candidate.mu / n * ridges if fold is not None else None,
             penalty=candidate.mu / n,
-            tol=_TOLERANCE,
-            max_iter=_MAX_ITER,
+            tol=TOLERANCE,
+            max_iter=MAX_ITER,
             **choice,
             **self._parameters(self._deadline(n, share)),
         )
@@ -341,7 +348,15 @@ class ModelFits:
 
     # ---- both --------------------------------------------------------------------------------------------------------
 
-    def _fit(self, unfitted: Any, X: Any, rows: Array, candidate: Candidate, n_centers: Sequence[int | None]) -> None:
+    def _fit(
+        self,
+        unfitted: Any,
+        X: Any,
+        rows: Array,
+        candidate: Candidate,
+        n_centers: Sequence[int | None],
+        **validation: Any,
+    ) -> None:
         """Fit with the first of these numbers of centers for which there is memory."""
         weight = self.data.weight_of(rows)
         if weight is not None:  # classes of weight 0 are those of the estimator's class_weight, and remain classes
@@ -353,7 +368,7 @@ class ModelFits:
             warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
             for M in n_centers:
                 try:
-                    unfitted.set_params(n_centers=M).fit(X, y, sample_weight=weight)
+                    unfitted.set_params(n_centers=M).fit(X, y, sample_weight=weight, **validation)
                     return
                 except BudgetError as error:
                     refused = error

@@ -13,6 +13,7 @@ from ..estimators import ExactClassifier, ExactRegressor, FalkonClassifier, Falk
 from ..fitting.calibration import Calibration, fit_calibration, with_absent_classes
 from ..fitting.targets import indicators, signs
 from ..kernels import Kernel
+from ..losses import Squared
 from .blending import greedy_log_weights, greedy_weights
 from .forms import NumberForm
 from .stored import check_model
@@ -55,6 +56,8 @@ class Problem(ABC):
     stratify : classes, whose shares are the same in every fold
     has_likelihood : whether fits with few centers minimise another loss than exact fits, so that a blend uses both
     falkon_cost : typical numbers of passes over the rows and of factorisations of a fit with few centers
+    newton_cost : the same of one that minimises another loss than the squared one; None if there is no such fit
+    chooses_penalties : whether held-out rows choose the penalty of a fit with every row as a center
     """
 
     y: Array
@@ -65,6 +68,8 @@ class Problem(ABC):
     stratify: Array | None = None
     has_likelihood: bool = False
     falkon_cost: tuple[int, int] = (30, 1)
+    newton_cost: tuple[int, int] | None = None
+    chooses_penalties: bool = True
 
     @property
     def n_outputs(self) -> int:
@@ -90,6 +95,10 @@ class Problem(ABC):
     @abstractmethod
     def falkon(self, kernel: Kernel, penalty: float, **parameters: Any) -> Any:
         """Return an estimator with few centers; `penalty` is that of the squared error."""
+
+    @abstractmethod
+    def falkon_squares(self, kernel: Kernel, penalty: float, **parameters: Any) -> Any:
+        """Return an estimator with many centers, which minimises the squared error."""
 
     @abstractmethod
     def raw_predictions(self, fitted: Any, X: Any) -> Array:
@@ -146,6 +155,9 @@ class Regression(Problem):
     def falkon(self, kernel: Kernel, penalty: float, **parameters: Any) -> FalkonRegressor:
         return FalkonRegressor(kernel, scale=False, penalty=penalty, **parameters)
 
+    def falkon_squares(self, kernel: Kernel, penalty: float, **parameters: Any) -> FalkonRegressor:
+        return self.falkon(kernel, penalty, **parameters)
+
     def raw_predictions(self, fitted: Any, X: Any) -> Array:
         return np.asarray(fitted.predict(X))
 
@@ -176,6 +188,8 @@ class Classification(Problem):
 
     has_likelihood: bool = True
     falkon_cost: tuple[int, int] = (60, 6)
+    newton_cost: tuple[int, int] | None = (30, 8)
+    chooses_penalties: bool = False  # the share of wrong classes would choose, which says little about probabilities
     labels: Any = None
     n_classes: int = 2
     class_weight: dict[Any, float] | None = None
@@ -224,6 +238,9 @@ class Classification(Problem):
             **parameters,
         )
 
+    def falkon_squares(self, kernel: Kernel, penalty: float, **parameters: Any) -> FalkonClassifier:
+        return FalkonClassifier(kernel, scale=False, class_weight=self.class_weight, penalty=penalty, **parameters)
+
     def raw_predictions(self, fitted: Any, X: Any) -> Array:
         return class_values(fitted, X)
 
@@ -253,8 +270,9 @@ class Classification(Problem):
 
 def class_values(fitted: ExactClassifier | FalkonClassifier, X: Any) -> Array:
     """Return a fitted classifier's values for targets +1 and -1, as columns."""
-    if isinstance(fitted, ExactClassifier):
-        values = np.asarray(fitted.uncalibrated(X), dtype=np.float64)
+    if isinstance(fitted, ExactClassifier) or isinstance(fitted.loss_, Squared):
+        of = fitted.uncalibrated if isinstance(fitted, ExactClassifier) else fitted.decision_function
+        values = np.asarray(of(X), dtype=np.float64)
         return values.reshape(len(values), -1)
     probabilities = np.asarray(fitted.predict_proba(X), dtype=np.float64)
     return 2.0 * (probabilities[:, 1:] if probabilities.shape[1] == 2 else probabilities) - 1.0
