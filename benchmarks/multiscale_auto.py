@@ -1,9 +1,10 @@
 """AutoRegressor and AutoClassifier with 60 s and 300 s on tables of 10^5 to 2.4 million rows, beside boosted trees.
 
-Every table is split 80/20 with a seed; LightGBM (5,000 trees) and CatBoost (1,000) stop early by a tenth of the
-training rows. Errors are RMSE in standard deviations of y, and log-loss for classes. Each cell runs in a process of its
-own. Bars: with 300 s better than LightGBM on at least three of five tables, never more than 3% worse, at most 1.2 times the
-budget, and at least 85% of it. `--files` gives `fit` a folder of Parquet files in place of a table in memory.
+Every table is split 80/20 with a seed. LightGBM (5,000 trees) and CatBoost (1,000) stop early by a tenth of the rows of
+training. Errors are RMSE in standard deviations of y, and log-loss for classes. Each cell runs in its own process.
+
+Bars: with 300 s better than LightGBM on at least three tables of five, never more than 3% worse, and at least 85% of
+the time used; never more than 1.2 times the budget. `--files` gives `fit` Parquet files in place of a table in memory.
 """
 
 from __future__ import annotations

@@ -159,9 +159,9 @@ def test_rows_from_files(make, tmp_path):
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     X, y = table(make)
-    pd.DataFrame(X, columns=["a", "b"]).assign(y=y).to_parquet(tmp_path / "rows.parquet")
-    rows = gyrfalcon.open(tmp_path / "rows.parquet", target="y")
-    model = make(600, random_state=0).fit(rows)
+    X = pd.DataFrame(X, columns=["a", "b"])
+    X.assign(y=y).to_parquet(tmp_path / "rows.parquet")
+    model = make(600, random_state=0).fit(gyrfalcon.open(tmp_path / "rows.parquet", target="y"))
     np.testing.assert_array_equal(values(model, X), values(make(600, random_state=0).fit(X, y), X))
 
 

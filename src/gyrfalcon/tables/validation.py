@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 ALWAYS, NEVER = -1, -2  # fold numbers of rows that are always learnt from, and of rows that the search leaves alone
 
-_HELD_ROWS = 10_000  # most rows that are held out of a large table
+_HELD_ROWS, _HELD_SHARE, _MOST_HELD = 10_000, 25, 40_000  # most rows that are held out of a large table: n / 25 of many
 _FRESH_ROWS = 1_000  # with this many held-out rows, half of them judge the search, and half the later fits
 _MORE = 1.5  # a second sample has at least this many times the rows of the first
 _TOTAL = 1.35  # most that the fits of several splits may cost together, in fits of the given size
@@ -171,7 +171,7 @@ def plan_folds(
         fold[train], fold[test] = ALWAYS, 0
         return FoldPlan(fold, 1, rows, None if n <= largest else np.empty(0, dtype=np.intp), from_user)
     if n > largest:
-        held = np.flatnonzero(fold == 0)[:_HELD_ROWS]
+        held = np.flatnonzero(fold == 0)[: min(max(_HELD_ROWS, n // _HELD_SHARE), _MOST_HELD)]
         fold = np.full(n, ALWAYS, dtype=np.intp)
         fold[held] = 0
         return FoldPlan(fold, 1, np.flatnonzero(fold == ALWAYS), held, from_user)
