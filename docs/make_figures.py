@@ -5,6 +5,7 @@
     python docs/make_figures.py learned_metric    errors and scales of features, round by round
     python docs/make_figures.py uncertainty       deviations, samples and intervals, on data in one dimension
     python docs/make_figures.py unsupervised      circles: scores, clusters, novelty, a witness
+    python docs/make_figures.py less_is_more      error against the number of centers, for several penalties
     python docs/make_figures.py plots             the pictures of docs/plots.md, by its own code
     python docs/make_figures.py output            what stands for an example without a picture
     python docs/make_figures.py demo              the demo's picture: a million rows, best on an idle machine
@@ -275,6 +276,31 @@ def unsupervised() -> None:
     save(figure, "unsupervised.png")
 
 
+def less_is_more() -> None:
+    """Error against the number of centers, each curve by one fit, for little and for much noise."""
+    from gyrfalcon import NystromRegressor
+    from gyrfalcon.cli.demo import make_arm
+
+    X, y = make_arm(6_000)
+    sizes = np.unique(np.geomspace(10, 1_500, 40).astype(int)).tolist()
+    penalties = {1e-2: CENTERS, 1e-3: TILE, 1e-4: "#5a9e54", 1e-8: MUTED}
+    figure, axes = plt.subplots(1, 2, figsize=(9.6, 3.8), layout="constrained")
+    for ax, noise in zip(axes, (0.1, 2.0), strict=True):
+        noisy = y + noise * np.random.default_rng(0).standard_normal(len(y))
+        model = NystromRegressor(n_centers=sizes, penalties=list(penalties), random_state=0)
+        model.fit(X[:3_000], noisy[:3_000], X_val=X[3_000:], y_val=y[3_000:])
+        for penalty, colour in penalties.items():
+            errors = [record["validation_error"] for record in model.history_ if record["penalty"] == penalty]
+            ax.plot(sizes, errors, color=colour, label=f"penalty {penalty:g}")
+            best = int(np.argmin(errors))
+            ax.plot(sizes[best], errors[best], "o", color=colour, markersize=5)
+        ax.set(xscale="log", yscale="log", xlabel="number of centers", title=f"noise of deviation {noise:g}")
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("error (without the noise)")
+    axes[0].legend(frameon=False)
+    save(figure, "less_is_more.png")
+
+
 def plots() -> None:
     """The pictures of docs/plots.md: what the block of code before each of them has drawn."""
     page, namespace = (IMAGES.parent / "plots.md").read_text(), {}
@@ -314,6 +340,7 @@ FIGURES = {
     "learned_metric": learned_metric,
     "uncertainty": uncertainty,
     "unsupervised": unsupervised,
+    "less_is_more": less_is_more,
     "plots": plots,
     "output": output,
     "demo": demo,

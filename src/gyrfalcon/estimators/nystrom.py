@@ -5,7 +5,8 @@ The iterations work on the coefficients themselves (the slow curves of Figure 1 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -20,16 +21,17 @@ from ..fitting.convergence import tolerance, warn_if_unsettled
 from ..fitting.data import FitData
 from ..fitting.descent import descend_by_blocks, iterate_on_centers
 from ..fitting.kernel import validation_watch
-from ..fitting.parameters import STEP_OR_NONE, check_parameters
-from ..fitting.penalties import choose_penalty
+from ..fitting.parameters import STEP_OR_NONE, check_parameters, counts
+from ..fitting.penalties import choose_n_centers, choose_penalty
 from ..fitting.plan import Needs
 from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_centers, uncertainty_of_path
 from ..fitting.precision import warn_if_rounded
 from ..fitting.session import Session
 from ..fitting.subspace import CenterSettings, Subspace, choose_subspace, passes_of
 from ..kernels import Kernel, KernelFunction
+from ..operators import make_operator
 from ..preconditioners import Identity, Whitening
-from ..solvers import Iterate, nystrom_path
+from ..solvers import CenterPath, Iterate, nystrom_path
 from ._posterior import PosteriorRegressor
 
 Array = NDArray[Any]
@@ -43,11 +45,18 @@ class NystromRegressor(PosteriorRegressor):
 
     Minimises mean((y - f(x))^2) + penalty |f|^2 over functions f(x) = sum_j coef_j k(x, center_j), as `FalkonRegressor`
     does. `solver="direct"` takes n M^2 time, and then has the solutions for all `penalties`, their degrees of freedom,
-    and the errors by which to choose among them [1]_.
+    and the errors by which to choose among them; or the solutions for several numbers of centers, because fewer centers
+    regularise as well as a larger penalty does [1]_.
 
     Parameters
     ----------
-    {kernel, n_centers, penalty, penalties, choose_by, centers, fit_intercept, scale, uncertainty}
+    {kernel}
+    n_centers : int, list of int, or None, default=None
+        Number of Nyström centers M, at most n. The validation rows, which are given to `fit` or held out of X, choose
+        among a list of them (and among `penalties`); the centers of a smaller number are the first of a larger one, and
+        one pass over the rows and one factorisation serve them all. None is 2,000, or 2 sqrt(n) beyond a million rows,
+        at most 10,000.
+    {penalty, penalties, choose_by, centers, fit_intercept, scale, uncertainty}
     solver : {"direct", "gd", "cg", "sgd", "bcd"}, default="direct"
         "direct" is one factorisation. "gd", "cg" and "sgd" are gradient descent, conjugate gradient and mini-batch
         gradient descent without a preconditioner, and "bcd" is block coordinate descent [2]_; they take many
@@ -73,7 +82,8 @@ class NystromRegressor(PosteriorRegressor):
     {centers_, dual_coef_, kernel_, penalty_, penalties.n_iter_}
     history_ : list of dict
         With "direct", for each penalty: `penalty`, `df` (degrees of freedom), `log_evidence` (the logarithm of the
-        density of y, summed over outputs), and `validation_error`, `gcv_error` or `loo_error`, in the units of y.
+        density of y, summed over outputs), and `validation_error`, `gcv_error` or `loo_error`, in the units of y. For
+        each number of a list of `n_centers`, and each penalty: `n_centers`, `penalty` and `validation_error`.
         Otherwise, for each iteration, the record that `FalkonRegressor` has.
     {offset_, output_dtype_, noise_variance_, posterior_ spread_ conformity_, mean_ scale_, n_features_in_,
     feature_names_in_}
@@ -87,7 +97,7 @@ class NystromRegressor(PosteriorRegressor):
     -----
     Where validation rows are held out of X to choose a penalty, the model is fitted to the other rows. Leave-one-out
     errors keep centers and kernel fixed, and take a second pass; generalised cross-validation and the evidence take
-    none. "direct" takes memory for about 5 M^2 numbers.
+    none. "direct" takes memory for about 5 M^2 numbers. A list of `n_centers` takes about the time of its largest.
 
     References
     ----------
@@ -116,7 +126,7 @@ class NystromRegressor(PosteriorRegressor):
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
         *,
-        n_centers: int | None = None,
+        n_centers: int | Sequence[int] | None = None,
         penalty: float | str = "auto",
         penalties: ArrayLike | None = None,
         choose_by: str | None = None,
@@ -180,12 +190,15 @@ class NystromRegressor(PosteriorRegressor):
         """
         check_parameters(
             self.get_params(deep=False),
+            n_centers=optional(counts),
             solver=one_of("direct", "gd", "cg", "sgd", "bcd"),
             step=STEP_OR_NONE,
             batch_size=integer(1),
             block_size=optional(integer(1)),
         )
-        direct = self.solver == "direct"
+        direct, nested = self.solver == "direct", self._sizes is not None
+        if nested:
+            self._check_nested()
         if not direct and self.penalties is not None:
             raise ValueError(f'penalties are for solver="direct": solver={self.solver!r} has one penalty')
         if not direct and self.uncertainty:
@@ -196,13 +209,14 @@ class NystromRegressor(PosteriorRegressor):
         if self.uncertainty:
             check_noise(self.penalty, self.penalties)
         validates = self.penalties is not None and self.choose_by == "validation" if direct else self.early_stopping
+        validates = validates or nested
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if validates else None
             data = self._data(
                 session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, random_access=self.solver == "sgd"
             )
-            solve = self._solve_directly if direct else self._iterate
+            solve = self._solve_nested if nested else self._solve_directly if direct else self._iterate
             space, coef, penalty, uncertainty = solve(data, session)
             self._set_solution(space.data, session)
             self._set_expansion(space.operator, coef, space.data)
@@ -212,8 +226,51 @@ class NystromRegressor(PosteriorRegressor):
             self.penalty_ = penalty
         return self
 
+    def _check_nested(self) -> None:
+        """Raise ValueError for parameters that a list of numbers of centers does not go with."""
+        if self.solver != "direct":
+            raise ValueError(f'a list of n_centers is for solver="direct", not for solver={self.solver!r}')
+        if self.choose_by not in (None, "validation"):
+            raise ValueError(
+                f"a list of n_centers is chosen from by the validation error, not by choose_by={self.choose_by!r}: use "
+                "None, with X_val and y_val or without"
+            )
+        if self.uncertainty:
+            raise ValueError("uncertainty=True needs one number of centers: choose it first, then fit with it")
+
     def _centers(self) -> CenterSettings:
-        return CenterSettings(self.kernel, self.n_centers, self.centers)
+        many: Any = self.n_centers if self._sizes is None else max(self._sizes)
+        return CenterSettings(self.kernel, many, self.centers, shuffled=self._sizes is not None)
+
+    @property
+    def _sizes(self) -> list[int] | None:
+        """The numbers of centers to choose from; None for a single one."""
+        many: Any = self.n_centers
+        return None if np.ndim(many) == 0 else sorted({int(m) for m in many})
+
+    def _solve_nested(self, data: FitData, session: Session) -> Solved:
+        penalty = self.penalty if self.penalties is None else float(np.min(self.penalties))
+        needs = Needs(
+            buffers=6 * 8 // data.rows.dtype.itemsize, penalty=penalty, resolves_penalty=self.penalties is None
+        )
+        space = choose_subspace(self._centers(), needs, data, self._compute, session.random_state)
+        data, operator, (n, M) = space.data, space.operator, space.operator.shape
+        assert self._sizes is not None
+        whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, nested=True)
+        session.start(data, n_centers=M)
+        coef, chosen, m = choose_n_centers(
+            CenterPath(operator, space.targets, whitening, data.weight),
+            data,
+            operator,
+            session,
+            penalties=space.penalty if self.penalties is None else self.penalties,
+            sizes=sorted({min(m, M) for m in self._sizes}),
+            least=whitening.least_penalty,
+            scale=space.scale,
+            compute=space.compute,
+        )
+        few = make_operator(operator.kernel, operator.rows, operator.centers[:m], n_jobs=self.n_jobs, memory_budget=0)
+        return replace(space, operator=few), coef, chosen, None
 
     def _solve_directly(self, data: FitData, session: Session) -> Solved:
         # the factor of K_MM, F'F, its eigenvectors and room to make them, all in float64

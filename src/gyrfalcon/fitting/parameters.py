@@ -26,7 +26,7 @@ from .._utils.threads import effective_n_jobs
 from .._utils.words import shown
 
 
-def _step_counts(name: str, value: Any) -> None:
+def counts(name: str, value: Any) -> None:
     """Require an integer of at least 1, or a list of such integers."""
     if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
         integer(1)(name, value)
@@ -264,7 +264,7 @@ PARAMETERS: Mapping[str, Entry] = {
         "int, list of int, or None",
         """For losses other than the squared one: number of conjugate gradient steps in each Newton step; the last
         number of a list holds for all steps that follow. None ends each Newton step when its residual has halved.""",
-        optional(_step_counts),
+        optional(counts),
     ),
     "step": Entry(
         'float, "auto" or None',

@@ -1,7 +1,8 @@
-"""Choose among penalties that one factorisation serves."""
+"""Choose among penalties, or numbers of centers, that one factorisation serves."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._utils.compute import Compute
 from ..operators import Operator, make_operator
-from ..solvers import RidgePath
+from ..solvers import CenterPath, RidgePath
 from .data import FitData
 from .session import Session, finite
 
@@ -62,6 +63,40 @@ def choose_penalty(
         record = {name: float(column[i]) for name, column in columns.items()}
         session.record({"iteration": i + 1, "passes": max(1, operator.passes), **record})
     return finite(alpha[:, :, best], data.rows.dtype), float(penalties[best])
+
+
+def choose_n_centers(
+    path: CenterPath,
+    data: FitData,
+    operator: Operator,
+    session: Session,
+    *,
+    penalties: ArrayLike,
+    sizes: Sequence[int],
+    least: float,
+    scale: Array,
+    compute: Compute,
+) -> tuple[Array, float, int]:
+    """Return the coefficients with the smallest validation error, their penalty and their number of centers.
+
+    session : receives a record for each penalty and number of centers
+    penalties : a number, or an array of numbers to choose from as well
+    sizes : increasing numbers of centers to choose from
+    least, scale, compute : as for `choose_penalty`
+    """
+    best: tuple[float, float, int] | None = None
+    found = np.empty(0)
+    for penalty in np.sort(np.array(penalties, dtype=np.float64, ndmin=1))[::-1]:
+        alpha = path.coefficients(max(float(penalty), least), sizes) * scale[:, None]
+        for i, error in enumerate(validation_errors(data, operator, alpha, compute)):
+            record = {"n_centers": sizes[i], "penalty": float(penalty), "validation_error": float(error)}
+            passes = max(1, operator.passes)
+            session.record({"iteration": len(session.history) + 1, "passes": passes, **record})
+            # of equally good ones the larger penalty, then the fewer centers
+            if best is None or error < best[0]:
+                best, found = (float(error), float(penalty), sizes[i]), alpha[: sizes[i], :, i]
+    assert best is not None
+    return finite(found, data.rows.dtype), best[1], best[2]
 
 
 def validation_errors(data: FitData, operator: Operator, alpha: Array, compute: Compute) -> Array:

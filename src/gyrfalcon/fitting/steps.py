@@ -23,17 +23,27 @@ def safe_step(kernel: Kernel, rows: Rows, weight: Array | None = None) -> float:
     return 1 / largest if largest > 0 else 1.0
 
 
-def stable_step(step: Any, kernel: Kernel, rows: Rows, largest_eigenvalue: Callable[[], float]) -> Any:
+def stable_step(
+    step: Any,
+    kernel: Kernel,
+    rows: Rows,
+    largest_eigenvalue: Callable[[], float],
+    *,
+    penalty: float = 0.0,
+    longest: float = 2.0,
+) -> Any:
     """Return `step`, or that of the papers if it is None, if gradient descent is stable with it.
 
-    The solver notices when the residual grows, but early stopping may end it sooner, with the result of a bad step.
+    `penalty` is added to every eigenvalue, and steps are stable up to `longest` over the largest. The solver notices
+    when the residual grows, but early stopping may end it sooner, with the result of a bad step.
     """
     safe = safe_step(kernel, rows)
+    safe = safe / (1 + penalty * safe)
     if step is None or step == "auto":
         return step or safe
-    if step > 2 * safe and step * (largest := largest_eigenvalue()) > 2:
+    if step > longest * safe and step * (largest := largest_eigenvalue() + penalty) > longest:
         raise FloatingPointError(
-            f"gradient descent diverges with step={step:g}, where the largest stable step is about {2 / largest:.3g}: "
-            'choose a shorter one, None or "auto"'
+            f"gradient descent diverges with step={step:g}, where the largest stable step is about "
+            f'{longest / largest:.3g}: choose a shorter one, None or "auto"'
         )
     return step

@@ -48,12 +48,14 @@ class CenterSettings:
     """The kernel and the centers of a method on centers.
 
     `n_centers` is None for `default_n_centers` or "auto" for a number that grows, and `centers` is anything that
-    `as_centers` accepts.
+    `as_centers` accepts. `shuffled` is whether chosen centers come in random order, so that the first of them are as
+    good a choice as any others.
     """
 
     kernel: Kernel | str | KernelFunction
     n_centers: int | str | None = None
     centers: Any = "uniform"
+    shuffled: bool = False
 
     def wanted(self, n: int) -> int:
         """Return the requested number of centers for n rows, or the first of those that "auto" tries."""
@@ -278,10 +280,23 @@ def choose_centers(
         random_state=random_state,
         n_jobs=compute.n_jobs,
     )
+    if settings.shuffled and not isinstance(selector, Given):
+        selection = _in_order(selection, random_state.permutation(selection.points.shape[0]))
     center_weight = None
     if weight is not None and selection.indices is not None:
         center_weight = weight[selection.indices]
     return ChosenCenters(selection, center_weight, settings.n_centers, settings.centers)
+
+
+def _in_order(selection: Selection, order: NDArray[np.intp]) -> Selection:
+    """Return the same centers in another order."""
+    indices, D = selection.indices, selection.D
+    return replace(
+        selection,
+        points=selection.points[order],
+        indices=None if indices is None else indices[order],
+        D=None if D is None else D[order],
+    )
 
 
 def _scaled(given: Given, data: FitData) -> Given:

@@ -71,6 +71,9 @@ class Whitening(Coordinates):
         Added to the diagonal of ``D K_MM D`` before it is factored (an absolute number).
     tile_dtype : dtype, optional
         Precision of the products with K that B will be used with, if it is not that of ``gram``.
+    nested : bool
+        Whether the centers keep their order, so that the factor of the first m is the first m x m block of T. None is
+        then left out because it depends on others.
     n_jobs : int or None
         Threads; None is every core. The factors have the same bits for any number.
     devices : sequence of torch.device, optional
@@ -121,13 +124,14 @@ class Whitening(Coordinates):
         D: NDArray[Any] | None = None,
         jitter: float | Literal["auto"] = "auto",
         tile_dtype: DTypeLike | None = None,
+        nested: bool = False,
         n_jobs: int | None = None,
         devices: Sequence[torch.device] | None = None,
     ) -> None:
         check_gram(gram)
         _AT_LEAST_1("n", n)
         _JITTER("jitter", jitter)
-        self.n, self.M = n, gram.shape[0]
+        self.n, self.M, self.nested = n, gram.shape[0], nested
         self.dtype: np.dtype[Any] = gram.dtype
         self.engine = choose_engine(devices, effective_n_jobs(n_jobs))
         diagonal = np.maximum(gram.diagonal(), 0).astype(np.float64)
@@ -162,7 +166,7 @@ class Whitening(Coordinates):
                 self.jitter = growing(self.jitter, rounding, self.dtype)
             variances = np.square(gram.diagonal(), dtype=np.float64)
             # A duplicate keeps twice the jitter when its like is eliminated: its own and the other's.
-            low_rank = self.jitter <= 100 * rounding and np.median(variances) <= 3 * self.jitter
+            low_rank = self.jitter <= 100 * rounding and np.median(variances) <= 3 * self.jitter and not self.nested
         elif gram.min() < 0 or gram.max() > 0:
             raise ValueError(
                 f"the kernel is not positive: k(z, z) is {largest:g} or less at every center z; "

@@ -8,6 +8,7 @@ gradient      gradient descent and mini-batches: NYTRO and its comparisons
 block_descent      blocks of coefficients solved in turn
 eigenpro      preconditioned mini-batches for exact interpolation
 ridge_path    direct solves for a whole list of penalties: Nyström and exact
+center_path   direct solves for a whole list of numbers of centers
 posterior     the covariance of f, and leave-one-out errors in units of it
 nystrom_features  the features F = K R and their sums, for direct methods on centers
 principal     principal components of these features
@@ -20,6 +21,7 @@ lanczos       extreme eigenvalues, for the condition number and the longest step
 
 from .base import Iterate, StateError
 from .block_descent import block_descent
+from .center_path import CenterPath
 from .cg import conjugate_gradient
 from .exact import exact_ridge
 from .features import normal_equations, solve_ridge
@@ -33,6 +35,7 @@ from .ridge_path import RidgePath, exact_path, nystrom_path
 from .two_level import RowSample, two_level_cg
 
 __all__ = [
+    "CenterPath",
     "Clustering",
     "Components",
     "Iterate",

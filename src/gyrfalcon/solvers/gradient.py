@@ -6,10 +6,11 @@ where validation says:
     gradient_descent      beta <- beta + step B'(K'W (y - K B beta) - lambda n K_MM B beta)
                           with `Whitening` and lambda = 0 NYTRO, with `Identity` plain Nyström gradient descent
     stochastic_gradient   the same with the rows of a mini-batch, weighted up to all n
-    kernel_descent        alpha <- alpha + (step/n) W (y - K_nn alpha): early stopping for exact kernel least squares
+    kernel_descent        alpha <- alpha + (step/n) (W (y - K_nn alpha) - lambda n alpha): exact kernel least squares,
+                          with a penalty, or with early stopping; accelerated by the nu-method if asked for
 
 The norm of the residual never grows while the step is below 2 over the largest eigenvalue. If it does, an error names
-the longest stable step.
+the longest stable step. The nu-method is stable up to 1 over the largest eigenvalue.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from .lanczos import lanczos
 Step = float | Literal["auto"]
 check_step = optional(positive('"auto" or a finite number greater than 0'), "auto")
 
+_BELOW = 0.95  # share of the largest eigenvalue that ten passes find at least, for the nu-method
 _GROWTH = 10.0  # factor of growth of the residual that rounding and the noise of mini-batches do not explain
 
 
@@ -212,14 +214,19 @@ def stochastic_gradient(
 def kernel_descent(
     operator: SquareOperator,
     y: NDArray[Any],
+    penalty: float = 0.0,
     *,
     step: Step,
     max_iter: int,
     tol: float = 0.0,
     weight: NDArray[Any] | None = None,
     start: NDArray[Any] | None = None,
+    nu: float | None = None,
 ) -> Iterator[Iterate]:
-    """Run gradient descent for exact kernel least squares, ``alpha <- alpha + (step/n) W (y - K_nn alpha)``.
+    """Run gradient descent for exact kernel least squares, equation (6) of the FALKON paper.
+
+    ``alpha <- alpha + (step/n) (W (y - K_nn alpha) - penalty n alpha)``; with `nu`, the nu-method, which needs about
+    the square root of as many iterations: its step is longer, and each iteration also repeats a part of the one before.
 
     Parameters
     ----------
@@ -227,19 +234,26 @@ def kernel_descent(
         K_nn, of shape (n, n): the centers are the rows, in their order.
     y, weight
         As for `conjugate_gradient`.
+    penalty : float
+        lambda, used without a lower bound; 0 for early stopping.
     step : float or "auto"
-        Stable below 2 over the largest eigenvalue of W^(1/2) K_nn W^(1/2) / n. "auto" is 1 over it, by ten passes.
+        Stable below 2 (the nu-method: 1) over the largest eigenvalue of W^(1/2) K_nn W^(1/2) / n + penalty I. "auto" is
+        1 over it, by ten passes (the nu-method: 0.95, since these find it from below).
     max_iter : int
         Largest number of iterations; t of them cost t - 1 passes from 0 and t from a start.
     tol : float
         Stop when each column's residual is at most ``tol`` times the norm of its targets.
     start : ndarray of shape (n,) or (n, k), optional
         Coefficients to start from.
+    nu : float, optional
+        Parameter of the nu-method, positive (Bauer, Pereverzev, Rosasco 2007); 1 is usual. Its residuals are those of
+        Jacobi polynomials, and it can exploit a smoothness of the function up to the order nu.
 
     Yields
     ------
     Iterate
-        One for each iteration. Its residual is that of the iterate before, |W^(1/2) (y - K_nn alpha)|.
+        One for each iteration. Its residual is that of the iterate before, |W^(1/2) (y - K_nn alpha - penalty n W^-1
+        alpha)|.
     """
     began, passes = time.perf_counter(), operator.passes
     n, columns = operator.shape
@@ -251,12 +265,19 @@ def kernel_descent(
     root = np.sqrt(W)
 
     def largest() -> float:
-        return lanczos(lambda v: (root * operator.matmat(root * v[:, None]))[:, 0] / n, n, 10)[1]
+        found = lanczos(lambda v: (root * operator.matmat(root * v[:, None]))[:, 0] / n, n, 10)[1] + penalty
+        return found if nu is None else found / _BELOW
+
+    def left(r: Vectors) -> Vectors:
+        """Return the residuals with the penalty's part, relative to the targets."""
+        penalised = np.divide(penalty * n * alpha, root, out=np.zeros_like(alpha), where=root > 0)
+        return np.linalg.norm(root * r - penalised, axis=0) / size
 
     length = _length(step, largest)
     size = sizes(root * Y)
-    watch = _Watch(length, operator.dtype, largest)
+    watch = _Watch(length, operator.dtype, largest, longest=2.0 if nu is None else 1.0)
     alpha = np.zeros_like(Y) if start is None else np.array(start, dtype=np.float64).reshape(n, k)
+    before = alpha
     r = Y if start is None else Y - operator.matmat(alpha)
 
     def record(iteration: int) -> Iterate:
@@ -271,7 +292,7 @@ def kernel_descent(
             _coef=partial(alpha.reshape, (n, *y.shape[1:])),
         )
 
-    residuals = np.linalg.norm(root * r, axis=0) / size
+    residuals = left(r)
     if max_iter == 0 or (residuals <= tol).all():
         yield record(0)
         return
@@ -279,12 +300,22 @@ def kernel_descent(
         if iteration > 1:
             watch.coefficients(alpha)
             r = Y - operator.matmat(alpha)
-            residuals = np.linalg.norm(root * r, axis=0) / size
-        watch.residuals(residuals)
-        alpha = alpha + length / n * (W * r)
+            residuals = left(r)
+        # the nu-method's residuals may grow again, but not beyond the first
+        watch.residuals(residuals, noisy=nu is not None)
+        again, factor = (0.0, 1.0) if nu is None else _nu_method(iteration, nu)
+        gradient = W * r - penalty * n * alpha
+        alpha, before = alpha + again * (alpha - before) + factor * length / n * gradient, alpha
         yield record(iteration)
         if (residuals <= tol).all():
             return
+
+
+def _nu_method(k: int, nu: float) -> tuple[float, float]:
+    """Return how much of the last step iteration k of the nu-method repeats, and the factor of its own step."""
+    common = (k + 2 * nu - 1) * (2 * k + 4 * nu - 1)
+    again = (k - 1) * (2 * k - 3) * (2 * k + 2 * nu - 1) / (common * (2 * k + 2 * nu - 3)) if k > 1 else 0.0
+    return again, 4 * (2 * k + 2 * nu - 1) * (k + nu - 1) / common
 
 
 def largest_eigenvalue(
@@ -343,8 +374,8 @@ def _length(step: Step, largest: Callable[[], float]) -> float:
 class _Watch:
     """Raise an error when a step turns out to be too long."""
 
-    def __init__(self, step: float, dtype: np.dtype[Any], largest: Callable[[], float]) -> None:
-        self.step, self.largest = step, largest
+    def __init__(self, step: float, dtype: np.dtype[Any], largest: Callable[[], float], longest: float = 2.0) -> None:
+        self.step, self.largest, self.longest = step, largest, longest
         info = np.finfo(dtype)
         # A product with numbers above this could overflow, and no coefficient of use is so large.
         self.limit = float(np.sqrt(info.max))
@@ -365,7 +396,7 @@ class _Watch:
 
     def _error(self) -> FloatingPointError:
         largest = self.largest()
-        stable = 2 / largest if largest > 0 else np.inf
+        stable = self.longest / largest if largest > 0 else np.inf
         if self.step < 0.9 * stable:
             reason = "the system is not positive: choose a positive semidefinite kernel, or a shorter step"
         else:

@@ -37,10 +37,13 @@ def test_scikit_learn_checks(estimator, check):
         ExactRegressor(method="least_squares"),
         ExactRegressor(method="early_stopping", step="auto"),
         ExactRegressor(method="early_stopping", step="auto", early_stopping=False, max_iter=50),
+        ExactRegressor(method="gd", penalty=1e-2),
+        ExactRegressor(method="nu"),
+        ExactRegressor(method="nu", early_stopping=False, max_iter=30),
     ],
     expected_failed_checks=lambda estimator: (
         {"check_sample_weight_equivalence_on_dense_data": SPLITS}
-        if estimator.method == "early_stopping" and estimator.early_stopping
+        if estimator.method in ("early_stopping", "nu") and estimator.early_stopping
         else {}
     ),
 )
@@ -337,7 +340,7 @@ def test_a_step_that_diverges(early_stopping):
 @pytest.mark.parametrize(
     ("parameters", "match"),
     [
-        ({"method": "lasso"}, "method='lasso' must be one of 'ridge', 'pcg', 'least_squares'"),
+        ({"method": "lasso"}, "method='lasso' must be one of 'ridge', 'pcg', 'gd', 'least_squares'"),
         ({"penalties": []}, r"penalties=\[\] must be None or a list of at least one"),
         ({"penalties": [1e-3, -1e-3]}, "none negative"),
         ({"penalties": [np.nan]}, "finite"),
