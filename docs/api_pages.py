@@ -25,6 +25,7 @@ GROUPS = {
         "DivideAndConquerRegressor",
         "EigenProRegressor",
     ),
+    "Detection": ("mini_bootstrap", "Detectors"),
     "Intervals and sets of classes": ("ConformalRegressor", "ConformalClassifier"),
     "Which features matter": ("LearnedMetric",),
     "Without targets": ("KernelPCA", "KernelKMeans", "NoveltyDetector", "mmd_test", "MMDTest"),

@@ -1,13 +1,14 @@
 """Hard negatives
 =================
 
-A detector from few positives and many negatives: train on the negatives that the model gets wrong.
+Detect digits in pictures: a few hundred windows that hold a digit, tens of thousands that do not.
 
-One digit is to be told from all others, where others are 90% of the rows and most of them easy. Instead of a random
-part of the negatives, each round adds those of the next batch that the last model was not sure about, and goes on from
-its solution (``warm_start=True``): a few Newton steps, since most rows are the same.
+Nearly all windows of a picture are background, and most of them are easy: empty, or a thin part of a digit.
+``mini_bootstrap`` (Maiettini et al. 2018) goes through them in batches, keeps those that the last model finds hard, and
+fits a detector for each class. Beside it is a fit with as many negatives drawn at random ("random background"), and one
+with all negatives.
 
-Run it with ``python examples/hard_negatives.py [rows]``.
+Run it with ``python examples/hard_negatives.py [pictures]``.
 """
 
 import sys
@@ -17,53 +18,66 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score
 
-from gyrfalcon import FalkonClassifier
+from gyrfalcon import FalkonClassifier, mini_bootstrap
 from gyrfalcon.kernels import Gaussian
 
-rows = int(sys.argv[1]) if len(sys.argv) > 1 else 12_000
+pictures = int(sys.argv[1]) if len(sys.argv) > 1 else 60
 random = np.random.default_rng(0)
-
-# the bundled 8 x 8 digits, each also shifted by one pixel in eight directions; tested on digits never seen
 images, labels = load_digits().images / 16, load_digits().target
-shifted = [np.roll(images, (i, j), axis=(1, 2)) for i in (-1, 0, 1) for j in (-1, 0, 1)]
-train, test = np.arange(len(images)) % 4 != 0, np.arange(len(images)) % 4 == 0
-X = np.concatenate([s[train] for s in shifted]).reshape(-1, 64).astype(np.float32)
-y = np.tile(labels[train], 9) == 8
-X_test = np.concatenate([s[test] for s in shifted]).reshape(-1, 64).astype(np.float32)
-y_test = np.tile(labels[test], 9) == 8
-chosen = random.permutation(len(X))[:rows]
-X, y = X[chosen], y[chosen]
-positives, negatives = np.flatnonzero(y), np.flatnonzero(~y)
-print(f"{len(positives)} positives, {len(negatives)} negatives")
+CLASSES, BACKGROUND = (0, 3, 8), -1  # other digits are background that looks like them
 
 
-def fit(model, chosen):
-    rows = np.r_[positives, chosen]
-    return model.fit(X[rows], y[rows])
+def windows(digits, n):
+    """The 8 x 8 windows of n pictures with nine digits each, and their class: that of a digit, at its very place."""
+    X, y = [], []
+    for _ in range(n):
+        picture, truth = np.zeros((64, 64), np.float32), np.full((57, 57), BACKGROUND)
+        for cell in range(9):
+            digit = random.choice(digits)
+            i, j = 20 * np.array(divmod(cell, 3)) + random.integers(0, 12, 2)
+            picture[i : i + 8, j : j + 8] = images[digit]
+            if labels[digit] in CLASSES:
+                truth[i, j] = labels[digit]
+        picture += 0.05 * random.standard_normal(picture.shape).astype(np.float32)
+        views = np.lib.stride_tricks.sliding_window_view(picture, (8, 8)).reshape(57 * 57, 64)
+        # every window with a digit of a class, and a part of the others, as a network that proposes regions would give
+        keep = (truth.ravel() != BACKGROUND) | (random.random(57 * 57) < 0.15)
+        X.append(views[keep])
+        y.append(truth.ravel()[keep])
+    return np.concatenate(X), np.concatenate(y)
 
 
-def detector(chosen):
-    some = np.r_[random.choice(positives, min(200, len(positives)), replace=False), chosen[:200]]
-    return FalkonClassifier(Gaussian(1.5), loss="logistic", centers=X[some], penalty=1e-6, tol=1e-3, warm_start=True)
+X, y = windows(np.flatnonzero(np.arange(len(images)) % 4 != 0), pictures)
+X_test, y_test = windows(np.flatnonzero(np.arange(len(images)) % 4 == 0), pictures // 2)
+print(f"{len(y)} windows, {np.mean(y == BACKGROUND):.1%} of them background")
+detector = FalkonClassifier(Gaussian(1.5), n_centers=500, penalty=1e-6, random_state=0)
 
 
-def report(name, model, n_negatives, seconds):
-    precision = average_precision_score(y_test, model.decision_function(X_test))
-    print(f"{name}: {n_negatives} negatives, average precision {precision:.4f}, {seconds:.1f} s")
+def report(name, detectors, seconds):
+    """Print the mean over the classes of the average precision, in windows of pictures that were never seen."""
+    scores = detectors.decision_function(X_test)
+    parts = zip(detectors.classes, scores.T, strict=True)
+    precision = np.mean([average_precision_score(y_test == label, score) for label, score in parts])
+    used = int(np.mean([len(rows) for rows in detectors.negatives]))
+    print(f"{name}: {used} negatives a class, mean average precision {precision:.3f}, {seconds:.1f} s")
 
 
 start = time.perf_counter()
-shuffled = random.permutation(negatives)
-hard, others = shuffled[: len(positives)], shuffled[len(positives) :]
-model = fit(detector(hard), hard)
-report("to begin with", model, len(hard), time.perf_counter() - start)
-for batch in np.array_split(others, 3):
-    unsure = batch[model.predict_proba(X[batch])[:, 1] > 0.01]
-    hard = np.r_[hard, unsure]
-    fit(model, hard)
-    print(f"  {len(unsure)} of {len(batch)} are hard; {model.history_[-1]['passes']} passes over the rows")
-report("with hard negatives", model, len(hard), time.perf_counter() - start)
+bootstrapped = mini_bootstrap(X, y, detector, background=BACKGROUND, n_batches=40, random_state=0)
+seconds = time.perf_counter() - start
+later = [record for record in bootstrapped.history if record["round"] > 0]
+hard, seen = (sum(record[key] for record in later) for key in ("hard", "seen"))
+print(f"{hard} of {seen} negatives were hard ({hard / seen:.1%})")
+report("mini-bootstrap", bootstrapped, seconds)
+
+# as many negatives, drawn at random: one batch of them, which has the windows of the other classes too
+others = np.mean([np.sum((y != BACKGROUND) & (y != label)) for label in CLASSES])
+size = int(np.mean([len(rows) for rows in bootstrapped.negatives]) - others)
+drawn = np.r_[np.flatnonzero(y != BACKGROUND), random.choice(np.flatnonzero(y == BACKGROUND), size, replace=False)]
+start = time.perf_counter()
+some = mini_bootstrap(X[drawn], y[drawn], detector, background=BACKGROUND, n_batches=1, random_state=0)
+report("random background", some, time.perf_counter() - start)
 
 start = time.perf_counter()
-uniform = random.permutation(negatives)[: len(hard)]
-report("as many, drawn uniformly", fit(detector(uniform), uniform), len(uniform), time.perf_counter() - start)
+everything = mini_bootstrap(X, y, detector, background=BACKGROUND, n_batches=1, random_state=0)
+report("all negatives", everything, time.perf_counter() - start)

@@ -258,15 +258,16 @@ def test_losses(script):
 
 
 def test_hard_negatives(script, monkeypatch, capsys):
-    """Most negatives are easy: the example keeps a part of them, and gets better by these."""
-    monkeypatch.setattr(sys, "argv", ["hard_negatives.py", "4000"])
+    """Nearly all negatives are easy: few are kept, and at equal size they are worth more than random ones."""
+    monkeypatch.setattr(sys, "argv", ["hard_negatives.py", "12"])
     runpy.run_path(str(ROOT / "examples" / "hard_negatives.py"), run_name="__main__")
     printed = capsys.readouterr().out
-    counts = np.array(re.findall(r"(\d+) of (\d+) are hard", printed), dtype=float)
-    assert len(counts) == 3
-    assert np.all(counts[:, 0] < 0.6 * counts[:, 1]), printed
-    first, last, _ = map(float, re.findall(r"average precision ([\d.]+)", printed))
-    assert last > max(first, 0.95), printed
+    (hard, seen) = map(int, re.search(r"(\d+) of (\d+) negatives were hard", printed).groups())
+    assert 0 < hard < 0.05 * seen, printed
+    used = [int(number) for number in re.findall(r"(\d+) negatives a class", printed)]
+    assert abs(used[0] - used[1]) <= 2
+    bootstrap, drawn, _ = map(float, re.findall(r"precision ([\d.]+)", printed))
+    assert bootstrap > max(drawn - 0.005, 0.8), printed  # 0.005: what another draw of the random ones changes
 
 
 def test_every_script_has_a_test():

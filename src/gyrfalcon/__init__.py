@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         RandomFeaturesRegressor,
     )
     from .estimators.dpp import sample_dpp
+    from .estimators.mini_bootstrap import Detectors, mini_bootstrap
     from .estimators.onnx_export import to_onnx
     from .estimators.two_sample import MMDTest, mmd_test
     from .operators.dense import KernelOperator
@@ -57,6 +58,7 @@ __all__ = [
     "CheckpointError",
     "ConformalClassifier",
     "ConformalRegressor",
+    "Detectors",
     "DivideAndConquerRegressor",
     "EigenProRegressor",
     "ExactClassifier",
@@ -86,6 +88,7 @@ __all__ = [
     "leverage_scores",
     "load",
     "losses",
+    "mini_bootstrap",
     "mmd_test",
     "plots",
     "sample_dpp",
@@ -107,6 +110,7 @@ _MODULES = {
     "CheckpointError": "storage.checkpoints",
     "ConformalClassifier": "estimators",
     "ConformalRegressor": "estimators",
+    "Detectors": "estimators.mini_bootstrap",
     "DivideAndConquerRegressor": "estimators",
     "EigenProRegressor": "estimators",
     "ExactClassifier": "estimators",
@@ -131,6 +135,7 @@ _MODULES = {
     "effective_dimension": "centers.leverage",
     "leverage_scores": "centers.leverage",
     "load": "storage.models",
+    "mini_bootstrap": "estimators.mini_bootstrap",
     "mmd_test": "estimators.two_sample",
     "open": "sources.files",
     "sample_dpp": "estimators.dpp",
