@@ -22,6 +22,7 @@ Array = NDArray[Any]
 
 _SMALL = 4096  # rows of a matrix that one thread factors in some tenths of a second
 _TILE = 512
+_SOLVED = 64  # rows of a triangular matrix that are solved at once while Python's lock is held
 
 
 def cholesky(matrix: Array, *, lower: bool, n_threads: int = 1) -> bool:
@@ -109,6 +110,24 @@ def solve_upper_transposed(U: Array, B: Array, *, n_threads: int = 1) -> None:
         B[:, at] = X
 
     share(solve, _tiles(0, B.shape[1]), n_threads)
+
+
+def solve_lower(L: Array, B: Array, *, transposed: bool = False) -> Array:
+    """Return L^-1 B, or L'^-1 B, with the lower triangle L of a matrix, so that threads can do so side by side.
+
+    SciPy's triangular solves hold Python's lock; only those of small blocks are left to it here, and the rest is
+    products. Measured on two cores with 512 rows and 128 columns: two threads take as long as one.
+    """
+    trsm = get_blas_funcs("trsm", dtype=L.dtype)
+    X = np.array(B, dtype=L.dtype)
+    blocks = _tiles(0, len(L), _SOLVED)
+    for row in reversed(blocks) if transposed else blocks:
+        if transposed:
+            rest = X[row] - L[row.stop :, row].T @ X[row.stop :]
+        else:
+            rest = X[row] - L[row, : row.start] @ X[: row.start]
+        X[row] = trsm(1.0, L[row, row], rest, lower=True, trans_a=transposed)
+    return X
 
 
 def _tiles(start: int, stop: int, size: int | None = None) -> list[slice]:

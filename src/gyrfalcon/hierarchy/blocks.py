@@ -11,15 +11,15 @@ definite, and every row is a center.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import get_blas_funcs
 
 from .. import backends
-from .._utils.linalg import cholesky
+from .._utils.linalg import solve_lower
 from ..kernels import Kernel
 from .tree import Tree, grow_tree
 
@@ -27,8 +27,6 @@ Array = NDArray[Any]
 Vectors = NDArray[np.float64]
 
 JITTER = 1e-8  # share of the mean diagonal that is added to the kernel matrices of pivots
-
-_trsm = get_blas_funcs("trsm", dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +60,8 @@ class Hierarchy:
         return np.ascontiguousarray(self.X[numbers], dtype=np.float64)
 
     def block(self, rows: Array, centers: Array) -> Vectors:
-        """Return k(rows, centers) as a Fortran-ordered matrix."""
-        out: Vectors = backends.prepare(self.kernel, rows).fill(centers).T
+        """Return k(rows, centers)."""
+        out: Vectors = backends.prepare(self.kernel, centers).fill(rows)
         return out
 
     def product(self, rows: Array, centers: Array, coef: Vectors) -> Vectors:
@@ -79,22 +77,18 @@ class Hierarchy:
         size = max(float(diagonal.mean()), float(np.finfo(np.float64).tiny))
         jitter = JITTER
         while True:
-            L = S.copy(order="F")
-            L.flat[:: len(L) + 1] = diagonal + jitter * size
-            if cholesky(L, lower=True):
-                return P, L
+            S.flat[:: len(S) + 1] = diagonal + jitter * size
+            with suppress(np.linalg.LinAlgError):
+                return P, np.asarray(np.linalg.cholesky(S), dtype=np.float64)
             jitter *= 10
 
     def whitened(self, rows: Array, P: Array, L: Vectors) -> Vectors:
         """Return F = k(rows, P) L^-T, of shape (b, rank)."""
-        out: Vectors = _trsm(1.0, L, self.block(rows, P), side=True, lower=True, trans_a=True, overwrite_b=True)
-        return out
+        return solve_lower(L, self.block(P, rows)).T
 
     def transfer(self, P: Array, L: Vectors, above: tuple[Array, Vectors]) -> Vectors:
         """Return T = L^-1 k(P, P_p) L_p^-T of a node with pivots P and factor L; `above` are those of its parent p."""
-        F = self.whitened(P, *above)
-        out: Vectors = _trsm(1.0, L, F, lower=True, overwrite_b=True)
-        return out
+        return solve_lower(L, self.whitened(P, *above))
 
 
 def make_hierarchy(kernel: Kernel, X: Array, *, leaf_size: int, rank: int, split: str, seed: int) -> Hierarchy:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import get_blas_funcs
 
 from .. import backends
 from .._utils.checks import array
+from .._utils.linalg import solve_lower
 from .._utils.registry import register
 from .._utils.threads import ordered_map, single_threaded_blas
 from ..kernels import Kernel
@@ -21,8 +21,6 @@ from .tree import Tree
 
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
-
-_trsm = get_blas_funcs("trsm", dtype=np.float64)
 
 
 @register
@@ -141,17 +139,19 @@ class LocalPosterior:
             leaf, rows = group
             at = hierarchy.order[hierarchy.tree.leaf(leaf)]
             above = None if parents[leaf] < 0 else hierarchy.pivot_factor(int(parents[leaf]))
-            lower, F, V = leaf_factors(hierarchy, leaf, noise[at], above)
+            lower, half, F = leaf_factors(hierarchy, leaf, noise[at], above)
             x = np.ascontiguousarray(X[rows], dtype=np.float64)
             b, variance = hierarchy.block(hierarchy.points(leaf), x), diagonal[rows].copy()
             if above is not None:
                 phi = hierarchy.whitened(x, *above).T
                 b = b - F @ phi
-                rest = phi - V.T @ b
                 variance -= np.einsum("ij,ij->j", phi, phi)
+            local = solve_lower(lower, b)
+            variance -= np.einsum("ij,ij->j", local, local)
+            if above is not None:
+                rest = phi - half.T @ local
                 variance += np.einsum("ij,ij->j", rest, self.covariances[leaf] @ rest)
-            half = _trsm(1.0, lower, b, lower=True)
-            out[rows] = variance - np.einsum("ij,ij->j", half, half)
+            out[rows] = variance
 
         with single_threaded_blas():
             for _ in ordered_map(run, by_leaf(hierarchy.tree.route(X)), n_threads):

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
+from scipy.linalg import get_lapack_funcs
 
-from .._utils.linalg import cholesky
+from .._utils.linalg import solve_lower
 from .._utils.threads import ordered_map, single_threaded_blas
 from .blocks import Hierarchy
 
@@ -32,8 +32,7 @@ Above = tuple[Array, Vectors]  # the pivots of a node and the factor of their ke
 
 _TOP_LEVELS = 6  # below these levels of the tree, subtrees are solved side by side, whatever the number of threads
 
-_trsm, _syrk = get_blas_funcs(("trsm", "syrk"), dtype=np.float64)
-_potrs, _potri, _getrf, _getrs = get_lapack_funcs(("potrs", "potri", "getrf", "getrs"), dtype=np.float64)
+_getrf, _getrs = get_lapack_funcs(("getrf", "getrs"), dtype=np.float64)  # they let go of Python's lock
 
 
 class SingularError(ValueError):
@@ -41,25 +40,26 @@ class SingularError(ValueError):
 
 
 class LeafFactors(NamedTuple):
-    """The Cholesky factor of B of a leaf, and F with V = B^-1 F (no columns if the tree is a single leaf)."""
+    """The Cholesky factor of B of a leaf, and L^-1 F and F (no columns if the tree is a single leaf)."""
 
     lower: Vectors
+    half: Vectors
     F: Vectors
-    V: Vectors
 
 
 def leaf_factors(hierarchy: Hierarchy, leaf: int, noise: Vectors, above: Above | None) -> LeafFactors:
     """Factor the matrix of a leaf; `noise` is that of its rows, and `above` belongs to its parent."""
     X = hierarchy.points(leaf)
     B = hierarchy.block(X, X)
-    F = np.empty((len(X), 0), order="F") if above is None else hierarchy.whitened(X, *above)
+    F = np.empty((len(X), 0)) if above is None else hierarchy.whitened(X, *above)
     if F.shape[1]:
-        B = _syrk(-1.0, F, beta=1.0, c=B, lower=True, overwrite_c=True)
+        B -= F @ F.T
     B.flat[:: len(B) + 1] += noise
-    if not cholesky(B, lower=True):
-        raise SingularError(f"the kernel matrix of {len(B)} rows plus the noise is not positive definite")
-    V = _potrs(B, F, lower=True)[0] if F.shape[1] else F
-    return LeafFactors(B, F, V)
+    try:
+        lower: Vectors = np.asarray(np.linalg.cholesky(B), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        raise SingularError(f"the kernel matrix of {len(B)} rows plus the noise is not positive definite") from None
+    return LeafFactors(lower, solve_lower(lower, F), F)
 
 
 class Sums(NamedTuple):
@@ -217,13 +217,16 @@ class _Solve:
     def _leaf_up(self, leaf: int, above: Above | None) -> Sums:
         at = self.tree.leaf(leaf)
         rows = self.hierarchy.order[at]
-        lower, F, V = leaf_factors(self.hierarchy, leaf, self.noise[rows], above)
+        lower, half, _ = leaf_factors(self.hierarchy, leaf, self.noise[rows], above)
         self.log_dets[leaf] = 2 * np.log(lower.diagonal()).sum()
-        self.V[at] = V
-        self.coef[at] = _potrs(lower, self.Y[rows], lower=True)[0]
+        right = solve_lower(lower, self.Y[rows])
+        solved = solve_lower(lower, np.hstack([half, right]), transposed=True)
+        rank = half.shape[1]
+        self.V[at], self.coef[at] = solved[:, :rank], solved[:, rank:]
         if self.diagonal is not None:
-            self.diagonal[at] = _potri(lower, lower=True)[0].diagonal()
-        return Sums(F.T @ V, F.T @ self.coef[at], 1)
+            inverse = solve_lower(lower, np.eye(len(lower)))
+            self.diagonal[at] = np.einsum("ij,ij->j", inverse, inverse)
+        return Sums(half.T @ half, half.T @ right, 1)
 
     def _join(self, node: int, found: list[Sums], own: Above, above: Above | None) -> Sums:
         """Combine the sums of a node's children, and carry them to its parent."""
@@ -285,8 +288,8 @@ class _Solve:
             if self.covariances is not None:
                 self.covariances[leaf] = above.covariance
         P, L = own
-        c = _trsm(1.0, L, self.hierarchy.product(P, self.hierarchy.points(leaf), self.coef[at]), lower=True)
-        self.pivot_coef[leaf] = _trsm(1.0, L, above.mean - c, lower=True, trans_a=True)
+        c = solve_lower(L, self.hierarchy.product(P, self.hierarchy.points(leaf), self.coef[at]))
+        self.pivot_coef[leaf] = solve_lower(L, above.mean - c, transposed=True)
 
 
 def _top(parents: Array) -> list[int]:
