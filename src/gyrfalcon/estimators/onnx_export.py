@@ -20,8 +20,7 @@ from ._base import KernelClassifier, KernelEstimator, KernelRegressor
 from .exact_classifier import ExactClassifier
 from .falkon_classifier import FalkonClassifier
 from .falkon_regressor import FalkonRegressor
-from .random_features_classifier import RandomFeaturesClassifier
-from .random_features_regressor import RandomFeaturesRegressor
+from .random_features_regressor import OnRandomFeatures
 
 __all__ = ["to_onnx"]
 
@@ -97,7 +96,7 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: DT
 
 
 def _precision(model: KernelEstimator) -> np.dtype[Any]:
-    if isinstance(model, RandomFeaturesRegressor | RandomFeaturesClassifier):
+    if isinstance(model, OnRandomFeatures):
         return np.dtype(model.feature_map_.weights.dtype)
     return np.dtype(model.centers_.dtype)
 
@@ -110,7 +109,7 @@ def _write(model: Any, path: str) -> None:
 def _values(graph: Graph, model: KernelEstimator) -> tuple[str, int]:
     """Add the learnt functions' values, of shape (n, k), and return their name and k."""
     rows = _scaled_rows(graph, model)
-    if isinstance(model, RandomFeaturesRegressor | RandomFeaturesClassifier):
+    if isinstance(model, OnRandomFeatures):
         matrix, coef = feature_values(graph, model.feature_map_, rows), model.feature_coef_
     else:
         if scipy.sparse.issparse(model.centers_):
@@ -144,7 +143,7 @@ def _scaled_rows(graph: Graph, model: KernelEstimator) -> str:
 def _regression(graph: Graph, model: KernelRegressor, values: str, columns: int) -> Outputs:
     if isinstance(model, FalkonRegressor):
         values = _inverse_link(graph, model.loss_, values, columns)
-    coef = model.feature_coef_ if isinstance(model, RandomFeaturesRegressor) else model.dual_coef_
+    coef = model.feature_coef_ if isinstance(model, OnRandomFeatures) else model.dual_coef_
     dtype = _output_precision(graph, model)
     if coef.ndim == 2:
         graph.add("Identity", values, output="predict")

@@ -33,7 +33,7 @@ class OnRandomFeatures(KernelEstimator):
     orthogonal: bool
     solver: str
     max_iter: int
-    step: float | str
+    step: float | str | None
     batch_size: int | None
     block_size: int | None
 
@@ -43,22 +43,26 @@ class OnRandomFeatures(KernelEstimator):
 
     def _learn(self, data: FitData, session: Session) -> None:
         """Draw the features, find their coefficients, and set the attributes."""
+        compute, random_state = self._compute, session.random_state
+        penalty = as_penalty(self.penalty, self.kernel, data, random_state, compute)
+        problem = random_features.feature_problem(
+            self.kernel, int(self.n_components), penalty, data, compute, random_state, orthogonal=self.orthogonal
+        )
+        features, coef = self._solve(problem, session)
+        self._set_solution(data, session)
+        self.kernel_, self.feature_map_, self.penalty_ = problem.kernel, features, penalty
+        self.feature_coef_ = data.shaped(coef)
+
+    def _solve(self, problem: random_features.FeatureProblem, session: Session) -> tuple[FeatureMap, Array]:
+        """Return features and their coefficients, of shape (M, k)."""
         settings = random_features.FeatureSettings(
-            kernel=self.kernel,
-            n_components=self.n_components,
-            orthogonal=self.orthogonal,
             solver=self.solver,
             max_iter=self.max_iter,
             step=self.step,
             batch_size=self.batch_size,
             block_size=self.block_size,
         )
-        compute = self._compute
-        penalty = as_penalty(self.penalty, self.kernel, data, session.random_state, compute)
-        kernel, feature_map, solution = random_features.solve(settings, penalty, data, compute, session)
-        self._set_solution(data, session)
-        self.kernel_, self.feature_map_, self.penalty_ = kernel, feature_map, penalty
-        self.feature_coef_ = data.shaped(solution.coef)
+        return problem.features, random_features.solve(settings, problem, session).coef
 
     def _values(self, X: Any) -> Array:
         check_is_fitted(self)
@@ -90,9 +94,7 @@ class RandomFeaturesRegressor(OnRandomFeatures, KernelRegressor):
 
     Attributes
     ----------
-    feature_coef_ : array of shape (M,) or (M, n_outputs)
-        Coefficients of the features.
-    {penalty_, features.feature_map_, kernel_, features.n_iter_}
+    {drawn.feature_coef_, penalty_, features.feature_map_, kernel_, features.n_iter_}
     history_ : list of dict
         For each epoch: `iteration`, `residual`, `passes`, `seconds`, `converged`, `validation_error` where there is a
         validation set, and what callbacks added; with "bcd" also `error`, an estimate of how far the fitted values are

@@ -106,4 +106,12 @@ METHOD_ENTRIES: Mapping[str, Entry] = {
         """Seed of the splits, of the pivots, of the sample that chooses the penalty, and of rows held out for
         validation.""",
     ),
+    "drawn.dtype": Entry('"auto", "float32" or "float64"', 'Precision of the features; "auto" follows X.'),
+    "drawn.memory_budget": Entry(
+        '"auto", int or str',
+        """Memory for X if it comes from a file, and for the features of the validation rows, which are kept if they
+        fit, in bytes or as "4GB". The features of the training rows are never kept.""",
+    ),
+    "drawn.random_state": Entry("int, RandomState or None", "Seed of the features."),
+    "drawn.feature_coef_": Entry("array of shape (M,) or (M, n_outputs)", "Coefficients of the features."),
 }

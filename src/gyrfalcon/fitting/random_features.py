@@ -47,53 +47,100 @@ RULES = {
 class FeatureSettings:
     """The parameters of least squares on random features.
 
-    n_components : number of features
-    orthogonal : whether weights are orthogonal
     solver : "direct", "sgd" or "bcd"
     max_iter : number of epochs of "sgd", or of sweeps of "bcd"
     step, batch_size : step length of "sgd", and number of rows in a mini-batch or None
     block_size : number of coefficients in a block of "bcd", or None
     """
 
-    kernel: Kernel | str | KernelFunction
-    n_components: int
-    orthogonal: bool
     solver: str
     max_iter: int
-    step: float | str
+    step: float | str | None
     batch_size: int | None
     block_size: int | None
 
 
-def solve(
-    settings: FeatureSettings, penalty: float, data: FitData, compute: Compute, session: Session
-) -> tuple[Kernel, FeatureMap, Solution[Iterate]]:
-    """Draw features, and learn their coefficients."""
+@dataclass(frozen=True)
+class FeatureProblem:
+    """Ridge regression on drawn features.
+
+    kernel, features : the kernel, and the features that were drawn from it
+    targets, scale : targets divided by powers of two that bring them near 1, and these powers
+    """
+
+    penalty: float
+    kernel: Kernel
+    features: FeatureMap
+    data: FitData
+    targets: Array
+    scale: Array
+    compute: Compute
+
+    def draw(self, n_components: int, random_state: np.random.RandomState) -> FeatureMap:
+        """Return further features of the kernel."""
+        rows = self.data.rows
+        return self.kernel.random_features(n_components, rows.shape[1], random_state).astype(rows.dtype)
+
+    @property
+    def validation_error(self) -> Callable[[FeatureMap, Array], float] | None:
+        """The function that gives the validation error of features and coefficients; None without validation rows."""
+        data, n_jobs = self.data, self.compute.n_jobs
+        if data.validation is None:
+            return None
+        rows = data.validation.rows
+        return lambda features, coef: data.validation_error(
+            feature_operator(features, rows, n_jobs=n_jobs).matmat(coef)
+        )
+
+    def run(self, iterates: Iterator[Iterate], session: Session, max_iter: int) -> Solution[Iterate]:
+        """Run a solver for the coefficients of the features, with the validation error of each iterate."""
+        return session.run(
+            iterates,
+            self.data,
+            kind=Iterate,
+            max_iter=max_iter,
+            watch=_validation_watch(self),
+            scale=self.scale,
+            n_components=len(self.features),
+        )
+
+
+def feature_problem(
+    kernel: Kernel | str | KernelFunction,
+    n_components: int,
+    penalty: float,
+    data: FitData,
+    compute: Compute,
+    random_state: np.random.RandomState,
+    *,
+    orthogonal: bool = False,
+) -> FeatureProblem:
+    """Resolve the kernel, and draw its features."""
     rows, weight = data.rows, data.weight
-    sample = sample_rows(rows.shape[0], session.random_state, weight)
-    kernel = fitted_kernel(settings.kernel, data, rows.take(sample), None if weight is None else weight[sample])
-    kernel.check_precision(rows.dtype)
-    features = kernel.random_features(
-        int(settings.n_components), rows.shape[1], session.random_state, settings.orthogonal
-    ).astype(rows.dtype)
+    sample = sample_rows(rows.shape[0], random_state, weight)
+    found = fitted_kernel(kernel, data, rows.take(sample), None if weight is None else weight[sample])
+    found.check_precision(rows.dtype)
+    features = found.random_features(n_components, rows.shape[1], random_state, orthogonal).astype(rows.dtype)
     scale = power_of_two(data.targets, axis=0)
     targets = (data.targets / scale).astype(rows.dtype, copy=False)
-    problem = _Problem(penalty, features, data, targets, compute)
+    return FeatureProblem(penalty, found, features, data, targets, scale, compute)
+
+
+def batch_rows(batch_size: int | None, n: int) -> int:
+    """Return the number of rows of a mini-batch: the one that is given, or sqrt(n) and at least 256."""
+    return max(_SMALLEST_BATCH, math.isqrt(n)) if batch_size is None else int(batch_size)
+
+
+def solve(settings: FeatureSettings, problem: FeatureProblem, session: Session) -> Solution[Iterate]:
+    """Learn the coefficients of the features."""
+    rows = problem.data.rows
     if settings.solver == "direct":
         iterates, epochs = _direct(problem), 1
     elif settings.solver == "bcd":
         iterates, epochs = _bcd(problem, settings.block_size, settings.max_iter), settings.max_iter
     else:
         iterates, epochs = _sgd(problem, settings, session.random_state), settings.max_iter
-    solution = session.run(
-        iterates,
-        data,
-        kind=Iterate,
-        max_iter=epochs,
-        watch=_validation_watch(problem),
-        scale=scale,
-        n_components=len(features),
-    )
+    solution = problem.run(iterates, session, epochs)
     if settings.solver == "bcd" and not solution.stopped:
         warn_if_unsettled(
             solution.last,
@@ -102,34 +149,13 @@ def solve(
             steps="sweeps",
             remedy=f'raise max_iter={settings.max_iter}, block_size or the penalty, or use solver="direct"',
         )
-    return kernel, features, solution
+    return solution
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """Ridge regression on drawn features, with scaled targets."""
-
-    penalty: float
-    features: FeatureMap
-    data: FitData
-    targets: Array
-    compute: Compute
-
-
-def _direct(problem: _Problem) -> Iterator[Iterate]:
+def _direct(problem: FeatureProblem) -> Iterator[Iterate]:
     """Add up the normal equations in one pass, and solve them."""
     began = time.perf_counter()
-    data, n_jobs = problem.data, problem.compute.n_jobs
-    n, M, k = data.rows.shape[0], len(problem.features), problem.targets.shape[1]
-    check_memory(
-        problem.compute.memory_budget,
-        {"normal equations": 8 * M * M},
-        f"the {M} x {M} normal equations take",
-        lambda limit: f'n_components={math.isqrt(limit // 8)} would fit, or solver="sgd"',
-    )
-    operator = feature_operator(problem.features, data.rows, n_jobs=n_jobs)
-    G, c = normal_equations(operator, problem.targets, data.weight, n_jobs=n_jobs)
-    coef = solve_ridge(G, c, problem.penalty * n)
+    coef, k = ridge_on_features(problem, problem.features, ', or solver="sgd"'), problem.targets.shape[1]
     yield Iterate(
         iteration=1,
         residual=0.0,
@@ -143,7 +169,29 @@ def _direct(problem: _Problem) -> Iterator[Iterate]:
     )
 
 
-def _bcd(problem: _Problem, block_size: int | None, max_iter: int) -> Iterator[Iterate]:
+def ridge_on_features(
+    problem: FeatureProblem, features: FeatureMap, remedy: str = "", at: Array | None = None
+) -> Array:
+    """Return the coefficients of some features of all rows, or of those at increasing positions `at`.
+
+    remedy : the end of the message if the normal equations do not fit in memory
+    """
+    data, n_jobs, M = problem.data, problem.compute.n_jobs, len(features)
+    rows, targets, weight = data.rows, problem.targets, data.weight
+    if at is not None:
+        rows, targets, weight = rows.subset(at), targets[at], None if weight is None else weight[at]
+    check_memory(
+        problem.compute.memory_budget,
+        {"normal equations": 8 * M * M},
+        f"the {M} x {M} normal equations take",
+        lambda limit: f"n_components={math.isqrt(limit // 8)} would fit{remedy}",
+    )
+    operator = feature_operator(features, rows, n_jobs=n_jobs)
+    G, c = normal_equations(operator, targets, weight, n_jobs=n_jobs)
+    return solve_ridge(G, c, problem.penalty * rows.shape[0])
+
+
+def _bcd(problem: FeatureProblem, block_size: int | None, max_iter: int) -> Iterator[Iterate]:
     """Solve for blocks of coefficients in turn."""
     data, n_jobs = problem.data, problem.compute.n_jobs
     bounds = block_bounds(len(problem.features), block_size)
@@ -165,10 +213,10 @@ def _bcd(problem: _Problem, block_size: int | None, max_iter: int) -> Iterator[I
     )
 
 
-def _sgd(problem: _Problem, settings: FeatureSettings, random_state: np.random.RandomState) -> Iterator[Iterate]:
+def _sgd(problem: FeatureProblem, settings: FeatureSettings, random_state: np.random.RandomState) -> Iterator[Iterate]:
     """Pass over the rows in mini-batches."""
     data, n, M = problem.data, problem.data.rows.shape[0], len(problem.features)
-    batch_size = max(_SMALLEST_BATCH, math.isqrt(n)) if settings.batch_size is None else int(settings.batch_size)
+    batch_size = batch_rows(settings.batch_size, n)
     # a small batch is done before a second thread has started
     n_jobs = 1 if batch_size * M < _WORTH_THREADS else problem.compute.n_jobs
     step: Any = settings.step
@@ -185,7 +233,7 @@ def _sgd(problem: _Problem, settings: FeatureSettings, random_state: np.random.R
     )
 
 
-def _validation_watch(problem: _Problem) -> Callable[[Array], float] | None:
+def _validation_watch(problem: FeatureProblem) -> Callable[[Array], float] | None:
     """Return the function that gives the validation error of coefficients, or None without validation rows."""
     data, compute = problem.data, problem.compute
     if data.validation is None:

@@ -6,6 +6,7 @@ Kernels draw them; operators and estimators use them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,12 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
         at = slice(start, stop)
         kept = tuple((name, count) for name, count in runs if count > 0)
         return FeatureMap(self.weights[at], self.offset[at], self.scale[at], kept)
+
+    def take(self, indices: NDArray[np.intp]) -> FeatureMap:
+        """Return the features at some positions."""
+        names = np.repeat([name for name, _ in self.activations], [count for _, count in self.activations])[indices]
+        runs = tuple((str(name), len(list(run))) for name, run in groupby(names))
+        return FeatureMap(self.weights[indices], self.offset[indices], self.scale[indices], runs)
 
     def __call__(self, X: Array, weights: Array | None = None) -> Array:
         """Compute F for a block of rows `X`, in their precision; `weights` is W in that precision, if known."""

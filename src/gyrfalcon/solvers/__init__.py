@@ -7,6 +7,10 @@ newton        Newton's method for other losses than the squared one
 gradient      gradient descent and mini-batches: NYTRO and its comparisons
 block_descent      blocks of coefficients solved in turn
 eigenpro      preconditioned mini-batches for exact interpolation
+svrg          variance-reduced mini-batches on features, with a sketched preconditioner
+admm          blocks of rows and features that agree on their average
+doubly_stochastic  mini-batches of rows and of features
+sketched      kernel ridge regression with random combinations of the rows
 ridge_path    direct solves for a whole list of penalties: Nyström and exact
 center_path   direct solves for a whole list of numbers of centers
 posterior     the covariance of f, and leave-one-out errors in units of it
