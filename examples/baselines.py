@@ -11,12 +11,20 @@ import time
 
 import numpy as np
 
-from gyrfalcon import (
+from gyrfalcon import FalkonRegressor
+from gyrfalcon.baselines import (
+    AdmmRegressor,
     DivideAndConquerRegressor,
+    DoublyStochasticRegressor,
+    EigenProRegressor,
+    EnsembleRegressor,
     ExactRegressor,
-    FalkonRegressor,
+    FeatureSelectionRegressor,
     NystromRegressor,
     NytroRegressor,
+    RandomFeaturesRegressor,
+    SketchedRegressor,
+    SvrgRegressor,
 )
 from gyrfalcon.cli.demo import make_arm
 
@@ -26,12 +34,22 @@ X, y = make_arm(rows)
 
 penalties = np.logspace(-7, 0, 15)
 few = {"n_centers": min(500, len(X) // 4), "random_state": 0}
+features = {"n_components": few["n_centers"], "penalty": 1e-6, "random_state": 0}
 methods = {
     "KRLS, one penalty": ExactRegressor(penalty=1e-6),
     "KRLS, 15 penalties": ExactRegressor(penalties=penalties),
     "KOLS": ExactRegressor(method="least_squares"),
     "early stopping": ExactRegressor(method="early_stopping", step="auto", max_iter=100),
     "divide and conquer": DivideAndConquerRegressor(n_partitions=4, penalty=1e-6, random_state=0),
+    "Prec. KRR": ExactRegressor(method="pcg", preconditioner="random_features", penalty=1e-5, random_state=0),
+    "EigenPro": EigenProRegressor(max_iter=5, random_state=0),
+    "randomized sketch": SketchedRegressor(penalty=1e-6, random_state=0),
+    "random features": RandomFeaturesRegressor(**features),
+    "SVRG": SvrgRegressor(max_iter=10, **features),
+    "ADMM": AdmmRegressor(max_iter=20, **features),
+    "doubly stochastic": DoublyStochasticRegressor(**features),
+    "selected features": FeatureSelectionRegressor(**features),
+    "ensemble": EnsembleRegressor(n_estimators=5, **features),
     "NKRLS, 15 penalties": NystromRegressor(penalties=penalties, **few),
     "NYTRO, gd": NytroRegressor(step="auto", max_iter=200, **few),
     "NYTRO, cg": NytroRegressor(solver="cg", max_iter=200, n_iter_no_change=3, **few),

@@ -63,6 +63,7 @@ FEATURES = {
     "batch_size": [None, 1, 7],
     "max_iter": [1, 5],
 }
+DRAWN = {"n_components": [1, 2, 50]}
 EIGENPRO = {
     **ENDING,
     "n_subsamples": [None, 1, 5, 1000],
@@ -87,6 +88,12 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "NytroRegressor": {**CENTERS, **ENDING, **STEPS, "solver": ["gd", "sgd"]},
     "DivideAndConquerRegressor": {**PENALTY, "n_partitions": [None, 1, 2, 7]},
     "DivideAndConquerClassifier": {**PENALTY, "n_partitions": [None, 1, 2, 7], "class_weight": [None, "balanced"]},
+    "SketchedRegressor": {**PENALTY, "sketch_size": [1, 5, 1000], "sketch": ["gaussian", "orthogonal"]},
+    "SvrgRegressor": {**PENALTY, **DRAWN, "sketch_size": [1, 5, 1000], "batch_size": [None, 1, 7], "max_iter": [1, 5]},
+    "AdmmRegressor": {**PENALTY, **DRAWN, "n_partitions": [None, 1, 2], "rho": [1.0, 1e-6, 1e6], "max_iter": [1, 5]},
+    "DoublyStochasticRegressor": {**PENALTY, **DRAWN, "batch_size": [None, 1, 7], "block_size": [None, 1, 9]},
+    "FeatureSelectionRegressor": {**PENALTY, **DRAWN, "n_rounds": [1, 2, 60]},
+    "EnsembleRegressor": {**PENALTY, **DRAWN, "n_estimators": [1, 3]},
     "EigenProRegressor": EIGENPRO,
     "EigenProClassifier": EIGENPRO,
     "RandomFeaturesRegressor": FEATURES,

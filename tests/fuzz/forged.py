@@ -57,6 +57,8 @@ MODELS: list[Callable[[], Any]] = [
     lambda: gyrfalcon.RandomFeaturesRegressor(n_components=20, random_state=0).fit(X, Y),
     lambda: gyrfalcon.RandomFeaturesClassifier(n_components=20, random_state=0).fit(X, WORDS),
     lambda: gyrfalcon.EigenProRegressor(random_state=0, max_iter=2).fit(X, Y),
+    lambda: gyrfalcon.baselines.SvrgRegressor(n_components=20, random_state=0).fit(X, Y),
+    lambda: gyrfalcon.baselines.SketchedRegressor(sketch_size=9, random_state=0).fit(X, Y),
     lambda: gyrfalcon.baselines.EigenProClassifier(random_state=0, max_iter=2).fit(X, WORDS),
     lambda: gyrfalcon.baselines.DivideAndConquerClassifier(random_state=0, n_partitions=2).fit(X, WORDS),
     lambda: gyrfalcon.NytroRegressor(n_centers=9, random_state=0, max_iter=5).fit(X, Y),
