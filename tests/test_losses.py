@@ -5,13 +5,38 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gyrfalcon.losses import Huber, Logistic, Loss, Poisson, Quantile, Softmax, Squared, as_loss
+from gyrfalcon.losses import (
+    Hinge,
+    Huber,
+    Logistic,
+    Loss,
+    Poisson,
+    Quantile,
+    Softmax,
+    Squared,
+    SquaredEpsilonInsensitive,
+    SquaredHinge,
+    as_loss,
+)
 
-LOSSES = [Squared(), Logistic(), Softmax(), Huber(0.7), Quantile([0.1, 0.5, 0.8], 0.3), Quantile(0.3, 0.1), Poisson()]
+LOSSES = [
+    Squared(),
+    Logistic(),
+    Softmax(),
+    SquaredHinge(),
+    Hinge(0.3),
+    Huber(0.7),
+    SquaredEpsilonInsensitive(0.7),
+    SquaredEpsilonInsensitive([0.1, 0.5, 0.8]),
+    Quantile([0.1, 0.5, 0.8], 0.3),
+    Quantile(0.3, 0.1),
+    Poisson(),
+]
+OF_SIGNS = (Logistic, SquaredHinge, Hinge)
 
 
 def targets(loss, n, k, rng):
-    if isinstance(loss, Logistic):
+    if isinstance(loss, OF_SIGNS):
         return rng.choice([-1.0, 1.0], size=(n, k))
     if isinstance(loss, Softmax):
         return np.eye(k)[rng.integers(k, size=n)]
@@ -36,8 +61,11 @@ def test_gradient_is_the_slope_of_the_value(loss):
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_curvature_is_the_slope_of_the_gradient(loss):
     y, f = problem(loss)
-    if isinstance(loss, Huber):  # away from its corners
-        f = np.where(np.abs(np.abs(f - y) - loss.delta) < 1e-3, f + 0.01, f)
+    corner = {Huber: ("delta", 0.0), SquaredEpsilonInsensitive: ("epsilon", 0.0), SquaredHinge: (None, 1.0)}
+    if type(loss) in corner:  # away from where the second derivative jumps
+        name, at = corner[type(loss)]
+        distance = np.abs(y * f - at) if name is None else np.abs(np.abs(f - y) - getattr(loss, name))
+        f = np.where(distance < 1e-3, f + 0.01, f)
     T = np.random.default_rng(1).standard_normal(f.shape)
     h = 1e-6
     slope = (loss.gradient(y, f + h * T) - loss.gradient(y, f - h * T)) / (2 * h)
@@ -114,11 +142,31 @@ def test_smoothing_raises_the_pinball_loss_by_at_most_s_log_2():
     assert above.max() <= s * np.log(2) + 1e-12
 
 
+def test_smoothing_raises_the_hinge_by_at_most_s_log_2():
+    y, f = problem(Hinge())
+    for s in (0.02, 0.2):
+        above = Hinge(s).value(y, f) - np.maximum(1 - y * f, 0)
+        assert above.min() >= -1e-12  # rounding
+        assert above.max() <= s * np.log(2) + 1e-12
+        assert Hinge(s).value(1.0, 1.0) == pytest.approx(s * np.log(2), rel=1e-12)
+
+
+def test_errors_up_to_epsilon_cost_nothing():
+    y, f = problem(Squared())
+    loss = SquaredEpsilonInsensitive(0.5)
+    inside = np.abs(f - y) <= 0.5
+    assert (loss.value(y, f)[inside] == 0).all()
+    assert (loss.gradient(y, f)[inside] == 0).all()
+    np.testing.assert_allclose(SquaredEpsilonInsensitive(0.0).value(y, f), 2 * Squared().value(y, f))
+
+
 @pytest.mark.parametrize(
     ("loss", "y", "words"),
     [
         (Poisson(), [[1.0], [-2.0]], "-2.*not negative"),
         (Logistic(), [[1.0], [0.0]], "0.*-1 and \\+1"),
+        (SquaredHinge(), [[1.0], [2.0]], "2: the squared hinge loss needs targets of -1 and \\+1"),
+        (Hinge(), [[1.0], [0.5]], "0.5: the hinge loss needs targets of -1 and \\+1"),
         (Softmax(), [[1.0], [1.0]], "a column for each class"),
         (Softmax(), [[0.7, 0.7], [1.0, 0.0]], "sum to one"),
     ],
@@ -141,6 +189,11 @@ def test_targets_out_of_the_domain(loss, y, words):
         Quantile(0.5, -1.0),
         Quantile(0.5, "auto"),
         Quantile([0.1, 0.9]),
+        Hinge(0.0),
+        Hinge("scale"),
+        Hinge([0.1, 0.2]),
+        SquaredEpsilonInsensitive(-0.1),
+        SquaredEpsilonInsensitive("auto"),
     ],
     ids=repr,
 )
@@ -153,6 +206,7 @@ def test_what_depends_on_the_data():
     y = np.random.default_rng(0).normal(5.0, 2.0, size=(20_000, 1))
     y[:100] = 1e6
     assert Huber().resolve(y).delta == pytest.approx(1.35 * 2, rel=0.05)
+    assert SquaredEpsilonInsensitive().resolve(y).epsilon == pytest.approx(0.2, rel=0.05)
     assert Quantile(0.9).resolve(y).smoothing == pytest.approx(0.06, rel=0.05)
     assert Huber().resolve(np.ones((5, 2))).delta == pytest.approx(1.35e-3)
     weight = np.ones(len(y))
@@ -169,6 +223,7 @@ def test_stages_end_with_the_loss_itself():
     loss = Quantile([0.2, 0.9], 0.1)
     assert [stage.smoothing for stage in loss.stages()] == pytest.approx([0.9, 0.3, 0.1])
     assert all(stage.level is loss.level for stage in loss.stages())
+    assert [stage.smoothing for stage in Hinge(0.01).stages()] == pytest.approx([0.09, 0.03, 0.01])
     logistic = Logistic()
     assert logistic.stages() == [logistic]
 
@@ -177,7 +232,8 @@ def test_as_loss():
     assert isinstance(as_loss("poisson"), Poisson)
     loss = Huber(2.0)
     assert as_loss(loss) is loss
-    for bad in ("hinge", None, Huber, 3):
+    assert isinstance(as_loss("squared_hinge"), SquaredHinge)
+    for bad in ("hing", None, Huber, 3):
         with pytest.raises(ValueError, match="must be one of 'squared'"):
             as_loss(bad)
 

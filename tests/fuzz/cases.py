@@ -74,8 +74,16 @@ EIGENPRO = {
 }
 CERTAIN = {"uncertainty": [False, True]}
 ESTIMATORS: dict[str, dict[str, Any]] = {
-    "FalkonRegressor": {**FALKON, **CERTAIN, "loss": ["squared"] * 3 + ["huber", "quantile", "poisson"]},
-    "FalkonClassifier": {**FALKON, "loss": ["squared", "logistic"], "class_weight": [None, "balanced"]},
+    "FalkonRegressor": {
+        **FALKON,
+        **CERTAIN,
+        "loss": ["squared"] * 3 + ["huber", "quantile", "poisson", "squared_epsilon_insensitive"],
+    },
+    "FalkonClassifier": {
+        **FALKON,
+        "loss": ["squared", "logistic", "squared_hinge", "hinge"],
+        "class_weight": [None, "balanced"],
+    },
     "NystromRegressor": {**CENTERS, **PENALTY, **STEPS, **CERTAIN, "solver": ["direct", "gd", "sgd", "cg", "bcd"]},
     "ExactRegressor": {
         **PENALTY,

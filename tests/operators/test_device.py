@@ -17,7 +17,17 @@ from gyrfalcon._utils.copies import Fetched
 from gyrfalcon._utils.devices import free_memory, is_out_of_memory, resolve_devices, round_to_tf32
 from gyrfalcon._utils.precision import matmul_precision
 from gyrfalcon.kernels import ArcCosine, CallableKernel, Gaussian, Laplacian, Linear, Polynomial
-from gyrfalcon.losses import Huber, Logistic, Poisson, Quantile, Softmax, Squared
+from gyrfalcon.losses import (
+    Hinge,
+    Huber,
+    Logistic,
+    Poisson,
+    Quantile,
+    Softmax,
+    Squared,
+    SquaredEpsilonInsensitive,
+    SquaredHinge,
+)
 from gyrfalcon.operators import DeviceOperator, Rowwise, _lanes, device, make_operator
 from gyrfalcon.operators.features import FeatureOperator
 from gyrfalcon.operators.keeping import Halving
@@ -132,6 +142,9 @@ ALL_LOSSES = [
     Quantile([0.2, 0.9], np.array([0.1, 0.2])),
     Poisson(),
     Squared(),
+    SquaredHinge(),
+    Hinge(0.1),
+    SquaredEpsilonInsensitive(np.array([0.1, 0.2])),
 ]
 
 
@@ -140,7 +153,7 @@ ALL_LOSSES = [
 def test_first_derivatives_of_losses_run_on_the_devices(cuda, loss, dtype):
     X, Z, V, U, _ = problem(dtype=dtype)
     V /= 10  # exp of large numbers would be all that counts
-    y = np.sign(U) if isinstance(loss, Logistic) else np.abs(U)
+    y = np.sign(U) if isinstance(loss, Logistic | SquaredHinge | Hinge) else np.abs(U)
     offset = np.array([0.3, -0.2])
     seen = set()
 

@@ -135,6 +135,8 @@ FITS = {
     "poisson": (FalkonRegressor(**COMMON, loss="poisson"), np.round(np.abs(Y))),
     "logistic": (FalkonClassifier(**COMMON, loss="logistic"), CLASSES > 0),
     "softmax": (FalkonClassifier(**COMMON, loss="logistic", multi_class="multinomial"), CLASSES),
+    "squared hinge": (FalkonClassifier(**COMMON, loss="squared_hinge"), CLASSES),
+    "hinge": (FalkonClassifier(**COMMON, loss="hinge"), CLASSES > 0),
     "squared, classes": (FalkonClassifier(**SETTLED), CLASSES),
 }
 PROBABLE = ("logistic", "softmax")

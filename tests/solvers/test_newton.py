@@ -11,7 +11,18 @@ from sklearn.datasets import load_digits
 
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian, Linear, Matern
-from gyrfalcon.losses import Huber, Logistic, Loss, Poisson, Quantile, Softmax, Squared
+from gyrfalcon.losses import (
+    Hinge,
+    Huber,
+    Logistic,
+    Loss,
+    Poisson,
+    Quantile,
+    Softmax,
+    Squared,
+    SquaredEpsilonInsensitive,
+    SquaredHinge,
+)
 from gyrfalcon.preconditioners import Preconditioner
 from gyrfalcon.solvers import conjugate_gradient
 from gyrfalcon.solvers.newton import newton
@@ -114,6 +125,27 @@ def test_binary_logistic_on_digits(penalty):
     agree(iterates, dense(X, y, Logistic(), rows, penalty), Logistic())
 
 
+@pytest.mark.parametrize("loss", [SquaredHinge(), Hinge(0.02)], ids=repr)
+@pytest.mark.parametrize("penalty", [1e-3, 1e-6])
+def test_margins_with_weights(loss, penalty):
+    X, signal, rows = sums()
+    rng = np.random.default_rng(1)
+    y = np.where(np.hstack([signal, X[:, 2:]]) + 0.5 * rng.standard_normal((len(X), 2)) > 0, 1.0, -1.0)
+    weight = rng.uniform(0, 2, size=len(X))
+    weight[:50] = 0
+    weight /= weight.mean()
+    iterates = run(X, y, loss, rows, penalty, weight=weight, max_iter=200)
+    agree(iterates, dense(X, y, loss, rows, penalty, weight=weight), loss)
+
+
+@pytest.mark.parametrize("penalty", [1e-3, 1e-6])
+def test_squared_hinge_of_ten_classes(penalty):
+    X, labels, rows = digits()
+    y = 2 * np.eye(10)[labels] - 1
+    iterates = run(X, y, SquaredHinge(), rows, penalty, max_iter=100)
+    agree(iterates, dense(X, y, SquaredHinge(), rows, penalty), SquaredHinge())
+
+
 @pytest.mark.parametrize("penalty", [1e-3, 1e-6])
 def test_softmax_on_digits(penalty):
     X, labels, rows = digits(400, 20)
@@ -132,7 +164,16 @@ def test_softmax_with_noise_and_small_penalties(penalty):
 
 
 @pytest.mark.parametrize(
-    "loss", [Squared(), Huber(0.5), Quantile([0.1, 0.5, 0.9], 0.05), Quantile(0.3, 0.2), Poisson()], ids=repr
+    "loss",
+    [
+        Squared(),
+        Huber(0.5),
+        Quantile([0.1, 0.5, 0.9], 0.05),
+        Quantile(0.3, 0.2),
+        Poisson(),
+        SquaredEpsilonInsensitive(0.5),
+    ],
+    ids=repr,
 )
 @pytest.mark.parametrize("penalty", [1e-4, 1e-8])
 def test_losses_of_numbers_with_weights_and_offsets(loss, penalty):

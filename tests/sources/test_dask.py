@@ -24,7 +24,7 @@ import pandas as pd  # noqa: E402
 from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator  # noqa: E402
 from gyrfalcon.estimators._lazy import predict_lazily  # noqa: E402
 from gyrfalcon.kernels import Gaussian  # noqa: E402
-from gyrfalcon.losses import Huber, Logistic, Softmax  # noqa: E402
+from gyrfalcon.losses import Huber, Logistic, Softmax, SquaredHinge  # noqa: E402
 from gyrfalcon.operators import Rowwise, make_operator  # noqa: E402
 from gyrfalcon.operators.dask import DaskOperator  # noqa: E402
 from gyrfalcon.preconditioners import Preconditioner  # noqa: E402
@@ -368,7 +368,7 @@ def test_dataframe_from_files(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("loss", ["squared", "logistic", "squared_hinge", "hinge"])
 def test_classification(client, loss):
     X, y, w = regression(n=2_000)
     labels = np.array(["low", "middle", "high"])[np.digitize(y, [-0.5, 0.5])]
@@ -384,6 +384,7 @@ def test_classification(client, loss):
 
 LOSSES = {
     "logistic": (Logistic(), lambda y: np.where(y > 0, 1.0, -1.0)[:, None]),
+    "squared_hinge": (SquaredHinge(), lambda y: np.where(y > 0, 1.0, -1.0)[:, None]),
     "softmax": (Softmax(), lambda y: np.eye(3)[np.digitize(y, [-0.5, 0.5])]),
     "huber": (Huber(0.3), lambda y: y[:, None]),
 }

@@ -17,7 +17,8 @@ from .._utils.memory import format_bytes
 from .._utils.words import plural
 from ..callbacks import Callback
 from ..estimators import FalkonClassifier, FalkonRegressor
-from ..losses.named import loss_name
+from ..losses import Softmax, as_loss
+from ..losses.named import OF_LABELS, OF_NUMBERS, loss_name
 from ..sources.files import Dataset
 from ..storage.checkpoints import Checkpoint, peek
 from ..tables.targets import in_form
@@ -30,8 +31,6 @@ from ._tasks import target_form, task_of
 from .main import UsageError
 
 Array = NDArray[Any]
-
-_OF_LABELS = ("logistic", "softmax")  # losses of classifiers
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     say(f"Reading {shape} from {where(arguments.train, data.files)} ...", arguments)
     y = data.y
     assert y is not None
-    form = None if _name(arguments.loss) in _OF_LABELS else target_form(arguments, target, y)
+    form = None if _is_of_labels(arguments.loss) else target_form(arguments, target, y)
     y = in_form(y, form, "the target")
     task = _task(arguments, target, y)
     _check_loss(arguments, task)
@@ -142,7 +141,7 @@ def _task(arguments: argparse.Namespace, target: str, y: Array) -> str:
         return str(arguments.task)
     name = _name(arguments.loss)
     if name != "squared":
-        return "classification" if name in _OF_LABELS else "regression"
+        return "classification" if _is_of_labels(arguments.loss) else "regression"
     return task_of(arguments, target, y)
 
 
@@ -150,11 +149,15 @@ def _name(loss: Any) -> str:
     return loss_name(loss) or type(loss).__name__.lower()
 
 
+def _is_of_labels(loss: Any) -> bool:
+    return isinstance(as_loss(loss), (Softmax, *OF_LABELS.values()))
+
+
 def _check_loss(arguments: argparse.Namespace, task: str) -> None:
     name = _name(arguments.loss)
-    if task == "regression" and name in _OF_LABELS:
+    if task == "regression" and _is_of_labels(arguments.loss):
         raise UsageError(f"--loss {name} is for labels, and --task regression for numbers: leave out one of them")
-    if task == "classification" and isinstance(arguments.loss, str) and name not in ("squared", *_OF_LABELS):
+    if task == "classification" and name in OF_NUMBERS and isinstance(arguments.loss, str):
         raise UsageError(f"--loss {name} is for numbers, and --task classification for labels: leave out one of them")
 
 
@@ -164,7 +167,7 @@ def _check_target(arguments: argparse.Namespace, task: str, target: str, y: Arra
         which = "--task regression" if name == "squared" else f"--loss {name}"
         raise ValueError(f"the target {target!r} is text and not numbers: leave out {which} to learn labels")
     if task == "classification" and y.dtype.kind == "f" and not (y == np.round(y)).all():
-        given = [f"--loss {_name(arguments.loss)}"] if _name(arguments.loss) in _OF_LABELS else []
+        given = [f"--loss {_name(arguments.loss)}"] if _is_of_labels(arguments.loss) else []
         given += ["--task classification"] if arguments.task == "classification" else []
         raise ValueError(
             f"the target {target!r} is numbers that are not whole, and no labels: leave out {' and '.join(given)} to "

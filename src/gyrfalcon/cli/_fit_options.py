@@ -250,7 +250,8 @@ OPTIONS = {
         _of_falkon(
             "--loss",
             f"what is minimised: {', '.join(named.NAMES)}. squared is the fastest; logistic gives probabilities of "
-            "labels; huber does not mind outliers; quantile learns --quantiles; poisson learns counts",
+            "labels; squared_hinge and hinge are support vector machines; huber does not mind outliers; quantile "
+            "learns --quantiles; poisson learns counts",
             parse=lambda text: text if named.loss_name(text) in named.NAMES else read_object(text, LOSSES),
         ),
         _of_falkon("--quantiles", "levels for --loss quantile: 0.05,0.5,0.95", "Q", _numbers),

@@ -27,7 +27,7 @@ from ..fitting.rows import at_once, for_score
 from ..fitting.subspace import AUTO, CenterSettings, ChosenCenters, WarmStart
 from ..kernels import Kernel, KernelFunction
 from ..losses import Loss, Poisson, Quantile, Squared, as_loss
-from ..losses.named import loss_name
+from ..losses.named import OF_LABELS, loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
 from ._lazy import in_kind
@@ -54,10 +54,11 @@ class FalkonRegressor(PosteriorRegressor):
     {kernel, falkon.n_centers}
     {falkon.penalty}
         For quantiles it is relative to a robust standard deviation of y, so that the unit of y does not matter.
-    loss : "squared", "huber", "quantile", "poisson" or Loss, default="squared"
+    loss : "squared", "huber", "quantile", "poisson", "squared_epsilon_insensitive" or Loss, default="squared"
         The loss to minimise. "squared" learns the mean, and is fastest, because it is one linear system. "huber" learns
         the mean too, and is robust to outliers; "quantile" learns `quantiles`; "poisson" learns the mean of counts, as
-        exp(f). A loss of `gyrfalcon.losses`, whose parameters can be chosen, and a loss of your own are also accepted.
+        exp(f); "squared_epsilon_insensitive" is support vector regression, which ignores small errors. A loss of
+        `gyrfalcon.losses`, whose parameters can be chosen, and a loss of your own are also accepted.
         scikit-learn's names "squared_error" and "absolute_error" (the median) stand for "squared" and "quantile".
     {quantiles, centers, fit_intercept, scale, uncertainty}
     solver : {"cg", "gd"}, default="cg"
@@ -277,7 +278,7 @@ class FalkonRegressor(PosteriorRegressor):
         if self.quantiles is not None and not (isinstance(self.loss, str) and self.loss == "quantile"):
             raise ValueError(f'quantiles={self.quantiles!r} are for loss="quantile", not for loss={self.loss!r}')
         loss = as_loss(self.loss)
-        if loss_name(self.loss) == "logistic":
+        if loss_name(self.loss) in OF_LABELS:
             raise ValueError(f'loss="{self.loss}" is for labels: use FalkonClassifier')
         return loss if self.quantiles is None else Quantile(self.quantiles, ordered=True)
 

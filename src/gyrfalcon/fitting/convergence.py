@@ -56,12 +56,18 @@ def warn_if_unsettled(last: Iterate, *, tol: float | None, reached: float, steps
         )
 
 
-def warn_if_newton_unsettled(last: NewtonIterate, *, tol: float | None, reached: float, max_iter: int) -> None:
-    """Warn of Newton's method that `max_iter` has stopped before it reached the penalty or the user's `tol`."""
+def warn_if_newton_unsettled(
+    last: NewtonIterate, *, tol: float | None, reached: float, max_iter: int, has_stages: bool
+) -> None:
+    """Warn of Newton's method that `max_iter` has stopped before it reached the penalty or the user's `tol`.
+
+    `has_stages` says whether smoother losses led to the one asked for.
+    """
     if not last.at_penalty:
+        smoother, ones = (" and a smoother loss", "ones") if has_stages else ("", "one")
         warn(
-            f"{last.iteration} Newton steps were not enough to come from penalty={last.penalty:g} down to the one "
-            f"asked for: raise max_iter={max_iter}",
+            f"{last.iteration} Newton steps were not enough to come from penalty={last.penalty:g}{smoother} down to "
+            f"the {ones} asked for: raise max_iter={max_iter}",
             ConvergenceWarning,
         )
     elif not last.converged and last.residual > (tol or NEWTON_TOLERANCE):

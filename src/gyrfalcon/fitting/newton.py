@@ -61,8 +61,13 @@ def solve(
 def warn(settings: FalkonSettings, data: FitData, solution: Solution[Any]) -> None:
     """Warn of a solution that `max_iter` has stopped too early."""
     if not solution.stopped:
-        tol = _tolerance(settings)
-        warn_if_newton_unsettled(solution.last, tol=settings.tol, reached=tol, max_iter=settings.max_iter)
+        warn_if_newton_unsettled(
+            solution.last,
+            tol=settings.tol,
+            reached=_tolerance(settings),
+            max_iter=settings.max_iter,
+            has_stages=len(data.loss.stages()) > 1,
+        )
 
 
 def _tolerance(settings: FalkonSettings) -> float:

@@ -33,6 +33,9 @@ class Loss(BaseEstimator):  # type: ignore[misc]
     ----------
     coupled : bool
         Whether second derivatives across columns of f are not zero. Such a loss also defines `curvature`.
+    sharp : bool
+        Whether only some rows have a second derivative, and others as f moves (beyond a margin, near a corner).
+        Newton's method then computes its steps and their lengths more accurately.
     probabilities : bool
         Whether `inverse_link` returns probabilities of classes.
     portable : bool
@@ -43,22 +46,23 @@ class Loss(BaseEstimator):  # type: ignore[misc]
     --------
     >>> import numpy as np
     >>> from gyrfalcon.losses import Loss
-    >>> class SquaredHinge(Loss):
+    >>> class Exponential(Loss):
     ...     def value(self, y, f):
-    ...         return 0.5 * np.square(np.maximum(1 - y * f, 0))
+    ...         return np.exp(-y * f)
     ...     def gradient(self, y, f):
-    ...         return -y * np.maximum(1 - y * f, 0)
+    ...         return -y * np.exp(-y * f)
     ...     def hessian(self, y, f):
-    ...         return (y * f < 1).astype(f.dtype)
+    ...         return np.exp(-y * f)
     >>> from sklearn.datasets import make_moons
     >>> from gyrfalcon import FalkonClassifier
     >>> X, y = make_moons(500, noise=0.1, random_state=0)
-    >>> model = FalkonClassifier(loss=SquaredHinge(), n_centers=50, random_state=0).fit(X, y)
+    >>> model = FalkonClassifier(loss=Exponential(), n_centers=50, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.99)
     True
     """
 
     coupled: ClassVar[bool] = False
+    sharp: ClassVar[bool] = False
     probabilities: ClassVar[bool] = False
 
     @property
@@ -120,3 +124,11 @@ class Loss(BaseEstimator):  # type: ignore[misc]
     def offset(self, y: Array, weight: Array | None = None) -> Array:
         """Return the offset of f, of shape (k,): the best constants, or 0."""
         return np.zeros(y.shape[1])
+
+
+class PortableLoss(Loss):
+    """A loss of this package, whose methods accept tensors; a class derived from one may define them with NumPy."""
+
+    @property
+    def portable(self) -> bool:
+        return type(self).__module__.startswith(f"{__package__}.")

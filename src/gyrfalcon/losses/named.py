@@ -9,32 +9,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit, xlogy
 
-from .._utils.checks import numbers
+from .._utils.checks import Rule, numbers
 from .._utils.portable import beside, library, sorted_rows, special
 from .._utils.ranges import power_of_two
 from .._utils.registry import register
 from .._utils.statistics import means, quantiles, robust_deviation, shares
 from .._utils.words import hint, listed
-from .base import Array, Curvature, Loss
+from .base import Array, Curvature, Loss, PortableLoss
+from .margins import Hinge, SquaredHinge, check_signs
 
 Width = float | ArrayLike | Literal["scale"]
 
 _POSITIVE = numbers(
     lambda x: 0 < x < np.inf, 'positive and finite: a number, one for each column, or "scale"', scalar=True
 )
+_NOT_NEGATIVE = numbers(
+    lambda x: 0 <= x < np.inf, 'not negative and finite: a number, one for each column, or "scale"', scalar=True
+)
 _LEVEL = numbers(lambda x: 0 < x < 1, "a number between 0 and 1, both excluded, or a list of such numbers", scalar=True)
 
 
-class _Portable(Loss):
-    """A loss of this module, whose methods accept tensors; a class derived from one may define them with NumPy."""
-
-    @property
-    def portable(self) -> bool:
-        return type(self) in NAMES.values() or type(self) is Softmax
-
-
 @register
-class Squared(_Portable):
+class Squared(PortableLoss):
     """Squared loss, (f - y)^2 / 2.
 
     Examples
@@ -59,7 +55,7 @@ class Squared(_Portable):
 
 
 @register
-class Logistic(_Portable):
+class Logistic(PortableLoss):
     """Logistic loss, log(1 + exp(-y f)) for y of -1 and +1: negative log-likelihood of two classes with log-odds f.
 
     Examples
@@ -90,15 +86,11 @@ class Logistic(_Portable):
         return np.log(share) - np.log1p(-share)
 
     def check(self, y: Array, name: str = "y") -> None:
-        wrong = np.abs(y) != 1
-        if wrong.any():
-            raise ValueError(
-                f"{name} holds {y[wrong][0]:g}: the logistic loss needs targets of -1 and +1, one for each class"
-            )
+        check_signs(y, name, "logistic")
 
 
 @register
-class Softmax(_Portable):
+class Softmax(PortableLoss):
     """Softmax loss, -sum_c y_c log p_c with p = softmax(f): negative log-likelihood of k classes.
 
     A row of y holds the probabilities of the classes: usually 1 for the true one and 0 for the others. Columns of f are
@@ -147,7 +139,7 @@ class Softmax(_Portable):
 
 
 @register
-class Huber(_Portable):
+class Huber(PortableLoss):
     """Huber loss, (f - y)^2 / 2 up to |f - y| = delta and linear beyond: least squares that is robust to outliers.
 
     The gradient is continuous. Where the second derivative jumps, it is that of the quadratic part.
@@ -190,7 +182,51 @@ class Huber(_Portable):
 
 
 @register
-class Quantile(_Portable):
+class SquaredEpsilonInsensitive(PortableLoss):
+    """Squared epsilon-insensitive loss, max(0, |f - y| - epsilon)^2: support vector regression with squared slacks.
+
+    Errors of up to epsilon cost nothing. The gradient is continuous, and only rows with larger errors have a second
+    derivative.
+
+    Parameters
+    ----------
+    epsilon : float, array of shape (k,), or "scale"
+        Size of the errors that cost nothing. "scale" is 0.1 times a robust standard deviation of y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.losses import SquaredEpsilonInsensitive
+    >>> loss = SquaredEpsilonInsensitive(epsilon=0.5)
+    >>> loss.value(np.array([[0.0], [0.0]]), np.array([[0.4], [-2.0]])).round(3).tolist()
+    [[0.0], [2.25]]
+    """
+
+    sharp = True
+
+    def __init__(self, epsilon: Width = "scale") -> None:
+        self.epsilon = epsilon
+
+    def resolve(self, y: Array, weight: Array | None = None) -> SquaredEpsilonInsensitive:
+        return SquaredEpsilonInsensitive(_width("epsilon", self.epsilon, 0.1, y, weight, _NOT_NEGATIVE))
+
+    def offset(self, y: Array, weight: Array | None = None) -> Array:
+        return means(y, weight)
+
+    def value(self, y: Array, f: Array) -> Array:
+        return np.square(np.maximum(np.abs(f - y) - beside(self.epsilon, f), 0))
+
+    def gradient(self, y: Array, f: Array) -> Array:
+        epsilon = beside(self.epsilon, f)
+        residual = f - y
+        return 2 * (residual - library(residual).clip(residual, -epsilon, epsilon))
+
+    def hessian(self, y: Array, f: Array) -> Array:
+        return 2 * (np.abs(f - y) >= beside(self.epsilon, f)).astype(f.dtype)
+
+
+@register
+class Quantile(PortableLoss):
     """Smoothed pinball loss of quantiles, level r + s log(1 + exp(-r / s)) with r = y - f.
 
     Without the smoothing s it is level r for r > 0 and (level - 1) r otherwise, whose minimiser is the quantile of that
@@ -270,7 +306,7 @@ class Quantile(_Portable):
 
 
 @register
-class Poisson(_Portable):
+class Poisson(PortableLoss):
     """Poisson loss, exp(f) - y f minus its minimum: half the deviance of counts y with mean exp(f).
 
     Examples
@@ -305,13 +341,15 @@ class Poisson(_Portable):
         return np.log(np.where(mean > 0, mean, 1.0))
 
 
-NAMES: dict[str, type[Loss]] = {
-    "squared": Squared,
-    "logistic": Logistic,
+_OF_BOTH: dict[str, type[Loss]] = {"squared": Squared}
+OF_LABELS: dict[str, type[Loss]] = {"logistic": Logistic, "squared_hinge": SquaredHinge, "hinge": Hinge}
+OF_NUMBERS: dict[str, type[Loss]] = {
     "huber": Huber,
     "quantile": Quantile,
     "poisson": Poisson,
+    "squared_epsilon_insensitive": SquaredEpsilonInsensitive,
 }
+NAMES = {**_OF_BOTH, **OF_LABELS, **OF_NUMBERS}
 # scikit-learn's names of losses, and the names here
 ALIASES = {"squared_error": "squared", "absolute_error": "quantile", "log_loss": "logistic"}
 
@@ -326,7 +364,8 @@ def as_loss(loss: Loss | str) -> Loss:
 
     Parameters
     ----------
-    loss : Loss or {"squared", "logistic", "huber", "quantile", "poisson"}
+    loss : Loss, "squared", "logistic", "squared_hinge", "hinge", "huber", "quantile", "poisson", or \
+            "squared_epsilon_insensitive"
         Or one of scikit-learn's names: "squared_error" is "squared", "absolute_error" is "quantile" at the level 0.5
         (the median), and "log_loss" is "logistic".
 
@@ -349,10 +388,10 @@ def _softmax_curvature(T: Array, p: Array) -> Array:
     return p * (T - (p * T).sum(1)[:, None])
 
 
-def _width(name: str, value: Width, factor: float, y: Array, weight: Array | None) -> Any:
+def _width(name: str, value: Width, factor: float, y: Array, weight: Array | None, rule: Rule = _POSITIVE) -> Any:
     """Return a checked width in the units of y; "scale" is `factor` times a robust standard deviation of y."""
     if isinstance(value, str) and value == "scale":
         return factor * robust_deviation(y, weight)
-    _POSITIVE(name, value)
+    rule(name, value)
     given = np.asarray(value)
     return given.astype(np.float64) if given.ndim else float(given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,18 @@ from .base import Vectors
 
 Array = NDArray[Any]
 
-_CG_RESIDUAL = 0.5  # share of the first residual at which CG stops
 _ARMIJO = 1e-4  # share of the decrease along the slope that a step must reach
 _LONGEST = 4.0  # step length of the secant
+_SECANTS = 8  # number of further secants on the slope along d for a sharp loss
 _SHORTEST = 1e-10  # step length below which the line search gives up
 _LEAST_SIGNAL = 0.01  # standard deviation of f, in units of the loss, below which it is a constant and rounding
+
+
+class Accuracy(NamedTuple):
+    """When CG stops: at a share of the first residual, or after some steps."""
+
+    residual: float
+    most_steps: int
 
 
 @dataclass
@@ -115,8 +122,8 @@ class Objective:
         """Return inner products of functions, times n; the jitter is taken out as in `Whitening.backward`."""
         return self.total(a[0] * b[0] - self.whitening.correction * (a[1] * b[1]))
 
-    def direction(self, mu: float, steps: int | None, most: int) -> Direction:
-        """Solve H d = -g by CG, preconditioned with A, for `steps` steps, or to its accuracy in at most `most`."""
+    def direction(self, mu: float, steps: int | None, accuracy: Accuracy) -> Direction:
+        """Solve H d = -g by CG, preconditioned with A, for `steps` steps, or to `accuracy` if they are None."""
         whitening, A, f = self.whitening, self.A, self.f
         at_f = self.loss.curvature_at(self.y, f)
         curvature_at_f = self._rowwise(at_f.function, *at_f.arrays, portable=at_f.portable)
@@ -127,7 +134,7 @@ class Objective:
         rz = first = self.total(r * z)
         active = first > 0
         step = 0
-        while active.any() and step < (steps or most):
+        while active.any() and step < (steps or accuracy.most_steps):
             step += 1
             v, halfway = whitening.forward(p)
             Hp = whitening.backward(self.operator.sandwich(v, curvature_at_f, KV=Kp), halfway, mu)
@@ -143,7 +150,7 @@ class Objective:
             z = A.solve(A.solve_transposed(r))
             new = np.where(active, self.total(r * z), rz)
             if steps is None:
-                active &= new > _CG_RESIDUAL**2 * first
+                active &= new > accuracy.residual**2 * first
             p = z + np.where(active, new / np.where(rz > 0, rz, 1.0), 0.0) * p
             rz = new
         left = np.sqrt(np.maximum(rz, 0.0) / np.where(first > 0, first, 1.0))
@@ -160,8 +167,13 @@ class Objective:
                 values = self.loss.value(self.y, self.f + t.astype(Kd.dtype) * Kd)
             return self.total(self.weighted(values)) + mu / 2 * (uu + 2 * t * ud + t * t * dd)
 
+        def slope_at(t: Vectors) -> Vectors:
+            with np.errstate(over="ignore", invalid="ignore"):
+                gradient = self.weighted(self.loss.gradient(self.y, self.f + t.astype(Kd.dtype) * Kd))
+                return self.total(gradient * Kd) + mu * (ud + t * dd)
+
         before = objective(np.zeros_like(slope))
-        t = np.where(slope < 0, self._secant(direction, mu * (ud + dd)), 0.0)
+        t = np.where(slope < 0, _bracketed(slope, slope_at) if self.loss.sharp else _secant(slope, slope_at), 0.0)
         while True:
             after = objective(t)
             bad = ~(after <= before + _ARMIJO * t * slope + rounding * before) & (t > 0)
@@ -173,14 +185,32 @@ class Objective:
             shorter = t * np.clip(np.nan_to_num(parabola), 0.1, 0.5)
             t = np.where(bad, np.where(shorter > _SHORTEST, shorter, 0.0), t)
 
-    def _secant(self, direction: Direction, penalty_slope: Vectors) -> Vectors:
-        """Return the step at which the slope along d is 0 by the secant from 0 to 1; 1 if it is small there already."""
-        before = direction.slope
-        with np.errstate(over="ignore", invalid="ignore"):
-            gradient = self.weighted(self.loss.gradient(self.y, self.f + direction.Kd))
-            slope = self.total(gradient * direction.Kd) + penalty_slope
-        sensible = np.isfinite(slope) & (np.abs(slope) > 0.1 * np.abs(before)) & (slope > before)
-        return np.where(sensible, np.clip(before / np.where(sensible, before - slope, 1.0), 0.1, _LONGEST), 1.0)
+
+def _secant(before: Vectors, slope_at: Callable[[Vectors], Vectors]) -> Vectors:
+    """Return the step at which the slope along d is 0 by the secant from 0 to 1; 1 if it is small there already."""
+    slope = slope_at(np.ones_like(before))
+    sensible = np.isfinite(slope) & (np.abs(slope) > 0.1 * np.abs(before)) & (slope > before)
+    return np.where(sensible, np.clip(before / np.where(sensible, before - slope, 1.0), 0.1, _LONGEST), 1.0)
+
+
+def _bracketed(before: Vectors, slope_at: Callable[[Vectors], Vectors]) -> Vectors:
+    """Return the step at which the slope along d is 0, at most `_LONGEST`, by secants and bisections of a bracket."""
+    low, high = np.zeros_like(before), np.ones_like(before)
+    below, above = before, slope_at(high)
+    while (longer := (above < 0) & (high < _LONGEST)).any():
+        low, below = np.where(longer, high, low), np.where(longer, above, below)
+        high = np.where(longer, 2 * high, high)
+        above = slope_at(high)
+    t = high
+    for k in range(_SECANTS):
+        rise = above - below
+        share = np.where(rise > 0, -below / np.where(rise > 0, rise, 1.0), 0.5) if k % 3 < 2 else 0.5
+        t = low + np.clip(share, 0.0, 1.0) * (high - low)
+        slope = slope_at(t)
+        short = slope < 0
+        low, below = np.where(short, t, low), np.where(short, slope, below)
+        high, above = np.where(short, high, t), np.where(short, above, slope)
+    return t
 
 
 def _slopes(loss: Loss, offset: Array, T: Array, y: Array) -> Array:

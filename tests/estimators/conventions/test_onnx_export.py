@@ -90,6 +90,7 @@ def test_kernels(kernel, dtype):
     [
         FalkonRegressor(loss="poisson", n_centers=20),
         FalkonRegressor(loss="huber", n_centers=20),
+        FalkonRegressor(loss="squared_epsilon_insensitive", n_centers=20),
         FalkonRegressor(loss="quantile", quantiles=[0.9, 0.1, 0.5], n_centers=20),
         FalkonRegressor(scale=False, fit_intercept=False, n_centers=20),
         NystromRegressor(n_centers=20),
@@ -123,6 +124,8 @@ def test_several_targets():
     [
         FalkonClassifier(n_centers=20),
         FalkonClassifier(loss="logistic", n_centers=20),
+        FalkonClassifier(loss="squared_hinge", n_centers=20),
+        FalkonClassifier(loss="hinge", n_centers=20),
         FalkonClassifier(loss="logistic", multi_class="ovr", n_centers=20),
         ExactClassifier(),
         RandomFeaturesClassifier(n_components=30),

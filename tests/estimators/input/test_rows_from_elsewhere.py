@@ -57,6 +57,7 @@ ESTIMATORS = [
     plain(FalkonRegressor, n_centers=30, random_state=0, centers="leverage", early_stopping=True),
     plain(FalkonClassifier, n_centers=30, random_state=0),
     plain(FalkonClassifier, n_centers=30, random_state=0, loss="logistic"),
+    plain(FalkonClassifier, n_centers=30, random_state=0, loss="squared_hinge"),
     plain(NystromRegressor, n_centers=30, random_state=0, penalties=[1e-3, 1e-6], uncertainty=True),
     plain(NystromRegressor, n_centers=30, random_state=0, solver="sgd", max_iter=2),
     plain(NytroRegressor, n_centers=30, random_state=0, max_iter=20),

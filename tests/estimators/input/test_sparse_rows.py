@@ -93,7 +93,7 @@ def test_classes_weights_validation_and_other_estimators():
     X, y = data()
     labels = np.where(y > np.median(y), "high", "low")
     weight = np.random.default_rng(1).integers(0, 3, len(y))
-    for loss in ("squared", "logistic"):
+    for loss in ("squared", "logistic", "squared_hinge", "hinge"):
         model = plain(FalkonClassifier, n_centers=60, random_state=0, loss=loss, penalty=1e-2, max_iter=60, tol=1e-9)
         expected = model.fit(X.toarray(), labels, weight, X[:50].toarray(), labels[:50]).decision_function(X)
         model.fit(X, labels, weight, X[:50], labels[:50])

@@ -30,7 +30,10 @@ from gyrfalcon import (
 FEW = {"n_centers": 20, "random_state": 0}
 SELECTORS = ["uniform", "leverage", "bless", "rpcholesky", "kmeans++", "dpp"]
 REGRESSORS = [
-    *(FalkonRegressor(loss=loss, **FEW) for loss in ("squared", "quantile", "huber", "poisson")),
+    *(
+        FalkonRegressor(loss=loss, **FEW)
+        for loss in ("squared", "quantile", "huber", "poisson", "squared_epsilon_insensitive")
+    ),
     *(FalkonRegressor(centers=name, **FEW) for name in SELECTORS),
     FalkonRegressor(penalty="auto", **FEW),
     FalkonRegressor(early_stopping=True, **FEW),
@@ -52,7 +55,7 @@ REGRESSORS = [
     LearnedMetric(n_rounds=1, random_state=0),
 ]
 CLASSIFIERS = [
-    *(FalkonClassifier(loss=loss, **FEW) for loss in ("squared", "logistic")),
+    *(FalkonClassifier(loss=loss, **FEW) for loss in ("squared", "logistic", "squared_hinge", "hinge")),
     FalkonClassifier(loss="logistic", multi_class="ovr", **FEW),
     FalkonClassifier(class_weight="balanced", **FEW),
     FalkonClassifier(loss="logistic", early_stopping=True, **FEW),

@@ -39,6 +39,7 @@ FITS = {
     "newton, huber": (FalkonRegressor(**COMMON, loss="huber"), y),
     "newton, quantiles": (FalkonRegressor(**COMMON, loss="quantile", quantiles=[0.1, 0.9]), y),
     "newton, logistic": (FalkonClassifier(**COMMON, loss="logistic"), classes > 0),
+    "newton, squared hinge": (FalkonClassifier(**COMMON, loss="squared_hinge"), classes),
     "softmax": (FalkonClassifier(**COMMON, loss="logistic"), classes),
 }
 

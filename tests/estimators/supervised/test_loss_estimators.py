@@ -220,7 +220,8 @@ def test_targets_out_of_the_domain(waves):
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"loss": "hinge"}, "loss='hinge' must be one of"),
+        ({"loss": "hing"}, "loss='hing' must be one of"),
+        ({"loss": "squared_hinge"}, "is for labels: use FalkonClassifier"),
         ({"loss": "logistic"}, "use FalkonClassifier"),
         ({"quantiles": 0.5}, 'are for loss="quantile"'),
         ({"loss": "quantile", "quantiles": [0.5, 1.0]}, "between 0 and 1"),
@@ -721,7 +722,7 @@ def test_names_of_losses_in_scikit_learn(theirs, ours):
         first, second = (FalkonClassifier(loss=loss, **options).fit(X, labels) for loss in (theirs, ours))
         np.testing.assert_array_equal(first.decision_function(X), second.decision_function(X))
     else:
-        with pytest.raises(ValueError, match=r'loss=.absolute_error. must be "squared", "logistic"'):
+        with pytest.raises(ValueError, match=r"loss=.absolute_error. must be one of .squared., .logistic."):
             FalkonClassifier(loss=theirs).fit(X, y > 0)
 
 
