@@ -344,7 +344,7 @@ def test_verbose_has_a_line_for_each_iteration(capsys, caplog):
         (["--kernel", f"polynomial(degree={'9' * 900})"], "holds a number of 900 digits"),
         (["--kernel", f"gaussian(length_scale=[1, -{'9' * 900}])"], "holds a number of 900 digits"),
         (["--kernel", "linear + (" * 60 + "linear" + ")" * 60], "nested too deeply for a model file"),
-        (["--loss", "hinge"], "'hinge'"),
+        (["--loss", "hing"], "'hing'"),
         (["--memory-budget", "plenty"], "plenty"),
         (["--random-state", "-1"], "2**32"),
         (["--validation-fraction", "2"], "validation_fraction=2.0"),
