@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,3 +117,19 @@ def test_every_row_a_pivot_is_the_exact_kernel() -> None:
     found = factorise(everything, Y, np.full(40, 0.1))
     wanted = np.linalg.solve(np.asarray(kernel(X, X)) + 0.1 * np.eye(40), Y)
     np.testing.assert_allclose(found.coef, wanted[hierarchy.order], atol=1e-6)  # the ridge of pivots
+
+
+def test_factors_in_a_file_have_the_same_bits(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((300, 3)), rng.standard_normal((300, 2))
+    hierarchy = make_hierarchy(Laplacian(2.0), X, leaf_size=20, rank=10, split="axis", seed=0)
+    made: list[tuple[int, ...]] = []
+
+    def in_file(shape: tuple[int, ...]) -> NDArray[np.float64]:
+        made.append(shape)
+        return np.memmap(tmp_path / str(len(made)), dtype=np.float64, shape=shape, mode="w+")
+
+    noise = np.full(300, 0.1)
+    on_disk = factorise(hierarchy, Y, noise, allocate=in_file)
+    np.testing.assert_array_equal(on_disk.coef, factorise(hierarchy, Y, noise).coef)
+    assert made == [(300, 10), (len(hierarchy.tree.children), 2, 10, 10)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from ..fitting.parameters import check_parameters
 from ..fitting.ridge import EveryRow
 from ..fitting.targets import class_codes
 from ..kernels import Kernel, KernelFunction
+from ..storage.checkpoints import Checkpoint
 from ._calibrated import CalibratedClassifier
 from ._trees import OnTrees
 
@@ -41,7 +43,7 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
         classes, the squared leave-one-out error, or the evidence of the targets +1 and -1. Validation rows also
         calibrate probabilities. None is "validation" if `fit` is given validation rows, else "loo".
     {leaf_size, rank, n_trees, split}
-    {class_weight, fit_intercept, dense.scale, validation_fraction}
+    {class_weight, fit_intercept, dense.scale, validation_fraction, checkpoint}
     {trees.dtype, trees.memory_budget, n_jobs, trees.random_state, callbacks, verbose}
 
     Attributes
@@ -90,6 +92,7 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
         fit_intercept: bool = True,
         scale: bool | str = "auto",
         validation_fraction: float = 0.1,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
         n_jobs: int | None = None,
@@ -110,6 +113,7 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
         self.fit_intercept = fit_intercept
         self.scale = scale
         self.validation_fraction = validation_fraction
+        self.checkpoint = checkpoint
         self.dtype = dtype
         self.memory_budget = memory_budget
         self.n_jobs = n_jobs
@@ -135,7 +139,7 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
         """
         check_parameters(self.get_params(deep=False), **RULES)
         self._settings().check()
-        with self._session() as session:
+        with self._session(checkpoint=self.checkpoint) as session:
             hold_out = self.validation_fraction if self.choose_by == "validation" else None
             data, classes = self._data(session, X, y, sample_weight, X_val, y_val, hold_out=hold_out)
             by_validation = data.validation is not None and self.choose_by in (None, "validation")

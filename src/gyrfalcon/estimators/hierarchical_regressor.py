@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from ..fitting.posterior import check_noise
 from ..fitting.rows import at_once, read_again
 from ..hierarchy import LocalPosterior
 from ..kernels import Kernel, KernelFunction
+from ..storage.checkpoints import Checkpoint
 from ._base import KernelRegressor
 from ._lazy import in_kind, lazily
 from ._trees import OnTrees
@@ -53,7 +55,7 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)` and `predict_interval` need: about n rank / 2 numbers for
         each tree. It requires a positive penalty.
-    {validation_fraction}
+    {validation_fraction, checkpoint}
     {trees.dtype, trees.memory_budget, n_jobs, trees.random_state, callbacks, verbose}
 
     Attributes
@@ -116,6 +118,7 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
         scale: bool | str = "auto",
         uncertainty: bool = False,
         validation_fraction: float = 0.1,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
         n_jobs: int | None = None,
@@ -136,6 +139,7 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
         self.scale = scale
         self.uncertainty = uncertainty
         self.validation_fraction = validation_fraction
+        self.checkpoint = checkpoint
         self.dtype = dtype
         self.memory_budget = memory_budget
         self.n_jobs = n_jobs
@@ -161,7 +165,7 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
             check_noise(self.penalty, self.penalties)
         settings = self._settings(uncertainty=self.uncertainty)
         settings.check()
-        with self._session() as session:
+        with self._session(checkpoint=self.checkpoint) as session:
             hold_out = self.validation_fraction if self.choose_by == "validation" else None
             data = self._data(session, X, y, sample_weight, X_val, y_val, hold_out=hold_out)
             problem, found = self._solve(data, session, settings)

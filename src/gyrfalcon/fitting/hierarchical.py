@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .._utils.checks import integer, one_of, optional
 from .._utils.compute import Compute
-from .._utils.memory import limit_of
+from .._utils.memory import format_bytes, limit_of
 from .._utils.sampling import draw
 from ..hierarchy import Factors, Hierarchy, LocalExpansion, LocalPosterior, factorise, make_hierarchy
 from ..kernels import Kernel
@@ -21,7 +21,10 @@ from ..operators.base import locate_non_finite
 from ..preconditioners import Preconditioner
 from ..solvers import conjugate_gradient
 from ..sources import Rows, as_rows
+from ..sources.scratch import has_room, temporary_file
+from ..storage.checkpoints import Beginning
 from .conformal import MOST_SCORES, Conformity
+from .forest import Forest, GlobalPart, Tried, decode, encode
 from .plan import check_memory
 from .ridge import EveryRow
 from .session import Session, finite
@@ -86,19 +89,6 @@ class HierarchySettings(NamedTuple):
         return leaf_size, rank
 
 
-class GlobalPart(NamedTuple):
-    """A function with few centers: the trees learn what it leaves.
-
-    centers, coef : of shape (M, d) and (M, k)
-    fitted, validation : its values at the rows, and at validation rows if there are any
-    """
-
-    centers: Array
-    coef: Array
-    fitted: Array
-    validation: Array | None
-
-
 @dataclass(frozen=True, eq=False)
 class HierarchicalUncertainty:
     """What deviations and intervals are computed from.
@@ -130,34 +120,30 @@ class HierarchicalSolution:
     uncertainty: HierarchicalUncertainty | None
 
 
-class _Tried(NamedTuple):
-    """One penalty with one tree: its factors, and predictions of left-out and of validation rows."""
-
-    factors: Factors
-    left_out: Array | None
-    validation: Array | None
-    evidence: float
-
-
 def solve(settings: HierarchySettings, problem: EveryRow, compute: Compute, session: Session) -> HierarchicalSolution:
     """Solve for every tree and penalty, and choose the penalty."""
     data, X = problem.data, problem.points
     n = len(X)
     leaf_size, rank = settings.sizes(n)
     penalties = np.array(problem.penalties, dtype=np.float64, ndmin=1)
-    check_sizes(settings, X, problem.targets.shape[1], len(penalties), compute)
+    on_disk = check_sizes(settings, X, problem.targets.shape[1], len(penalties), compute)
     criterion = settings.choose_by or ("loo" if data.validation is None else "validation")
     chooses = len(penalties) > 1
     with_diagonal = settings.with_left_out or settings.uncertainty or (chooses and criterion == "loo")
     noises = _noises(problem, penalties)
+    session.identify(data, {}, settings.n_trees)
+    session.begin(_beginning)
+    resumed = session.resumed(lambda state: decode(state, problem, rank, len(penalties)))
     session.start(data, max_passes=settings.n_trees, n_trees=settings.n_trees, leaf_size=leaf_size, rank=rank)
-    smooth = _global_part(settings.global_centers(n), problem, penalties, compute, session.random_state)
+    seeds = session.random_state.randint(2**31, size=settings.n_trees + 1)
+    if resumed is None:
+        smooth = _global_part(settings.global_centers(n), problem, penalties, compute, int(seeds[-1]))
+        resumed = Forest(smooth, [], [[] for _ in penalties])
+    smooth, hierarchies, tried = forest = resumed
     if smooth is not None:
         problem = replace(problem, targets=problem.targets - smooth.fitted)
-    hierarchies: list[Hierarchy] = []
-    tried: list[list[_Tried]] = [[] for _ in penalties]
-    for tree in range(settings.n_trees):
-        seed = int(session.random_state.randint(2**31))
+    for tree in range(len(hierarchies), settings.n_trees):
+        seed = int(seeds[tree])
         hierarchy = make_hierarchy(problem.kernel, X, leaf_size=leaf_size, rank=rank, split=settings.split, seed=seed)
         hierarchies.append(hierarchy)
         for noise, found in zip(noises, tried, strict=True):
@@ -168,23 +154,29 @@ def solve(settings: HierarchySettings, problem: EveryRow, compute: Compute, sess
                 n_threads=compute.n_threads,
                 with_diagonal=with_diagonal,
                 with_covariances=settings.uncertainty,
+                allocate=_in_file if on_disk else np.empty,
             )
             found.append(_judged(hierarchy, factors, problem, smooth, compute))
         record = {"iteration": tree + 1, "passes": tree + 1, "n_leaves": hierarchy.tree.n_leaves}
-        if session.record(record | _errors(problem, penalties, tried)):
+        stop = session.record(record | _errors(problem, penalties, tried))
+        session.keep(lambda: encode(forest), is_last=stop or tree + 1 == settings.n_trees)
+        if stop:
             break
     best = _best(session.history[-1], criterion) if chooses else 0
     return _solution(problem, hierarchies, tried[best], noises[best], float(penalties[best]), settings, smooth)
 
 
-def _global_part(
-    M: int, problem: EveryRow, penalties: Array, compute: Compute, random_state: np.random.RandomState
-) -> GlobalPart | None:
+def _beginning(random_state: dict[str, Any]) -> Beginning:
+    """Return what a checkpoint keeps of the start: all else follows from the random numbers."""
+    return Beginning(random_state, {}, 0, 0, "", "float64", 0.0)
+
+
+def _global_part(M: int, problem: EveryRow, penalties: Array, compute: Compute, seed: int) -> GlobalPart | None:
     """Fit M centers by FALKON, with the middle one of the penalties."""
     if M == 0:
         return None
     data, X = problem.data, problem.points
-    centers = X[draw(len(X), M, random_state)]
+    centers = X[draw(len(X), M, np.random.RandomState(seed))]
     penalty = float(np.sort(penalties)[len(penalties) // 2])
     operator = KernelOperator(
         problem.kernel, as_rows(X), centers, n_jobs=compute.n_jobs, memory_budget=compute.memory_budget
@@ -205,8 +197,8 @@ def _global_part(
     return GlobalPart(centers, coef, operator.matmat(coef), held)
 
 
-def check_sizes(settings: HierarchySettings, X: Array, k: int, n_penalties: int, compute: Compute) -> None:
-    """Raise MemoryError if the fit does not fit in memory, with sizes that would."""
+def check_sizes(settings: HierarchySettings, X: Array, k: int, n_penalties: int, compute: Compute) -> bool:
+    """Return whether the factors must be in a temporary file; raise MemoryError if all else does not fit in memory."""
     (n, d), limit = X.shape, limit_of(compute.memory_budget)
     M = settings.global_centers(n)
 
@@ -232,7 +224,22 @@ def check_sizes(settings: HierarchySettings, X: Array, k: int, n_penalties: int,
 
     leaf_size, rank = settings.sizes(n)
     words = f"{n} rows in leaves of {leaf_size} with {rank} pivots take"
-    check_memory(compute.memory_budget, needs(leaf_size, rank), words, remedy, limit=limit)
+    wanted = needs(leaf_size, rank)
+    on_disk = sum(wanted.values()) > limit and has_room(wanted["the factors"])
+    if on_disk:
+        wanted["the factors"] = 0
+    check_memory(compute.memory_budget, wanted, words, remedy, limit=limit)
+    return on_disk
+
+
+def _in_file(shape: tuple[int, ...]) -> Array:
+    """Return an array in a temporary file, which is gone when the array is."""
+    size = 8 * math.prod(shape)
+    file = temporary_file(size)
+    if file is None:
+        raise MemoryError(f"the disk of temporary files has no room for {format_bytes(size)}: choose smaller leaves")
+    file.truncate(size)
+    return np.memmap(file, dtype=np.float64, shape=shape)
 
 
 def predictions(trees: Sequence[LocalExpansion], kernel: Kernel, centers: Array, rows: Rows, n_threads: int) -> Array:
@@ -268,7 +275,7 @@ def _noises(problem: EveryRow, penalties: Array) -> list[Array]:
 
 def _judged(
     hierarchy: Hierarchy, factors: Factors, problem: EveryRow, smooth: GlobalPart | None, compute: Compute
-) -> _Tried:
+) -> Tried:
     """Predict what judges a penalty: rows that are left out, validation rows, and the evidence of the targets."""
     data, order = problem.data, hierarchy.order
     left_out = None
@@ -285,10 +292,10 @@ def _judged(
     squares = np.maximum((problem.targets[order] * factors.coef).sum(axis=0), np.finfo(np.float64).tiny)
     # -2 log of the probability of the targets, for the amplitude that makes it largest
     each = n * np.log(2 * math.pi * squares / n) + n + factors.log_det
-    return _Tried(factors, left_out, validation, float(-each.sum() / 2 - n * np.log(problem.scale).sum()))
+    return Tried(factors, left_out, validation, float(-each.sum() / 2 - n * np.log(problem.scale).sum()))
 
 
-def _errors(problem: EveryRow, penalties: Array, tried: list[list[_Tried]]) -> dict[str, Any]:
+def _errors(problem: EveryRow, penalties: Array, tried: list[list[Tried]]) -> dict[str, Any]:
     """Return the errors of the mean of the trees so far, for each penalty."""
     data = problem.data
     record: dict[str, Any] = {"penalties": penalties.tolist()}
@@ -326,7 +333,7 @@ def _expansion(hierarchy: Hierarchy, factors: Factors, scale: Array) -> LocalExp
 def _solution(
     problem: EveryRow,
     hierarchies: list[Hierarchy],
-    found: list[_Tried],
+    found: list[Tried],
     noise: Array,
     penalty: float,
     settings: HierarchySettings,
@@ -349,7 +356,7 @@ def _solution(
 
 
 def _uncertainty(
-    problem: EveryRow, hierarchies: list[Hierarchy], found: list[_Tried], noise: Array
+    problem: EveryRow, hierarchies: list[Hierarchy], found: list[Tried], noise: Array
 ) -> HierarchicalUncertainty:
     """Compute the amplitudes of f and of the noise, and how errors of left-out rows compare with their deviations."""
     n, scale, data = len(noise), problem.scale, problem.data

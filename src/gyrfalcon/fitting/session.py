@@ -22,6 +22,7 @@ from .data import FitData
 
 Array = NDArray[Any]
 Step = TypeVar("Step", bound=Iterate)
+State = TypeVar("State")
 # Tells callbacks that a fit starts, given its sizes and limits, and at the end of the context that it has ended
 Watch = Callable[[Mapping[str, Any]], AbstractContextManager[CallbackList]]
 
@@ -132,6 +133,24 @@ class Session:
             )
             session.seconds_before = self.history[-1]["seconds"]
             yield session
+
+    def resumed(self, read: Callable[[dict[str, Any]], State]) -> State | None:
+        """Return the state of a fit without iterates from its checkpoint, and take over its history; None without one.
+
+        `read` makes it from the values in the file, and raises StateError if they do not fit.
+        """
+        if self._journal is None or self._journal.progress is None:
+            return None
+        with self._blaming_checkpoint():
+            found = read(self._journal.progress.state)
+        self.history = self._journal.progress.history
+        return found
+
+    def keep(self, state: Callable[[], dict[str, Any]], *, is_last: bool = False) -> None:
+        """Write the state of a fit without iterates to its checkpoint, if it is time or the last one."""
+        if self._journal is not None and (is_last or self._journal.due):
+            last = {"iteration": self.history[-1]["iteration"]}
+            self._journal.keep(Progress(state(), last, self.history))
 
     # ---- the loop ----------------------------------------------------------------------------------------------------
 

@@ -120,6 +120,7 @@ def factorise(
     n_threads: int = 1,
     with_diagonal: bool = False,
     with_covariances: bool = False,
+    allocate: Callable[[tuple[int, ...]], Array] = np.empty,
     tell: Callable[[int], None] = lambda leaves: None,
 ) -> Factors:
     """Solve (K_hc + diag(noise)) a = Y.
@@ -135,6 +136,8 @@ def factorise(
         Results have the same bits for any number.
     with_diagonal, with_covariances : bool
         Whether to compute the diagonal of the inverse, and what deviations are computed from.
+    allocate : callable
+        Makes the arrays for the factors, given their shape: they take most of the memory, and may be in a file.
     tell : callable
         Called with the number of leaves that are done, on the way up.
 
@@ -149,7 +152,7 @@ def factorise(
     >>> bool(np.allclose(Laplacian(1.0)(X, X) @ a + 0.1 * a, X[:, :1]))
     True
     """
-    return _Solve(hierarchy, Y, noise, n_threads, with_diagonal, with_covariances, tell).run()
+    return _Solve(hierarchy, Y, noise, n_threads, with_diagonal, with_covariances, allocate, tell).run()
 
 
 class _Solve:
@@ -163,6 +166,7 @@ class _Solve:
         n_threads: int,
         with_diagonal: bool,
         with_covariances: bool,
+        allocate: Callable[[tuple[int, ...]], Array],
         tell: Callable[[int], None],
     ) -> None:
         self.hierarchy, self.tree = hierarchy, hierarchy.tree
@@ -170,7 +174,8 @@ class _Solve:
         self.n_threads, self.tell = n_threads, tell
         (n, k), r, m = Y.shape, hierarchy.rank, len(self.tree.children)
         leaves = self.tree.n_leaves
-        self.V = np.empty((n, r if m else 0))
+        self.V = allocate((n, r)) if m else np.empty((n, 0))
+        self.matrices = allocate((m, 2, r, r)) if m else np.empty(0)  # transposed LU factors, and T
         self.coef = np.empty((n, k))
         self.nodes: list[Node | None] = [None] * m
         self.pivot_coef = np.zeros((leaves, r if m else 0, k))
@@ -236,7 +241,11 @@ class _Solve:
         A.flat[:: len(A) + 1] += 1.0
         lu, swaps, _ = _getrf(A)
         self.log_dets[self.tree.n_leaves + node] = np.log(np.abs(lu.diagonal())).sum()
-        self.nodes[node] = one = Node(T, lu, swaps, s)
+        self.matrices[node, 0] = lu.T
+        if T is not None:
+            self.matrices[node, 1] = T
+        kept = self.matrices[node]
+        self.nodes[node] = one = Node(None if T is None else kept[1], kept[0].T, swaps, s)
         leaves = found[0].leaves + found[1].leaves
         if T is None:
             return Sums(Xi, s, leaves)  # nobody asks for those of the root

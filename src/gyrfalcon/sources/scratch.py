@@ -62,11 +62,19 @@ class Scratch:
             self._files.pop().close()
 
 
+def has_room(size: int, folder: str | None = None) -> bool:
+    """Whether the disk of temporary files has room for `size` bytes."""
+    try:
+        return size + _LEFT_FREE <= shutil.disk_usage(folder or _temporary_folder()).free
+    except OSError:  # no folder
+        return False
+
+
 def temporary_file(size: int, folder: str | None = None) -> IO[bytes] | None:
     """Make an empty file without a name for `size` bytes, or return None if the disk has no room for them."""
     try:
         folder = folder or _temporary_folder()
-        if size == 0 or size + _LEFT_FREE > shutil.disk_usage(folder).free:
+        if size == 0 or not has_room(size, folder):
             return None
         return tempfile.TemporaryFile(dir=folder, prefix="gyrfalcon-", buffering=0)
     except OSError:  # a folder that cannot be written into, or none

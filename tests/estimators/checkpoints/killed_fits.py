@@ -22,7 +22,7 @@ import safetensors.numpy
 import sklearn.model_selection  # noqa: F401 (what a fit imports when it needs it is imported once, before the forks)
 from plain import plain
 
-from gyrfalcon import FalkonClassifier, FalkonRegressor
+from gyrfalcon import FalkonClassifier, FalkonRegressor, HierarchicalRegressor
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.storage.checkpoints import Checkpoint, identify
 
@@ -50,7 +50,11 @@ def logistic():
     return model, (X, np.digitize(y, [0.5, 1.2]))
 
 
-CASES = {"cg": cg, "switch": switch, "logistic": logistic}
+def trees():
+    return HierarchicalRegressor(Gaussian(1.0), leaf_size=100, penalty=1e-4, n_trees=5, random_state=0), rare_rows()
+
+
+CASES = {"cg": cg, "switch": switch, "logistic": logistic, "trees": trees}
 # Where a process kills itself while it writes a checkpoint
 STEPS = [
     ("save_file", "halfway"),
@@ -93,7 +97,8 @@ def fit(case, folder, out):
         model.set_params(checkpoint=Checkpoint(folder, every=0))
     model.fit(*data)
     history = [{name: value for name, value in record.items() if name != "seconds"} for record in model.history_]
-    result = {"coef": model.dual_coef_.tobytes().hex(), "history": history, "n_iter": model.n_iter_}
+    coef = np.stack([tree.coef for tree in model.trees_]) if case == "trees" else model.dual_coef_
+    result = {"coef": coef.tobytes().hex(), "history": history, "n_iter": model.n_iter_}
     Path(out).write_text(json.dumps(result))
 
 

@@ -68,7 +68,7 @@ def assert_same(model, other):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("case", ["cg", "switch", "logistic"])
+@pytest.mark.parametrize("case", ["cg", "switch", "logistic", "trees"])
 def test_kill_points(case, tmp_path):
     script = Path(__file__).with_name("killed_fits.py")
     paths = os.pathsep.join([str(Path(gyrfalcon.__file__).parents[1]), str(script.parents[1])])

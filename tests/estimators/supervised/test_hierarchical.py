@@ -91,6 +91,14 @@ def test_too_little_memory_names_sizes_that_fit() -> None:
     model.set_params(leaf_size=leaf_size).fit(X, y)
 
 
+def test_factors_go_to_a_file_where_memory_is_short() -> None:
+    X, y = data(3000)
+    model = HierarchicalRegressor(KERNEL, n_centers=0, penalty=1e-3, leaf_size=60, rank=60, n_trees=1, random_state=0)
+    wide = model.fit(X, y).predict(X)
+    narrow = model.set_params(memory_budget="3MB").fit(X, y)  # the factors alone take 3.3 MB
+    np.testing.assert_array_equal(narrow.predict(X), wide)
+
+
 def test_model_files(tmp_path: Path) -> None:
     X, y = data()
     for model in (
