@@ -60,6 +60,8 @@ FEATURES = {
     "orthogonal": [True, False],
     "solver": ["direct", "sgd", "bcd"],
     "step": ["auto", 1.0, 1e9],
+    "power_t": [0.0, 0.5, 1.0],
+    "average": [False, True],
     "batch_size": [None, 1, 7],
     "max_iter": [1, 5],
 }

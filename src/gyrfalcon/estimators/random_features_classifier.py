@@ -31,9 +31,9 @@ class RandomFeaturesClassifier(OnRandomFeatures, KernelClassifier):
     Parameters
     ----------
     {features.kernel, features.n_components, features.penalty, orthogonal, class_weight, fit_intercept, dense.scale,
-    features.solver, features.max_iter, features.step, features.batch_size, block_size, features.early_stopping,
-    validation_fraction, n_iter_no_change, features.dtype, features.memory_budget, n_jobs, features.random_state,
-    callbacks, verbose}
+    features.solver, features.max_iter, features.step, power_t, average, features.batch_size, block_size,
+    features.early_stopping, validation_fraction, n_iter_no_change, features.dtype, features.memory_budget, n_jobs,
+    features.random_state, callbacks, verbose}
 
     Attributes
     ----------
@@ -72,6 +72,8 @@ class RandomFeaturesClassifier(OnRandomFeatures, KernelClassifier):
         solver: str = "direct",
         max_iter: int = 20,
         step: float | str = "auto",
+        power_t: float = 0.0,
+        average: bool = False,
         batch_size: int | None = None,
         block_size: int | None = None,
         early_stopping: bool = False,
@@ -94,6 +96,8 @@ class RandomFeaturesClassifier(OnRandomFeatures, KernelClassifier):
         self.solver = solver
         self.max_iter = max_iter
         self.step = step
+        self.power_t = power_t
+        self.average = average
         self.batch_size = batch_size
         self.block_size = block_size
         self.early_stopping = early_stopping

@@ -34,6 +34,8 @@ class OnRandomFeatures(KernelEstimator):
     solver: str
     max_iter: int
     step: float | str | None
+    power_t: float
+    average: bool
     batch_size: int | None
     block_size: int | None
 
@@ -59,6 +61,8 @@ class OnRandomFeatures(KernelEstimator):
             solver=self.solver,
             max_iter=self.max_iter,
             step=self.step,
+            power_t=self.power_t,
+            average=self.average,
             batch_size=self.batch_size,
             block_size=self.block_size,
         )
@@ -89,8 +93,9 @@ class RandomFeaturesRegressor(OnRandomFeatures, KernelRegressor):
     Parameters
     ----------
     {features.kernel, features.n_components, features.penalty, orthogonal, fit_intercept, dense.scale, features.solver,
-    features.max_iter, features.step, features.batch_size, block_size, features.early_stopping, validation_fraction,
-    n_iter_no_change, features.dtype, features.memory_budget, n_jobs, features.random_state, callbacks, verbose}
+    features.max_iter, features.step, power_t, average, features.batch_size, block_size,
+    features.early_stopping, validation_fraction, n_iter_no_change, features.dtype, features.memory_budget, n_jobs,
+    features.random_state, callbacks, verbose}
 
     Attributes
     ----------
@@ -134,6 +139,8 @@ class RandomFeaturesRegressor(OnRandomFeatures, KernelRegressor):
         solver: str = "direct",
         max_iter: int = 20,
         step: float | str = "auto",
+        power_t: float = 0.0,
+        average: bool = False,
         batch_size: int | None = None,
         block_size: int | None = None,
         early_stopping: bool = False,
@@ -155,6 +162,8 @@ class RandomFeaturesRegressor(OnRandomFeatures, KernelRegressor):
         self.solver = solver
         self.max_iter = max_iter
         self.step = step
+        self.power_t = power_t
+        self.average = average
         self.batch_size = batch_size
         self.block_size = block_size
         self.early_stopping = early_stopping

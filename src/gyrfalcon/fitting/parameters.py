@@ -274,8 +274,19 @@ PARAMETERS: Mapping[str, Entry] = {
     "features.step": Entry(
         'float or "auto"',
         """Length of the steps of "sgd", for the mean squared error halved. "auto" is 1 over the largest curvature of a
-        few batches. The step is constant, so that the solution is reached up to a neighbourhood that shrinks with the
-        step. Steps longer than twice "auto" diverge, and raise an error.""",
+        few batches. With constant steps the solution is reached up to a neighbourhood that shrinks with the step;
+        `power_t` and `average` lead closer to it. Steps longer than twice "auto" diverge, and raise an error.""",
+    ),
+    "power_t": Entry(
+        "float",
+        """The t-th step of "sgd" has the length `step` t^(-`power_t`), between 0, for constant steps, and 1.""",
+        number(lambda x: 0 <= x <= 1, "between 0 and 1"),
+    ),
+    "average": Entry(
+        "bool",
+        """Whether the coefficients of "sgd" are the mean over all steps, which removes most of the noise of
+        mini-batches, instead of those after the last step.""",
+        boolean,
     ),
     "batch_size": Entry("int", 'Number of rows in a step of `solver="sgd"`.'),
     "features.batch_size": Entry(

@@ -50,12 +50,15 @@ class FeatureSettings:
     solver : "direct", "sgd" or "bcd"
     max_iter : number of epochs of "sgd", or of sweeps of "bcd"
     step, batch_size : step length of "sgd", and number of rows in a mini-batch or None
+    power_t, average : how fast steps become shorter, and whether coefficients are averaged over them
     block_size : number of coefficients in a block of "bcd", or None
     """
 
     solver: str
     max_iter: int
     step: float | str | None
+    power_t: float
+    average: bool
     batch_size: int | None
     block_size: int | None
 
@@ -228,6 +231,8 @@ def _sgd(problem: FeatureProblem, settings: FeatureSettings, random_state: np.ra
         step=step,
         batch_size=batch_size,
         max_iter=settings.max_iter,
+        power=float(settings.power_t),
+        average=bool(settings.average),
         random_state=random_state,
         weight=data.weight,
     )

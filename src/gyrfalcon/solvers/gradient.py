@@ -133,6 +133,8 @@ def stochastic_gradient(
     step: Step,
     batch_size: int,
     max_iter: int,
+    power: float = 0.0,
+    average: bool = False,
     random_state: Any = None,
     weight: NDArray[Any] | None = None,
     start: NDArray[Any] | None = None,
@@ -154,6 +156,10 @@ def stochastic_gradient(
         Rows of a batch; the last of an epoch may be smaller.
     max_iter : int
         Number of epochs.
+    power : float
+        The t-th step, counted over all epochs, has the length ``step * t ** -power``.
+    average : bool
+        Whether coefficients are the mean over all steps so far (Polyak and Ruppert) instead of the last ones.
     random_state : int, RandomState, Generator or None
         Seed of the orders.
 
@@ -169,6 +175,7 @@ def stochastic_gradient(
     is_generator = isinstance(random_state, np.random.RandomState | np.random.Generator)
     rng = random_state if is_generator else np.random.RandomState(random_state)
     beta = np.zeros((B.rank, k)) if start is None else B.invert(start.reshape(B.M, k))
+    mean, steps, per_epoch = beta, 0, -(-n // batch_size)
     largest = partial(_largest_of_batches, whole, operator, batch_size)
     length = _length(step, largest)
     watch = _Watch(length, operator.dtype, largest)
@@ -184,7 +191,7 @@ def stochastic_gradient(
             converged=False,
             step=np.full(k, length if iteration else 0.0),
             ratio=np.zeros(k),
-            _coef=partial(coefficients, B, beta, (B.M, *y.shape[1:])),
+            _coef=partial(coefficients, B, mean, (B.M, *y.shape[1:])),
         )
 
     residuals = np.ones(k)
@@ -201,12 +208,16 @@ def stochastic_gradient(
             V = np.hstack([alpha, np.zeros_like(alpha)]) if epoch == 1 else alpha
             of_rows = partial(_residual_beside_y, Y[rows], None if weight is None else weight[rows])
             s = operator.on(operator.rows.take(rows)).sandwich(V, of_rows)
-            beta = beta + length * B.backward(s[:, :k] * (n / len(rows)), halfway, -penalty)
+            steps += 1
+            decayed = length * float(steps) ** -power
+            beta = beta + decayed * B.backward(s[:, :k] * (n / len(rows)), halfway, -penalty)
+            mean = mean + (beta - mean) / steps if average else beta
             if epoch == 1:
                 rhs += s[:, k:]
         if epoch == 1:
             size = sizes(B.apply_transpose(rhs))
-        residuals = np.linalg.norm(beta - before, axis=0) / (length * -(-n // batch_size) * size)
+        way = length * float((np.arange(steps - per_epoch + 1, steps + 1, dtype=np.float64) ** -power).sum())
+        residuals = np.linalg.norm(beta - before, axis=0) / (way * size)
         watch.residuals(residuals, noisy=True)
         yield record(epoch)
 

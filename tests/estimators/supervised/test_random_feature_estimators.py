@@ -378,3 +378,48 @@ def test_parts_that_disagree_are_not_loaded(data, edit, tmp_path):
     model.save(tmp_path / "model")
     with pytest.raises(ModelFileError, match="inconsistent RandomFeaturesRegressor"):
         gyrfalcon.load(tmp_path / "model")
+
+
+# ---- shorter steps and averages --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("power_t", [0.0, 0.5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_steps_of_sgd_and_their_average_by_hand(weighted, power_t, average):
+    rng = np.random.default_rng(0)
+    X, y, w = rng.standard_normal((60, 2)), rng.standard_normal(60), rng.uniform(0.5, 2, size=60)
+    options = {"n_components": 10, "penalty": 0.1, "solver": "sgd", "max_iter": 3, "step": 0.3, "batch_size": 60}
+    model = plain(RandomFeaturesRegressor, Gaussian(1.0), power_t=power_t, average=average, random_state=0, **options)
+    model.fit(X, y, sample_weight=w if weighted else None)
+    F, w = model.feature_map_(X), w / w.mean() if weighted else np.ones(60)
+    coef, path = np.zeros(10), []
+    for t in range(1, 4):  # a batch of all rows, so that their order does not matter
+        coef = coef + 0.3 * t**-power_t * (F.T @ (w * (y - F @ coef)) / 60 - 0.1 * coef)
+        path.append(coef)
+    assert_allclose(model.feature_coef_, np.mean(path, axis=0) if average else coef, atol=1e-10)
+
+
+def test_averages_are_closer_to_the_solution():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 2))
+    y = np.sin(X[:, 0]) + rng.standard_normal(500)
+    options = {"n_components": 20, "penalty": 0.05, "random_state": 0}
+    solution = plain(RandomFeaturesRegressor, Gaussian(1.0), **options).fit(X, y).feature_coef_
+    sgd = {"solver": "sgd", "batch_size": 2, "max_iter": 20, "step": 0.5}
+    last, mean, decayed = (
+        np.linalg.norm(
+            plain(RandomFeaturesRegressor, Gaussian(1.0), **options, **sgd, **more).fit(X, y).feature_coef_ - solution
+        )
+        for more in ({}, {"average": True}, {"power_t": 0.5})
+    )
+    assert mean < 0.3 * last
+    assert decayed < 0.5 * last
+
+
+def test_bad_schedules():
+    X, y = np.zeros((20, 1)), np.arange(20.0)
+    with pytest.raises(ValueError, match=r"power_t=1\.5 must be between 0 and 1"):
+        RandomFeaturesRegressor(power_t=1.5).fit(X, y)
+    with pytest.raises(ValueError, match="average='yes'"):
+        RandomFeaturesClassifier(average="yes").fit(X, y > 5)
