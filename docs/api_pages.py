@@ -40,7 +40,17 @@ GROUPS = {
         "Checkpoint",
         "CheckpointError",
     ),
-    "Theory": ("suggest", "leverage_scores", "effective_dimension"),
+    "Theory": (
+        "suggest",
+        "centers_needed",
+        "leverage_scores",
+        "effective_dimension",
+        "n_infinity",
+        "d_tilde",
+        "signal_to_noise",
+        "suggest_nytro",
+        "regime",
+    ),
     "For methods of your own": ("KernelOperator",),
     "This installation": ("show_versions",),
 }

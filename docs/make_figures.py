@@ -5,6 +5,7 @@
     python docs/make_figures.py learned_metric    errors and scales of features, round by round
     python docs/make_figures.py uncertainty       deviations, samples and intervals, on data in one dimension
     python docs/make_figures.py unsupervised      circles: scores, clusters, novelty, a witness
+    python docs/make_figures.py regimes           which method is the fastest, by dimension and signal-to-noise ratio
     python docs/make_figures.py less_is_more      error against the number of centers, for several penalties
     python docs/make_figures.py plots             the pictures of docs/plots.md, by its own code
     python docs/make_figures.py output            what stands for an example without a picture
@@ -276,6 +277,32 @@ def unsupervised() -> None:
     save(figure, "unsupervised.png")
 
 
+def regimes() -> None:
+    """Figure 1 of the NYTRO paper: the four methods in the plane of signal-to-noise ratio and dimension."""
+    from gyrfalcon.centers.regimes import regime, regime_curves
+
+    n = 10_000
+    snr = np.geomspace(1e-4, 1e5, 1_201)
+    c1, c2 = (np.clip(curve, 1, n) for curve in regime_curves(n, snr))
+    figure, ax = plt.subplots(figsize=(6.6, 4.4), layout="constrained")
+    high = np.maximum(c1, c2)
+    colours = {"NYTRO": "#b9a5cf", "Early Stopping": "#a9c8e4", "KRLS": "#f0b27a", "NKRLS": "#f4e2a1"}
+    ax.fill_between(snr, 1, np.minimum(c1, c2), color=colours["NKRLS"], linewidth=0)
+    ax.fill_between(snr, c2, c1, where=c1 >= c2, color=colours["NYTRO"], linewidth=0)
+    ax.fill_between(snr, c1, c2, where=c2 >= c1, color=colours["KRLS"], linewidth=0)
+    ax.fill_between(snr, high, n, color=colours["Early Stopping"], linewidth=0)
+    ax.plot(snr, c1, color=INK, linewidth=1.2)
+    ax.plot(snr, c2, color=INK, linewidth=1.2, linestyle="--")
+    for x, y, words in ((1e-2, 30, "NYTRO"), (2e3, 10, "NKRLS"), (1e-2, 4_500, "Early Stopping"), (4e4, 1_400, "KRLS")):
+        assert regime(n, y, x) == words
+        ax.text(x, y, words, ha="center", va="center", size=11, color=INK)
+    ax.text(2e1, 1.1 * regime_curves(n, 2e1)[0], "c1", va="bottom", size=9, color=INK)
+    ax.text(2e1, 4.2, "c2", va="top", size=9, color=INK)
+    ax.set(xscale="log", yscale="log", xlim=(snr[0], snr[-1]), ylim=(1, n))
+    ax.set(xlabel="signal-to-noise ratio", ylabel="dimension d~", title=f"The fastest method for n = {n:,}")
+    save(figure, "theory_regimes.png")
+
+
 def less_is_more() -> None:
     """Error against the number of centers, each curve by one fit, for little and for much noise."""
     from gyrfalcon import NystromRegressor
@@ -340,6 +367,7 @@ FIGURES = {
     "learned_metric": learned_metric,
     "uncertainty": uncertainty,
     "unsupervised": unsupervised,
+    "regimes": regimes,
     "less_is_more": less_is_more,
     "plots": plots,
     "output": output,

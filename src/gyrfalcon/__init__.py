@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import baselines, callbacks, centers, kernels, losses, plots
     from .backends.versions import show_versions
-    from .centers.leverage import effective_dimension, leverage_scores
-    from .centers.theory import suggest
+    from .centers.leverage import d_tilde, effective_dimension, leverage_scores, n_infinity
+    from .centers.regimes import regime, signal_to_noise, suggest_nytro
+    from .centers.theory import centers_needed, suggest
     from .estimators import (
         BBKB,
         BKB,
@@ -83,6 +84,8 @@ __all__ = [
     "baselines",
     "callbacks",
     "centers",
+    "centers_needed",
+    "d_tilde",
     "effective_dimension",
     "kernels",
     "leverage_scores",
@@ -90,11 +93,15 @@ __all__ = [
     "losses",
     "mini_bootstrap",
     "mmd_test",
+    "n_infinity",
     "plots",
+    "regime",
     "sample_dpp",
     "save",
     "show_versions",
+    "signal_to_noise",
     "suggest",
+    "suggest_nytro",
     "to_onnx",
     "write_predictions",
 ]
@@ -142,6 +149,12 @@ _MODULES = {
     "save": "storage.models",
     "show_versions": "backends.versions",
     "suggest": "centers.theory",
+    "centers_needed": "centers.theory",
+    "d_tilde": "centers.leverage",
+    "n_infinity": "centers.leverage",
+    "regime": "centers.regimes",
+    "signal_to_noise": "centers.regimes",
+    "suggest_nytro": "centers.regimes",
     "to_onnx": "estimators.onnx_export",
     "write_predictions": "storage.predictions",
 }

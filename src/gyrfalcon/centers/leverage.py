@@ -1,4 +1,4 @@
-"""Ridge leverage scores of rows, and their sum, the effective dimension.
+"""Ridge leverage scores of rows, their sum, the effective dimension, and n times their maximum, N_infinity.
 
 The score of row i at the penalty lambda is l_i = (K_nn (K_nn + lambda n I)^-1)_ii, the influence of row i on its own
 prediction in kernel ridge regression. A small multiple of d_eff = sum of l_i centers drawn in proportion to the scores
@@ -37,7 +37,7 @@ from ..sources import Rows, as_rows
 from ..sources.base import DerivedRows
 from ..sources.blocks import Block
 
-__all__ = ["effective_dimension", "leverage_scores"]
+__all__ = ["d_tilde", "effective_dimension", "leverage_scores", "n_infinity"]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -155,6 +155,96 @@ def effective_dimension(
         return float(scoring.exact(penalty).sum())
     score = scoring.bless(penalty).score if method == "bless" else scoring.pilot(n_pilot)
     return float(score(scoring.sample(_SAMPLE), penalty).mean()) * scoring.n
+
+
+def n_infinity(
+    X: Rows | ArrayLike,
+    kernel: Kernel | str | KernelFunction,
+    penalty: float,
+    *,
+    points: Rows | ArrayLike | None = None,
+    method: Method = "exact",
+    n_pilot: int | None = None,
+    random_state: RandomState = None,
+    n_jobs: int | None = None,
+) -> float:
+    """Compute N_infinity(lambda) of the FALKON paper: n times the largest leverage score.
+
+    It is the maximum over x of <K_x, (C + penalty I)^-1 K_x>, with the mean of K_x K_x' over the rows as C. (The paper
+    prints the norm of (C + lambda I)^-1/2 K_x; its bound kappa^2 / lambda is that of the square, which is meant.) The
+    number of uniform centers that Theorems 4 and 5 ask for grows with it, where the number of those drawn by leverage
+    scores grows with the effective dimension, which is smaller.
+
+    Parameters
+    ----------
+    X, kernel, penalty, method, n_pilot, random_state, n_jobs
+        As for `leverage_scores`.
+    points : array of shape (p, d), or a source, optional
+        Points among which the maximum is looked for; the rows themselves by default.
+
+    Returns
+    -------
+    float
+        At least the effective dimension, unless other `points` are given, and at most max k(x, x) / penalty.
+
+    Examples
+    --------
+    >>> from gyrfalcon import n_infinity
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> X = [[0.0], [0.1], [0.2], [9.0]]
+    >>> round(n_infinity(X, Gaussian(1.0), penalty=1e-2), 2)
+    3.85
+    """
+    _check(penalty, method, n_pilot)
+    penalty, scoring = float(penalty), Scoring(X, kernel, random_state, n_jobs, pool=_pool(method, n_pilot))
+    if method == "exact" and points is None:
+        return float(scoring.exact(penalty).max()) * scoring.n
+    if method == "exact":
+        require_matrix(scoring.n, scoring.n, 'use method="bless" or "pilot"')
+        score = Scorer(scoring, scoring.rows.take(np.arange(scoring.n)), np.ones(scoring.n))
+    else:
+        score = scoring.bless(penalty).score if method == "bless" else scoring.pilot(n_pilot)
+    judged = scoring.rows if points is None else as_rows(points).astype(np.float64)
+    if judged.shape[0] == 0 or judged.shape[1] != scoring.rows.shape[1]:
+        raise ValueError(
+            f"points have shape {judged.shape}: give at least one, with the {scoring.rows.shape[1]} features of X"
+        )
+    largest = max(float(left.max()) for _, _, left in score.unexplained(judged, penalty))
+    return max(largest, 0.0) / penalty
+
+
+def d_tilde(
+    X: Rows | ArrayLike,
+    kernel: Kernel | str | KernelFunction,
+    penalty: float,
+    *,
+    method: Method = "exact",
+    n_pilot: int | None = None,
+    random_state: RandomState = None,
+    n_jobs: int | None = None,
+) -> float:
+    """Compute the NYTRO paper's dimension, n max_i (K (K + penalty n I)^-1)_ii (equation 4).
+
+    It is `n_infinity` among the rows, and at least the effective dimension. NYTRO needs about d~ log(n / penalty)
+    centers; see `suggest_nytro`.
+
+    Parameters
+    ----------
+    X, kernel, penalty, method, n_pilot, random_state, n_jobs
+        As for `leverage_scores`.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from gyrfalcon import d_tilde
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> round(d_tilde([[0.0], [0.1], [0.2], [9.0]], Gaussian(1.0), penalty=1e-2), 2)
+    3.85
+    """
+    return n_infinity(X, kernel, penalty, method=method, n_pilot=n_pilot, random_state=random_state, n_jobs=n_jobs)
 
 
 class Scoring:
@@ -283,13 +373,18 @@ class Scorer:
 
     def blocks(self, X: Rows | ArrayLike, penalty: float) -> Iterator[tuple[slice, Block, Array]]:
         """Iterate over the rows and their scores, a block at a time and in order."""
+        for at, block, left in self.unexplained(X, penalty):
+            # rounding errors, or a kernel that is not positive, can lead outside these bounds
+            yield at, block, np.clip(left / (penalty * self.scoring.n), 0.0, 1.0)
+
+    def unexplained(self, X: Rows | ArrayLike, penalty: float) -> Iterator[tuple[slice, Block, Array]]:
+        """Iterate over the rows and the part of k(x, x) that the points leave, which is mu times the score."""
         rows, mu, n_threads = _Last(as_rows(X)), penalty * self.scoring.n, effective_n_jobs(self.scoring.n_jobs)
         for at, explained in self._explained(rows, mu, n_threads):
-            scores = self.scoring.diagonal(rows.last) - explained
-            if not np.isfinite(scores).all():
+            left = self.scoring.diagonal(rows.last) - explained
+            if not np.isfinite(left).all():
                 raise ValueError(f"leverage scores of {self.scoring.kernel!r} are not finite: rescale the features")
-            # rounding errors, or a kernel that is not positive, can lead outside these bounds
-            yield at, rows.last, np.clip(scores / mu, 0.0, 1.0)
+            yield at, rows.last, left
 
     def _explained(self, rows: Rows, mu: float, n_threads: int) -> Iterator[tuple[slice, Array | float]]:
         """Iterate over the part of k_ii that the points explain."""
