@@ -185,30 +185,34 @@ class _Solve:
         self.with_covariances = with_diagonal or with_covariances
 
     def run(self) -> Factors:
+        with single_threaded_blas():
+            self._run()
+        return Factors(self.coef, self.pivot_coef, float(self.log_dets.sum()), self.diagonal, self.covariances)
+
+    def _run(self) -> None:
         children, parents = self.tree.children, self.tree.node_parents
         top = _top(parents)
         above = {node: self.hierarchy.pivot_factor(node) for node in top}
         tasks = [(node, int(child)) for node in top for child in children[node] if child not in above]
         tasks = tasks or [(-1, -1)]  # a single leaf
-        with single_threaded_blas():
-            up = ordered_map(lambda task: self._up(task[1], above.get(task[0])), tasks, self.n_threads)
-            sums: dict[int, Sums] = {}
-            done = 0
-            for (_, child), one in zip(tasks, up, strict=True):
-                sums[child] = one
-                done += one.leaves
-                self.tell(done)
-            for node in reversed(top):
-                found = [sums.pop(int(child)) for child in children[node]]
-                sums[node] = self._join(node, found, above[node], above.get(parents[node]))
-            latent: dict[int, Latent] = {}
-            for node in top:
-                latent[node] = self._latent(node, latent.get(parents[node]))
-            for _ in ordered_map(
-                lambda task: self._down(task[1], latent.get(task[0]), above.get(task[0])), tasks, self.n_threads
-            ):
-                pass
-        return Factors(self.coef, self.pivot_coef, float(self.log_dets.sum()), self.diagonal, self.covariances)
+        sums: dict[int, Sums] = {}
+        done = 0
+        up = ordered_map(lambda task: self._up(task[1], above.get(task[0])), tasks, self.n_threads)
+        for (_, child), one in zip(tasks, up, strict=True):
+            sums[child] = one
+            done += one.leaves
+            self.tell(done)
+        for node in reversed(top):
+            found = [sums.pop(int(child)) for child in children[node]]
+            sums[node] = self._join(node, found, above[node], above.get(parents[node]))
+        latent: dict[int, Latent] = {}
+        for node in top:
+            latent[node] = self._latent(node, latent.get(parents[node]))
+        down = ordered_map(
+            lambda task: self._down(task[1], latent.get(task[0]), above.get(task[0])), tasks, self.n_threads
+        )
+        for _ in down:
+            pass
 
     # ---- up ----------------------------------------------------------------------------------------------------------
 
