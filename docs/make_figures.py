@@ -2,6 +2,7 @@
 
     python docs/make_figures.py how_it_works      the diagram
     python docs/make_figures.py parameters        the effect of length_scale and n_centers, on data in one dimension
+    python docs/make_figures.py growing_centers   errors and seconds by the number of centers that "auto" tries
     python docs/make_figures.py learned_metric    errors and scales of features, round by round
     python docs/make_figures.py uncertainty       deviations, samples and intervals, on data in one dimension
     python docs/make_figures.py unsupervised      circles: scores, clusters, novelty, a witness
@@ -155,6 +156,39 @@ def parameters() -> None:
         ax.set(title=title, ylim=(-2.1, 2.1), xticks=[], yticks=[])
         ax.title.set_fontsize(10.5)
     save(figure, "parameters.png")
+
+
+def growing_centers() -> None:
+    """n_centers="auto": held-out errors and seconds by the number of centers, until more of them gain too little."""
+    from gyrfalcon import FalkonRegressor
+    from gyrfalcon.cli.demo import make_arm
+    from gyrfalcon.kernels import Gaussian, Laplacian
+
+    X, y = make_arm(6_000)
+    y = (y - y.mean()) / y.std()
+    noisy = y + 0.5 * np.random.default_rng(0).standard_normal(len(y))
+    fits = {
+        "Gaussian": (Gaussian(), y, TILE),
+        "Laplacian": (Laplacian(), y, CENTERS),
+        "Gaussian, half a deviation of noise": (Gaussian(), noisy, MUTED),
+    }
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
+    for name, (kernel, targets, color) in fits.items():
+        model = FalkonRegressor(kernel, n_centers="auto", random_state=0).fit(X, targets)
+        M, loss, seconds = (
+            np.array([record[key] for record in model.growth_]) for key in ("n_centers", "validation_loss", "seconds")
+        )
+        left.plot(M, loss / loss[0], "o-", color=color, label=f"{name}: {model.growth_[-1]['stopped']}", markersize=4)
+        left.plot(len(model.centers_), loss.min() / loss[0], "o", color=color, markersize=11, fillstyle="none")
+        right.plot(M, seconds, "o-", color=color, markersize=4)
+    left.set(ylabel="error of held-out rows / that with 1,000", ylim=(0, 1.1))
+    right.set(ylabel="seconds", yscale="log")
+    for ax in (left, right):
+        ax.set(xlabel="n_centers", xscale="log", xticks=(ticks := [1_000, 2_000, 4_000]))
+        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        ax.xaxis.minorticks_off()
+    left.legend(frameon=False, title="why it stopped")
+    save(figure, "growing_centers.png")
 
 
 def learned_metric() -> None:
@@ -364,6 +398,7 @@ def demo() -> None:
 FIGURES = {
     "how_it_works": how_it_works,
     "parameters": parameters,
+    "growing_centers": growing_centers,
     "learned_metric": learned_metric,
     "uncertainty": uncertainty,
     "unsupervised": unsupervised,

@@ -17,7 +17,7 @@ from .._utils.checks import integer, one_of, optional
 from .._utils.memory import parse_memory
 from .._utils.registry import register
 from ..callbacks import CallbackLike, NoImprovement
-from ..fitting import pcg
+from ..fitting import askotch, pcg
 from ..fitting.arguments import described
 from ..fitting.convergence import tolerance, warn_if_unsettled
 from ..fitting.folds import check_cv
@@ -69,7 +69,8 @@ class ExactRegressor(PosteriorRegressor):
     {kernel}
     n_centers : int or None, default=None
         Number of rows, or of random features, from which `method="pcg"` computes its preconditioner [2]_ [3]_. More
-        take fewer iterations. None is 5 sqrt(n), at least 1,000.
+        take fewer iterations. None is 5 sqrt(n), at least 1,000. With "askotch", the number of rows in a block; None is
+        sqrt(n (d + 16)) for d features.
     {penalty}
     {penalties}
         With "pcg" the same passes over the rows serve them all.
@@ -82,8 +83,9 @@ class ExactRegressor(PosteriorRegressor):
     cv : int, splitter or array of shape (n,), default=5
         Folds of `choose_by="cv"`: their number, for random folds; a splitter of scikit-learn that holds out each row
         once, such as `KFold`; or the number of each row's fold.
-    method : {"ridge", "pcg", "gd", "least_squares", "early_stopping", "nu"}, default="ridge"
-        "ridge" is kernel ridge regression; "pcg" is the same by preconditioned conjugate gradient;
+    method : {"ridge", "pcg", "askotch", "gd", "least_squares", "early_stopping", "nu"}, default="ridge"
+        "ridge" is kernel ridge regression; "pcg" is the same by preconditioned conjugate gradient, and
+        "askotch" by accelerated block coordinate descent, with memory for a few vectors and a block of rows only [5]_;
         "least_squares" is the function of least norm among those with the least squared error, without a penalty; and
         "early_stopping" is gradient descent on the squared error, regularised by the number of its steps instead of a
         penalty. "gd" is gradient descent with the penalty (equation 6 of the FALKON paper), and "nu" is the nu-method,
@@ -97,14 +99,15 @@ class ExactRegressor(PosteriorRegressor):
     {exact.preconditioner}
         Only "pcg" uses it.
     max_iter : int or None, default=None
-        Maximum number of iterations. None is 100 for `method="pcg"`, and 500 for the others that iterate.
+        Maximum number of iterations; those of "askotch" are sweeps over all blocks. None is 100 for `method="pcg"` and
+        "askotch", and 500 for the others that iterate.
     tol : float or None, default=None
-        Stop "pcg" when the root mean square of the residual y - f(x) - penalty n coef / weight falls below `tol` times
-        the standard deviation of y; it bounds the distance of the fitted values from those of the solution. A
-        `ConvergenceWarning` says if that was not reached. None is 1e-4 in float32 and 1e-6 in float64, and warns only
-        if predictions would still change by 5% of the standard deviation of y. "gd" stops when the norm of that
-        residual falls below `tol` times the norm of y less its offset; None is 1e-6 in float32 and 1e-10 in float64,
-        without a warning.
+        Stop "pcg" and "askotch" when the root mean square of the residual y - f(x) - penalty n coef / weight falls
+        below `tol` times the standard deviation of y; it bounds the distance of the fitted values from those of the
+        solution. A `ConvergenceWarning` says if that was not reached. None is 1e-4 in float32 and 1e-6 in float64, and
+        warns only if predictions would still change by 5% of the standard deviation of y. "gd" stops when the norm of
+        that residual falls below `tol` times the norm of y less its offset; None is 1e-6 in float32 and 1e-10 in
+        float64, without a warning.
     {step}
         With "gd" the penalty is added to max k(x, x), and to the largest eigenvalue. "auto" is 0.95 / the largest
         eigenvalue with "nu", which is stable up to 1 over it, the others up to 2.
@@ -157,6 +160,8 @@ class ExactRegressor(PosteriorRegressor):
     .. [3] Avron, Clarkson, Woodruff, "Faster Kernel Ridge Regression Using Sketching and Preconditioning", SIAM Journal
        on Matrix Analysis and Applications 2017.
     .. [4] Bauer, Pereverzev, Rosasco, "On Regularization Algorithms in Learning Theory", Journal of Complexity 2007.
+    .. [5] Rathore, Frangella, Yang, Derezinski, Udell, "Have ASkotch: A Neat Solution for Large-scale Kernel Ridge
+       Regression", 2024.
 
     Examples
     --------
@@ -242,7 +247,7 @@ class ExactRegressor(PosteriorRegressor):
         """
         check_parameters(
             self.get_params(deep=False),
-            method=one_of("ridge", "pcg", "gd", "least_squares", "early_stopping", "nu"),
+            method=one_of("ridge", "pcg", "askotch", "gd", "least_squares", "early_stopping", "nu"),
             choose_by=one_of(None, "validation", "cv", "gcv", "loo", "evidence"),
             cv=check_cv,
             preconditioner=one_of(*pcg.PRECONDITIONERS),
@@ -280,8 +285,8 @@ class ExactRegressor(PosteriorRegressor):
             )
         if self.uncertainty:
             check_noise(self.penalty, self.penalties)
-        if self.method == "gd" and self.penalties is not None:
-            raise ValueError('method="gd" has one penalty: penalties are for method="ridge" and "pcg"')
+        if self.method in ("gd", "askotch") and self.penalties is not None:
+            raise ValueError(f'method="{self.method}" has one penalty: penalties are for method="ridge" and "pcg"')
         if self.method == "pcg":
             self._pcg_settings.criterion(chooses=self.penalties is not None, has_validation=has_validation)
         elif self.choose_by == "cv":
@@ -290,7 +295,7 @@ class ExactRegressor(PosteriorRegressor):
     @property
     def _penalties(self) -> Any:
         """The penalty, or the list of penalties, of a method that has one."""
-        if self.method not in ("ridge", "pcg", "gd"):
+        if self.method not in ("ridge", "pcg", "askotch", "gd"):
             return None
         return self.penalty if self.penalties is None else self.penalties
 
@@ -318,6 +323,11 @@ class ExactRegressor(PosteriorRegressor):
             foreseen = problem.penalty is not None and problem.data.dtype_given
             warn_if_rounded(operator, found.coef, None, foreseen=foreseen)
             return _Found(operator, found.coef, found.penalty, cv_predictions=found.cv_predictions)
+        if self.method == "askotch":
+            settings = askotch.AskotchSettings(self.n_centers, self.max_iter, self.tol)
+            coef = askotch.solve(settings, problem, self._compute, session)
+            warn_if_rounded(operator, coef, None, foreseen=problem.data.dtype_given)
+            return _Found(operator, coef, problem.penalty)
         if descends:
             return _Found(operator, self._descend(problem, operator, session), problem.penalty)
         if problem.penalty is not None and not self.uncertainty:

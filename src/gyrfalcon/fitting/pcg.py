@@ -16,6 +16,7 @@ from .._utils.threads import single_threaded_blas
 from ..operators import KernelOperator, block_rows, feature_operator
 from ..preconditioners import NystromPreconditioner
 from ..preconditioners.nystrom import GATHERED
+from ..solvers import Iterate
 from ..solvers.kernel_cg import KernelIterate, KernelSystems, kernel_cg
 from .convergence import warn_if_unsettled
 from .data import FitData
@@ -149,7 +150,7 @@ def solve(
             tol=settings.tol,
             reached=tol,
             steps="iterations",
-            remedy=_remedy(solution.last, max_iter, M, operator.dtype),
+            remedy=remedy_of(solution.last, max_iter, M, operator.dtype),
         )
     predictions = None if fold is None else _cv_predictions(solution.last, systems, best, problem)
     return PcgSolution(np.ascontiguousarray(alpha[:, best]), float(penalties[best]), operator, predictions)
@@ -167,7 +168,7 @@ def _low_rank(
     return KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=budget)
 
 
-def _remedy(last: KernelIterate, max_iter: int, M: int, dtype: np.dtype[Any]) -> str:
+def remedy_of(last: Iterate, max_iter: int, M: int, dtype: np.dtype[Any]) -> str:
     """Say what may help a solver that has not converged."""
     if last.iteration == max_iter:
         return f"raise max_iter={max_iter}, the penalty or n_centers={M}"

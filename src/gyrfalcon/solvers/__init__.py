@@ -6,6 +6,7 @@ kernel_cg     conjugate gradient with every row as a center, for many systems at
 newton        Newton's method for other losses than the squared one
 gradient      gradient descent and mini-batches: NYTRO and its comparisons
 block_descent      blocks of coefficients solved in turn
+askotch       the same with every row as a center, accelerated
 eigenpro      preconditioned mini-batches for exact interpolation
 svrg          variance-reduced mini-batches on features, with a sketched preconditioner
 admm          blocks of rows and features that agree on their average
@@ -23,6 +24,7 @@ arms          means and variances of a bandit's arms
 lanczos       extreme eigenvalues, for the condition number and the longest step
 """
 
+from .askotch import askotch
 from .base import Iterate, StateError
 from .block_descent import block_descent
 from .center_path import CenterPath
@@ -52,6 +54,7 @@ __all__ = [
     "StateError",
     "approach",
     "approach_bytes",
+    "askotch",
     "block_descent",
     "components_of_centers",
     "conjugate_gradient",

@@ -1,0 +1,104 @@
+"""Exact kernel ridge regression without its matrix: python benchmarks/exact_solvers.py --data FOLDER [--rows 20000]
+
+Preconditioned conjugate gradient (`method="pcg"`) and block coordinate descent (`method="askotch"`) on the same rows,
+with the same kernel and penalty, without room to keep the kernel matrix. Each runs to the error that fitted values may
+have by default, and at most `--sweeps` iterations. `to 1%` is the first iteration from which the test error stays
+within 1% of that of the solution (the last of conjugate gradient); times are processor seconds of the whole fit. FOLDER
+holds kin40k.npz and protein_raw.npz, with arrays X and y, and tables_more/bng_pw_linear.parquet. Each fit runs in a
+process of its own, and `memory` is its peak beyond the rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from _common import in_subprocess, table
+
+RUN = """
+import json, sys, time, warnings
+import numpy as np
+from _common import peak, resident
+from gyrfalcon import ExactRegressor
+from gyrfalcon.kernels import Gaussian, Laplacian
+
+folder, name, kernel, n, mu, method, sweeps = sys.argv[1:]
+n = int(n)
+if name == "bng_pw_linear":
+    import pandas
+    table = pandas.read_parquet(f"{folder}/tables_more/{name}.parquet")
+    y = table.pop("target").to_numpy()
+    X = table.to_numpy()
+else:
+    stored = np.load(f"{folder}/{name}.npz")
+    X, y = stored["X"], stored["y"].ravel()
+order = np.random.RandomState(0).permutation(len(X))
+train, test = order[4_000 : 4_000 + n], order[:4_000]
+center, spread, level = X[train].mean(axis=0), X[train].std(axis=0), y[train].std()
+X = ((X - center) / spread).astype(np.float32)
+y = ((y - y[train].mean()) / level).astype(np.float32)
+n = len(train)
+width = np.sqrt(X.shape[1] / 2)
+model = ExactRegressor(
+    Gaussian(width) if kernel == "gaussian" else Laplacian(width),
+    method=method, penalty=float(mu) / n, max_iter=int(sweeps), memory_budget=0, dtype="float32",
+    scale=False, random_state=0, fit_intercept=True,
+)
+before, began, wall = resident(), time.process_time(), time.perf_counter()
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    model.fit(X[train], y[train], None, X[test], y[test])
+errors = [record["validation_error"] for record in model.history_]
+print(json.dumps({
+    "rows": n, "errors": errors, "passes": model.history_[-1]["passes"], "converged": model.history_[-1]["converged"],
+    "cpu": time.process_time() - began, "wall": time.perf_counter() - wall, "memory": (peak() - before) / 2**20,
+}))
+"""
+
+CASES = [
+    ("kin40k", "gaussian", 20_000),
+    ("kin40k", "gaussian", 32_000),
+    ("protein_raw", "laplacian", 20_000),
+    ("protein_raw", "laplacian", 40_000),
+    ("bng_pw_linear", "laplacian", 100_000),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="folder of the data sets")
+    parser.add_argument("--rows", type=int, nargs="+", default=[], help="only cases with these numbers of rows")
+    parser.add_argument("--mu", type=float, nargs="+", default=[0.1], help="penalty times rows")
+    parser.add_argument("--sweeps", type=int, default=60)
+    options = parser.parse_args()
+    for name, kernel, n in CASES:
+        if options.rows and n not in options.rows:
+            continue
+        for mu in options.mu:
+            found = {
+                method: in_subprocess(RUN, options.data, name, kernel, n, mu, method, options.sweeps)
+                for method in ("pcg", "askotch")
+            }
+            limit = 1.01 * found["pcg"]["errors"][-1]
+            rows = []
+            for method, one in found.items():
+                above = [i + 1 for i, error in enumerate(one["errors"]) if error > limit]
+                near = 1 + max(above, default=0)
+                rows.append(
+                    [
+                        method,
+                        one["errors"][-1],
+                        "never" if near > len(one["errors"]) else str(near),
+                        str(len(one["errors"])),
+                        f"{one['passes']:.0f}",
+                        one["converged"],
+                        one["cpu"],
+                        one["cpu"] / one["passes"],
+                        f"{one['memory']:.0f} MB",
+                    ]
+                )
+            header = ["", "test error", "to 1%", "iterations", "passes", "converged", "cpu s", "cpu s a pass", "memory"]
+            table(f"{name}, {kernel}, n = {n:,}, penalty n = {mu:g}", header, rows)
+
+
+if __name__ == "__main__":
+    main()
