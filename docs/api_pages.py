@@ -19,6 +19,8 @@ GROUPS = {
         "NytroRegressor",
         "ExactRegressor",
         "ExactClassifier",
+        "HierarchicalRegressor",
+        "HierarchicalClassifier",
         "RandomFeaturesRegressor",
         "RandomFeaturesClassifier",
         "RandomFeatures",

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import gyrfalcon
-from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, NystromRegressor
+from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, HierarchicalRegressor, NystromRegressor
 
 pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from 1.9 on")
 
@@ -88,6 +88,7 @@ def test_inside_a_search():
     [
         NystromRegressor(n_centers=20, penalties=[1e-3, 1e-6]),
         ExactRegressor(),
+        HierarchicalRegressor(leaf_size=20),
         FalkonClassifier(loss="logistic", n_centers=20),
     ],
     ids=repr,

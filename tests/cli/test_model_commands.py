@@ -15,7 +15,14 @@ import pytest
 from sklearn import metrics
 
 import gyrfalcon
-from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, RandomFeaturesClassifier
+from gyrfalcon import (
+    ExactRegressor,
+    FalkonClassifier,
+    FalkonRegressor,
+    HierarchicalClassifier,
+    HierarchicalRegressor,
+    RandomFeaturesClassifier,
+)
 from gyrfalcon.cli._shared import CountedRows
 from gyrfalcon.cli.main import main
 from gyrfalcon.kernels import Gaussian, Linear
@@ -397,7 +404,15 @@ def test_inspect_labels_and_losses(capsys):
     assert "x, y, z" in run(capsys, "inspect", "model.gyr")[1]
 
 
-@pytest.mark.parametrize(("cls", "target"), [(ExactRegressor, "y"), (RandomFeaturesClassifier, "kind")])
+@pytest.mark.parametrize(
+    ("cls", "target"),
+    [
+        (ExactRegressor, "y"),
+        (HierarchicalRegressor, "y"),
+        (HierarchicalClassifier, "kind"),
+        (RandomFeaturesClassifier, "kind"),
+    ],
+)
 def test_models_of_other_kinds(capsys, new, cls, target):
     train = make()
     model = cls(random_state=0).fit(train[["a", "b"]], train[target])

@@ -75,6 +75,14 @@ EIGENPRO = {
     "max_iter": [0, 1, 5],
 }
 CERTAIN = {"uncertainty": [False, True]}
+TREES = {
+    **PENALTY,
+    "leaf_size": [None, 1, 2, 7, 1000],
+    "rank": [None, 1, 5, 1000],
+    "n_trees": [1, 3],
+    "split": ["principal", "random"],
+    "choose_by": [None, "validation", "loo", "evidence"],
+}
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "FalkonRegressor": {
         **FALKON,
@@ -95,6 +103,8 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
         "method": ["ridge", "pcg", "gd", "landweber", "nu"],
     },
     "ExactClassifier": {**PENALTY, "max_iter": [1, 20], "cv": [2, 5], "class_weight": [None, "balanced"]},
+    "HierarchicalRegressor": {**TREES, **CERTAIN},
+    "HierarchicalClassifier": {**TREES, "class_weight": [None, "balanced"]},
     "NytroRegressor": {**CENTERS, **ENDING, **STEPS, "solver": ["gd", "sgd"]},
     "DivideAndConquerRegressor": {**PENALTY, "n_partitions": [None, 1, 2, 7]},
     "DivideAndConquerClassifier": {**PENALTY, "n_partitions": [None, 1, 2, 7], "class_weight": [None, "balanced"]},

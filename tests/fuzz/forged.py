@@ -53,6 +53,8 @@ MODELS: list[Callable[[], Any]] = [
         X, Y
     ),
     lambda: gyrfalcon.NystromRegressor(n_centers=9, random_state=0, uncertainty=True).fit(X, Y),
+    lambda: gyrfalcon.HierarchicalRegressor(leaf_size=9, n_trees=2, uncertainty=True, random_state=0).fit(X, Y),
+    lambda: gyrfalcon.HierarchicalClassifier(leaf_size=9, n_trees=2, random_state=0).fit(X, WORDS),
     lambda: gyrfalcon.DivideAndConquerRegressor(random_state=0, n_partitions=2).fit(X, Y),
     lambda: gyrfalcon.RandomFeaturesRegressor(n_components=20, random_state=0).fit(X, Y),
     lambda: gyrfalcon.RandomFeaturesClassifier(n_components=20, random_state=0).fit(X, WORDS),

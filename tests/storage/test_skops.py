@@ -7,7 +7,15 @@ import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gyrfalcon import ExactClassifier, FalkonClassifier, FalkonRegressor, NystromRegressor, RandomFeaturesRegressor
+from gyrfalcon import (
+    ExactClassifier,
+    FalkonClassifier,
+    FalkonRegressor,
+    HierarchicalClassifier,
+    HierarchicalRegressor,
+    NystromRegressor,
+    RandomFeaturesRegressor,
+)
 from gyrfalcon.kernels import Gaussian, Linear
 
 skops = pytest.importorskip("skops.io")
@@ -23,6 +31,8 @@ X = np.random.default_rng(0).standard_normal((100, 2))
         RandomFeaturesRegressor(n_components=10, random_state=0),
         FalkonClassifier(loss="logistic", n_centers=10, random_state=0),
         ExactClassifier(random_state=0),
+        HierarchicalRegressor(leaf_size=20, uncertainty=True, random_state=0),
+        HierarchicalClassifier(leaf_size=20, random_state=0),
         make_pipeline(StandardScaler(), FalkonRegressor(n_centers=10, random_state=0)),
     ],
     ids=lambda model: type(model).__name__,

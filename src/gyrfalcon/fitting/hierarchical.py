@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .._utils.checks import integer, one_of, optional
 from .._utils.compute import Compute
 from .._utils.memory import format_bytes, limit_of
+from .._utils.ranges import check_kernel_scale
 from .._utils.sampling import draw
 from ..hierarchy import Factors, Hierarchy, LocalExpansion, LocalPosterior, factorise, make_hierarchy
 from ..kernels import Kernel
@@ -269,6 +270,7 @@ def _noises(problem: EveryRow, penalties: Array) -> list[Array]:
     """Return penalty n / weight of each row, for each penalty, not below what rounding leaves."""
     n, weight = len(problem.points), problem.data.weight
     size = float(np.maximum(problem.kernel.diag(problem.points), 0.0).mean())
+    check_kernel_scale(size, problem.points.dtype, power=1, kernel=problem.kernel)
     shares = np.ones(n) if weight is None else 1.0 / np.asarray(weight, dtype=np.float64)
     return [np.maximum(penalty * n * shares, _LEAST_NOISE * size) for penalty in penalties]
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.checks import array
+from .._utils.ranges import power_of_two
 from .._utils.registry import register
 
 Array = NDArray[Any]
@@ -201,6 +202,7 @@ def _cut(
     n = len(rows)
     some = rows if n <= _DIRECTION_ROWS else rows[rng.choice(n, _DIRECTION_ROWS, replace=False)]
     points = np.asarray(X[some], dtype=np.float64)
+    points = points / power_of_two(points)  # whose squares may leave the range
     for attempt in range(2 * _TRIES):
         # features of few values may have no value in the middle, where a mixture of several has
         direction = (draw if attempt < _TRIES else _random)(points, rng)

@@ -18,6 +18,8 @@ from gyrfalcon import (
     ExactRegressor,
     FalkonClassifier,
     FalkonRegressor,
+    HierarchicalClassifier,
+    HierarchicalRegressor,
     NystromRegressor,
     NytroRegressor,
     RandomFeaturesClassifier,

@@ -46,7 +46,13 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, RandomFeaturesClassifier
+from gyrfalcon import (
+    ExactRegressor,
+    FalkonClassifier,
+    FalkonRegressor,
+    HierarchicalRegressor,
+    RandomFeaturesClassifier,
+)
 from gyrfalcon.losses import Logistic
 
 OPTIONS = {"n_centers": 40, "penalty": 1e-3, "random_state": 0}
@@ -329,7 +335,13 @@ def test_halving_search(numbers):
 
 
 @pytest.mark.parametrize(
-    "model", [FalkonRegressor(**OPTIONS), ExactRegressor(), RandomFeaturesClassifier(n_components=20, random_state=0)]
+    "model",
+    [
+        FalkonRegressor(**OPTIONS),
+        ExactRegressor(),
+        HierarchicalRegressor(),
+        RandomFeaturesClassifier(n_components=20, random_state=0),
+    ],
 )
 @pytest.mark.parametrize("Selector", [RFE, SelectFromModel])
 def test_coefficients_are_not_taken_for_importances_of_features(Selector, model, numbers):

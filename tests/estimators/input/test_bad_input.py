@@ -27,6 +27,7 @@ from gyrfalcon import (
     ExactClassifier,
     FalkonClassifier,
     FalkonRegressor,
+    HierarchicalClassifier,
     RandomFeaturesClassifier,
 )
 from gyrfalcon.callbacks import Callback
@@ -740,7 +741,15 @@ def test_gaps_are_told_what_fills_them():
 
 
 @pytest.mark.parametrize(
-    "Estimator", [FalkonClassifier, ExactClassifier, RandomFeaturesClassifier, ConformalClassifier, AutoClassifier]
+    "Estimator",
+    [
+        FalkonClassifier,
+        ExactClassifier,
+        HierarchicalClassifier,
+        RandomFeaturesClassifier,
+        ConformalClassifier,
+        AutoClassifier,
+    ],
 )
 def test_several_labels_a_row_are_answered_with_what_learns_them(Estimator):
     rng = np.random.default_rng(0)

@@ -15,6 +15,8 @@ from gyrfalcon import (
     ExactClassifier,
     FalkonClassifier,
     FalkonRegressor,
+    HierarchicalClassifier,
+    HierarchicalRegressor,
     KernelPCA,
     LearnedMetric,
     NystromRegressor,
@@ -25,12 +27,14 @@ from gyrfalcon import (
 REGRESSORS = [
     FalkonRegressor(n_centers=20),
     NystromRegressor(n_centers=20),
+    HierarchicalRegressor(leaf_size=50),
     RandomFeaturesRegressor(n_components=20),
     ConformalRegressor(FalkonRegressor(n_centers=20, random_state=0)),
 ]
 CLASSIFIERS = [
     FalkonClassifier(n_centers=20),
     ExactClassifier(),
+    HierarchicalClassifier(leaf_size=50),
     ConformalClassifier(FalkonClassifier(loss="logistic", n_centers=20, random_state=0)),
 ]
 

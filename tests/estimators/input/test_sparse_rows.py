@@ -11,7 +11,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from plain import plain
 
 import gyrfalcon
-from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, NystromRegressor, NytroRegressor
+from gyrfalcon import (
+    ExactRegressor,
+    FalkonClassifier,
+    FalkonRegressor,
+    HierarchicalRegressor,
+    NystromRegressor,
+    NytroRegressor,
+)
 from gyrfalcon.estimators import RandomFeaturesRegressor
 from gyrfalcon.sources import sparse
 
@@ -147,7 +154,7 @@ def test_bad_input():
     model.fit(X, y)
     with pytest.raises(ValueError, match="X has 39 features"):
         model.predict(X[:, :39])
-    for dense_only in (plain(ExactRegressor), plain(RandomFeaturesRegressor)):
+    for dense_only in (plain(ExactRegressor), plain(HierarchicalRegressor), plain(RandomFeaturesRegressor)):
         with pytest.raises(TypeError, match="dense"):
             dense_only.fit(X, y)
 

@@ -22,6 +22,8 @@ from gyrfalcon import (
     ExactRegressor,
     FalkonClassifier,
     FalkonRegressor,
+    HierarchicalClassifier,
+    HierarchicalRegressor,
     KernelKMeans,
     KernelOperator,
     KernelPCA,
@@ -251,6 +253,8 @@ def test_classification(torch):
     [
         ExactRegressor(penalty=1e-3, random_state=0),
         ExactClassifier(penalty=1e-3, random_state=0),
+        HierarchicalRegressor(leaf_size=20, random_state=0),
+        HierarchicalClassifier(leaf_size=20, random_state=0),
         EigenProRegressor(max_iter=2, random_state=0),
         NytroRegressor(n_centers=20, max_iter=5, random_state=0),
         DivideAndConquerRegressor(random_state=0),

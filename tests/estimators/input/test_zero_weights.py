@@ -19,6 +19,8 @@ from gyrfalcon import (
     ExactRegressor,
     FalkonClassifier,
     FalkonRegressor,
+    HierarchicalClassifier,
+    HierarchicalRegressor,
     KernelKMeans,
     LearnedMetric,
     NystromRegressor,
@@ -48,6 +50,8 @@ REGRESSORS = [
     ExactRegressor(penalty="auto", uncertainty=True, random_state=0),
     ExactRegressor(method="pcg", penalties=[1e-4, 1e-2], random_state=0),
     ExactRegressor(method="early_stopping", random_state=0),
+    HierarchicalRegressor(leaf_size=12, uncertainty=True, random_state=0),
+    HierarchicalRegressor(leaf_size=12, penalties=[1e-4, 1e-2], choose_by="validation", random_state=0),
     DivideAndConquerRegressor(n_partitions=3, random_state=0),
     RandomFeaturesRegressor(random_state=0),
     ConformalRegressor(FalkonRegressor(**FEW), random_state=0),
@@ -61,6 +65,8 @@ CLASSIFIERS = [
     FalkonClassifier(loss="logistic", early_stopping=True, **FEW),
     ExactClassifier(random_state=0),
     ExactClassifier(choose_by="validation", random_state=0),
+    HierarchicalClassifier(leaf_size=12, random_state=0),
+    HierarchicalClassifier(leaf_size=12, choose_by="validation", random_state=0),
     RandomFeaturesClassifier(random_state=0),
     ConformalClassifier(FalkonClassifier(loss="logistic", **FEW), random_state=0),
     LearnedMetric(FalkonClassifier(**FEW), n_rounds=1, random_state=0),
@@ -233,7 +239,7 @@ def test_labels_that_numpy_would_merge():
     X = np.arange(6.0)[:, None]
     y = [1, "1", 1, "1", 1, "1"]
     for labels in (y, np.array(y, dtype=object)):
-        for model in (FalkonClassifier(), ExactClassifier(), RandomFeaturesClassifier(), ConformalClassifier()):
+        for model in (FalkonClassifier(), ExactClassifier(), HierarchicalClassifier(), ConformalClassifier()):
             with pytest.raises(ValueError, match="all strings or all numbers"):
                 model.fit(X, labels)
     fitted = FalkonClassifier().fit(X, np.array([0, 1, 0, 1, "none", "none"], dtype=object), [1, 1, 1, 1, 0, 0])

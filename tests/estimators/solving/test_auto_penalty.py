@@ -10,7 +10,14 @@ from sklearn.datasets import load_diabetes, make_friedman1, make_friedman2, make
 from sklearn.model_selection import cross_val_score, train_test_split
 
 import gyrfalcon
-from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, NystromRegressor, RandomFeaturesRegressor
+from gyrfalcon import (
+    ExactRegressor,
+    FalkonClassifier,
+    FalkonRegressor,
+    HierarchicalRegressor,
+    NystromRegressor,
+    RandomFeaturesRegressor,
+)
 from gyrfalcon.kernels import Gaussian
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -41,7 +48,9 @@ def test_friedman_with_no_parameters(number):
     assert score > 1 - min(errors) ** 2 / y_test.var() - 0.02
 
 
-@pytest.mark.parametrize("Estimator", [FalkonRegressor, NystromRegressor, ExactRegressor, RandomFeaturesRegressor])
+@pytest.mark.parametrize(
+    "Estimator", [FalkonRegressor, NystromRegressor, ExactRegressor, HierarchicalRegressor, RandomFeaturesRegressor]
+)
 def test_the_noisier_the_larger(Estimator):
     penalties = [Estimator(random_state=0).fit(*data(noise=noise)).penalty_ for noise in (0.01, 0.3, 3.0)]
     assert penalties[0] < penalties[1] < penalties[2]

@@ -26,6 +26,7 @@ REGRESSORS = [
     ExactRegressor(KERNEL, penalty=1e-3),
     ExactRegressor(KERNEL, penalty=1e-3, method="pcg", random_state=0),
     gyrfalcon.EigenProRegressor(KERNEL, max_iter=5, random_state=0),
+    gyrfalcon.HierarchicalRegressor(KERNEL, leaf_size=50, penalty=1e-3, random_state=0),
     gyrfalcon.DivideAndConquerRegressor(KERNEL, n_partitions=2, penalty=1e-3, random_state=0),
     gyrfalcon.RandomFeaturesRegressor(KERNEL, n_components=60, penalty=1e-3, random_state=0),
     gyrfalcon.ConformalRegressor(FalkonRegressor(KERNEL, n_centers=40, penalty=1e-3, random_state=0), random_state=0),
@@ -66,6 +67,7 @@ def test_predictions_keep_what_varies_beside_a_large_mean(model, mean):
         FalkonRegressor(KERNEL, n_centers=40, penalty=1e-3, random_state=0, uncertainty=True),
         NystromRegressor(KERNEL, n_centers=40, penalty=1e-3, random_state=0, uncertainty=True),
         ExactRegressor(KERNEL, penalty=1e-3, uncertainty=True),
+        gyrfalcon.HierarchicalRegressor(KERNEL, leaf_size=50, penalty=1e-3, uncertainty=True, random_state=0),
     ],
     ids=repr,
 )
