@@ -24,6 +24,7 @@ from gyrfalcon import (
     ExactRegressor,
     FalkonClassifier,
     FalkonRegressor,
+    HierarchicalRegressor,
     KernelKMeans,
     KernelPCA,
     LearnedMetric,
@@ -279,6 +280,25 @@ def test_penalty_path_by_other_criteria(choose_by, name):
     np.testing.assert_array_equal(display.penalties, [1e-4, 1e-3, 1e-2])
     best = display.errors.argmax() if choose_by == "evidence" else display.errors.argmin()
     assert display.chosen == display.penalties[best]
+
+
+@pytest.mark.parametrize(("choose_by", "name"), [(None, "leave-one-out error"), ("evidence", "log evidence")])
+def test_penalty_path_of_trees(choose_by, name):
+    model = HierarchicalRegressor(penalties=[1e-1, 1e-5, 1e-3], choose_by=choose_by, leaf_size=20, random_state=0)
+    display = drawn(PenaltyPathDisplay.from_estimator(model.fit(X[:80], y[:80])))
+    assert display.ax_.get_ylabel() == name
+    errors = model.history_[-1]["log_evidences" if choose_by else "loo_errors"]
+    np.testing.assert_array_equal(display.errors, [errors[1], errors[2], errors[0]])
+    assert display.chosen == model.penalty_
+    assert display.df_line_ is None
+
+
+def test_intervals_and_convergence_of_trees():
+    model = HierarchicalRegressor(penalty=1e-3, leaf_size=20, uncertainty=True, random_state=0)
+    model.fit(X[:80], y[:80], X_val=X[80:120], y_val=y[80:120])
+    drawn(IntervalDisplay.from_estimator(model, X[80:120], y[80:120]))
+    display = drawn(ConvergenceDisplay.from_estimator(model))
+    np.testing.assert_array_equal(display.validation_errors, [record["validation_error"] for record in model.history_])
 
 
 def test_penalty_path_of_one_penalty():

@@ -46,6 +46,9 @@ def fitted():
         "FalkonClassifier": gyrfalcon.FalkonClassifier(n_centers=5, random_state=0).fit(X, LABELS),
         "ConformalRegressor": gyrfalcon.ConformalRegressor(gyrfalcon.NystromRegressor(n_centers=5)).fit(X, Y),
         "ConformalClassifier": gyrfalcon.ConformalClassifier(gyrfalcon.ExactClassifier()).fit(X, LABELS),
+        "HierarchicalRegressor": gyrfalcon.HierarchicalRegressor(
+            penalty=1e-3, leaf_size=9, n_trees=2, uncertainty=True, random_state=0
+        ).fit(X, Y),
         "TableEncoder": gyrfalcon.TableEncoder().fit(X, Y),
         "AutoRegressor": gyrfalcon.AutoRegressor(random_state=0, callbacks=brief).fit(X, Y),
         "AutoClassifier": gyrfalcon.AutoClassifier(random_state=0, callbacks=brief).fit(X, LABELS),
@@ -390,3 +393,51 @@ def test_items_of_object_arrays(tmp_path):
 def test_splits_that_are_no_row_numbers(cv):
     with pytest.raises(ValueError, match="two arrays of row numbers from 0 to 59"):
         gyrfalcon.ExactClassifier(cv=cv).fit(X, LABELS)
+
+
+# ---- trees -----------------------------------------------------------------------------------------------------------
+
+
+def of_tree(change, *path):
+    """Apply a change to an array of the second tree."""
+
+    def changed(node, arrays):
+        place = node["attributes"]["trees_"][1]
+        for name in path:
+            place = place["params"][name]
+        arrays[place["__tensor__"]] = change(arrays[place["__tensor__"]])
+
+    return changed
+
+
+def put(place, value):
+    def change(array):
+        array = array.copy()
+        array[place] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (of_tree(put((0, 0), 0), "tree", "children"), "children do not make a tree"),
+        (of_tree(put((1, 1), -1), "tree", "children"), "children do not make a tree"),
+        (of_tree(lambda children: children[:-1], "tree", "children"), "directions|starts"),
+        (of_tree(put(1, 50), "tree", "starts"), "starts do not increase"),
+        (of_tree(put(-1, 59), "tree", "starts"), "have 59 rows"),
+        (of_tree(put(0, 60), "order"), "order has numbers outside of 0 to 59"),
+        (of_tree(put((0, 0), -1), "pivots"), "pivots has numbers outside"),
+        (of_tree(lambda pivots: pivots.astype(float), "pivots"), "pivots"),
+        (of_tree(put(0, np.nan), "coef"), "NaN or infinity"),
+        (of_tree(lambda coef: np.hstack([coef, coef]), "coef"), "pivot_coef"),
+        (of_tree(lambda directions: directions[:, :2].copy(), "tree", "directions"), "do not fit the features"),
+        (lambda node, _: node["attributes"]["trees_"].pop(), "posteriors_ do not fit trees_"),
+        (lambda node, _: node["attributes"].update(trees_=[]), "trees_ is not a list of trees"),
+        (lambda node, _: node["attributes"].update(trees_=[3, 4]), "something else than trees"),
+        (lambda node, _: node["attributes"].pop("posteriors_"), "it has only"),
+    ],
+)  # fmt: skip
+def test_trees(change, message, fitted, tmp_path):
+    refused(fitted["HierarchicalRegressor"], change, message, tmp_path / "model")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,30 +25,18 @@ from ._lazy import in_kind, lazily
 
 Array = NDArray[Any]
 
-_ATTRIBUTES = ("posterior_", "spread_", "conformity_", "noise_variance_")
-
 
 @described
-class PosteriorRegressor(KernelRegressor):
+class UncertainRegressor(KernelRegressor):
     """A regressor with the parameter `uncertainty`, whose predictions then come with deviations and intervals."""
 
     remedy: ClassVar[str] = "fit with uncertainty=True"  # named in errors where there is no standard deviation
+    _kept: ClassVar[tuple[str, ...]]  # attributes of a fit with uncertainty
 
     uncertainty: bool
 
-    posterior_: Posterior
-    spread_: Array
     conformity_: Conformity
     noise_variance_: Any
-
-    def _set_uncertainty(self, found: Uncertainty | None, data: FitData) -> None:
-        """Set the attributes of a fit with uncertainty, or remove those of an earlier one."""
-        for name in _ATTRIBUTES:
-            vars(self).pop(name, None)
-        if found is not None:
-            self.posterior_, self.spread_, self.conformity_ = found.posterior, found.spread, found.conformity
-            with np.errstate(over="ignore"):
-                self.noise_variance_ = data.shown(np.square(found.posterior.noise_deviation))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict y.
@@ -58,7 +47,7 @@ class PosteriorRegressor(KernelRegressor):
         return_std : bool, default=False
             Whether to also return the standard deviation of f(x), which is the uncertainty of the learnt function
             itself; that of y is ``np.sqrt(std**2 + model.noise_variance_)``. It requires a fit with `uncertainty=True`,
-            takes M times as long as the prediction alone for each row, and is computed in float64.
+            takes many times as long as the prediction alone, and is computed in float64.
 
         Returns
         -------
@@ -73,19 +62,13 @@ class PosteriorRegressor(KernelRegressor):
         X = read_again(X)
         return super().predict(X), self._deviation(X)
 
-    @lazily
-    def _deviation(self, X: Any) -> Array:
-        """Return the standard deviation of f(x), in the shape of predictions."""
-        deviation = np.sqrt(self.posterior_.variances(self._wide_operator(X)))
-        return self._shaped(deviation[:, None] * self.posterior_.prior_deviation)
-
     @in_kind
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict intervals that contain y with the given probability.
 
-        Widths follow the standard deviation of y and the leave-one-out errors of training rows nearby, and are
-        calibrated by all leave-one-out errors: no row is held out, and no distribution is assumed, but new rows must be
-        like the training rows. This requires a fit with `uncertainty=True`.
+        Widths follow the standard deviation of y and are calibrated by the leave-one-out errors of the training rows:
+        no row is held out, and no distribution is assumed, but new rows must be like the training rows. With centers,
+        they also follow the leave-one-out errors of training rows nearby. This requires a fit with `uncertainty=True`.
 
         Parameters
         ----------
@@ -100,11 +83,81 @@ class PosteriorRegressor(KernelRegressor):
         times = self.conformity_.quantile(coverage)
         rows = at_once(X)
         predictions = np.asarray(super().predict(rows), dtype=np.float64)
-        middle, operator = predictions.reshape(len(predictions), -1), self._wide_operator(rows)
-        std = np.sqrt(self.posterior_.variances(operator))[:, None] * self.posterior_.prior_deviation
-        width = times * np.hypot(std, self.posterior_.noise_deviation) * widening(operator, self.spread_)
+        middle, width = predictions.reshape(len(predictions), -1), times * self._widths(rows)
         ends = np.stack([middle - width, middle + width], axis=1)
         return ends[:, :, 0] if predictions.ndim == 1 else ends
+
+    @lazily
+    def _deviation(self, X: Any) -> Array:
+        """Return the standard deviation of f(x), in the shape of predictions."""
+        deviation = self._deviations(X)
+        return deviation[:, 0] if np.ndim(self.offset_) == 0 else deviation
+
+    @abstractmethod
+    def _deviations(self, X: Any) -> Array:
+        """Return the standard deviation of f(x), of shape (n, k)."""
+
+    @abstractmethod
+    def _widths(self, X: Any) -> Array:
+        """Return what the widths of intervals are proportional to, of shape (n, k)."""
+
+    def _require_posterior(self) -> None:
+        """Raise ValueError if the fit has kept no posterior."""
+        check_is_fitted(self)
+        if "conformity_" not in vars(self):
+            raise ValueError(f"this {type(self).__name__} has kept no deviations and intervals: {self.remedy}")
+
+    def _forget_uncertainty(self) -> None:
+        """Remove the attributes of an earlier fit."""
+        for name in self._kept:
+            vars(self).pop(name, None)
+
+    @abstractmethod
+    def _check_uncertainty(self, k: int) -> None:
+        """Raise ValueError if attributes of a model file do not fit together; there are k outputs."""
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        known = [name for name in self._kept if name in vars(self)]
+        if not known:
+            return
+        if len(known) < len(self._kept):
+            raise ValueError(f"of {', '.join(self._kept)} it has only {', '.join(known)}")
+        k = np.size(self.offset_)
+        if not isinstance(self.conformity_, Conformity) or self.conformity_.scores.shape[1] != k:
+            raise ValueError(f"conformity_ does not fit {k} outputs")
+        if np.shape(self.noise_variance_) != np.shape(self.offset_):
+            raise ValueError(f"noise_variance_ does not fit the {k} outputs of offset_")
+        self._check_uncertainty(k)
+
+
+@described
+class PosteriorRegressor(UncertainRegressor):
+    """A regressor with the parameter `uncertainty`, and centers, which can also draw functions."""
+
+    _kept = ("posterior_", "spread_", "conformity_", "noise_variance_")
+
+    posterior_: Posterior
+    spread_: Array
+
+    def _set_uncertainty(self, found: Uncertainty | None, data: FitData) -> None:
+        """Set the attributes of a fit with uncertainty, or remove those of an earlier one."""
+        self._forget_uncertainty()
+        if found is not None:
+            self.posterior_, self.spread_, self.conformity_ = found.posterior, found.spread, found.conformity
+            with np.errstate(over="ignore"):
+                self.noise_variance_ = data.shown(np.square(found.posterior.noise_deviation))
+
+    def _deviations(self, X: Any) -> Array:
+        return self._deviations_on(self._wide_operator(X))
+
+    def _deviations_on(self, operator: KernelOperator) -> Array:
+        return np.sqrt(self.posterior_.variances(operator))[:, None] * self.posterior_.prior_deviation
+
+    def _widths(self, X: Any) -> Array:
+        operator = self._wide_operator(X)
+        std = self._deviations_on(operator)
+        return np.hypot(std, self.posterior_.noise_deviation) * widening(operator, self.spread_)
 
     @in_kind
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
@@ -146,34 +199,17 @@ class PosteriorRegressor(KernelRegressor):
         drawn += predictions.reshape(n, -1)[:, :, None]
         return drawn[:, 0] if predictions.ndim == 1 else drawn
 
-    def _require_posterior(self) -> None:
-        """Raise ValueError if the fit has kept no posterior."""
-        check_is_fitted(self)
-        if "posterior_" not in vars(self):
-            raise ValueError(f"this {type(self).__name__} has kept no deviations and intervals: {self.remedy}")
-
     def _wide_operator(self, X: Any) -> KernelOperator:
         rows = self._scaled_rows(X, np.dtype(np.float64))
         return in_float64(self.kernel_, rows, self.centers_, self._compute)
 
-    def _shaped(self, columns: Array) -> Array:
-        return columns[:, 0] if self.dual_coef_.ndim == 1 else columns
-
-    def _check_loaded(self) -> None:
-        super()._check_loaded()
-        known = [name for name in _ATTRIBUTES if name in vars(self)]
-        if not known:
-            return
-        if len(known) < len(_ATTRIBUTES):
-            raise ValueError(f"of {', '.join(_ATTRIBUTES)} it has only {', '.join(known)}")
-        if not (isinstance(self.posterior_, Posterior) and isinstance(self.conformity_, Conformity)):
-            raise ValueError("posterior_ or conformity_ is something else")
-        M, k = len(self.dual_coef_), np.size(self.offset_)
+    def _check_uncertainty(self, k: int) -> None:
+        M = len(self.dual_coef_)
+        if not isinstance(self.posterior_, Posterior):
+            raise ValueError("posterior_ is something else")
         if self.posterior_.projection.shape[0] != M or self.posterior_.prior_deviation.shape != (k,):
             raise ValueError(f"posterior_ does not fit {M} centers and {k} outputs")
         array((M, k))("spread_", self.spread_)
-        if self.conformity_.scores.shape[1] != k or np.shape(self.noise_variance_) != np.shape(self.offset_):
-            raise ValueError(f"conformity_ or noise_variance_ does not fit {k} outputs")
 
 
 def _root(covariance: Array, tolerance: float) -> Array:

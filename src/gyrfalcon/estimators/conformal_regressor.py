@@ -19,7 +19,7 @@ from ..fitting.rows import at_once, computed, for_score, labelled
 from ..sources import as_source
 from ._conformal import ConformalEstimator, columns_of, described
 from ._lazy import in_kind
-from ._posterior import PosteriorRegressor
+from ._posterior import UncertainRegressor
 from ._sklearn import MultiOutputMixin, RegressorMixin
 from .falkon_regressor import FalkonRegressor
 
@@ -214,7 +214,7 @@ def _band(model: Any, method: str, X: Any) -> tuple[Array, Array, Array]:
         mean, std = (columns_of(values) for values in found)
         last = _last_step(model)
         # Gyrfalcon's models give the deviation of f: what others call their deviation is taken as it is
-        noise = last.noise_variance_ if isinstance(last, PosteriorRegressor) else 0.0
+        noise = last.noise_variance_ if isinstance(last, UncertainRegressor) else 0.0
         return mean, mean, np.sqrt(std**2 + noise)
     values = columns_of(model.predict(X))
     unit = np.ones((len(values), 1))
@@ -238,7 +238,7 @@ def _last_step(model: Any) -> Any:
 def _require_deviations(estimator: Any) -> None:
     """Raise ValueError for a model, of any library, that predicts no deviations."""
     model = _last_step(estimator)
-    if isinstance(model, PosteriorRegressor) and model.uncertainty is False:
+    if isinstance(model, UncertainRegressor) and model.uncertainty is False:
         raise ValueError(f'method="deviation" needs deviations: use {type(model).__name__}(uncertainty=True, ...)')
     parameters = signature(model.predict).parameters
     handed_on = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())

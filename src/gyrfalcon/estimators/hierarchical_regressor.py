@@ -8,33 +8,27 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import array
 from .._utils.registry import register
 from .._utils.threads import effective_n_jobs
 from ..callbacks import CallbackLike
 from ..fitting.arguments import described
-from ..fitting.conformal import COVERAGE, Conformity
 from ..fitting.hierarchical import RULES, HierarchicalUncertainty, checked_blocks
 from ..fitting.parameters import check_parameters
 from ..fitting.posterior import check_noise
-from ..fitting.rows import at_once, read_again
 from ..hierarchy import LocalPosterior
 from ..kernels import Kernel, KernelFunction
 from ..storage.checkpoints import Checkpoint
-from ._base import KernelRegressor
-from ._lazy import in_kind, lazily
+from ._posterior import UncertainRegressor
 from ._trees import OnTrees
 
 Array = NDArray[Any]
 
-_ATTRIBUTES = ("posteriors_", "noise_", "prior_deviation_", "conformity_", "noise_variance_")
-
 
 @register
 @described
-class HierarchicalRegressor(OnTrees, KernelRegressor):
+class HierarchicalRegressor(UncertainRegressor, OnTrees):
     """Kernel ridge regression with every row as a center, in time proportional to the number of rows.
 
     A binary tree of hyperplanes splits the rows into leaves. Within a leaf the kernel is exact; between leaves it is
@@ -78,7 +72,8 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
     Notes
     -----
     The time is about n (leaf_size^2 + 10 rank^2) multiplications for each tree and penalty, and the memory n rank
-    numbers. Predicting a row takes leaf_size + rank values of the kernel for each tree, whatever n is.
+    numbers. Predicting a row takes leaf_size + rank values of the kernel for each tree, whatever n is. The variance of
+    a prediction is the mean of the trees' variances plus the variance of their predictions.
 
     References
     ----------
@@ -96,11 +91,11 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
     True
     """
 
+    _kept = ("posteriors_", "noise_", "prior_deviation_", "conformity_", "noise_variance_")
+
     posteriors_: list[LocalPosterior]
     noise_: Array
     prior_deviation_: Array
-    conformity_: Conformity
-    noise_variance_: Any
 
     def __init__(
         self,
@@ -171,8 +166,7 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
             problem, found = self._solve(data, session, settings)
             self._set_solution(problem.data, session)
             self._set_trees(problem, found)
-            for name in _ATTRIBUTES:  # of an earlier fit
-                vars(self).pop(name, None)
+            self._forget_uncertainty()
             if found.uncertainty is not None:
                 self._set_uncertainty(found.uncertainty)
         return self
@@ -183,63 +177,10 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
         noise = np.square(found.noise_deviation)
         self.noise_variance_ = float(noise[0]) if self._has_one_column else noise
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predict y.
-
-        Parameters
-        ----------
-        {dense_rows.X}
-        return_std : bool, default=False
-            Whether to also return the standard deviation of f(x), which is the uncertainty of the learnt function
-            itself; that of y is ``np.sqrt(std**2 + model.noise_variance_)``. It requires a fit with `uncertainty=True`.
-            The variance is the mean over trees, plus the variance of the trees' predictions.
-
-        Returns
-        -------
-        mean : array of shape (n,) or (n, n_outputs); a Dask array for a Dask collection
-        std : array of the same shape, only with `return_std`
-        """
-        if not return_std:
-            return super().predict(X)
-        self._require_posterior()
-        X = read_again(X)
-        return super().predict(X), self._deviation(X)
-
-    @in_kind
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """Predict intervals that contain y with the given probability.
-
-        Widths follow the standard deviation of y, and are calibrated by the leave-one-out errors of the training rows.
-        This requires a fit with `uncertainty=True`.
-
-        Parameters
-        ----------
-        {interval.X, coverage}
-
-        Returns
-        -------
-        array of shape (n, 2) or (n, 2, n_outputs): lower and upper ends
-        """
-        COVERAGE("coverage", coverage)
-        self._require_posterior()
-        times = self.conformity_.quantile(coverage)
-        rows = at_once(X)
-        predicted = np.asarray(super().predict(rows), dtype=np.float64)
-        middle = predicted.reshape(len(predicted), -1)
-        width = times * np.sqrt(self._variances(rows) + self.noise_variance_)
-        ends = np.stack([middle - width, middle + width], axis=1)
-        return ends[:, :, 0] if predicted.ndim == 1 else ends
-
-    @lazily
-    def _deviation(self, X: Any) -> Array:
-        """Return the standard deviation of f(x), in the shape of predictions."""
-        deviation = np.sqrt(self._variances(X))
-        return deviation[:, 0] if self._has_one_column else deviation
-
-    def _variances(self, X: Any) -> Array:
-        """Return the variance of f(x), of shape (n, k): the mean over trees, and the variance between them."""
+    def _deviations(self, X: Any) -> Array:
+        """Return the root of the mean variance over trees plus the variance of their predictions."""
         rows = self._scaled_rows(X, self.centers_.dtype)
-        n_threads, tau = effective_n_jobs(self.n_jobs), np.square(self.prior_deviation_)
+        n_threads, tau = effective_n_jobs(self.n_jobs), self.prior_deviation_
         out = np.empty((rows.shape[0], len(tau)))
         for at, block in checked_blocks(rows):
             diagonal = np.asarray(self.kernel_.diag(block), dtype=np.float64)
@@ -248,31 +189,17 @@ class HierarchicalRegressor(OnTrees, KernelRegressor):
                 hierarchy = expansion.hierarchy(self.kernel_, self.centers_)
                 variances += posterior.variances(hierarchy, self.noise_, block, diagonal, n_threads)
                 values.append(expansion.predict(self.kernel_, self.centers_, block, n_threads))
-            out[at] = variances[:, None] / len(values) * tau + np.var(values, axis=0)
+            out[at] = np.hypot(np.sqrt(variances / len(values))[:, None] * tau, np.std(values, axis=0))
         return out
 
-    def _require_posterior(self) -> None:
-        """Raise ValueError if the fit has kept no posterior."""
-        check_is_fitted(self)
-        if "posteriors_" not in vars(self):
-            raise ValueError(
-                "this HierarchicalRegressor has kept no deviations and intervals: fit with uncertainty=True"
-            )
+    def _widths(self, X: Any) -> Array:
+        return np.hypot(self._deviations(X), np.sqrt(self.noise_variance_))
 
-    def _check_loaded(self) -> None:
-        super()._check_loaded()
-        known = [name for name in _ATTRIBUTES if name in vars(self)]
-        if not known:
-            return
-        if len(known) < len(_ATTRIBUTES):
-            raise ValueError(f"of {', '.join(_ATTRIBUTES)} it has only {', '.join(known)}")
-        k = np.size(self.offset_)
+    def _check_uncertainty(self, k: int) -> None:
         array((len(self.centers_),))("noise_", self.noise_)
         array((k,))("prior_deviation_", self.prior_deviation_)
-        if not isinstance(self.conformity_, Conformity) or self.conformity_.scores.shape[1] != k:
-            raise ValueError(f"conformity_ does not fit {k} outputs")
-        if np.shape(self.noise_variance_) != np.shape(self.offset_) or self.noise_.min() <= 0:
-            raise ValueError("noise_variance_ or noise_ does not fit the outputs")
+        if self.noise_.min() <= 0:
+            raise ValueError("noise_ is not positive")
         shapes = [(*tree.pivots.shape, tree.pivots.shape[1]) for tree in self.trees_]
         if not all(isinstance(one, LocalPosterior) for one in self.posteriors_) or shapes != [
             one.covariances.shape for one in self.posteriors_

@@ -17,6 +17,7 @@ from ..fitting.calibration import Calibration
 from ..losses import Logistic, Loss, Poisson, Quantile, Softmax
 from ..storage.onnx_graph import Graph, feature_values, kernel_values
 from ._base import KernelClassifier, KernelEstimator, KernelRegressor
+from ._trees import OnTrees
 from .exact_classifier import ExactClassifier
 from .falkon_classifier import FalkonClassifier
 from .falkon_regressor import FalkonRegressor
@@ -71,7 +72,7 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: DT
     >>> bool(np.abs(predictions - model.predict(X)).max() < 1e-9)
     True
     """
-    if not isinstance(model, KernelRegressor | KernelClassifier):
+    if isinstance(model, OnTrees) or not isinstance(model, KernelRegressor | KernelClassifier):
         raise TypeError(
             f"{type(model).__name__} cannot be exported: only regressors and classifiers of gyrfalcon.estimators that "
             "are one sum over centers or random features can"

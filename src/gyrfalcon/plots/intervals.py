@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from .._utils.checks import integer
 from .._utils.words import plural
 from ..estimators import ConformalRegressor
-from ..estimators._posterior import PosteriorRegressor
+from ..estimators._posterior import UncertainRegressor
 from ..fitting.rows import computed
 from ..tables import AutoRegressor
 from ._drawing import BLUE, ORANGE, Display, column
@@ -95,8 +95,8 @@ class IntervalDisplay(Display):
         Parameters
         ----------
         estimator : fitted estimator with `predict_interval`
-            `AutoRegressor`, `ConformalRegressor`, or `FalkonRegressor`, `NystromRegressor` and `ExactRegressor` with
-            `uncertainty=True`; or a pipeline or a search that ends with one.
+            `AutoRegressor`, `ConformalRegressor`, or `FalkonRegressor`, `NystromRegressor`, `ExactRegressor` and
+            `HierarchicalRegressor` with `uncertainty=True`; or a pipeline or a search that ends with one.
         X : rows that the estimator has not seen
         y : array of shape (n,)
         coverage : float, default=0.9
@@ -112,7 +112,7 @@ class IntervalDisplay(Display):
         -------
         IntervalDisplay
         """
-        kinds = (PosteriorRegressor, ConformalRegressor, AutoRegressor)
+        kinds = (UncertainRegressor, ConformalRegressor, AutoRegressor)
         words = "a regressor with predict_interval, such as AutoRegressor or FalkonRegressor(uncertainty=True)"
         model, X = find(estimator, kinds, cls, words, X)
         x, x_name = None, "middle of the interval"

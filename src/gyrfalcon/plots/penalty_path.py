@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .._utils.checks import numbers
-from ..estimators import ExactRegressor, NystromRegressor
+from ..estimators import ExactRegressor, HierarchicalClassifier, HierarchicalRegressor, NystromRegressor
 from ._drawing import BLUE, GREEN, Array, Display, column, is_wide, mark, name_places
 from ._fitted import find
 
@@ -18,6 +19,8 @@ _CRITERIA = {
     "gcv_error": "GCV error",
     "log_evidence": "log evidence",
 }
+
+_ON_TREES = (HierarchicalRegressor, HierarchicalClassifier)
 
 
 class PenaltyPathDisplay(Display):
@@ -86,7 +89,7 @@ class PenaltyPathDisplay(Display):
 
         Parameters
         ----------
-        estimator : fitted NystromRegressor or ExactRegressor
+        estimator : fitted NystromRegressor, ExactRegressor, HierarchicalRegressor or HierarchicalClassifier
             Fitted with `penalties`; or a pipeline or a search that ends with one.
         ax : matplotlib.axes.Axes or list of them, optional
             Where to draw; see `plot`.
@@ -95,10 +98,12 @@ class PenaltyPathDisplay(Display):
         -------
         PenaltyPathDisplay
         """
-        words = "a NystromRegressor or ExactRegressor that was fitted with penalties"
-        model, _ = find(estimator, (NystromRegressor, ExactRegressor), cls, words)
-        history = model.history_
-        if not all({"penalty", "df"} <= record.keys() for record in history) or model.penalties is None:
+        words = "a NystromRegressor, ExactRegressor or HierarchicalRegressor that was fitted with penalties"
+        model, _ = find(estimator, (NystromRegressor, ExactRegressor, *_ON_TREES), cls, words)
+        on_trees = isinstance(model, _ON_TREES)
+        history = _of_each_penalty(model.history_[-1]) if on_trees else model.history_
+        needed = {"penalty"} if on_trees else {"penalty", "df"}
+        if not all(needed <= record.keys() for record in history) or model.penalties is None:
             raise ValueError(
                 f"{cls.__name__} is drawn of a direct solve for several penalties: fit with penalties=[...], and "
                 "without an iterative solver or method"
@@ -108,7 +113,7 @@ class PenaltyPathDisplay(Display):
         return cls(
             penalties=[record["penalty"] for record in history],
             errors=[record[key] for record in history],
-            degrees_of_freedom=[record["df"] for record in history],
+            degrees_of_freedom=None if on_trees else [record["df"] for record in history],
             chosen=model.penalty_,
             error_name=_CRITERIA[key],
         ).plot(ax)
@@ -141,3 +146,9 @@ class PenaltyPathDisplay(Display):
             for below in axes[1:]:
                 mark(below, at, "chosen")
         return self
+
+
+def _of_each_penalty(record: Mapping[str, Any]) -> list[dict[str, float]]:
+    """Return a record for each penalty, from one that has lists of them."""
+    lists = {key: record[f"{key}s"] for key in _CRITERIA if f"{key}s" in record} | {"penalty": record["penalties"]}
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]

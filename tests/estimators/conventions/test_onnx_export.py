@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
 
 import gyrfalcon
@@ -188,6 +189,8 @@ class Narrow(Gaussian):
     ("model", "words"),
     [
         (ConformalRegressor(FalkonRegressor(n_centers=5)), "ConformalRegressor cannot be exported"),
+        (HierarchicalRegressor(leaf_size=50), "HierarchicalRegressor cannot be exported: only .* one sum over centers"),
+        (HierarchicalClassifier(leaf_size=50), "HierarchicalClassifier cannot be exported: only"),
         (
             FalkonRegressor(lambda A, B: A @ B.T, n_centers=5, penalty=1e-3),
             "CallableKernel.*cannot be exported: use Ga",
@@ -199,7 +202,7 @@ class Narrow(Gaussian):
 )
 def test_what_has_no_graph(model, words):
     with pytest.raises(TypeError, match=words):
-        to_onnx(model.fit(X, Y))
+        to_onnx(model.fit(X, LABELS if is_classifier(model) else Y))
 
 
 def test_errors():

@@ -18,7 +18,14 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
-from gyrfalcon import ConformalClassifier, ConformalRegressor, FalkonClassifier, FalkonRegressor
+from gyrfalcon import (
+    ConformalClassifier,
+    ConformalRegressor,
+    FalkonClassifier,
+    FalkonRegressor,
+    HierarchicalClassifier,
+    HierarchicalRegressor,
+)
 from gyrfalcon.estimators.conformal_classifier import _scores
 from gyrfalcon.fitting.conformal import Conformity, hold_out
 from gyrfalcon.sources import as_rows
@@ -222,6 +229,21 @@ def test_models_without_deviations_or_probabilities_are_refused_before_they_are_
         ConformalRegressor(make_pipeline(StandardScaler(), small()), method="deviation").fit(X, y)
 
 
+def test_around_trees():
+    X, y = noisy(600)
+    model = HierarchicalRegressor(penalty=1e-3, leaf_size=100, uncertainty=True, random_state=0)
+    deviation = ConformalRegressor(model, method="deviation", random_state=0).fit(X[:400], y[:400])
+    low, high = deviation.predict_interval(X[400:]).T
+    # four deviations of the share among 100 rows that judge and 200 that are judged
+    assert abs(np.mean((low <= y[400:]) & (y[400:] <= high)) - 0.9) < 4 * np.sqrt(0.09 * (1 / 100 + 1 / 200))
+    std, noise = deviation.estimator_.predict(X[400:], return_std=True)[1], deviation.estimator_.noise_variance_
+    times = (high - low) / np.sqrt(std**2 + noise)
+    assert_allclose(times, times[0], rtol=1e-9)
+    sets = ConformalClassifier(HierarchicalClassifier(penalty=1e-3, leaf_size=100, random_state=0), random_state=0)
+    found = sets.fit(X[:400], y[:400] > 0).predict_set(X[400:])
+    assert np.mean(found[np.arange(200), (y[400:] > 0).astype(int)]) > 0.8
+
+
 def test_deviations_of_a_model_in_a_pipeline_are_those_of_y_too():
     X, y = noisy(400)
     inner = small(uncertainty=True, scale=False)
@@ -276,6 +298,8 @@ def test_what_regressors_refuse():
         ConformalRegressor(method="narrow").fit(X, y)
     with pytest.raises(ValueError, match=r"FalkonRegressor\(uncertainty=True"):
         ConformalRegressor(small(), method="deviation").fit(X, y)
+    with pytest.raises(ValueError, match=r"HierarchicalRegressor\(uncertainty=True"):
+        ConformalRegressor(HierarchicalRegressor(), method="deviation").fit(X, y)
     with pytest.raises(ValueError, match="at least two quantiles"):
         ConformalRegressor(small(), method="quantiles").fit(X, y)
     with pytest.raises(ValueError, match="validation_fraction=1"):
