@@ -92,12 +92,8 @@ class OnTrees(KernelEstimator):
                 raise ValueError(f"trees_ has something else than trees of {len(centers)} rows")
             if tree.tree.directions.shape[1:] != centers.shape[1:] or tree.coef.shape[1] != np.size(self.offset_):
                 raise ValueError("trees_ do not fit the features or the outputs")
-            if not (np.isfinite(tree.coef).all() and np.isfinite(tree.pivot_coef).all()):
-                raise ValueError("coefficients of trees_ hold NaN or infinity")
         if self.global_centers_ is not None:
             array((None, self.n_features_in_), centers.dtype)("global_centers_", self.global_centers_)
             array((len(self.global_centers_), np.size(self.offset_)))("global_coef_", self.global_coef_)
-            if not (np.isfinite(self.global_centers_).all() and np.isfinite(self.global_coef_).all()):
-                raise ValueError("global_centers_ or global_coef_ hold NaN or infinity")
         self._check_offset(self.trees_[0].coef[:, 0] if self._has_one_column else self.trees_[0].coef)
         self.kernel_.resolve(centers)
