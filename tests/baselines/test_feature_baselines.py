@@ -99,6 +99,12 @@ def test_any_rho_has_the_same_solution():
     assert_allclose(found[0], found[1], atol=1e-6)
 
 
+def test_admm_with_features_beside_which_one_is_lost_in_rounding():
+    X, y = data()
+    model = plain(AdmmRegressor, ArcCosine(), n_components=100, random_state=0).fit(1e10 * X, y)
+    assert np.isfinite(model.predict(1e10 * X)).all()
+
+
 @pytest.mark.parametrize(("cls", "options"), [(SvrgRegressor, {"sketch_size": 2}), (AdmmRegressor, {"rho": 2.0})])
 def test_too_few_iterations_warn_if_a_tolerance_was_given(cls, options):
     X, y = data()

@@ -112,7 +112,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "SvrgRegressor": {**PENALTY, **DRAWN, "sketch_size": [1, 5, 1000], "batch_size": [None, 1, 7], "max_iter": [1, 5]},
     "AdmmRegressor": {**PENALTY, **DRAWN, "n_partitions": [None, 1, 2], "rho": [1.0, 1e-6, 1e6], "max_iter": [1, 5]},
     "DoublyStochasticRegressor": {**PENALTY, **DRAWN, "batch_size": [None, 1, 7], "block_size": [None, 1, 9]},
-    "FeatureSelectionRegressor": {**PENALTY, **DRAWN, "n_rounds": [1, 2, 60]},
+    "FeatureSelectionRegressor": {**PENALTY, **DRAWN, "n_rounds": [1, 2, 6]},
     "EnsembleRegressor": {**PENALTY, **DRAWN, "n_estimators": [1, 3]},
     "EigenProRegressor": EIGENPRO,
     "EigenProClassifier": EIGENPRO,

@@ -95,9 +95,9 @@ def block_admm(
 
 
 def _factor(block: Operator, n_jobs: int | None) -> tuple[Vectors, bool]:
-    """Return Cholesky's factor of Z'Z + I."""
+    """Return Cholesky's factor of Z'Z + I, with more than I where I would be lost in the rounding of large features."""
     gram, _ = normal_equations(block, np.empty((block.shape[0], 0)), n_jobs=n_jobs)
-    gram.flat[:: len(gram) + 1] += 1.0
+    gram.flat[:: len(gram) + 1] += max(1.0, len(gram) * np.finfo(np.float64).eps * gram.trace())
     factor: tuple[Vectors, bool] = cho_factor(gram, overwrite_a=True, check_finite=False)
     return factor
 
