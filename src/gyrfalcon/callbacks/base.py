@@ -74,6 +74,15 @@ class Callback:
         """
         return None
 
+    def on_progress(self, passes: float) -> None:
+        """Look at how far the work has come within a long iteration, such as that of a tree of many leaves.
+
+        Parameters
+        ----------
+        passes : float
+            Passes over the rows so far, with the finished part of the current one.
+        """
+
     def on_fit_end(self, estimator: Any) -> None:
         """Clean up after a fit; called once, also when the fit was stopped, failed or was interrupted.
 
@@ -98,7 +107,7 @@ class _Wrapped(Callback):
         return repr(self._wrapped)
 
 
-_HOOKS = ("on_fit_start", "on_iteration", "on_round_start", "on_fit_end")
+_HOOKS = ("on_fit_start", "on_iteration", "on_round_start", "on_progress", "on_fit_end")
 
 
 def _as_callback(value: Any) -> Callback | None:
@@ -208,6 +217,11 @@ class CallbackList:
     def on_round_start(self, info: Mapping[str, Any]) -> bool:
         """Tell every callback of another round, and return whether one of them asks to stop."""
         return _any_true([callback.on_round_start(info) for callback in self.callbacks])
+
+    def on_progress(self, passes: float) -> None:
+        """Tell every callback how far the work has come."""
+        for callback in self.callbacks:
+            callback.on_progress(passes)
 
     def on_fit_end(self, estimator: Any) -> None:
         """Call ``on_fit_end`` of all started callbacks, even if one of them raises; then raise the first error."""

@@ -112,6 +112,11 @@ class ProgressBar(Callback):
         if self.log:
             self._write_line(f"iteration {record.get('iteration', '?')}: {_details(record)}")
 
+    def on_progress(self, passes: float) -> None:
+        bar = self._bar
+        if bar is not None:
+            bar.update(round(passes, 2) - bar.n)
+
     def on_fit_end(self, estimator: Any) -> None:
         self._close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -147,7 +147,9 @@ def solve(settings: HierarchySettings, problem: EveryRow, compute: Compute, sess
         seed = int(seeds[tree])
         hierarchy = make_hierarchy(problem.kernel, X, leaf_size=leaf_size, rank=rank, split=settings.split, seed=seed)
         hierarchies.append(hierarchy)
-        for noise, found in zip(noises, tried, strict=True):
+        share = 1 / (len(penalties) * hierarchy.tree.n_leaves)  # of a leaf in the work for the tree
+        for number, (noise, found) in enumerate(zip(noises, tried, strict=True)):
+            before = tree + number / len(penalties)
             factors = factorise(
                 hierarchy,
                 problem.targets,
@@ -156,6 +158,7 @@ def solve(settings: HierarchySettings, problem: EveryRow, compute: Compute, sess
                 with_diagonal=with_diagonal,
                 with_covariances=settings.uncertainty,
                 allocate=_in_file if on_disk else np.empty,
+                tell=_counting(session, before, share),
             )
             found.append(_judged(hierarchy, factors, problem, smooth, compute))
         record = {"iteration": tree + 1, "passes": tree + 1, "n_leaves": hierarchy.tree.n_leaves}
@@ -165,6 +168,11 @@ def solve(settings: HierarchySettings, problem: EveryRow, compute: Compute, sess
             break
     best = _best(session.history[-1], criterion) if chooses else 0
     return _solution(problem, hierarchies, tried[best], noises[best], float(penalties[best]), settings, smooth)
+
+
+def _counting(session: Session, before: float, share: float) -> Callable[[int], None]:
+    """Return the function that tells the session of finished leaves, each a share of a pass."""
+    return lambda leaves: session.progress(before + share * leaves)
 
 
 def _beginning(random_state: dict[str, Any]) -> Beginning:

@@ -160,6 +160,10 @@ class Session:
         self._began = time.perf_counter() - (self.history[-1]["seconds"] if self.history else self.seconds_before)
         self._callbacks = self._end.enter_context(self._watch({"n_rows": n, "n_targets": k, **info}))
 
+    def progress(self, passes: float) -> None:
+        """Tell the callbacks how far the work has come within an iteration."""
+        self._callbacks.on_progress(passes)
+
     def record(self, record: dict[str, Any]) -> bool:
         """Add a record to the history, show it to the callbacks, and return whether one of them asks to stop."""
         assert self._began is not None, "start() has not been called"

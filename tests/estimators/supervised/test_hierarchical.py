@@ -11,6 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gyrfalcon
 from gyrfalcon import ExactClassifier, ExactRegressor, HierarchicalClassifier, HierarchicalRegressor
+from gyrfalcon.callbacks import Callback
 from gyrfalcon.kernels import Laplacian
 
 KERNEL = Laplacian(1.5)
@@ -119,3 +120,19 @@ def test_probabilities_are_as_good_as_those_of_the_exact_kernel() -> None:
         model = Model(KERNEL, penalties=[1e-3, 1e-2, 1e-1], random_state=0, **options).fit(X[:1500], labels[:1500])
         found.append(log_loss(labels[1500:], model.predict_proba(X[1500:])))
     assert found[1] < 1.05 * found[0]
+
+
+def test_progress_counts_leaves() -> None:
+    class Watch(Callback):
+        def __init__(self) -> None:
+            self.seen: list[float] = []
+
+        def on_progress(self, passes: float) -> None:
+            self.seen.append(passes)
+
+    X, y = data()
+    watch = Watch()
+    HierarchicalRegressor(KERNEL, penalty=1e-3, leaf_size=100, n_trees=2, callbacks=watch, random_state=0).fit(X, y)
+    assert watch.seen == sorted(watch.seen)
+    assert watch.seen[-1] == pytest.approx(2.0)
+    assert len(watch.seen) == 16  # eight leaves for each tree
