@@ -210,6 +210,30 @@ def test_published(script, method):
     assert np.sqrt(np.mean(np.square(model.predict(X[600:]) - expected))) < tolerance * y.std()
 
 
+def test_comparison(script):
+    """The methods solve one problem where they should, and FALKON's two losses and linear kernel are as stated."""
+    comparison = script("comparison")
+    X, y = smooth(600)
+    X, y = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
+    found = {name: comparison.make(name, "protein_raw", 60) for name in comparison.METHODS}
+    ridge = found["Nyström"].fit(X[:400], y[:400])
+    expected = nystrom(X[:400], y[:400], ridge.centers_, X[400:], 1.0, 1e-6)
+    np.testing.assert_allclose(ridge.predict(X[400:]), expected, atol=1e-4)
+    exact = nystrom(X[:400], y[:400], X[:400], X[400:], 1.0, 1e-6)
+    prediction = found["Prec. KRR, Nyström"].fit(X[:400], y[:400]).predict(X[400:])
+    assert np.sqrt(np.mean(np.square(prediction - exact))) < 0.05 * y.std()
+    # "passes" of FALKON: 20 iterations and the right-hand side, with the paper's preconditioner
+    falkon = found["FALKON"].fit(X[:400], y[:400])
+    assert (falkon.preconditioner, falkon.history_[-1]["passes"]) == ("paper", 21)
+    losses = {name: model.set_params(penalty=1e-3) for name, model in comparison.classifiers(60).items()}
+    scores = [model.fit(X[:400], y[:400] > 0).score(X[400:], y[400:] > 0) for model in losses.values()]
+    assert min(scores) > 0.8
+    line = comparison.linear(60, 1e-6).fit(X[:400], y[:400]).predict(X[400:])
+    A = np.column_stack([X[:400] / 31.4, np.ones(400)])
+    w = np.linalg.solve(A.T @ A + 1e-6 * 400 * np.eye(4), A.T @ y[:400])
+    np.testing.assert_allclose(line, np.column_stack([X[400:] / 31.4, np.ones(200)]) @ w, atol=2e-3)
+
+
 def test_bbkb(script):
     """Both bandits regret less than half of what uniform play does, and BBKB asks for batches."""
     bbkb = script("bbkb")

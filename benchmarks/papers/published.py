@@ -114,7 +114,7 @@ def model_of(row: Row, M: int, classes: bool, seed: int) -> Any:
     if row.method == "LogFALKON":
         return FalkonClassifier(loss="logistic", penalty=row.penalty, **shared)
     estimator = FalkonClassifier if classes else FalkonRegressor
-    return estimator(penalty=row.penalty, preconditioner="falkon", max_iter=row.iterations, tol=0.0, **shared)
+    return estimator(penalty=row.penalty, preconditioner="paper", max_iter=row.iterations, tol=0.0, **shared)
 
 
 def measure(model: Any, data: Data, spec: DataSet, scale: Scale) -> dict[str, float]:
