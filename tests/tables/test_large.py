@@ -14,7 +14,7 @@ from gyrfalcon._utils.compute import Compute
 from gyrfalcon.fitting.falkon import expected_passes
 from gyrfalcon.sources import as_rows
 from gyrfalcon.tables import _auto, finding, large
-from gyrfalcon.tables.budget import most_centers
+from gyrfalcon.tables.budget import affordable_trees, most_centers
 from gyrfalcon.tables.search import LAPLACIAN_1, MATERN, Kind, OutOfTimeError, Search
 
 BOTH = pytest.mark.parametrize("make", [AutoRegressor, AutoClassifier])
@@ -39,10 +39,11 @@ def everything_is_large(monkeypatch):
     affordable(monkeypatch, centers=40)
 
 
-def affordable(monkeypatch, *, centers, every_row=False):
+def affordable(monkeypatch, *, centers, every_row=False, trees=None):
     seconds = 0.0 if every_row else NEVER
     monkeypatch.setattr(large, "large_exact_seconds", lambda *given: lambda columns: seconds)
     monkeypatch.setattr(large, "most_centers", lambda *given: centers)
+    monkeypatch.setattr(large, "affordable_trees", lambda *given: trees)
 
 
 def table(make, n=400):
@@ -107,9 +108,23 @@ def test_classes_have_fits_of_both_losses(monkeypatch):
 
 
 @BOTH
-@pytest.mark.parametrize("every_row", [False, True])
-def test_files_of_models(make, every_row, monkeypatch, tmp_path):
-    affordable(monkeypatch, centers=40, every_row=every_row)
+def test_trees_of_the_best_candidate(make, monkeypatch):
+    """They are fitted if there is no time for an exact fit, and their importances are those of their global part."""
+    affordable(monkeypatch, centers=5, trees=(2, 100))
+    X, y = table(make)
+    model = make(600, random_state=0).fit(X, y)
+    trees = [one for one in model.models_ if type(one).__name__.startswith("Hierarchical")]
+    assert trees
+    assert {(one.leaf_size_, len(one.trees_)) for one in trees} == {(100, 2)}
+    assert "all rows" in last_stages(model)
+    assert model.score(X, y) > 0.8
+    assert model.feature_importances_.argmax() == 0
+
+
+@BOTH
+@pytest.mark.parametrize("way", [{}, {"every_row": True}, {"trees": (2, 100)}])
+def test_files_of_models(make, way, monkeypatch, tmp_path):
+    affordable(monkeypatch, centers=5, **way)
     X, y = table(make)
     model = make(600, random_state=0).fit(X, y)
     model.save(tmp_path / "model.gyr")
@@ -117,7 +132,8 @@ def test_files_of_models(make, every_row, monkeypatch, tmp_path):
 
 
 @BOTH
-def test_a_stopped_fit_goes_on_with_the_same_bits(make, tmp_path):
+def test_a_stopped_fit_goes_on_with_the_same_bits(make, monkeypatch, tmp_path):
+    affordable(monkeypatch, centers=40, trees=(2, 100))
     X, y = table(make)
 
     def stop(record):
@@ -199,6 +215,12 @@ def test_the_most_centers_that_time_allows():
     assert most_centers(lambda M: 0.0, 1.0, 800, compute) == 800
     assert most_centers(lambda M: 1.0, 0.5, 10**6, compute) is None
     assert most_centers(lambda M: 0.0, 1.0, 10**6, Compute(1, "1GB")) < 10_000
+
+
+def test_trees_that_time_allows():
+    compute = Compute(1, "1GB")
+    assert affordable_trees(10**5, 0.0, compute) is None
+    assert affordable_trees(10**5, 1e9, compute) == (4, 4_096)
 
 
 def test_few_passes_where_a_sample_preconditions():

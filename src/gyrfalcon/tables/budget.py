@@ -36,6 +36,14 @@ _CUBE = 1e-11  # seconds of a factorisation of an M x M matrix, per M^3
 _SQUARES = 24  # bytes of a FALKON fit per M^2
 _MOST_CENTERS, _FACTOR_BYTES = 30_000, 12  # most centers of a large table, and bytes per M^2 of factors in float32
 _FACTOR_SIZE, _FACTOR_COST = 1_024, 0.7  # side of a product that is timed, and the time of both factors relative to it
+# Multiplications of a hierarchical model per row and tree, per row of a leaf and its square: 50,000 rows in leaves of
+# 512, 1,024 and 2,048 rows took 48, 110 and 246 microseconds of one core for each row
+_EACH_LEAF_ROW, _EACH_LEAF_SQUARE = 5_600.0, 0.8
+_TREES, _LEAST_LEAF, _MOST_LEAF = (
+    (4, 2, 1),
+    256,
+    4_096,
+)  # numbers of trees, fewest and most rows of a leaf
 _TRIAL_CENTERS = 8_192  # centers of the product that is timed for an exact fit of a large table
 _EACH_NUMBER = 1e-8  # seconds of an iteration per row and column, besides kernel products
 # The smallest search and fit: floating-point operations per second, number of passes, seconds of the search, seconds
@@ -126,7 +134,7 @@ def falkon_seconds(
     """
     rows, some = as_rows(X), _first(X, 1000)
     product, column = _product_seconds(kernel, X, some, compute)
-    each, cube = (product + column * outputs) / len(some), _cube_seconds(compute)
+    each, cube = (product + column * outputs) / len(some), _FACTOR_COST * _multiplication_seconds(compute)
     room = _KEPT_SHARE * parse_memory(compute.memory_budget)
 
     def seconds(M: int) -> float:
@@ -159,8 +167,22 @@ def most_centers(seconds: Callable[[int], float], share: float, n: int, compute:
     return min(n, low)
 
 
-def _cube_seconds(compute: Compute) -> float:
-    """Return the seconds of both factors of FALKON's preconditioner per M^3, from products of small matrices."""
+def affordable_trees(n: int, share: float, compute: Compute) -> tuple[int, int] | None:
+    """Return the number of trees and the rows of a leaf of a hierarchical model of n rows that takes this time.
+
+    Several trees are preferred to large leaves; None if there is no time for one tree with the smallest leaves.
+    """
+    each = _multiplication_seconds(compute)
+    for trees in _TREES:
+        room = share / (each * n * trees)
+        leaf = (np.sqrt(_EACH_LEAF_ROW**2 + 4 * _EACH_LEAF_SQUARE * room) - _EACH_LEAF_ROW) / (2 * _EACH_LEAF_SQUARE)
+        if leaf >= 2 * _LEAST_LEAF or (trees == 1 and leaf >= _LEAST_LEAF):
+            return trees, int(min(leaf, _MOST_LEAF))
+    return None
+
+
+def _multiplication_seconds(compute: Compute) -> float:
+    """Return the seconds of a multiplication in a product of small matrices, on all threads."""
     A = np.ones((_FACTOR_SIZE, _FACTOR_SIZE), dtype=np.float32)
     seconds = []
     with single_threaded_blas():
@@ -168,7 +190,7 @@ def _cube_seconds(compute: Compute) -> float:
             began = time.perf_counter()
             A @ A
             seconds.append(time.perf_counter() - began)
-    return _FACTOR_COST * sorted(seconds)[1] / _FACTOR_SIZE**3 / compute.n_threads
+    return sorted(seconds)[1] / _FACTOR_SIZE**3 / compute.n_threads
 
 
 def fewer_centers(M: int) -> list[int]:

@@ -1,9 +1,9 @@
 """The final fits of large tables: models as large as time and memory allow, then more of them while the error falls.
 
 Each candidate that the blend of the sample needs is fitted with every row as a center if there is time, otherwise by
-FALKON with as many centers as there is time for. The time that is left is used for larger models of the candidates that
-count most in the blend, for other draws of the centers, and for further candidates. The same rows, held out of all
-fits, judge every model.
+FALKON with as many centers as there is time for, and the best one also by trees of cells. The time that is left is used
+for larger models of the candidates that count most in the blend, for other draws of the centers, and for further
+candidates. The same rows, held out of all fits, judge every model.
 """
 
 from __future__ import annotations
@@ -18,10 +18,19 @@ from numpy.typing import NDArray
 
 from .._utils.memory import BudgetError, limit_of
 from .blending import greedy_weights
-from .budget import EXACT_ROWS, LEAST_CENTERS, falkon_seconds, fewer_centers, large_exact_seconds, most_centers
+from .budget import (
+    EXACT_ROWS,
+    LEAST_CENTERS,
+    affordable_trees,
+    falkon_seconds,
+    fewer_centers,
+    large_exact_seconds,
+    most_centers,
+)
 from .encoded_tables import EncodedTable
 from .finding import Found
 from .members import LEAST_SECONDS, LEAST_SHARE, MAX_ITER, SPREAD, TOLERANCE, Member, ModelFits, without_callbacks
+from .problems import EXACT, HIERARCHICAL
 from .search import Candidate
 from .training import Run, TrainingData
 
@@ -39,19 +48,41 @@ _MOST_MEMBERS = 12
 _READ_SHARE = 8  # rows of files are read into memory if they take at most this part of it
 
 
-class Plan(NamedTuple):
-    """A model that there is time for.
+class FitKind(NamedTuple):
+    """What is fitted; only the size may differ between models of a kind.
 
     few : whether it minimises the loss of fits with few centers; see `Problem.has_likelihood`
-    n_centers : number of centers, or of rows if each of them is a center
-    n_penalties : number of penalties that held-out rows choose among, if every row is a center
+    trees : whether it is a hierarchical model
     """
 
     candidate: Candidate
     few: bool
-    n_centers: int
-    n_penalties: int
-    every_row: bool
+    trees: bool = False
+
+    def among(self, members: tuple[Member, ...]) -> list[Member]:
+        """Return the members of this kind."""
+        return [one for one in members if _kind_of(one).key == self.key]
+
+    @property
+    def key(self) -> tuple[int, bool, bool]:
+        """What tells kinds apart: candidates hold arrays, which cannot be compared."""
+        return id(self.candidate), self.few, self.trees
+
+
+class Plan(NamedTuple):
+    """A model that there is time for.
+
+    size : number of centers, or of rows if each of them is a center, or of the rows of a leaf
+    every_row : whether it is an exact fit
+    n_penalties : number of penalties that held-out rows choose among in an exact fit
+    n_trees : number of trees of a hierarchical model
+    """
+
+    kind: FitKind
+    size: int
+    every_row: bool = False
+    n_penalties: int = 1
+    n_trees: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +94,7 @@ class LargeFits(ModelFits):
 
         The members of an earlier run, in `fitted`, are not fitted again.
         """
-        refused: set[tuple[int, bool]] = set()  # there is no memory for them
+        refused: set[Any] = set()  # keys of the kinds for which there is no memory
         while not fitted or self._goes_on(fitted):
             plan = self._first_fits(fitted, refused) or self._further_fits(fitted, refused)
             if plan is None:
@@ -71,8 +102,8 @@ class LargeFits(ModelFits):
             try:
                 member = self._fit_plan(plan)
             except BudgetError:
-                refused.add((id(plan.candidate), plan.few))
-                if not fitted and len(refused) == len(self._wanted()):
+                refused.add(plan.kind.key)
+                if not fitted and len(refused) == len(self._kinds()):
                     raise
                 continue
             fitted = (*fitted, member)
@@ -85,64 +116,71 @@ class LargeFits(ModelFits):
         if stopped or self._left() < LEAST_SHARE * self.run.budget.seconds or len(fitted) >= _MOST_MEMBERS:
             return False
         before = fitted[:-_PATIENCE]
-        if len(before) < len(self._wanted()) or not self._can_judge:
+        if len(before) < len(self._kinds()) or not self._can_judge:
             return True
         return self._blend_error(fitted) < (1 - _FALL) * self._blend_error(before)
 
     # ---- what is fitted next -----------------------------------------------------------------------------------------
 
-    def _first_fits(self, fitted: tuple[Member, ...], refused: set[tuple[int, bool]]) -> Plan | None:
-        """Return the next candidate that the blend of the sample needs, None if there is time or memory for none."""
-        wanted = self._wanted()
-        for place, (candidate, few) in enumerate(wanted):
-            if (id(candidate), few) in refused or _of(candidate, few, fitted):
+    def _kinds(self) -> list[FitKind]:
+        """Return what is fitted first: the candidates that the blend of the sample needs, and trees of the best one."""
+        kinds = [FitKind(candidate, few) for candidate, few in self._wanted()]
+        return [kinds[0], FitKind(kinds[0].candidate, False, True), *kinds[1:]] if self._can_judge else kinds
+
+    def _first_fits(self, fitted: tuple[Member, ...], refused: set[Any]) -> Plan | None:
+        """Return the next of the first fits, None if there is time or memory for none."""
+        kinds, n = self._kinds(), len(self.data.folds.train)
+        for place, kind in enumerate(kinds):
+            if kind.key in refused or kind.among(fitted) or (kind.trees and _has_exact(kind.candidate, fitted)):
                 continue
             left = max(LEAST_SECONDS, self._left())
-            share = _LAST_SHARE if place == len(wanted) - 1 else _SHARE
-            plan = self._plan(candidate, few, share * left, 0 if fitted else _EVERY_ROW_SHARE * left)
-            if plan is None and not fitted:
-                return Plan(candidate, few, min(LEAST_CENTERS, len(self.data.folds.train)), 1, False)
+            share = _LAST_SHARE if place == len(kinds) - 1 else _SHARE
+            plan = self._plan(kind, share * left, 0 if fitted else _EVERY_ROW_SHARE * left)
             if plan is not None:
                 return plan
+            if not fitted:
+                return Plan(kind, min(LEAST_CENTERS, n))
         return None
 
-    def _further_fits(self, fitted: tuple[Member, ...], refused: set[tuple[int, bool]]) -> Plan | None:
-        """Return a larger model of a candidate that is fitted, another draw of its centers, or another candidate."""
+    def _further_fits(self, fitted: tuple[Member, ...], refused: set[Any]) -> Plan | None:
+        """Return a larger model of a kind that is fitted, another draw of its centers, or another candidate."""
         if not self._can_judge:
             return None
-        seconds, n = _LAST_SHARE * self._left(), len(self.data.folds.train)
-        weights = self._blend_weights(fitted)
-        order = [fitted[i] for i in np.argsort(-weights, kind="stable")]
-        kinds = {(id(one.candidate), one.few): one for one in reversed(order)}  # the one with the largest weight
+        seconds = _LAST_SHARE * self._left()
+        order = [fitted[i] for i in np.argsort(-self._blend_weights(fitted), kind="stable")]
+        kinds = list({kind.key: kind for kind in map(_kind_of, order)}.values())  # the largest weight first
         again: list[Plan] = []
-        for member in reversed(kinds.values()):
-            candidate, few = member.candidate, member.few
-            largest = max(len(one.model.centers_) for one in _of(candidate, few, fitted))
-            if largest == n or (id(candidate), few) in refused:
+        for kind in kinds:
+            if kind.key in refused or _has_exact(kind.candidate, tuple(kind.among(fitted))):
                 continue
-            plan = self._plan(candidate, few, seconds)
-            if plan is not None and plan.n_centers >= _GROWTH * largest:
+            largest = max(_size(one) for one in kind.among(fitted))
+            plan = self._plan(kind, seconds)
+            if plan is not None and plan.size >= _GROWTH * largest:
                 return plan
-            again += [plan] if plan is not None and _GROWTH * plan.n_centers >= largest else []
+            again += [plan] if plan is not None and _GROWTH * plan.size >= largest else []
         others = [one for one in self.found.finalists if not any(member.candidate is one for member in fitted)]
         if not again and others:
-            return self._plan(others[0], False, seconds)
+            return self._plan(FitKind(others[0], False), seconds)
         return again[0] if again else None
 
-    def _plan(self, candidate: Candidate, few: bool, seconds: float, every_row_seconds: float = 0.0) -> Plan | None:
-        """Return the largest model of a candidate that takes at most this time, None if there is none."""
+    def _plan(self, kind: FitKind, seconds: float, every_row_seconds: float = 0.0) -> Plan | None:
+        """Return the largest model of a kind that takes at most this time, None if there is none."""
         problem, compute = self.data.problem, self.run.compute
-        X = self._rows(candidate)
+        X, kernel = self._rows(kind.candidate), kind.candidate.kernel
         n = X.shape[0]
-        if not few and isinstance(X, np.ndarray) and self._can_judge:
-            every_row = large_exact_seconds(candidate.kernel, X, compute)
+        in_memory = isinstance(X, np.ndarray)
+        if kind.trees:
+            trees = affordable_trees(n, seconds, compute) if in_memory else None
+            return None if trees is None else Plan(kind, trees[1], n_trees=trees[0])
+        if not kind.few and in_memory and self._can_judge:
+            every_row = large_exact_seconds(kernel, X, compute)
             for n_penalties in (len(SPREAD), 1) if problem.chooses_penalties else (1,):
                 if every_row(n_penalties * problem.n_outputs) < max(seconds, every_row_seconds):
-                    return Plan(candidate, few, n, n_penalties, True)
-        newton = problem.newton_cost if few else None
-        estimate = falkon_seconds(candidate.kernel, X, problem.n_outputs, newton, compute)
+                    return Plan(kind, n, every_row=True, n_penalties=n_penalties)
+        newton = problem.newton_cost if kind.few else None
+        estimate = falkon_seconds(kernel, X, problem.n_outputs, newton, compute)
         M = most_centers(estimate, seconds, n, compute)
-        return None if M is None else Plan(candidate, few, M, 1, False)
+        return None if M is None else Plan(kind, M)
 
     def _blend_weights(self, members: tuple[Member, ...]) -> Array:
         judged = members[0].judged
@@ -179,42 +217,63 @@ class LargeFits(ModelFits):
     def _fit_plan(self, plan: Plan) -> Member:
         """Fit a model, with fewer centers if there is no memory for them."""
         began = time.perf_counter()
-        candidate, problem = plan.candidate, self.data.problem
+        candidate, problem = plan.kind.candidate, self.data.problem
         X = self._rows(candidate)
-        model = self._fit_every_row(plan, X) if plan.every_row else self._fit_with_centers(plan, X)
+        if plan.every_row:
+            model = self._fit_every_row(plan, X)
+        else:
+            model = self._fit_trees(plan, X) if plan.kind.trees else self._fit_with_centers(plan, X)
         judged, values = None, None
         if self._can_judge:
             judged = self._held
             raw = problem.raw_predictions(model, self._encoding(candidate).take(judged))
             values = problem.as_codes(raw, candidate.target)
         seconds = time.perf_counter() - began
-        return Member(self.encodings[candidate.view], model, candidate, plan.few, judged, values, seconds)
+        return Member(self.encodings[candidate.view], model, candidate, plan.kind.few, judged, values, seconds)
 
     def _fit_every_row(self, plan: Plan, X: Array) -> Any:
         """Fit with every row as a center; held-out rows choose the penalty, or calibrate probabilities."""
-        candidate, problem, folds = plan.candidate, self.data.problem, self.data.folds
-        penalty = candidate.mu / len(folds.train)
-        model = problem.exact(
-            candidate.kernel,
+        penalty = self._penalty(plan)
+        model = self.data.problem.exact(
+            plan.kind.candidate.kernel,
             penalty=penalty,
             penalties=penalty * SPREAD if plan.n_penalties > 1 else None,
             choose_by="validation",
             tol=TOLERANCE,
             max_iter=MAX_ITER,
-            **self._parameters(self._deadline(plan.n_centers, self._left())),
+            **self._parameters(self._deadline(plan.size, self._left())),
         )
+        return self._fit_judged(model, plan, X)
+
+    def _fit_trees(self, plan: Plan, X: Array) -> Any:
+        model = self.data.problem.hierarchical(
+            plan.kind.candidate.kernel,
+            penalty=self._penalty(plan),
+            leaf_size=plan.size,
+            n_trees=plan.n_trees,
+            choose_by="validation",
+            **self._parameters(self._deadline(len(X), self._left())),
+        )
+        return self._fit_judged(model, plan, X)
+
+    def _fit_judged(self, model: Any, plan: Plan, X: Array) -> Any:
+        """Fit with held-out rows for validation."""
+        candidate, train = plan.kind.candidate, self.data.folds.train
         X_val = self._encoding(candidate).take(self._held)
-        y_val = problem.model_targets(candidate.target)[self._held]
-        self._fit(model, X, folds.train, candidate, (None,), X_val=X_val, y_val=y_val)
+        y_val = self.data.problem.model_targets(candidate.target)[self._held]
+        self._fit(model, X, train, candidate, (None,), X_val=X_val, y_val=y_val)
         return without_callbacks(model)
 
     def _fit_with_centers(self, plan: Plan, X: Any) -> Any:
-        candidate, problem, train = plan.candidate, self.data.problem, self.data.folds.train
-        make = problem.falkon if plan.few else problem.falkon_squares
+        candidate, problem, train = plan.kind.candidate, self.data.problem, self.data.folds.train
+        make = problem.falkon if plan.kind.few else problem.falkon_squares
         stop = self._deadline(len(train), max(LEAST_SECONDS, self._left()))
-        model = make(candidate.kernel, candidate.mu / len(train), **self._parameters(stop))
-        self._fit(model, X, train, candidate, fewer_centers(plan.n_centers))
+        model = make(candidate.kernel, self._penalty(plan), **self._parameters(stop))
+        self._fit(model, X, train, candidate, fewer_centers(plan.size))
         return without_callbacks(model)
+
+    def _penalty(self, plan: Plan) -> float:
+        return plan.kind.candidate.mu / len(self.data.folds.train)
 
 
 def model_fits(data: TrainingData, encodings: tuple[EncodedTable, ...], found: Found, run: Run) -> ModelFits:
@@ -223,6 +282,15 @@ def model_fits(data: TrainingData, encodings: tuple[EncodedTable, ...], found: F
     return (LargeFits if large else ModelFits)(data, encodings, found, run)
 
 
-def _of(candidate: Candidate, few: bool, members: tuple[Member, ...]) -> list[Member]:
-    """Return the members of a candidate."""
-    return [one for one in members if one.candidate is candidate and one.few == few]
+def _kind_of(member: Member) -> FitKind:
+    return FitKind(member.candidate, member.few, isinstance(member.model, HIERARCHICAL))
+
+
+def _has_exact(candidate: Candidate, members: tuple[Member, ...]) -> bool:
+    """Whether a candidate has an exact fit, of which no larger one and no other draw exists."""
+    return any(one.candidate is candidate and isinstance(one.model, EXACT) for one in members)
+
+
+def _size(member: Member) -> int:
+    """Return the size of a model in the units of `Plan.size`."""
+    return int(member.model.leaf_size_) if isinstance(member.model, HIERARCHICAL) else len(member.model.centers_)

@@ -25,6 +25,7 @@ from .encoded_tables import EncodedTable, encode_tables
 from .finding import Found, Searches, SearchInterrupted, draw_samples, make_searches
 from .large import model_fits
 from .members import Member, ModelFits
+from .problems import expansion_of
 from .training import Run, TrainingData
 
 Array = NDArray[Any]
@@ -206,17 +207,21 @@ def _blend(fits: ModelFits, members: tuple[Member, ...]) -> Learnt:
 
 def _importances(fits: ModelFits, members: list[Member], weights: Array) -> Array:
     """Return how much the blend changes along each column of the table, as shares of the total."""
-    total = 0.0
+    total = np.zeros(fits.encodings[0].encoder.n_features_in_)
     for member, weight in zip(members, weights, strict=True):
         encoder, model, matrix = member.encoding.encoder, member.model, member.candidate.mixing
+        expansion = expansion_of(model)
+        if expansion is None:
+            continue
+        centers, coef = expansion
         X = member.encoding.take(fits.found.rows)
         Z = X if matrix is None else under(matrix, X)
-        some = Z[: int(np.clip(_GRADIENT / model.centers_.size, 50, 500))]
+        some = Z[: int(np.clip(_GRADIENT / centers.size, 50, 500))]
         squares = mean_square_gradient(
             model.kernel_,
             some,
-            model.centers_,
-            model.dual_coef_,
+            centers,
+            coef,
             full=matrix is not None,
             n_jobs=fits.run.compute.n_jobs,
         )

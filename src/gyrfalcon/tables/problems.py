@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimators import ExactClassifier, ExactRegressor, FalkonClassifier, FalkonRegressor
+from ..estimators import (
+    ExactClassifier,
+    ExactRegressor,
+    FalkonClassifier,
+    FalkonRegressor,
+    HierarchicalClassifier,
+    HierarchicalRegressor,
+)
+from ..estimators._calibrated import CalibratedClassifier
 from ..fitting.calibration import Calibration, fit_calibration, with_absent_classes
 from ..fitting.targets import indicators, signs
 from ..kernels import Kernel
@@ -21,8 +29,10 @@ from .transforms import Target, moments, targets_of
 
 Array = NDArray[Any]
 
-REGRESSORS = (ExactRegressor, FalkonRegressor)
-CLASSIFIERS = (ExactClassifier, FalkonClassifier)
+EXACT = (ExactRegressor, ExactClassifier)
+HIERARCHICAL = (HierarchicalRegressor, HierarchicalClassifier)
+REGRESSORS = (ExactRegressor, FalkonRegressor, HierarchicalRegressor)
+CLASSIFIERS = (ExactClassifier, FalkonClassifier, HierarchicalClassifier)
 
 # The penalty of the logistic loss relative to that of the squared error of codes 1 and 0, whose second derivative is
 # about ten times larger; 0.1 underfitted one of the benchmark tables
@@ -101,6 +111,10 @@ class Problem(ABC):
         """Return an estimator with many centers, which minimises the squared error."""
 
     @abstractmethod
+    def hierarchical(self, kernel: Kernel, **parameters: Any) -> Any:
+        """Return an estimator by trees of cells."""
+
+    @abstractmethod
     def raw_predictions(self, fitted: Any, X: Any) -> Array:
         """Return the predictions of a fitted estimator that `as_codes` understands."""
 
@@ -157,6 +171,9 @@ class Regression(Problem):
 
     def falkon_squares(self, kernel: Kernel, penalty: float, **parameters: Any) -> FalkonRegressor:
         return self.falkon(kernel, penalty, **parameters)
+
+    def hierarchical(self, kernel: Kernel, **parameters: Any) -> HierarchicalRegressor:
+        return HierarchicalRegressor(kernel, scale=False, **parameters)
 
     def raw_predictions(self, fitted: Any, X: Any) -> Array:
         return np.asarray(fitted.predict(X))
@@ -241,6 +258,9 @@ class Classification(Problem):
     def falkon_squares(self, kernel: Kernel, penalty: float, **parameters: Any) -> FalkonClassifier:
         return FalkonClassifier(kernel, scale=False, class_weight=self.class_weight, penalty=penalty, **parameters)
 
+    def hierarchical(self, kernel: Kernel, **parameters: Any) -> HierarchicalClassifier:
+        return HierarchicalClassifier(kernel, scale=False, class_weight=self.class_weight, **parameters)
+
     def raw_predictions(self, fitted: Any, X: Any) -> Array:
         return class_values(fitted, X)
 
@@ -268,14 +288,23 @@ class Classification(Problem):
             raise ValueError(f"a model knows the classes {fitted.classes_!r} and not those of y")
 
 
-def class_values(fitted: ExactClassifier | FalkonClassifier, X: Any) -> Array:
+def class_values(fitted: CalibratedClassifier | FalkonClassifier, X: Any) -> Array:
     """Return a fitted classifier's values for targets +1 and -1, as columns."""
-    if isinstance(fitted, ExactClassifier) or isinstance(fitted.loss_, Squared):
-        of = fitted.uncalibrated if isinstance(fitted, ExactClassifier) else fitted.decision_function
+    if isinstance(fitted, CalibratedClassifier) or isinstance(fitted.loss_, Squared):
+        of = fitted.uncalibrated if isinstance(fitted, CalibratedClassifier) else fitted.decision_function
         values = np.asarray(of(X), dtype=np.float64)
         return values.reshape(len(values), -1)
     probabilities = np.asarray(fitted.predict_proba(X), dtype=np.float64)
     return 2.0 * (probabilities[:, 1:] if probabilities.shape[1] == 2 else probabilities) - 1.0
+
+
+def expansion_of(fitted: Any) -> tuple[Array, Array] | None:
+    """Return the centers and coefficients of a model, those of its global part if it has trees; None without one."""
+    if not isinstance(fitted, HIERARCHICAL):
+        return fitted.centers_, fitted.dual_coef_
+    if fitted.global_centers_ is None or fitted.global_coef_ is None:
+        return None
+    return fitted.global_centers_, fitted.global_coef_
 
 
 def sketched(columns: Array, random_state: np.random.RandomState) -> Array:
