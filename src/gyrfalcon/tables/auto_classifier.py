@@ -64,7 +64,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     {auto.best_estimator_, auto.weights_}
     encoders_, mixings_, models_ : list
         The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
-        `ExactClassifier` or `FalkonClassifier`, for each model.
+        `ExactClassifier`, `FalkonClassifier` or `HierarchicalClassifier`, for each model.
     calibrations_ : list of Calibration
         Maps from the values of each model to probabilities, whose logarithms are averaged.
     temperature_ : float

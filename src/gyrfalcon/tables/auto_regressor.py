@@ -65,7 +65,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     {auto.best_estimator_, auto.weights_}
     encoders_, mixings_, models_ : list
         The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
-        `ExactRegressor` or `FalkonRegressor`, for each model.
+        `ExactRegressor`, `FalkonRegressor` or `HierarchicalRegressor`, for each model.
     shift_, unit_ : arrays of shape (n_outputs,)
         Models learn (y - shift_) / unit_. These are 0 and 1, unless y is so large, so small or so far from zero that
         float32 could not tell its values apart.
