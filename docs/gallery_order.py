@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 EXAMPLES = [
-    *("tables", "regression", "classification", "probabilities", "quantiles", "uncertainty"),
+    *("tables", "regression", "classification", "probabilities", "svm", "quantiles", "uncertainty"),
     *("grid_search", "learned_metric", "early_stopping", "plots"),
     *("parquet_folder", "sparse_text", "dask_cluster", "checkpoint"),
     *("custom_kernel", "center_selection", "baselines", "random_features", "kernel_pca", "kernel_kmeans"),

@@ -189,6 +189,18 @@ def test_falkon2(script, name):
     assert np.sqrt(np.mean(np.square(found - expected))) < 1e-3 * expected.std()
 
 
+def test_svm(script):
+    """The machines of both sides have the same kernel, and errors of about the same number of rows."""
+    svm = script("svm")
+    X, y = load_digits(return_X_y=True)
+    X, y = 5 * X / 16, y  # as far apart as pixels of MNIST
+    ours, theirs = svm.falkon(1e-5, n_centers=300), svm.peer(10.0)
+    assert theirs.gamma == 1 / (2 * ours.kernel.length_scale**2)
+    assert (ours.loss, ours.tol, ours.preconditioner) == ("squared_hinge", 0.02, "falkon")
+    wrong = [np.sum(model.fit(X[:1200], y[:1200]).predict(X[1200:]) != y[1200:]) for model in (ours, theirs)]
+    assert wrong[0] <= wrong[1] + 12  # two standard deviations of the number of errors
+
+
 @pytest.mark.parametrize("method", ["FALKON", "NKRLS", "NYTRO"])
 def test_published(script, method):
     """The methods of the papers' tables solve their problem: prepared features as they are, no intercept."""
