@@ -92,7 +92,7 @@ class Hierarchy:
 
 
 def make_hierarchy(kernel: Kernel, X: Array, *, leaf_size: int, rank: int, split: str, seed: int) -> Hierarchy:
-    """Grow a tree over the rows and draw pivots for its inner nodes from the rows below them.
+    """Grow a tree over the rows, in the kernel's own scales, and draw pivots from the rows below each inner node.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def make_hierarchy(kernel: Kernel, X: Array, *, leaf_size: int, rank: int, split
     """
     if not 1 <= rank <= leaf_size:
         raise ValueError(f"rank={rank} must be between 1 and leaf_size={leaf_size}")
-    tree, order = grow_tree(X, leaf_size, split, seed)
+    tree, order = grow_tree(X, leaf_size, split, seed, kernel.scaling(X.shape[1]))
     pivots = np.empty((len(tree.children), rank), dtype=np.int64)
     first, last = _ranges(tree)
     for node in range(len(pivots)):

@@ -132,7 +132,7 @@ SPLITS: dict[str, Callable[[Array, np.random.Generator], Array]] = {
 }
 
 
-def grow_tree(X: Array, leaf_size: int, split: str, seed: int) -> tuple[Tree, Array]:
+def grow_tree(X: Array, leaf_size: int, split: str, seed: int, scaling: Array | None = None) -> tuple[Tree, Array]:
     """Split rows at medians until no cell has more than `leaf_size` of them.
 
     Parameters
@@ -143,6 +143,8 @@ def grow_tree(X: Array, leaf_size: int, split: str, seed: int) -> tuple[Tree, Ar
         One of `SPLITS`: how directions are drawn.
     seed : int
         Of the random numbers.
+    scaling : ndarray of shape (d,), optional
+        Factors of the features: directions are drawn for the rows times these.
 
     Returns
     -------
@@ -162,6 +164,7 @@ def grow_tree(X: Array, leaf_size: int, split: str, seed: int) -> tuple[Tree, Ar
     True
     """
     order = np.arange(X.shape[0])
+    factors = np.ones(X.shape[1]) if scaling is None else scaling / scaling.max()
     directions: list[Array] = []
     thresholds: list[float] = []
     children: list[list[int]] = []
@@ -178,7 +181,9 @@ def grow_tree(X: Array, leaf_size: int, split: str, seed: int) -> tuple[Tree, Ar
             starts.append(stop)
             continue
         rows = order[start:stop]
-        direction, threshold, first = _cut(X, rows, SPLITS[split], np.random.default_rng([seed, len(children)]))
+        direction, threshold, first = _cut(
+            X, rows, factors, SPLITS[split], np.random.default_rng([seed, len(children)])
+        )
         order[start:stop] = np.r_[rows[first], rows[~first]]
         middle = start + int(first.sum())
         node = len(children)
@@ -196,16 +201,16 @@ def grow_tree(X: Array, leaf_size: int, split: str, seed: int) -> tuple[Tree, Ar
 
 
 def _cut(
-    X: Array, rows: Array, draw: Callable[[Array, np.random.Generator], Array], rng: np.random.Generator
+    X: Array, rows: Array, factors: Array, draw: Callable[[Array, np.random.Generator], Array], rng: np.random.Generator
 ) -> tuple[Array, float, Array]:
     """Return a direction, a threshold, and which of the rows are below it."""
     n = len(rows)
     some = rows if n <= _DIRECTION_ROWS else rows[rng.choice(n, _DIRECTION_ROWS, replace=False)]
-    points = np.asarray(X[some], dtype=np.float64)
+    points = factors * X[some]
     points = points / power_of_two(points)  # whose squares may leave the range
     for attempt in range(2 * _TRIES):
         # features of few values may have no value in the middle, where a mixture of several has
-        direction = (draw if attempt < _TRIES else _random)(points, rng)
+        direction = factors * (draw if attempt < _TRIES else _random)(points, rng)
         size = float(np.linalg.norm(direction))
         if size == 0 or not np.isfinite(size):  # all points are equal
             continue
