@@ -17,6 +17,7 @@ STEPS = [
     (("A table with text,", "dates or gaps?"), ("AutoRegressor", "AutoClassifier")),
     (("Little time to choose", "anything at all?"), ("AutoRegressor", "AutoClassifier")),
     (("At most 50,000 rows,", "rough function?"), ("ExactRegressor(", '  method="pcg")', "ExactClassifier")),
+    (("More rows, and more", "centers help?"), ("HierarchicalRegressor", "HierarchicalClassifier")),
     (("Many penalties", "to compare?"), ("NystromRegressor(", "  penalties=[...])")),
     (("Mostly noise?",), ("NytroRegressor",)),
     (("Classes, with", "probabilities?"), ("FalkonClassifier(", '  loss="logistic")')),

@@ -8,7 +8,15 @@ EXAMPLES = [
     *("tables", "regression", "classification", "probabilities", "svm", "quantiles", "uncertainty"),
     *("grid_search", "learned_metric", "early_stopping", "plots"),
     *("parquet_folder", "sparse_text", "dask_cluster", "checkpoint"),
-    *("custom_kernel", "center_selection", "baselines", "random_features", "kernel_pca", "kernel_kmeans"),
+    *(
+        "custom_kernel",
+        "center_selection",
+        "baselines",
+        "hierarchical",
+        "random_features",
+        "kernel_pca",
+        "kernel_kmeans",
+    ),
     *("deep_features", "hard_negatives", "diverse_rows", "bandits", "inside_mapie", "inside_crepes", "kernel_operator"),
 ]
 

@@ -7,6 +7,7 @@
     python docs/make_figures.py uncertainty       deviations, samples and intervals, on data in one dimension
     python docs/make_figures.py unsupervised      circles: scores, clusters, novelty, a witness
     python docs/make_figures.py regimes           which method is the fastest, by dimension and signal-to-noise ratio
+    python docs/make_figures.py hierarchical      cells of a tree, and differences from the exact kernel
     python docs/make_figures.py less_is_more      error against the number of centers, for several penalties
     python docs/make_figures.py plots             the pictures of docs/plots.md, by its own code
     python docs/make_figures.py output            what stands for an example without a picture
@@ -337,6 +338,40 @@ def regimes() -> None:
     save(figure, "theory_regimes.png")
 
 
+def hierarchical() -> None:
+    """Cells of a tree, and how far one tree and the mean of four are from the exact kernel."""
+    from gyrfalcon import ExactRegressor, HierarchicalRegressor
+    from gyrfalcon.kernels import Laplacian
+
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, size=(2_000, 2))
+    y = np.sin(12 * X[:, 0]) * np.cos(9 * X[:, 1]) + 0.1 * rng.standard_normal(len(X))
+    side = np.linspace(0, 1, 240)
+    grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    shared: Any = {"kernel": Laplacian(0.5), "penalty": 1e-4}
+    exact = ExactRegressor(**shared).fit(X, y).predict(grid)
+    trees = {"leaf_size": 128, "n_centers": 0, "split": "random", "random_state": 0}
+    one, four = (HierarchicalRegressor(n_trees=n, **trees, **shared).fit(X, y) for n in (1, 4))
+    errors = {"one tree": np.abs(one.predict(grid) - exact), "the mean of four": np.abs(four.predict(grid) - exact)}
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.9), layout="constrained")
+    leaves = one.trees_[0].tree.route(grid).reshape(240, 240)
+    for number in range(one.trees_[0].tree.n_leaves):
+        axes[0].contour(side, side, leaves == number, levels=[0.5], colors=TILE, linewidths=1)
+    axes[0].plot(*X.T, ".", color=INK, markersize=1.5)
+    pivots = X[one.trees_[0].pivots[0]]
+    axes[0].plot(*pivots.T, "o", color=CENTERS, markersize=3.5)
+    axes[0].set_title(f"a tree: {one.trees_[0].tree.n_leaves} cells")
+    most = float(np.quantile(errors["one tree"], 0.995))
+    for ax, (name, error) in zip(axes[1:], errors.items(), strict=True):
+        drawn = ax.imshow(error.reshape(240, 240), origin="lower", extent=(0, 1, 0, 1), cmap="Blues", vmin=0, vmax=most)
+        ax.set_title(f"{name}: {np.sqrt(np.mean(error**2)):.3f} from the exact fit")
+    figure.colorbar(drawn, ax=axes[1:], shrink=0.8, label="difference from the exact fit")
+    for ax in axes:
+        ax.set(xticks=[], yticks=[], aspect="equal")
+        ax.title.set_fontsize(10.5)
+    save(figure, "hierarchical.png")
+
+
 def less_is_more() -> None:
     """Error against the number of centers, each curve by one fit, for little and for much noise."""
     from gyrfalcon import NystromRegressor
@@ -403,6 +438,7 @@ FIGURES = {
     "uncertainty": uncertainty,
     "unsupervised": unsupervised,
     "regimes": regimes,
+    "hierarchical": hierarchical,
     "less_is_more": less_is_more,
     "plots": plots,
     "output": output,

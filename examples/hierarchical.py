@@ -1,0 +1,36 @@
+"""Every row a center
+==================
+
+A function that varies everywhere needs centers everywhere. FALKON with 500 centers, trees of cells, whose time grows in
+proportion to the rows, and exact kernel ridge regression, all with one kernel and penalty: test error and seconds.
+
+Run it with ``python examples/hierarchical.py [rows]``.
+"""
+
+import sys
+import time
+
+import numpy as np
+
+from gyrfalcon import ExactRegressor, FalkonRegressor, HierarchicalRegressor
+from gyrfalcon.kernels import Laplacian
+
+rows = int(sys.argv[1]) if len(sys.argv) > 1 else 6_000
+rng = np.random.default_rng(0)
+X = rng.uniform(0, 1, size=(rows, 2))
+y = sum(np.sin(2**k * (X[:, 0] + 3 * X[:, 1])) * np.cos(2**k * X[:, 1]) / k for k in range(1, 5))
+y = y + 0.05 * rng.standard_normal(rows)
+half = rows // 2
+shared = {"kernel": Laplacian(0.5), "penalty": 1e-5, "random_state": 0}
+methods = {
+    "FALKON, 500 centers": FalkonRegressor(n_centers=min(500, half), **shared),
+    "one tree": HierarchicalRegressor(leaf_size=200, n_trees=1, **shared),
+    "four trees": HierarchicalRegressor(leaf_size=200, n_trees=4, **shared),
+    "exact": ExactRegressor(**shared),
+}
+for name, model in methods.items():
+    start = time.perf_counter()
+    model.fit(X[:half], y[:half])
+    seconds = time.perf_counter() - start
+    error = np.sqrt(np.mean(np.square(model.predict(X[half:]) - y[half:])))
+    print(f"{name:20} test error {error:.4f} after {seconds:.2f} s")
