@@ -4,16 +4,19 @@ tree       who is in which leaf
 blocks     the kernel matrices of leaves and inner nodes
 factors    (K_hc + noise) a = Y, up and down the tree
 expansion  predictions and deviations: a product for each leaf
+preconditioner  one inner node above all leaves, for conjugate gradient on the exact kernel
 """
 
 from .blocks import Hierarchy, make_hierarchy
 from .expansion import LocalExpansion, LocalPosterior
 from .factors import Factors, factorise
+from .preconditioner import HierarchicalPreconditioner, shared_shifts
 from .tree import SPLITS, Tree, grow_tree
 
 __all__ = [
     "SPLITS",
     "Factors",
+    "HierarchicalPreconditioner",
     "Hierarchy",
     "LocalExpansion",
     "LocalPosterior",
@@ -21,4 +24,5 @@ __all__ = [
     "factorise",
     "grow_tree",
     "make_hierarchy",
+    "shared_shifts",
 ]

@@ -47,13 +47,19 @@ class LeafFactors(NamedTuple):
     F: Vectors
 
 
-def leaf_factors(hierarchy: Hierarchy, leaf: int, noise: Vectors, above: Above | None) -> LeafFactors:
-    """Factor the matrix of a leaf; `noise` is that of its rows, and `above` belongs to its parent."""
+def leaf_matrix(hierarchy: Hierarchy, leaf: int, above: Above | None) -> tuple[Vectors, Vectors]:
+    """Return B of a leaf without the noise, and F; `above` belongs to its parent."""
     X = hierarchy.points(leaf)
     B = hierarchy.block(X, X)
     F = np.empty((len(X), 0)) if above is None else hierarchy.whitened(X, *above)
     if F.shape[1]:
         B -= F @ F.T
+    return B, F
+
+
+def leaf_factors(hierarchy: Hierarchy, leaf: int, noise: Vectors, above: Above | None) -> LeafFactors:
+    """Factor the matrix of a leaf; `noise` is that of its rows, and `above` belongs to its parent."""
+    B, F = leaf_matrix(hierarchy, leaf, above)
     B.flat[:: len(B) + 1] += noise
     try:
         lower: Vectors = np.asarray(np.linalg.cholesky(B), dtype=np.float64)

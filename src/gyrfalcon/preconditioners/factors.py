@@ -57,6 +57,16 @@ class Triangles:
         return np.asarray(out, dtype=np.float64).reshape(x.shape)
 
 
+def ridge_factor(square: Array, ridge: float) -> Triangles:
+    """Return U of square + ridge I = U'U, with a larger ridge if rounding asks for it."""
+    while True:
+        matrix = square.copy(order="F")
+        matrix[np.diag_indices(len(matrix))] += ridge
+        if linalg.cholesky(matrix, lower=False):
+            return Triangles(matrix)
+        ridge *= 4
+
+
 class FactorEngine(ABC):
     """The steps that make T and A, on matrices in host memory.
 

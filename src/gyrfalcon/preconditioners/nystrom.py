@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
 
-from .._utils.linalg import add_square, cholesky
+from .._utils.linalg import add_square
 from .._utils.threads import effective_n_jobs, share, single_threaded_blas
 from ..operators import Operator
-from .factors import Triangles, copy_to_upper, eps
+from .factors import Triangles, copy_to_upper, eps, ridge_factor
 from .whitening import Whitening
 
 Vectors = NDArray[np.float64]
@@ -145,16 +145,6 @@ class NystromPreconditioner:
         whitened = self.whitening.apply_transpose(half.T) * self.whitening.n
         return (whitened + whitened.T) / 2
 
-    def _factor(self, f: int, s: float) -> Triangles:
-        """Return U of F'F + s I = U'U, with a larger s if rounding asks for it."""
-        ridge = s
-        while True:
-            matrix = self._squared[f].copy(order="F")
-            matrix[np.diag_indices(len(matrix))] += ridge
-            if cholesky(matrix, lower=False):
-                return Triangles(matrix)
-            ridge *= 4
-
     def apply(self, V: Vectors, shift: Vectors, left_out: NDArray[np.intp]) -> Vectors:
         """Return s (F F' + s I)^-1 V, in which each column has a shift s and a fold that is left out.
 
@@ -175,7 +165,7 @@ class NystromPreconditioner:
 
         def solve(of: tuple[int, float]) -> None:
             if of not in self._factors:
-                self._factors[of] = self._factor(*of)
+                self._factors[of] = ridge_factor(self._squared[of[0]], of[1])
             U, c = self._factors[of], groups[of]
             Z[:, c] = U.solve(U.solve(Z[:, c], lower=False, transposed=True), lower=False)
 
