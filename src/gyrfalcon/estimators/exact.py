@@ -20,6 +20,7 @@ from ..callbacks import CallbackLike, NoImprovement
 from ..fitting import askotch, pcg
 from ..fitting.arguments import described
 from ..fitting.convergence import tolerance, warn_if_unsettled
+from ..fitting.exact_preconditioner import PRECONDITIONERS
 from ..fitting.folds import check_cv
 from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
@@ -192,7 +193,7 @@ class ExactRegressor(PosteriorRegressor):
         fit_intercept: bool = True,
         scale: bool | str = "auto",
         uncertainty: bool = False,
-        preconditioner: str = "nystrom",
+        preconditioner: str = "auto",
         max_iter: int | None = None,
         tol: float | None = None,
         step: float | str | None = None,
@@ -250,7 +251,7 @@ class ExactRegressor(PosteriorRegressor):
             method=one_of("ridge", "pcg", "askotch", "gd", "least_squares", "early_stopping", "nu"),
             choose_by=one_of(None, "validation", "cv", "gcv", "loo", "evidence"),
             cv=check_cv,
-            preconditioner=one_of(*pcg.PRECONDITIONERS),
+            preconditioner=one_of(*PRECONDITIONERS),
             max_iter=optional(integer(1)),
             step=STEP_OR_NONE,
         )

@@ -15,6 +15,7 @@ from ..fitting import pcg
 from ..fitting.arguments import described
 from ..fitting.calibration import Calibration, fit_calibration
 from ..fitting.data import FitData
+from ..fitting.exact_preconditioner import PRECONDITIONERS
 from ..fitting.folds import check_cv
 from ..fitting.parameters import check_parameters
 from ..fitting.precision import warn_if_rounded
@@ -126,7 +127,7 @@ class ExactClassifier(CalibratedClassifier):
         class_weight: Mapping[Any, float] | str | None = None,
         fit_intercept: bool = True,
         scale: bool | str = "auto",
-        preconditioner: str = "nystrom",
+        preconditioner: str = "auto",
         max_iter: int | None = None,
         tol: float | None = None,
         validation_fraction: float = 0.1,
@@ -177,7 +178,7 @@ class ExactClassifier(CalibratedClassifier):
             self.get_params(deep=False),
             choose_by=one_of(None, "validation", "cv"),
             cv=check_cv,
-            preconditioner=one_of(*pcg.PRECONDITIONERS),
+            preconditioner=one_of(*PRECONDITIONERS),
             max_iter=optional(integer(1)),
         )
         with self._session() as session:

@@ -225,9 +225,12 @@ PARAMETERS: Mapping[str, Entry] = {
         one_of("auto", "falkon", "paper", "krill", "sample"),
     ),
     "exact.preconditioner": Entry(
-        '"nystrom" or "random_features"',
+        '"auto", "nystrom", "hierarchical" or "random_features"',
         """What the preconditioner of conjugate gradient approximates the kernel matrix by: the Nyström approximation
-        from `n_centers` of the rows, or as many random features, for kernels that have them.""",
+        from `n_centers` of the rows; "hierarchical", the same with the blocks of up to 1,000 rows that are close to
+        each other replaced by exact ones, which takes longer to compute, some n * 4 kB of memory for each penalty, and
+        fewer iterations, above all with rough kernels and small penalties; or `n_centers` random features, for kernels
+        that have them. "auto" is "hierarchical" from 60,000 rows on if memory allows, and "nystrom" otherwise.""",
     ),
     "max_iter": Entry("int", 'Maximum number of iterations, which are epochs with `solver="sgd"`.', integer(1)),
     "falkon.max_iter": Entry(

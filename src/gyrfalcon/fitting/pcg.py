@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,13 +12,12 @@ from .._utils.compute import Compute
 from .._utils.memory import parse_memory
 from .._utils.statistics import deviations
 from .._utils.threads import single_threaded_blas
-from ..operators import KernelOperator, block_rows, feature_operator
-from ..preconditioners import NystromPreconditioner
-from ..preconditioners.nystrom import GATHERED
+from ..operators import KernelOperator, block_rows
 from ..solvers import Iterate
 from ..solvers.kernel_cg import KernelIterate, KernelSystems, kernel_cg
 from .convergence import warn_if_unsettled
 from .data import FitData
+from .exact_preconditioner import Guess, low_rank, make_guess, plan_guess
 from .folds import fold_numbers, folds_among
 from .kernel import validation_watch
 from .penalties import validation_errors
@@ -34,22 +32,15 @@ Array = NDArray[Any]
 # 1e-5 to 1e-4 of them where penalty n is 0.01.
 TOLERANCES = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-6}
 MAX_ITER = 100
-PRECONDITIONERS = ("nystrom", "random_features")
 
 _VECTORS = 12  # arrays of shape (n, columns) in float64 that conjugate gradient holds at once
-
-
-def _n_centers(n: int) -> int:
-    """Return the number of rows, or of features, from which the preconditioner of n rows is made."""
-    return min(max(1_000, math.isqrt(25 * n)), 10_000)
 
 
 @dataclass(frozen=True)
 class PcgSettings:
     """The parameters of conjugate gradient on all rows.
 
-    n_centers : number of rows, or of features, from which the preconditioner is made, or None
-    preconditioner : what it approximates the kernel matrix by, one of `PRECONDITIONERS`
+    n_centers, preconditioner : what the preconditioner is made from, and its name; see `plan_guess`
     choose_by : what chooses among penalties: "cv", "validation" or None
     cv : folds, see `fold_numbers`
     max_iter : maximum number of iterations, or None for `MAX_ITER`
@@ -114,19 +105,19 @@ def solve(
         chooses=labels is not None or problem.penalty is None, has_validation=data.validation is not None
     )
     fold = _folds(settings.cv, data, labels, session) if criterion == "cv" else None
-    M = min(n, _n_centers(n) if settings.n_centers is None else int(settings.n_centers))
-    budget = _check_memory(compute, problem.points, M, 0 if fold is None else int(fold.max()) + 1, P, k)
+    guess, budget = _plan(settings, problem.points, penalties, 0 if fold is None else int(fold.max()) + 1, k, compute)
     max_iter = MAX_ITER if settings.max_iter is None else settings.max_iter
     with single_threaded_blas():  # its threads would change the last bits, and spin beside ours
-        few = _low_rank(settings.preconditioner, problem, M, session.random_state, compute.n_jobs, budget)
-        budget -= few.kept_bytes
+        few = low_rank(guess, problem, session.random_state, compute.n_jobs, budget)
+        budget -= 0 if few is None else few.kept_bytes
         operator = KernelOperator(
             problem.kernel, data.rows, problem.points, n_jobs=compute.n_jobs, memory_budget=budget
         )
         tol = TOLERANCES[operator.dtype] if settings.tol is None else float(settings.tol)
         systems = _systems(y, data.weight, fold, np.maximum(penalties, least_penalty(operator)))
-        guess = NystromPreconditioner(few, systems.mu.min(), weight=data.weight, fold=fold, n_jobs=compute.n_jobs)
-        iterates = kernel_cg(operator, systems, guess, max_iter=max_iter, tol=tol)
+        left = budget - operator.kept_bytes
+        inverse = make_guess(guess, few, problem, systems, session.random_state, compute.n_jobs, left)
+        iterates = kernel_cg(operator, systems, inverse, max_iter=max_iter, tol=tol)
         solution = session.run(
             (_checked(iterate, systems, scale) for iterate in iterates),
             data,
@@ -150,22 +141,10 @@ def solve(
             tol=settings.tol,
             reached=tol,
             steps="iterations",
-            remedy=remedy_of(solution.last, max_iter, M, operator.dtype),
+            remedy=remedy_of(solution.last, max_iter, guess.M, operator.dtype),
         )
     predictions = None if fold is None else _cv_predictions(solution.last, systems, best, problem)
     return PcgSolution(np.ascontiguousarray(alpha[:, best]), float(penalties[best]), operator, predictions)
-
-
-def _low_rank(
-    kind: str, problem: EveryRow, M: int, random_state: np.random.RandomState, n_jobs: int | None, budget: int
-) -> KernelOperator:
-    """Return K_nM of M random rows, or M random features of all rows: what the preconditioner is made from."""
-    rows, kernel, points = problem.data.rows, problem.kernel, problem.points
-    if kind == "random_features":
-        features = kernel.random_features(M, points.shape[1], random_state).astype(rows.dtype)
-        return feature_operator(features, rows, n_jobs=n_jobs, memory_budget=budget)
-    centers = points[np.sort(random_state.choice(len(points), M, replace=False))]
-    return KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=budget)
 
 
 def remedy_of(last: Iterate, max_iter: int, M: int, dtype: np.dtype[Any]) -> str:
@@ -234,22 +213,23 @@ def _checked(iterate: KernelIterate, systems: KernelSystems, scale: Array) -> _C
     return _CheckedIterate(**fields, cv_errors=errors, _coef=lambda: iterate.coef()[:, :n_whole])
 
 
-def _check_memory(compute: Compute, points: Array, M: int, n_folds: int, P: int, k: int) -> int:
-    """Raise MemoryError if the fit does not fit, and return the bytes left for keeping kernel matrices."""
+def _plan(
+    settings: PcgSettings, points: Array, penalties: Array, n_folds: int, k: int, compute: Compute
+) -> tuple[Guess, int]:
+    """Plan the preconditioner, and return the bytes left for keeping kernel matrices; MemoryError if nothing fits."""
     n, width = points.shape
-    columns = (n_folds + 1) * P * k
-    itemsize = points.dtype.itemsize
+    columns, itemsize = (n_folds + 1) * len(penalties) * k, points.dtype.itemsize
     needs = {
         f"vectors of {columns} columns": n * columns * (_VECTORS * 8 + 4 * itemsize),
-        f"factors of {M} centers": 8 * M * M * ((n_folds + 1) * (P + 2) + 4),
-        "blocks at work": (2 * compute.n_threads + 1) * block_rows(n, n, width) * (width + columns) * itemsize
-        + (2 * min(n, GATHERED) + block_rows(n, M, width)) * M * (8 + itemsize),
+        "blocks at work": (2 * compute.n_threads + 1) * block_rows(n, n, width) * (width + columns) * itemsize,
         "the rows": 3 * points.nbytes,
     }
+    mu, held = np.maximum(penalties, np.finfo(np.float64).tiny) * n, sum(needs.values())
+    guess = plan_guess(settings.preconditioner, settings.n_centers, points, mu, n_folds, compute, held)
     total = check_memory(
         compute.memory_budget,
-        needs,
+        needs | guess.needs,
         f'method="pcg" with {n} rows takes',
         "give fewer penalties, folds or n_centers, or use an estimator of FALKON",
     )
-    return max(0, parse_memory(compute.memory_budget) - total)
+    return guess, max(0, parse_memory(compute.memory_budget) - total)

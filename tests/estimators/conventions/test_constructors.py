@@ -29,7 +29,6 @@ OWN_DEFAULTS = {
     "validation_fraction": STOPPING,
     "n_iter_no_change": STOPPING,
     "solver": {"FalkonRegressor", "NytroRegressor", "KernelPCA"},
-    "preconditioner": {"ExactRegressor", "ExactClassifier"},
     "max_iter": {"NystromRegressor", "ExactClassifier", "KernelKMeans", *STOPPING},
     "tol": {"KernelKMeans"},
     "step": {*EIGENPRO, "RandomFeaturesRegressor", "RandomFeaturesClassifier"},

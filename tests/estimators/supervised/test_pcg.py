@@ -13,6 +13,8 @@ from variant_checks import parametrize_with_variant_checks
 
 import gyrfalcon
 from gyrfalcon import ExactRegressor, KernelOperator
+from gyrfalcon._utils.compute import Compute
+from gyrfalcon.fitting import exact_preconditioner
 from gyrfalcon.kernels import ArcCosine, Gaussian, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -38,6 +40,7 @@ PENALTIES = [1e-4, 1e-2, 1.0]
         ExactRegressor(method="pcg", tol=1e-10, dtype="float64"),
         ExactRegressor(method="pcg", tol=1e-10, dtype="float64", penalties=[1e-3, 1e-1], cv=2),
         ExactRegressor(method="pcg", tol=1e-10, dtype="float64", preconditioner="random_features"),
+        ExactRegressor(method="pcg", tol=1e-10, dtype="float64", preconditioner="hierarchical"),
     ],
     expected_failed_checks=lambda estimator: (
         {"check_sample_weight_equivalence_on_dense_data": "a repeated row may land in several folds"}
@@ -111,15 +114,79 @@ def test_random_features_as_the_preconditioner(kernel, weighted, dtype):
     assert_allclose(model.predict(X.astype(dtype)), exact.predict(X), **at)
 
 
-def test_random_features_serve_penalties_and_folds():
+@pytest.mark.parametrize("kind", ["random_features", "hierarchical"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_preconditioners_serve_penalties_and_folds(kind, weighted, small_leaves):
     X, y = data()
-    nystrom, features = (
-        pcg(penalties=PENALTIES, cv=4, max_iter=500, preconditioner=kind).fit(X, y)
-        for kind in ("nystrom", "random_features")
+    w = weights() if weighted else None
+    nystrom, other = (
+        pcg(penalties=PENALTIES, cv=4, max_iter=500, preconditioner=name).fit(X, y, sample_weight=w)
+        for name in ("nystrom", kind)
     )
-    assert features.penalty_ == nystrom.penalty_
-    assert features.n_iter_ != nystrom.n_iter_
-    assert_allclose(features.cv_predictions_, nystrom.cv_predictions_, atol=1e-6)
+    assert other.penalty_ == nystrom.penalty_
+    assert other.n_iter_ != nystrom.n_iter_
+    assert_allclose(other.cv_predictions_, nystrom.cv_predictions_, atol=1e-6)
+
+
+@pytest.fixture
+def small_leaves(monkeypatch):
+    monkeypatch.setattr(exact_preconditioner, "_LEAF_SIZES", (40, 20, 10))
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(1.2), Laplacian(2.0), Polynomial(degree=2)], ids=repr)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_two_scales_as_the_preconditioner(kernel, weighted, dtype, small_leaves):
+    X, y = data(k=2)
+    w = weights() if weighted else None
+    tol = 1e-10 if dtype == np.float64 else None
+    model = pcg(kernel, penalty=1e-3, preconditioner="hierarchical", tol=tol, max_iter=500)
+    model.fit(X.astype(dtype), y.astype(dtype), sample_weight=w)
+    exact = plain(ExactRegressor, kernel, penalty=1e-3).fit(X, y, sample_weight=w)
+    at = {"rtol": 1e-6, "atol": 1e-7} if dtype == np.float64 else {"atol": 1e-2}
+    assert_allclose(model.predict(X.astype(dtype)), exact.predict(X), **at)
+
+
+def test_two_scales_take_fewer_iterations(small_leaves):
+    X, y = data(600)
+    nystrom, two_scales = (
+        pcg(penalty=1e-5, preconditioner=kind, n_centers=60).fit(X, y).n_iter_ for kind in ("nystrom", "hierarchical")
+    )
+    assert two_scales < 0.7 * nystrom
+
+
+def test_the_preconditioner_follows_the_number_of_rows_and_memory(monkeypatch, small_leaves):
+    X = np.zeros((400, 3), dtype=np.float32)
+    mu = np.array([0.1, 0.2])
+
+    def planned(kind="auto", budget="1GB"):
+        compute = Compute(n_jobs=1, memory_budget=budget)
+        return exact_preconditioner.plan_guess(kind, 20, X, mu, 5, compute, held=1_000)
+
+    assert planned().kind == "nystrom"
+    assert planned("hierarchical").leaf_size == 40
+    monkeypatch.setattr(exact_preconditioner, "TWO_SCALES", 400)
+    assert planned().kind == "hierarchical"
+    assert planned(budget=1_000).kind == "nystrom"
+    needs = [sum(planned("hierarchical", budget).needs.values()) for budget in ("1GB", 1_000)]
+    assert needs[1] < needs[0]
+    assert planned("hierarchical", needs[0] + 999).leaf_size == 20
+    assert planned("hierarchical", needs[0] + 1_000).leaf_size == 40
+
+
+def test_two_scales_without_memory():
+    X, y = data(2_000)
+    with pytest.raises(MemoryError, match=r"for factors of leaves of 250 rows.*fewer penalties"):
+        pcg(preconditioner="hierarchical", memory_budget="1MB").fit(X, y)
+
+
+def test_two_scales_have_the_same_bits_for_any_number_of_threads(small_leaves):
+    X, y = data(300)
+    found = [
+        pcg(penalties=PENALTIES, cv=2, preconditioner="hierarchical", n_jobs=n_jobs).fit(X, y).dual_coef_
+        for n_jobs in (1, 3)
+    ]
+    assert_array_equal(found[0], found[1])
 
 
 def test_more_random_features_take_fewer_iterations():
@@ -184,7 +251,8 @@ def test_the_matrix_of_all_rows_is_kept_only_if_it_fits(budget, monkeypatch):
             kept.append((self.shape, self.keeps))
             return super().matmat(V)
 
-    monkeypatch.setattr("gyrfalcon.fitting.pcg.KernelOperator", Watched)
+    for module in ("pcg", "exact_preconditioner"):
+        monkeypatch.setattr(f"gyrfalcon.fitting.{module}.KernelOperator", Watched)
     pcg(penalty=1e-3, memory_budget=budget).fit(X, y)
     assert set(kept) == {((160, 160), budget == "auto"), ((160, 40), budget == "auto")}
 
