@@ -70,7 +70,8 @@ class ExactRegressor(PosteriorRegressor):
     {kernel}
     n_centers : int or None, default=None
         Number of rows, or of random features, from which `method="pcg"` computes its preconditioner [2]_ [3]_. More
-        take fewer iterations. None is 5 sqrt(n), at least 1,000. With "askotch", the number of rows in a block; None is
+        take fewer iterations. None is 5 sqrt(n), or sqrt(10 n) for
+        `preconditioner="hierarchical"`, and at least 1,000. With "askotch", the number of rows in a block; None is
         sqrt(n (d + 16)) for d features.
     {penalty}
     {penalties}

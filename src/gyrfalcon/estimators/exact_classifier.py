@@ -42,7 +42,8 @@ class ExactClassifier(CalibratedClassifier):
     {kernel}
     n_centers : int or None, default=None
         Number of rows, or of random features, from which the preconditioner is computed. More take fewer iterations.
-        None is 5 sqrt(n), at least 1,000.
+        None is 5 sqrt(n), or sqrt(10 n) for
+        `preconditioner="hierarchical"`, and at least 1,000.
     {penalty}
     penalties : array of shape (P,), or None, default=None
         Penalties to choose among; the same passes over the rows serve them all.

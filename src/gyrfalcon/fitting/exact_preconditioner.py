@@ -1,12 +1,13 @@
 """The preconditioner of conjugate gradient on all rows: which one, how large, and how it is made.
 
-Measured with AVX-512, in processor seconds for n rows of about 10 features, r = `n_pivots(n)` and leaves of up to 1,000
-rows, with one penalty (each further one that is not within a factor of 4 of another adds two thirds of the setup, and
-folds double it):
+What they cost, measured with AVX-512 in processor seconds for n rows of about 10 features in float32, one penalty, M of
+the rows and leaves of up to 1,000 of them (each further penalty that is not within a factor of 4 of another adds half
+of the setup of "hierarchical", and cross-validation about doubles it):
 
-    setup of "hierarchical"        4e-11 n r^2        (n = 100,000: 10 s)
-    setup of "nystrom"             2e-11 n r^2
-    a pass, by the entries of K    7e-10 n^2          (n = 100,000: 7 s; more columns: 1e-10 n^2 each)
+    a pass over the entries of K   3.4e-10 n^2 for up to 3 columns     n = 100,000: 3.4 s
+    setup of "nystrom"             4e-11 n M^2                         M = 1,581: 10 s
+    setup of "hierarchical"        n (4e-11 M^2 + 6e-8 M)              M = 1,000: 10 s
+    their part of an iteration     n (M + 1,000) 1e-9                  0.2 s
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .ridge import EveryRow
 Array = NDArray[Any]
 
 PRECONDITIONERS = ("auto", "nystrom", "random_features", "hierarchical")
-TWO_SCALES = 60_000  # rows from which "auto" is "hierarchical": its setup then takes less than two passes
+TWO_SCALES = 60_000  # rows from which "auto" is "hierarchical": its setup then takes the time of some three passes
 
 _LEAF_SIZES = (1_000, 500, 250)  # the largest for which there is memory
 
@@ -50,9 +51,10 @@ class Guess(NamedTuple):
     needs: dict[str, int]
 
 
-def n_pivots(n: int) -> int:
+def _default_size(kind: str, n: int) -> int:
     """Return the number of rows, or of features, from which the preconditioner of n rows is made."""
-    return min(max(1_000, math.isqrt(25 * n)), 10_000)
+    # The setup, which takes n M^2 operations, is to take the time of about three passes
+    return min(max(1_000, math.isqrt((10 if kind == "hierarchical" else 25) * n)), 10_000)
 
 
 def plan_guess(
@@ -66,16 +68,20 @@ def plan_guess(
     held : bytes that the fit needs otherwise
     """
     n = len(points)
-    M = min(n, n_pivots(n) if n_centers is None else int(n_centers))
-    low_rank = Guess("nystrom" if kind == "auto" else kind, M, 0, _low_rank_bytes(points, M, n_folds, len(mu)))
-    if kind not in ("auto", "hierarchical") or (kind == "auto" and n < TWO_SCALES):
-        return low_rank
+
+    def size(kind: str) -> int:
+        return min(n, _default_size(kind, n) if n_centers is None else int(n_centers))
+
     limit = limit_of(compute.memory_budget)
-    for leaf_size in _LEAF_SIZES:
-        needs = _leaf_bytes(points, M, min(n, leaf_size), n_folds, len(shared_shifts(mu)), compute.n_threads)
-        if sum(needs.values()) + held <= limit:
-            return Guess("hierarchical", M, leaf_size, needs)
-    return low_rank if kind == "auto" else Guess(kind, M, leaf_size, needs)
+    if kind == "hierarchical" or (kind == "auto" and n >= TWO_SCALES):
+        M = size("hierarchical")
+        for leaf_size in _LEAF_SIZES:
+            needs = _leaf_bytes(points, M, min(n, leaf_size), n_folds, len(shared_shifts(mu)), compute.n_threads)
+            if (kind == "hierarchical" and leaf_size == _LEAF_SIZES[-1]) or sum(needs.values()) + held <= limit:
+                return Guess("hierarchical", M, leaf_size, needs)
+    kind = "nystrom" if kind == "auto" else kind
+    M = size(kind)
+    return Guess(kind, M, 0, _low_rank_bytes(points, M, n_folds, len(mu)))
 
 
 def _low_rank_bytes(points: Array, M: int, n_folds: int, P: int) -> dict[str, int]:
