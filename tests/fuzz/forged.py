@@ -175,6 +175,8 @@ def used(loaded: Any, path: Path) -> None:
         allowed(lambda: loaded.inverse_transform(loaded.transform(rows)), "inverse_transform")
     if hasattr(type(loaded), "sample_y"):
         allowed(lambda: (loaded.sample_y(rows), loaded.predict(rows, return_std=True)), "sample_y")
+    if isinstance(loaded, gyrfalcon.HierarchicalRegressor):
+        allowed(lambda: (loaded.predict_interval(rows), loaded.predict(rows, return_std=True)), "predict_interval")
     if table and hasattr(loaded, "best_estimator_"):
         allowed(lambda: loaded.best_estimator_.predict(rows), "best_estimator_")
     allowed(lambda: gyrfalcon.save(loaded, path.with_name("again")), "save")
