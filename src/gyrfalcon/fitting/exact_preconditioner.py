@@ -1,13 +1,11 @@
 """The preconditioner of conjugate gradient on all rows: which one, how large, and how it is made.
 
-What they cost, measured with AVX-512 in processor seconds for n rows of about 10 features in float32, one penalty, M of
-the rows and leaves of up to 1,000 of them (each further penalty that is not within a factor of 4 of another adds half
-of the setup of "hierarchical", and cross-validation about doubles it):
+What they cost in processor seconds, measured with AVX-512 for n = 100,000 rows of about 10 features in float32. Other
+numbers of rows and centers M were not measured; by the operations, a pass grows like n^2 and a setup like n M^2.
 
-    a pass over the entries of K   3.4e-10 n^2 for up to 3 columns     n = 100,000: 3.4 s
-    setup of "nystrom"             4e-11 n M^2                         M = 1,581: 10 s
-    setup of "hierarchical"        n (4e-11 M^2 + 6e-8 M)              M = 1,000: 10 s
-    their part of an iteration     n (M + 1,000) 1e-9                  0.2 s
+    a pass over the entries of K   2.4 s for one column, 3.4 s for three
+    setup of "nystrom"             6.4 s for M = 1,581 and three penalties
+    setup of "hierarchical"        12 s for M = 1,000 and one penalty, 44 s for M = 1,581 and three
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from .ridge import EveryRow
 Array = NDArray[Any]
 
 PRECONDITIONERS = ("auto", "nystrom", "random_features", "hierarchical")
-TWO_SCALES = 60_000  # rows from which "auto" is "hierarchical": its setup then takes the time of some three passes
+TWO_SCALES = 60_000  # rows from which "auto" is "hierarchical": its setup then takes the time of some four passes
 
 _LEAF_SIZES = (1_000, 500, 250)  # the largest for which there is memory
 
