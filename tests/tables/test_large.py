@@ -22,8 +22,10 @@ NEVER = 1e9  # seconds
 
 
 @pytest.fixture(autouse=True)
-def everything_is_large(monkeypatch):
+def everything_is_large(request, monkeypatch):
     """Search two candidates, whatever the clock says, and let FALKON with 40 centers alone be affordable."""
+    if request.node.get_closest_marker("slow"):  # a large table
+        return
 
     def run(search):
         with suppress(OutOfTimeError):  # of a callback
@@ -227,3 +229,22 @@ def test_few_passes_where_a_sample_preconditions():
     rows = as_rows(np.zeros((100_000, 10), dtype=np.float32))
     assert 4 < expected_passes(rows, 2_000) < 10
     assert expected_passes(rows, 10_000) == 21
+
+
+# ---- a large table ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@BOTH
+def test_a_large_table(make, tmp_path):
+    """All of it for once: a real search, real estimates, a model file and the report's advice; no bound on the time."""
+    from gyrfalcon.cli._advice import of_model
+
+    X, y = table(make, 82_000)
+    model = make(4, random_state=0).fit(X, y)
+    assert {"search", *last_stages(model)} <= {"search", "larger sample", "all rows", "all rows, few centers"}
+    assert any(record["stage"].startswith("all rows") for record in model.candidates_)
+    assert model.score(X[:2_000], y[:2_000]) > (0.9 if make is AutoRegressor else 0.8)
+    model.save(tmp_path / "model.gyr")
+    np.testing.assert_array_equal(values(gyrfalcon.load(tmp_path / "model.gyr"), X[:50]), values(model, X[:50]))
+    assert all(isinstance(line, str) for line in of_model(model, len(X)))
