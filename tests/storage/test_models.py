@@ -317,7 +317,7 @@ def custom_kernel(A, B):
     [
         (
             ToyModel(custom_kernel).fit(),
-            r"cannot save ToyModel: parameter 'kernel' cannot .* Use a named kernel instead, or pickle",
+            r"cannot save ToyModel: parameter 'kernel' cannot .* Use a named kernel or activation instead, or pickle",
         ),
         (ToyModel(ToySum(ToyGaussian(), custom_kernel)).fit(), r"parameter 'kernel\.right' cannot"),
         (ToyModel().fit(lock_=object()), r"attribute 'lock_' cannot .* of type builtins\.object"),

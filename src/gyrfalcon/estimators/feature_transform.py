@@ -34,7 +34,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
 
     Inner products of the features approximate the kernel, with an error that falls like 1 / sqrt(n_components): the
     features are cosines of random frequencies for `Gaussian`, `Laplacian`, `Matern` and `RationalQuadratic` [1]_, ReLU
-    and step units for `ArcCosine`, random projections for `Linear`, and the columns of all terms for sums of kernels.
+    and step units for `ArcCosine`, random projections for `Linear`, units of a neural net for `RandomLayer`, and the
+    columns of all terms for sums of kernels.
 
     Parameters
     ----------

@@ -73,7 +73,8 @@ PARAMETERS: Mapping[str, Entry] = {
     "features.kernel": Entry(
         "Kernel or str",
         """A kernel of `gyrfalcon.kernels` that has random features, or its name: `Gaussian`, `Laplacian`, `Matern`,
-        `RationalQuadratic`, `ArcCosine`, `Linear`, sums of these, and their products with a number.""",
+        `RationalQuadratic`, `ArcCosine`, `Linear`, sums of these, and their products with a number; or a
+        `RandomLayer` of units with any activation.""",
     ),
     "n_centers": Entry(
         "int or None",

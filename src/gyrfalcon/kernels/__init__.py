@@ -5,6 +5,7 @@ from .callable import CallableKernel
 from .composite import Constant, Product, Sum, linear_form
 from .dot_product import ArcCosine, Linear, Polynomial, Sigmoid
 from .features import FeatureMap
+from .layer import RandomLayer
 from .names import ALIASES, NAMES, as_kernel
 from .stationary import Gaussian, Laplacian, Matern, RationalQuadratic, Stationary
 
@@ -23,6 +24,7 @@ __all__ = [
     "Matern",
     "Polynomial",
     "Product",
+    "RandomLayer",
     "RationalQuadratic",
     "Sigmoid",
     "Slope",

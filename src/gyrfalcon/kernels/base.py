@@ -209,7 +209,7 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
         """
         raise ValueError(
             f"{type(self).__name__} has no random features: use Gaussian, Laplacian, Matern, RationalQuadratic, "
-            "ArcCosine, Linear, sums of these, and their products with a constant"
+            "ArcCosine, Linear, RandomLayer, sums of these, and their products with a constant"
         )
 
     def slopes(self, n_features: int) -> list[Slope]:

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from .._utils.checks import integer, number, optional, positive
 from .._utils.registry import register
 from .base import Array, Kernel, total_variance
-from .features import FeatureMap, directions
+from .features import FeatureMap, directions, normal_weights
 
 _GAMMA = optional(positive('a finite number greater than 0, or "scale"'), instead="scale")
 _COEF0 = number(lambda x: bool(np.isfinite(x)), "a finite number")
@@ -196,8 +196,7 @@ class ArcCosine(Kernel):
     def random_features(
         self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
     ) -> FeatureMap:
-        weights = directions(n_components, n_features, random_state, orthogonal)
-        weights *= np.sqrt(random_state.chisquare(n_features, n_components))[:, None]
+        weights = normal_weights(n_components, n_features, random_state, orthogonal)
         # a tiny random sign decides for the zero row alone, which is orthogonal to all others
         offset = np.finfo(np.float32).tiny * random_state.choice([-1.0, 1.0], n_components)
         activation = "step" if self.degree == 0 else "relu"

@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy import special
 from sklearn.base import BaseEstimator
 
 from .._utils.registry import register
-from .._utils.words import listed
+from .._utils.words import hint, listed
 
-__all__ = ["FeatureMap", "directions"]
+__all__ = ["FeatureMap", "check_activation", "directions", "normal_weights"]
 
 Array = NDArray[Any]
+Activation = str | Callable[[Array], ArrayLike]
 
 
 def _identity(F: Array) -> Array:
@@ -28,10 +30,41 @@ def _identity(F: Array) -> Array:
 # Each works in place.
 _ACTIVATIONS: dict[str, Callable[[Array], Any]] = {
     "cos": lambda F: np.cos(F, out=F),
+    "sin": lambda F: np.sin(F, out=F),
     "relu": lambda F: np.maximum(F, 0, out=F),
     "step": lambda F: np.greater(F, 0, out=F),
+    "tanh": lambda F: np.tanh(F, out=F),
+    "sigmoid": lambda F: special.expit(F, out=F),
+    "softplus": lambda F: np.logaddexp(F, 0, out=F),
+    "erf": lambda F: special.erf(F, out=F),
     "identity": _identity,
 }
+
+
+def check_activation(activation: Any) -> None:
+    """Raise an error unless `activation` is the name of one or callable."""
+    known = listed(_ACTIVATIONS, None, plain=True)
+    if isinstance(activation, str) and activation not in _ACTIVATIONS:
+        raise ValueError(
+            f"activation={activation!r} is not known: use one of {known}, or a function of an array"
+            f"{hint(activation, _ACTIVATIONS)}"
+        )
+    if not isinstance(activation, str) and (not callable(activation) or isinstance(activation, type)):
+        raise TypeError(f"activation={activation!r} must be one of {known}, or a function of an array")
+
+
+def _activate(activation: Activation, F: Array) -> None:
+    """Replace numbers by the activation's values."""
+    if isinstance(activation, str):
+        _ACTIVATIONS[activation](F)
+        return
+    values = np.asarray(activation(F))
+    if values.shape != F.shape or values.dtype.kind not in "fiub":
+        raise ValueError(
+            f"the activation {activation!r} gave an array of type {values.dtype} and shape {values.shape} for an array "
+            f"of shape {F.shape}: it must give real numbers in the same shape"
+        )
+    F[:] = values
 
 
 @register
@@ -50,7 +83,7 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
     scale : array of shape (M,)
         Factors applied after the activation.
     activations : sequence of (name, count)
-        "cos", "relu", "step" or "identity", and the number of columns that have it.
+        The name of an activation of `RandomLayer`, or a function of an array, and the number of columns that have it.
 
     Examples
     --------
@@ -69,7 +102,7 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
         self.activations = activations
 
     @classmethod
-    def layer(cls, activation: str, weights: Array, offset: ArrayLike, scale: float) -> FeatureMap:
+    def layer(cls, activation: Activation, weights: Array, offset: ArrayLike, scale: float) -> FeatureMap:
         """Make features that share one activation and one scale."""
         M = len(weights)
         return cls(weights, np.broadcast_to(offset, M).astype(np.float64), np.full(M, scale), ((activation, M),))
@@ -107,8 +140,8 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
 
     def take(self, indices: NDArray[np.intp]) -> FeatureMap:
         """Return the features at some positions."""
-        names = np.repeat([name for name, _ in self.activations], [count for _, count in self.activations])[indices]
-        runs = tuple((str(name), len(list(run))) for name, run in groupby(names))
+        names = [name for name, count in self.activations for _ in range(count)]
+        runs = tuple((name, len(list(run))) for name, run in groupby(names[at] for at in indices))
         return FeatureMap(self.weights[indices], self.offset[indices], self.scale[indices], runs)
 
     def __call__(self, X: Array, weights: Array | None = None) -> Array:
@@ -119,7 +152,7 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
             F += self.offset.astype(F.dtype, copy=False)
             start = 0
             for name, count in self.activations:
-                _ACTIVATIONS[name](F[:, start : start + count])
+                _activate(name, F[:, start : start + count])
                 start += count
             F *= self.scale.astype(F.dtype, copy=False)
         return F
@@ -148,6 +181,13 @@ class FeatureMap(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"activations {names} are not known: use {listed(_ACTIVATIONS, None, plain=True)}")
         if not all(type(count) is int and count > 0 for count in counts) or sum(counts) != M:
             raise ValueError(f"activations of {counts} columns do not make {M} columns")
+
+
+def normal_weights(n: int, d: int, random_state: np.random.RandomState, orthogonal: bool) -> Array:
+    """Draw `n` vectors of d normal numbers; see `directions` for `orthogonal`."""
+    weights = directions(n, d, random_state, orthogonal)
+    weights *= np.sqrt(random_state.chisquare(d, n))[:, None]
+    return weights
 
 
 def directions(n: int, d: int, random_state: np.random.RandomState, orthogonal: bool) -> Array:

@@ -275,6 +275,8 @@ def feature_values(graph: Graph, features: FeatureMap, rows: str) -> str:
     parts, start = [], 0
     for name, count in features.activations:
         part = features.columns(start, start + count)
+        if name not in _ACTIVATIONS:
+            raise TypeError(f"the activation {name!r} cannot be exported: use one of {', '.join(_ACTIVATIONS)}")
         linear = graph.plus(graph.add("MatMul", rows, graph.constant(part.weights.T)), part.offset)
         parts.append(graph.times(_ACTIVATIONS[name](graph, linear), part.scale))
         start += count
@@ -285,9 +287,19 @@ def _step(graph: Graph, a: str) -> str:
     return graph.cast(graph.add("Greater", a, graph.constant(0.0)), graph.dtype)
 
 
+def _softplus(graph: Graph, a: str) -> str:
+    # log(1 + exp(a)) = max(a, 0) + log(1 + exp(-|a|)): runtimes have Softplus in float32 alone, as they have Erf
+    small = graph.exp(graph.add("Abs", a), -1.0)
+    return graph.add("Add", graph.add("Relu", a), graph.add("Log", graph.plus(small, 1.0)))
+
+
 _ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
     "cos": lambda graph, a: graph.add("Cos", a),
+    "sin": lambda graph, a: graph.add("Sin", a),
     "relu": lambda graph, a: graph.add("Relu", a),
     "step": _step,
+    "tanh": lambda graph, a: graph.add("Tanh", a),
+    "sigmoid": lambda graph, a: graph.add("Sigmoid", a),
+    "softplus": _softplus,
     "identity": lambda graph, a: a,
 }

@@ -212,7 +212,7 @@ class Encoder:
 
     def refuse(self, value: Any, where: str, why: str) -> NoReturn:
         kind, _, name = where.partition(".")
-        remedy = "a named kernel" if callable(value) else "numbers, strings or NumPy arrays"
+        remedy = "a named kernel or activation" if callable(value) else "numbers, strings or NumPy arrays"
         raise TypeError(
             f"cannot save {self.owner}: {'parameter' if kind == 'params' else 'attribute'} {name!r} cannot go into a "
             f"model file, which holds data and no code: {why}. Use {remedy} instead, or pickle the estimator"

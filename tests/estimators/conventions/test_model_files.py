@@ -22,6 +22,7 @@ from gyrfalcon.kernels import (
     Linear,
     Matern,
     Polynomial,
+    RandomLayer,
     RationalQuadratic,
     Sigmoid,
 )
@@ -43,6 +44,7 @@ KERNELS = {
     "sigmoid": Sigmoid(0.1),
     "arc-cosine 0": ArcCosine(0),
     "arc-cosine 1": ArcCosine(1),
+    "random layer": RandomLayer("tanh"),
     "sum": Gaussian(1.0) + 0.5 * Linear() + 1.0,
     "long sum": sum((0.1 * Gaussian(1.0 + i) for i in range(110)), Linear() + 1.0),
     "long product": Gaussian(1.0) * 2.0 * Gaussian([1.0, 2.0, 3.0]) * Laplacian(np.array([1.0, 2.0, 0.5])) * 0.5,

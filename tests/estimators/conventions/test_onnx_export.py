@@ -28,7 +28,17 @@ from gyrfalcon import (
     to_onnx,
 )
 from gyrfalcon.cli.main import main
-from gyrfalcon.kernels import ArcCosine, Gaussian, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
+from gyrfalcon.kernels import (
+    ArcCosine,
+    Gaussian,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    RandomLayer,
+    RationalQuadratic,
+    Sigmoid,
+)
 from gyrfalcon.losses import Loss
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -104,6 +114,10 @@ def test_kernels(kernel, dtype):
         RandomFeaturesRegressor(n_components=50),
         RandomFeaturesRegressor(ArcCosine(1), n_components=50),
         RandomFeaturesRegressor(ArcCosine(0) + Linear(), n_components=50),
+        *(
+            RandomFeaturesRegressor(RandomLayer(name), n_components=50)
+            for name in ("relu", "tanh", "sigmoid", "softplus", "step", "cos", "sin", "identity")
+        ),
     ],
     ids=str,
 )
@@ -196,6 +210,12 @@ class Narrow(Gaussian):
             "CallableKernel.*cannot be exported: use Ga",
         ),
         (FalkonRegressor(Narrow(1.0), n_centers=5, penalty=1e-3), "Narrow.*cannot be exported"),
+        (
+            RandomFeaturesRegressor(RandomLayer("erf"), n_components=5),
+            "activation 'erf' cannot be exported: use one",
+        ),
+        (RandomFeaturesRegressor(RandomLayer(np.sinh), n_components=5), "activation <ufunc 'sinh'> cannot be exported"),
+        (FalkonRegressor(RandomLayer(), n_centers=5, penalty=1e-3), "RandomLayer.*cannot be exported"),
         (FalkonRegressor(loss=Own(), n_centers=5, penalty=1e-3), "Own.inverse_link is a Python function"),
     ],
     ids=lambda value: type(value).__name__,
