@@ -152,7 +152,7 @@ def test_the_condition_number_is_recorded():
 
 def test_wrong_name():
     X, y, _ = data(20)
-    with pytest.raises(ValueError, match="preconditioner='jacobi' must be one of 'auto', 'falkon', 'paper', 'krill', 'sample'"):
+    with pytest.raises(ValueError, match="='jacobi' must be one of 'auto', 'falkon', 'paper', 'krill', 'sample'"):
         plain(FalkonRegressor, preconditioner="jacobi").fit(X, y)
 
 
