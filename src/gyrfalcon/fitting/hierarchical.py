@@ -312,9 +312,9 @@ def _errors(problem: EveryRow, penalties: Array, tried: list[list[Tried]]) -> di
     record["log_evidences"] = [float(np.mean([one.evidence for one in found])) for found in tried]
     if tried[0][0].left_out is not None:
         residuals = [_mean([one.left_out for one in found]) - problem.targets for found in tried]
-        weight = None if data.weight is None else data.weight
         record["loo_errors"] = [
-            float(np.sqrt(np.mean(np.average(np.square(r * problem.scale), axis=0, weights=weight)))) for r in residuals
+            float(np.sqrt(np.mean(np.average(np.square(r * problem.scale), axis=0, weights=data.weight))))
+            for r in residuals
         ]
     if data.validation is not None:
         values = [_mean([one.validation for one in found]) * problem.scale for found in tried]

@@ -147,7 +147,7 @@ PARAMETERS: Mapping[str, Entry] = {
     "split": Entry(
         '{"axis", "principal", "random"}',
         """How the direction of a split is drawn: one of the features, in proportion to its variance in the cell; a
-        random direction, in proportion to the variance along it; or any direction. Rows are split at the median.""",
+        random direction, in proportion to the variance along it; or any direction. Rows are split near the median.""",
         one_of("axis", "principal", "random"),
     ),
     "orthogonal": Entry(

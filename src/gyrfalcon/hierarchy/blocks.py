@@ -75,12 +75,11 @@ class Hierarchy:
         S = self.block(P, P)
         diagonal = S.diagonal().copy()
         size = max(float(diagonal.mean()), float(np.finfo(np.float64).tiny))
-        jitter = JITTER
-        while True:
+        for jitter in JITTER * 10.0 ** np.arange(9):
             S.flat[:: len(S) + 1] = diagonal + jitter * size
             with suppress(np.linalg.LinAlgError):
                 return P, np.asarray(np.linalg.cholesky(S), dtype=np.float64)
-            jitter *= 10
+        raise ValueError(f"the kernel matrix of {len(S)} rows is not positive semidefinite: choose another kernel")
 
     def whitened(self, rows: Array, P: Array, L: Vectors) -> Vectors:
         """Return F = k(rows, P) L^-T, of shape (b, rank)."""

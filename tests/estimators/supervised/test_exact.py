@@ -340,7 +340,7 @@ def test_a_step_that_diverges(early_stopping):
 @pytest.mark.parametrize(
     ("parameters", "match"),
     [
-        ({"method": "lasso"}, "method='lasso' must be one of 'ridge', 'pcg', 'gd', 'least_squares'"),
+        ({"method": "lasso"}, "method='lasso' must be one of 'ridge', 'pcg', 'askotch', 'gd', 'least_squares'"),
         ({"penalties": []}, r"penalties=\[\] must be None or a list of at least one"),
         ({"penalties": [1e-3, -1e-3]}, "none negative"),
         ({"penalties": [np.nan]}, "finite"),

@@ -113,7 +113,8 @@ def test_every_row_a_pivot_is_the_exact_kernel() -> None:
     X, Y = rng.standard_normal((40, 2)), rng.standard_normal((40, 1))
     kernel = Laplacian(1.0)
     hierarchy = make_hierarchy(kernel, X, leaf_size=20, rank=20, split="random", seed=0)
-    everything = Hierarchy(kernel, X, hierarchy.tree, hierarchy.order, np.arange(40)[None])
+    pivots = np.tile(np.arange(40), (len(hierarchy.tree.children), 1))
+    everything = Hierarchy(kernel, X, hierarchy.tree, hierarchy.order, pivots)
     found = factorise(everything, Y, np.full(40, 0.1))
     wanted = np.linalg.solve(np.asarray(kernel(X, X)) + 0.1 * np.eye(40), Y)
     np.testing.assert_allclose(found.coef, wanted[hierarchy.order], atol=1e-6)  # the ridge of pivots
