@@ -13,7 +13,7 @@ from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..fitting.arguments import described
 from ..fitting.calibration import fit_calibration
-from ..fitting.hierarchical import RULES, HierarchicalSolution, predictions
+from ..fitting.hierarchical import RULES, HierarchicalSolution
 from ..fitting.parameters import check_parameters
 from ..fitting.ridge import EveryRow
 from ..fitting.targets import class_codes
@@ -156,11 +156,8 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
         if by_validation:
             held = data.validation
             assert held is not None
-            n_threads = self._compute.n_threads
-            values = predictions(found.trees, problem.kernel, problem.points, held.rows, n_threads)
-            if found.smooth is not None:
-                values = values + found.smooth.validation
-            targets, weight = held.targets, held.weight
+            assert found.validation is not None
+            values, targets, weight = found.validation, held.targets, held.weight
         else:
             assert found.left_out is not None
             values, weight = found.left_out, data.weight

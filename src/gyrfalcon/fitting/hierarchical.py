@@ -111,6 +111,7 @@ class HierarchicalSolution:
     """The functions of the trees, whose mean is the prediction, together with the global part.
 
     left_out : predictions of the rows by models that have not seen them, without the offset; None if not computed
+    validation : the same of validation rows; None if there are none
     """
 
     trees: list[LocalExpansion]
@@ -118,6 +119,7 @@ class HierarchicalSolution:
     penalty: float
     sizes: tuple[int, int]
     left_out: Array | None
+    validation: Array | None
     uncertainty: HierarchicalUncertainty | None
 
 
@@ -361,8 +363,10 @@ def _solution(
         left_out = (values if smooth is None else values + smooth.fitted) * scale
     if smooth is not None:
         smooth = smooth._replace(coef=finite(smooth.coef * scale, dtype))
+    validation = None if found[0].validation is None else _mean([one.validation for one in found]) * scale
     uncertainty = _uncertainty(problem, hierarchies, found, noise) if settings.uncertainty else None
-    return HierarchicalSolution(trees, smooth, penalty, settings.sizes(len(problem.points)), left_out, uncertainty)
+    sizes = settings.sizes(len(problem.points))
+    return HierarchicalSolution(trees, smooth, penalty, sizes, left_out, validation, uncertainty)
 
 
 def _uncertainty(

@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import gyrfalcon
 from gyrfalcon import ExactClassifier, ExactRegressor, HierarchicalClassifier, HierarchicalRegressor
 from gyrfalcon.callbacks import Callback
+from gyrfalcon.fitting.calibration import fit_calibration
 from gyrfalcon.kernels import Laplacian
 
 KERNEL = Laplacian(1.5)
@@ -120,6 +121,15 @@ def test_probabilities_are_as_good_as_those_of_the_exact_kernel() -> None:
         model = Model(KERNEL, penalties=[1e-3, 1e-2, 1e-1], random_state=0, **options).fit(X[:1500], labels[:1500])
         found.append(log_loss(labels[1500:], model.predict_proba(X[1500:])))
     assert found[1] < 1.05 * found[0]
+
+
+def test_validation_rows_calibrate_by_their_predictions() -> None:
+    X, y = data(2000)
+    labels = np.digitize(y, [-0.3, 0.3])
+    model = HierarchicalClassifier(KERNEL, penalty=1e-3, leaf_size=100, random_state=0)
+    model.fit(X[:1500], labels[:1500], X_val=X[1500:], y_val=labels[1500:])
+    again = fit_calibration(model.uncalibrated(X[1500:]), labels[1500:], 3, None)
+    np.testing.assert_allclose(again.bias, model.calibration_.bias, atol=1e-6)
 
 
 def test_progress_counts_leaves() -> None:
