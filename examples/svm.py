@@ -1,7 +1,8 @@
 """Support vector machines
 ==========================
 
-Support vector machines on many rows: the squared hinge and the hinge, beside scikit-learn's ``SVC``.
+Support vector machines on many rows: the squared hinge and the hinge, beside scikit-learn's ``SVC``
+and the stochastic Pegasos.
 
 Run it with ``python examples/svm.py [rows]``.
 """
@@ -15,6 +16,7 @@ from sklearn.datasets import make_moons
 from sklearn.svm import SVC
 
 from gyrfalcon import FalkonClassifier
+from gyrfalcon.baselines import PegasosClassifier
 from gyrfalcon.kernels import Gaussian
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
@@ -28,6 +30,7 @@ models = {
     "SVC": SVC(C=C, gamma=0.5 / width**2),
     "squared hinge": FalkonClassifier(loss="squared_hinge", **common),
     "hinge": FalkonClassifier(loss="hinge", **common),
+    "Pegasos": PegasosClassifier(max_iter=20, **common),
 }
 for name, model in models.items():
     start = time.perf_counter()
@@ -38,7 +41,7 @@ for name, model in models.items():
 
 side = np.linspace(-2, 3, 100)
 grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-figure, axes = plt.subplots(1, 3, figsize=(10, 3.4), sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 4, figsize=(13, 3.4), sharey=True, layout="constrained")
 for ax, (name, model) in zip(axes, models.items(), strict=True):
     f = model.decision_function(grid).reshape(100, 100)
     ax.scatter(*X_train[:500].T, c=y_train[:500], s=4, cmap="coolwarm")

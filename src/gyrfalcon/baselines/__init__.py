@@ -21,6 +21,7 @@ from .doubly_stochastic_regressor import DoublyStochasticRegressor
 from .eigenpro_classifier import EigenProClassifier
 from .ensemble_regressor import EnsembleRegressor
 from .feature_selection_regressor import FeatureSelectionRegressor
+from .pegasos_classifier import PegasosClassifier
 from .sketched_regressor import SketchedRegressor
 from .svrg_regressor import SvrgRegressor
 
@@ -39,6 +40,7 @@ __all__ = [
     "HierarchicalRegressor",
     "NystromRegressor",
     "NytroRegressor",
+    "PegasosClassifier",
     "RandomFeaturesClassifier",
     "RandomFeaturesRegressor",
     "SketchedRegressor",

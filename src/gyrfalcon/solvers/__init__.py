@@ -10,6 +10,7 @@ askotch       the same with every row as a center, accelerated
 eigenpro      preconditioned mini-batches for exact interpolation
 svrg          variance-reduced mini-batches on features, with a sketched preconditioner
 admm          blocks of rows and features that agree on their average
+pegasos            stochastic subgradients of support vector machines
 doubly_stochastic  mini-batches of rows and of features
 sketched      kernel ridge regression with random combinations of the rows
 ridge_path    direct solves for a whole list of penalties: Nyström and exact

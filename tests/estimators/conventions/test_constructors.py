@@ -24,7 +24,7 @@ LEARNERS = [cls for cls in ESTIMATORS if cls not in [*TRANSFORMERS, *AROUND_OTHE
 STOPPING = {"NytroRegressor", "ExactRegressor"}
 EIGENPRO = {"EigenProRegressor", "EigenProClassifier"}
 OWN_DEFAULTS = {
-    "penalty": {"DivideAndConquerRegressor", "DivideAndConquerClassifier", "NoveltyDetector"},
+    "penalty": {"DivideAndConquerRegressor", "DivideAndConquerClassifier", "NoveltyDetector", "PegasosClassifier"},
     "early_stopping": STOPPING,
     "validation_fraction": STOPPING,
     "n_iter_no_change": STOPPING,
@@ -32,7 +32,7 @@ OWN_DEFAULTS = {
     "max_iter": {"NystromRegressor", "ExactClassifier", "KernelKMeans", *STOPPING},
     "tol": {"KernelKMeans"},
     "step": {*EIGENPRO, "RandomFeaturesRegressor", "RandomFeaturesClassifier"},
-    "batch_size": {"NystromRegressor", "NytroRegressor"},
+    "batch_size": {"NystromRegressor", "NytroRegressor", "PegasosClassifier"},
     "n_components": {*EIGENPRO, "KernelPCA"},
 }
 # n_components is last of the solver's in one, and first in the other, as in scikit-learn's KernelPCA.
