@@ -192,6 +192,24 @@ def test_validation_rows(capsys, table):
     assert [r["validation_error"] for r in model.history_] == [r["validation_error"] for r in expected.history_]
 
 
+@pytest.mark.parametrize("validation", [False, True])
+def test_automatic_number_of_centers(capsys, table, validation, monkeypatch):
+    monkeypatch.setattr("gyrfalcon.fitting.subspace._FIRST", 20)
+    new = make(seed=1)
+    new.to_parquet("new.parquet")
+    rows = ["--validation", "new.parquet"] if validation else ["--validation-fraction", "0.3"]
+    options = ["--features", "a,b", "--n-centers", "auto", "--max-iter", "5", "-o", "model.gyr", *rows]
+    code, out, err = run(capsys, *FIT, "train.parquet", "--target", "y", *options)
+    assert code == 0, err
+    model = gyrfalcon.load("model.gyr")
+    expected = FalkonRegressor(n_centers="auto", validation_fraction=0.3, max_iter=5, random_state=0)
+    held = {"X_val": X_of(new), "y_val": new["y"]} if validation else {}
+    same(model, expected.fit(X_of(table), table["y"], **held))
+    assert [record["n_centers"] for record in model.growth_] == [record["n_centers"] for record in expected.growth_]
+    assert len(model.growth_) > 1
+    assert ("on validation rows" if validation else "on held out rows") in out
+
+
 def test_the_same_command_gives_the_same_model(capsys):
     command = ["train.parquet", "--target", "y", *SMALL]
     same(fit(capsys, *command)[0], fit(capsys, *command)[0])
@@ -330,6 +348,7 @@ def test_verbose_has_a_line_for_each_iteration(capsys, caplog):
         (["--penalty", "small"], "'small'"),
         (["--max-iter", "0"], "max_iter=0"),
         (["--n-centers", "0"], "n_centers=0"),
+        (["--n-centers", "many"], "'many'"),
         (["--centers", "-5"], "n_centers=-5"),
         (["--centers", "nearest"], "'nearest'"),
         (["--kernel", "gausian"], "'gausian'"),
@@ -363,6 +382,7 @@ def test_a_wrong_option_is_found_before_anything_is_read(capsys, options, named)
     ("options", "named"),
     [
         (["--centers", "5", "--n-centers", "6"], "--centers"),
+        (["--centers", "5", "--n-centers", "auto"], "not 5, auto"),
         (["--centers", "bless", "--centers", "uniform"], "--centers"),
         (["--kernel", "linear", "--length-scale", "1"], "Linear has no length_scale"),
         (["--kernel", "gaussian + linear", "--nu", "1"], "Sum has no nu"),

@@ -189,9 +189,9 @@ def _model(arguments: argparse.Namespace, task: str, given: dict[str, Any]) -> F
 
 def _measured(arguments: argparse.Namespace, model: Any, data: Dataset, held: Dataset | None) -> dict[str, Any]:
     """Return the metrics of the model, and the name of the rows they were computed on."""
-    if held is None and arguments.early_stopping:
-        best = min(record["validation_error"] for record in model.history_)
-        return {"on": "held out", "validation_error": best}
+    if held is None and (arguments.early_stopping or model.n_centers == "auto"):
+        errors = [record["validation_error"] for record in model.history_]
+        return {"on": "held out", "validation_error": min(errors) if arguments.early_stopping else errors[-1]}
     rows = data if held is None else held
     with watched(rows.X, "Measuring the error", arguments) as X:
         assert rows.y is not None

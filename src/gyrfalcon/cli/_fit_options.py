@@ -15,6 +15,7 @@ from .. import centers, kernels
 from .._utils.checks import Rule, integer, not_negative, number, optional, positive
 from .._utils.memory import parse_memory
 from ..estimators import FalkonRegressor
+from ..fitting.parameters import CENTERS_OR_AUTO
 from ..losses import named
 from ..storage.checkpoints import Checkpoint
 from ..storage.values import Encoder
@@ -225,10 +226,11 @@ OPTIONS = {
         _of_falkon("--degree", "degree of the polynomial kernel", "N", _integer),
         _of_falkon(
             "--n-centers",
-            _description("n_centers", 2) + ". Not given: 2,000, or 2 sqrt(n) beyond a million rows, at most 10,000",
-            "M",
-            _integer,
-            integer(1),
+            _description("n_centers", 2) + ". Not given: 2,000, or 2 sqrt(n) beyond a million rows, at most 10,000. "
+            "auto: doubled, from 1,000 on, while the error of --validation, or of a random part of the rows, falls",
+            "M|auto",
+            lambda text: text if text == "auto" else _integer(text),
+            CENTERS_OR_AUTO,
         ),
         _of_falkon(
             "--centers",
@@ -284,7 +286,7 @@ OPTIONS = {
         ),
         _of_falkon(
             "--validation-fraction",
-            "share of the rows that --early-stopping holds out if --validation is not given",
+            "share of the rows that --early-stopping and --n-centers auto hold out if --validation is not given",
             "X",
             _number,
             _fraction,
