@@ -157,6 +157,8 @@ KERNELS: list[Callable[[], Any]] = [
     lambda: kernels.Constant(0.0) + kernels.Linear(),
     lambda: kernels.Gaussian(2.0) + kernels.Linear(),
     lambda: kernels.Gaussian(2.0) * kernels.Polynomial(2),
+    lambda: kernels.RandomLayer("tanh"),
+    lambda: kernels.RandomLayer("relu", 1.0, 0.0),
     lambda: kernels.CallableKernel(dot),
 ]
 
