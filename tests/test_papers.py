@@ -112,6 +112,26 @@ def test_nytro(script):
     assert found.rmse == pytest.approx(expected, rel=0.02)
 
 
+def test_nytro_regimes(script):
+    """SNR and d~ by their formulas, in dense matrices."""
+    nytro = script("nytro")
+    X, y = smooth(400)
+    X, y = X / 3, y - 2
+    data = nytro.Data(X[:300], y[:300], X[300:], y[300:])
+    row = nytro.regimes(nytro.Experiment("smooth", "", 0.7, 100, 0.0069, np.float64), data)
+    kernel = nytro.Gaussian(0.7)
+    penalty = nytro.ExactRegressor(kernel, penalties=nytro.PENALTIES, **nytro.PAPER).fit(data.X, data.y).penalty_
+    K = gaussian(data.X, data.X, 0.7)
+    coef = np.linalg.solve(K + penalty * 300 * np.eye(300), data.y)
+    noise = np.mean((gaussian(data.X_test, data.X, 0.7) @ coef - data.y_test) ** 2)
+    snr = coef @ K @ coef / noise
+    leverage = np.linalg.solve(K + 300 / snr * np.eye(300), K).diagonal()
+    assert row[1] == 300
+    assert float(row[2]) == pytest.approx(snr, rel=0.01)  # printed with three digits
+    assert int(row[3]) == pytest.approx(300 * leverage.max(), abs=1)
+    assert float(row[4]) == pytest.approx(1 / snr, rel=0.05)  # printed with two digits
+
+
 def test_falkon_figure1(script):
     """Every FALKON ends at the direct solve; the paper's B is the one of its Definition 3; passes are all counted."""
     figure1 = script("falkon_figure1")

@@ -39,7 +39,7 @@ from gyrfalcon.baselines import (
 from gyrfalcon.kernels import Gaussian, Polynomial
 
 SETS = {"kin40k": (3.0, 1e-7), "protein_raw": (1.0, 1e-6)}  # width and penalty of Figure 1
-# the names of the FALKON paper's Tables 1 and 2
+# the names of the FALKON paper's Tables 1 and 2, and SGD on random features
 METHODS: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "FALKON": lambda basis, ridge: FalkonRegressor(preconditioner="paper", tol=0.0, **basis, **ridge),
     "basic FALKON": lambda basis, ridge: FalkonRegressor(solver="gd", max_iter=50, tol=0.0, **basis, **ridge),
@@ -48,6 +48,10 @@ METHODS: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "NYTRO": lambda basis, ridge: NytroRegressor(step="auto", max_iter=100, early_stopping=False, **basis),
     "Rand. Feat.": lambda basis, ridge: RandomFeaturesRegressor(**_features(basis), **ridge),
     "BCD R. F.": lambda basis, ridge: RandomFeaturesRegressor(solver="bcd", max_iter=10, **_features(basis), **ridge),
+    "R. F., SGD": lambda basis, ridge: RandomFeaturesRegressor(solver="sgd", **_features(basis), **ridge),
+    "R. F., averaged SGD": lambda basis, ridge: RandomFeaturesRegressor(
+        solver="sgd", power_t=0.5, average=True, **_features(basis), **ridge
+    ),
     "Prec. KRR, random features": lambda basis, ridge: ExactRegressor(
         method="pcg", preconditioner="random_features", **basis, **ridge
     ),

@@ -1,13 +1,13 @@
-"""Figure 2 and Table 2 of the NYTRO paper, with the paper's column beside ours.
+"""Figures 1 and 2 and Table 2 of the NYTRO paper, with the paper's column beside ours.
 
-    python benchmarks/papers/nytro.py [--data DIR] [--quick] [--full] [--runs N] [--only figure2 table2]
+    python benchmarks/papers/nytro.py [--data DIR] [--quick] [--full] [--runs N] [--only figure2 table2 regimes]
         [--set Ijcnn ...] [--plot]
 
 Figure 2 is the time of model selection against the number of centers m on cpusmall: NKRLS (a direct solve) with 100
 penalties, NYTRO with 500 iterations. Table 2 is time, test RMSE and chosen parameter of KOLS, KRLS, Early Stopping,
 NKRLS and NYTRO on InsuranceCompany, Adult, Ijcnn and cpusmall (for which the paper has no row), and of FALKON
 with NKRLS's centers and penalty, by its own preconditioner; how many passes it takes by that one, by KRILL's and by
-the default.
+the default. Figure 1 is a map of regimes: "regimes" says where the data sets are on it.
 
 The paper does not say how features are scaled, and the kernel's width means nothing without it. Its numbers come out
 with features in [-1, 1] (the range over training and test rows together), labels +-1, no intercept and steps of 1 /
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from _data import ROOT, Data, load, rmse, save_figure, table
 
-from gyrfalcon import FalkonRegressor
+from gyrfalcon import FalkonRegressor, d_tilde, signal_to_noise, suggest_nytro
 from gyrfalcon.estimators import ExactRegressor, NystromRegressor, NytroRegressor
 from gyrfalcon.kernels import Gaussian
 
@@ -35,6 +35,8 @@ ITERATIONS = 500
 PASSES = 20  # of FALKON
 EQUAL = 0.001  # RMSEs within 0.1% count as equal: less than another draw of centers changes
 EXACT_ROWS = 40_000  # rows from which methods with n x n products run with --full alone, and n x n factors never
+REGIME_ROWS = 2_000  # rows by which a data set is placed in Figure 1
+PARTS = ["figure2", "table2", "regimes"]
 WINDOW = 10  # iterations over which the authors' code takes the decrease of the validation error
 # `prepare` makes the features of the paper's width, and its functions are sums of kernels without a constant
 PAPER: dict[str, Any] = {"scale": False, "fit_intercept": False}
@@ -387,13 +389,29 @@ def steps(experiment: Experiment, data: Data) -> None:
     table(f"NYTRO on {experiment.name}: test RMSE after t iterations", ["step", *(f"t = {t}" for t in at)], rows)
 
 
+def regimes(experiment: Experiment, data: Data) -> list[Any]:
+    """SNR, d~(1 / SNR), lambda*, t and m of the paper, and its method, for the KRLS fit of some of the rows.
+
+    Predictions of that fit stand for the mean of y, and its squared errors on the test rows for the noise.
+    """
+    X, y = data.X[:REGIME_ROWS].astype(np.float64), data.y[:REGIME_ROWS].astype(np.float64)
+    kernel = Gaussian(experiment.width)
+    fit = ExactRegressor(kernel, penalties=PENALTIES, choose_by="loo", **PAPER).fit(X, y)
+    noise = rmse(fit.predict(data.X_test.astype(np.float64)), data.y_test) ** 2
+    snr = signal_to_noise(X, fit.predict(X), kernel, noise)
+    dimension = d_tilde(X, kernel, 1 / snr)
+    found = suggest_nytro(len(X), snr, dimension)
+    numbers = [f"{snr:.3g}", f"{dimension:.0f}", f"{found.penalty:.1e}", found.n_iter, found.n_centers]
+    return [experiment.name, len(X), *numbers, found.regime]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of .npz files")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, for a look")
     parser.add_argument("--full", action="store_true", help="5 repetitions, and KRLS on Adult (some minutes, 6 GB)")
     parser.add_argument("--runs", type=int, default=3, help="draws of held-out rows and centers for Table 2")
-    parser.add_argument("--only", nargs="+", choices=["figure2", "table2"], default=["figure2", "table2"])
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--set", nargs="+", choices=[e.name for e in EXPERIMENTS], help="data sets of Table 2")
     parser.add_argument("--plot", action="store_true", help="draw the picture into docs/images")
     arguments = parser.parse_args()
@@ -403,10 +421,13 @@ def main() -> None:
             found = figure2(data, arguments.quick, 3 if arguments.full else 1)
             if arguments.plot:
                 draw(found)
+    chosen = [experiment for experiment in EXPERIMENTS if not arguments.set or experiment.name in arguments.set]
+    if "regimes" in arguments.only:
+        prepared = [(experiment, prepare(arguments.data, experiment, arguments.quick)) for experiment in chosen]
+        rows = [regimes(experiment, data) for experiment, data in prepared if data is not None]
+        table("Figure 1's regimes", ["data", "n", "SNR", "d~", "lambda*", "t", "m", "method"], rows)
     if "table2" in arguments.only:
-        for experiment in EXPERIMENTS:
-            if arguments.set and experiment.name not in arguments.set:
-                continue
+        for experiment in chosen:
             data = prepare(arguments.data, experiment, arguments.quick)
             if data is not None:
                 table2(experiment, data, arguments.quick, arguments.full, arguments.runs)
