@@ -59,10 +59,12 @@ def pegasos(
         order, objective, length = random_state.permutation(n), np.zeros(k), 0.0
         for start in range(0, n, batch_size):
             batch = np.sort(order[start : start + batch_size])
-            hinge = _Hinge(y[batch], np.ones(len(batch)) if weight is None else weight[batch])
-            alpha = whitening.apply(root_n * w)
-            pull = operator.on(operator.rows.take(batch)).sandwich(alpha, hinge)
-            objective += hinge.loss / n + penalty / 2 * np.square(w).sum(axis=0) * len(batch) / n
+            signs, share = y[batch], np.ones((len(batch), 1)) if weight is None else weight[batch, None]
+            f = np.empty((len(batch), k), dtype=operator.dtype)
+            points = operator.on(operator.rows.take(batch))
+            pull = points.sandwich(whitening.apply(root_n * w), partial(_violations, signs, share), KV=f)
+            loss = (share * np.maximum(0, 1 - signs * f)).sum(axis=0, dtype=np.float64)
+            objective += loss / n + penalty / 2 * np.square(w).sum(axis=0) * len(batch) / n
             t += 1
             length = 1 / (penalty * t)
             w = (1 - 1 / t) * w + length * root_n * whitening.apply_transpose(pull) / len(batch)
@@ -82,14 +84,6 @@ def pegasos(
         )
 
 
-class _Hinge:
-    """Return weight y where y f < 1, and 0 elsewhere, for `sandwich`; add up the losses of the columns."""
-
-    def __init__(self, y: NDArray[Any], weight: NDArray[Any]) -> None:
-        self.y, self.weight, self.loss = y, weight[:, None], np.zeros(y.shape[1])
-
-    def __call__(self, rows: slice, f: NDArray[Any]) -> NDArray[Any]:
-        y, weight = self.y[rows], self.weight[rows]
-        slack = np.maximum(0, 1 - y * f)
-        self.loss += (weight * slack).sum(axis=0, dtype=np.float64)
-        return np.where(slack > 0, weight * y, 0).astype(f.dtype)
+def _violations(y: NDArray[Any], weight: NDArray[Any], rows: slice, f: NDArray[Any]) -> NDArray[Any]:
+    """Return weight y where y f < 1, and 0 elsewhere."""
+    return np.where(y[rows] * f < 1, weight[rows] * y[rows], 0).astype(f.dtype)
