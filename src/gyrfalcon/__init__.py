@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import baselines, callbacks, centers, kernels, losses, plots
     from .backends.versions import show_versions
-    from .centers.leverage import d_tilde, effective_dimension, leverage_scores, n_infinity
-    from .centers.regimes import regime, signal_to_noise, suggest_nytro
+    from .centers.leverage import effective_dimension, leverage_scores, n_infinity
+    from .centers.regimes import d_tilde, regime, signal_to_noise, suggest_nytro
     from .centers.theory import centers_needed, suggest
     from .estimators import (
         BBKB,
@@ -150,7 +150,7 @@ _MODULES = {
     "show_versions": "backends.versions",
     "suggest": "centers.theory",
     "centers_needed": "centers.theory",
-    "d_tilde": "centers.leverage",
+    "d_tilde": "centers.regimes",
     "n_infinity": "centers.leverage",
     "regime": "centers.regimes",
     "signal_to_noise": "centers.regimes",

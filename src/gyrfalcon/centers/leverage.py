@@ -37,7 +37,7 @@ from ..sources import Rows, as_rows
 from ..sources.base import DerivedRows
 from ..sources.blocks import Block
 
-__all__ = ["d_tilde", "effective_dimension", "leverage_scores", "n_infinity"]
+__all__ = ["effective_dimension", "leverage_scores", "n_infinity"]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -211,40 +211,6 @@ def n_infinity(
         )
     largest = max(float(left.max()) for _, _, left in score.unexplained(judged, penalty))
     return max(largest, 0.0) / penalty
-
-
-def d_tilde(
-    X: Rows | ArrayLike,
-    kernel: Kernel | str | KernelFunction,
-    penalty: float,
-    *,
-    method: Method = "exact",
-    n_pilot: int | None = None,
-    random_state: RandomState = None,
-    n_jobs: int | None = None,
-) -> float:
-    """Compute the NYTRO paper's dimension, n max_i (K (K + penalty n I)^-1)_ii (equation 4).
-
-    It is `n_infinity` among the rows, and at least the effective dimension. NYTRO needs about d~ log(n / penalty)
-    centers; see `suggest_nytro`.
-
-    Parameters
-    ----------
-    X, kernel, penalty, method, n_pilot, random_state, n_jobs
-        As for `leverage_scores`.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> from gyrfalcon import d_tilde
-    >>> from gyrfalcon.kernels import Gaussian
-    >>> round(d_tilde([[0.0], [0.1], [0.2], [9.0]], Gaussian(1.0), penalty=1e-2), 2)
-    3.85
-    """
-    return n_infinity(X, kernel, penalty, method=method, n_pilot=n_pilot, random_state=random_state, n_jobs=n_jobs)
 
 
 class Scoring:

@@ -24,9 +24,9 @@ from .._utils.checks import integer, number, positive
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..operators import KernelOperator
 from ..sources import Rows, as_rows
-from .leverage import require_matrix
+from .leverage import Method, RandomState, n_infinity, require_matrix
 
-__all__ = ["NytroSuggestion", "regime", "regime_curves", "signal_to_noise", "suggest_nytro"]
+__all__ = ["NytroSuggestion", "d_tilde", "regime", "regime_curves", "signal_to_noise", "suggest_nytro"]
 
 Regime = Literal["NYTRO", "NKRLS", "Early Stopping", "KRLS"]
 
@@ -38,6 +38,40 @@ _RULES = {
     "kappa": _POSITIVE,
     "delta": number(lambda x: 0 < x < 1, "between 0 and 1, both excluded"),
 }
+
+
+def d_tilde(
+    X: Rows | ArrayLike,
+    kernel: Kernel | str | KernelFunction,
+    penalty: float,
+    *,
+    method: Method = "exact",
+    n_pilot: int | None = None,
+    random_state: RandomState = None,
+    n_jobs: int | None = None,
+) -> float:
+    """Compute the NYTRO paper's dimension, n max_i (K (K + penalty n I)^-1)_ii (equation 4).
+
+    It is `n_infinity` among the rows, and at least the effective dimension. NYTRO needs about d~ log(n / penalty)
+    centers; see `suggest_nytro`.
+
+    Parameters
+    ----------
+    X, kernel, penalty, method, n_pilot, random_state, n_jobs
+        As for `leverage_scores`.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from gyrfalcon import d_tilde
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> round(d_tilde([[0.0], [0.1], [0.2], [9.0]], Gaussian(1.0), penalty=1e-2), 2)
+    3.85
+    """
+    return n_infinity(X, kernel, penalty, method=method, n_pilot=n_pilot, random_state=random_state, n_jobs=n_jobs)
 
 
 def signal_to_noise(

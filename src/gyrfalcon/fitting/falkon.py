@@ -49,9 +49,8 @@ _UNEVEN = 10.0
 # they are few of all rows
 _ROWS_A_CENTER, _FEWEST_A_CENTER = 12, 6
 _LEAST_SHARE, _LARGEST_SHARE = 32, 8  # the sample has at least n / 32 rows, and n / 8 before rows for each center count
-# Number of operations of a pass from which a sample pays off: those of 30 million entries of K with 18 features. With
-# 1.3e9 (36,000 rows, 8 features, M = 1,500) a fit took 0.8 of its time with FALKON's preconditioner alone, with 3e8
-# (16,500 rows, M = 800) 1.5 of it
+# Number of operations of a pass from which a sample pays off. With 1.3e9 (36,000 rows, 8 features, M = 1,500) a fit
+# took 0.8 of its time with FALKON's preconditioner alone, with 3e8 (16,500 rows, M = 800) 1.5 of it
 _WORTH_SAMPLING = 1_000_000_000
 # Operations of an entry of K: those of its profile, added to one for each feature, and all of them for sparse rows
 _PROFILE_COST, _SPARSE_COST = 16, 34
