@@ -34,7 +34,7 @@ assert_type(model.score(X, y), float)
 assert_type(model.dual_coef_, NDArray[Any])
 assert_type(model.loss_, Loss)
 assert_type(model.penalty_, float)
-assert_type(model.n_centers, int | None)
+assert_type(model.n_centers, int | str | None)
 assert_type(KernelOperator(Gaussian(0.5), X, X).matmat(y), NDArray[Any])
 model.set_score_request(sample_weight=True).get_params(deep=False)["n_centers"]
 FalkonClassifier(loss="logistic").fit(X, y).predict_proba(X).sum()
@@ -42,7 +42,7 @@ FalkonClassifier(loss="logistic").fit(X, y).predict_proba(X).sum()
 FalkonRegressor(n_center=10)  # error: call-arg
 FalkonClassifier(quantiles=0.5)  # error: call-arg
 EigenProRegressor(n_centers=10)  # error: call-arg
-FalkonRegressor(n_centers="ten")  # error: arg-type
+FalkonRegressor(n_centers=b"ten")  # error: arg-type
 Gaussian(length=0.5)  # error: call-arg
 model.fit(X, y, sample_weights=y)  # error: call-arg
 model.fit()  # error: call-arg

@@ -66,7 +66,7 @@ class AdmmRegressor(FeatureBaseline):
 
     See Also
     --------
-    RandomFeaturesRegressor : The same problem, solved directly or by block coordinate descent.
+    gyrfalcon.RandomFeaturesRegressor : The same problem, solved directly or by block coordinate descent.
 
     References
     ----------

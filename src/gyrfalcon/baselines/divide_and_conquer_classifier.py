@@ -40,8 +40,8 @@ class DivideAndConquerClassifier(OnParts, KernelClassifier):
 
     See Also
     --------
-    DivideAndConquerRegressor : The same for regression.
-    FalkonClassifier : Cheaper for the same accuracy, both to fit and to predict.
+    gyrfalcon.DivideAndConquerRegressor : The same for regression.
+    gyrfalcon.FalkonClassifier : Cheaper for the same accuracy, both to fit and to predict.
 
     References
     ----------

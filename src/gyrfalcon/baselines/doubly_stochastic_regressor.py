@@ -66,7 +66,7 @@ class DoublyStochasticRegressor(FeatureBaseline):
 
     See Also
     --------
-    RandomFeaturesRegressor : All features at once, by mini-batches or directly.
+    gyrfalcon.RandomFeaturesRegressor : All features at once, by mini-batches or directly.
 
     References
     ----------

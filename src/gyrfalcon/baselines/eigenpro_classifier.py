@@ -43,7 +43,7 @@ class EigenProClassifier(ByEigenPro, KernelClassifier):
 
     See Also
     --------
-    EigenProRegressor : The same for regression.
+    gyrfalcon.EigenProRegressor : The same for regression.
 
     Notes
     -----

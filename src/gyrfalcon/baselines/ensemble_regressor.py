@@ -54,8 +54,8 @@ class EnsembleRegressor(FeatureBaseline):
 
     See Also
     --------
-    RandomFeaturesRegressor : One model.
-    DivideAndConquerRegressor : The average of models of parts of the rows.
+    gyrfalcon.RandomFeaturesRegressor : One model.
+    gyrfalcon.DivideAndConquerRegressor : The average of models of parts of the rows.
 
     References
     ----------

@@ -59,7 +59,7 @@ class FeatureSelectionRegressor(FeatureBaseline):
 
     See Also
     --------
-    RandomFeaturesRegressor : Without selection.
+    gyrfalcon.RandomFeaturesRegressor : Without selection.
 
     References
     ----------

@@ -61,7 +61,7 @@ class SketchedRegressor(KernelRegressor):
 
     See Also
     --------
-    NystromRegressor : The sketch that draws rows, which needs m n kernel values and predicts with m centers.
+    gyrfalcon.NystromRegressor : The sketch that draws rows, which needs m n kernel values and predicts with m centers.
 
     References
     ----------

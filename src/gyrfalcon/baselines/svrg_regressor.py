@@ -60,7 +60,7 @@ class SvrgRegressor(FeatureBaseline):
 
     See Also
     --------
-    RandomFeaturesRegressor : The same problem, solved directly or by plain mini-batches.
+    gyrfalcon.RandomFeaturesRegressor : The same problem, solved directly or by plain mini-batches.
 
     References
     ----------
