@@ -66,7 +66,7 @@ class PegasosClassifier(KernelClassifier):
 
     See Also
     --------
-    gyrfalcon.FalkonClassifier : With ``loss="hinge"`` or ``"squared_hinge"`` the same kind of model, by Newton's method.
+    gyrfalcon.FalkonClassifier : With ``loss="hinge"`` or ``"squared_hinge"`` such a model, by Newton's method.
 
     Notes
     -----
