@@ -13,7 +13,7 @@ from .. import backends
 from .._utils.checks import array
 from .._utils.linalg import solve_lower
 from .._utils.registry import register
-from .._utils.threads import ordered_map, single_threaded_blas
+from .._utils.threads import share
 from ..kernels import Kernel
 from .blocks import Hierarchy
 from .factors import leaf_factors
@@ -91,9 +91,7 @@ class LocalExpansion:
             coef = np.concatenate([self.coef[at], self.pivot_coef[leaf]]).astype(centers.dtype, copy=False)
             out[rows] = backends.prepare(kernel, points).matmat(np.ascontiguousarray(X[rows]), coef)
 
-        with single_threaded_blas():
-            for _ in ordered_map(run, by_leaf(self.tree.route(X)), n_threads):
-                pass
+        share(run, by_leaf(self.tree.route(X)), n_threads)
         return out
 
 
@@ -153,9 +151,7 @@ class LocalPosterior:
                 variance += np.einsum("ij,ij->j", rest, self.covariances[leaf] @ rest)
             out[rows] = variance
 
-        with single_threaded_blas():
-            for _ in ordered_map(run, by_leaf(hierarchy.tree.route(X)), n_threads):
-                pass
+        share(run, by_leaf(hierarchy.tree.route(X)), n_threads)
         return np.maximum(out, 0.0, out=out)  # rounding
 
 
