@@ -20,6 +20,7 @@ from ..fitting.posterior import Uncertainty, in_float64, widening
 from ..fitting.rows import at_once, read_again
 from ..operators import KernelOperator
 from ..solvers import Posterior
+from ..solvers.running_sums import RunningSums
 from ._base import KernelRegressor
 from ._lazy import in_kind, lazily
 
@@ -139,6 +140,24 @@ class PosteriorRegressor(UncertainRegressor):
 
     posterior_: Posterior
     spread_: Array
+    penalty_: float
+
+    # of those that learn on: see _learning_on.py
+    running_sums_: RunningSums
+    n_samples_seen_: int
+
+    def _check_incremental(self) -> None:
+        """Raise ValueError for parameters that `incremental=True` does not go with."""
+        if self.uncertainty:
+            raise ValueError(
+                "a model that learns on has no standard deviations, because these need rows that it does not keep: "
+                "use uncertainty=False, and ConformalRegressor for intervals"
+            )
+
+    def _forget_sums(self) -> None:
+        """Remove the attributes of an earlier fit."""
+        for name in ("running_sums_", "n_samples_seen_"):
+            vars(self).pop(name, None)
 
     def _set_uncertainty(self, found: Uncertainty | None, data: FitData) -> None:
         """Set the attributes of a fit with uncertainty, or remove those of an earlier one."""
@@ -210,6 +229,20 @@ class PosteriorRegressor(UncertainRegressor):
         if self.posterior_.projection.shape[0] != M or self.posterior_.prior_deviation.shape != (k,):
             raise ValueError(f"posterior_ does not fit {M} centers and {k} outputs")
         array((M, k))("spread_", self.spread_)
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        if "running_sums_" not in vars(self):
+            return
+        M, k, sums = len(self.dual_coef_), np.size(self.offset_), self.running_sums_
+        if not isinstance(sums, RunningSums) or "n_samples_seen_" not in vars(self):
+            raise ValueError("running_sums_ is something else, or has no n_samples_seen_")
+        if (
+            self.running_sums_.projection.shape[0] != M
+            or len(self.running_sums_.origin) != k
+            or not self.running_sums_.weight > 0
+        ):
+            raise ValueError(f"running_sums_ does not fit {M} centers and {k} outputs")
 
 
 def _root(covariance: Array, tolerance: float) -> Array:

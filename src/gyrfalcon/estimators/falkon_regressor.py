@@ -31,6 +31,7 @@ from ..losses.named import OF_LABELS, loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
 from ._lazy import in_kind
+from ._learning_on import forget_batch, keep_sums, learn_batch
 from ._posterior import PosteriorRegressor
 
 Array = NDArray[Any]
@@ -60,7 +61,8 @@ class FalkonRegressor(PosteriorRegressor):
         exp(f); "squared_epsilon_insensitive" is support vector regression, which ignores small errors. A loss of
         `gyrfalcon.losses`, whose parameters can be chosen, and a loss of your own are also accepted.
         scikit-learn's names "squared_error" and "absolute_error" (the median) stand for "squared" and "quantile".
-    {quantiles, centers, fit_intercept, scale, uncertainty}
+    {quantiles, centers, fit_intercept, scale, uncertainty, incremental}
+        It requires the squared loss.
     solver : {"cg", "gd"}, default="cg"
         "cg" is conjugate gradient. "gd" is gradient descent, the basic algorithm of the FALKON paper (equations 11 and
         12), which takes more iterations and is meant for comparison: for the squared loss, without a checkpoint, and
@@ -82,13 +84,14 @@ class FalkonRegressor(PosteriorRegressor):
         `validation_error` where there is a validation set, `preconditioner` (the one that this iteration had: "falkon",
         "paper", "sample" or "krill"), and what callbacks added. For losses other than the squared one an iteration is a
         Newton step, with `penalty`, `decrement` (Newton's), `cg_steps`, `step` (its length) and `objective` (after it).
+        Each call of `update` adds `rows`, `error_before` (on these rows, before they were learnt) and `new_centers`.
     {growth_, penalty_}
     loss_ : Loss
         The loss, with the parameters that depend on the data resolved.
     {offset_, output_dtype_}
     {noise_variance_}
         It includes the mean square over the rows of what iterations that stopped early left out of f.
-    {posterior_ spread_ conformity_, mean_ scale_, n_features_in_, feature_names_in_}
+    {posterior_ spread_ conformity_, running_sums_, n_samples_seen_, mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -137,6 +140,7 @@ class FalkonRegressor(PosteriorRegressor):
         fit_intercept: bool = True,
         scale: bool | str = "auto",
         uncertainty: bool = False,
+        incremental: bool = False,
         solver: str = "cg",
         preconditioner: str = "auto",
         max_iter: int = 20,
@@ -167,6 +171,7 @@ class FalkonRegressor(PosteriorRegressor):
         self.fit_intercept = fit_intercept
         self.scale = scale
         self.uncertainty = uncertainty
+        self.incremental = incremental
         self.solver = solver
         self.preconditioner = preconditioner
         self.max_iter = max_iter
@@ -217,6 +222,10 @@ class FalkonRegressor(PosteriorRegressor):
             )
         if self.uncertainty:
             check_noise(self.penalty)
+        if self.incremental:
+            self._check_incremental()
+            if type(loss) is not Squared:
+                raise ValueError(f"incremental=True is for the squared loss, not for loss={self.loss!r}")
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
             validates = self.early_stopping or self.n_centers == AUTO
@@ -246,6 +255,51 @@ class FalkonRegressor(PosteriorRegressor):
             vars(self).pop("growth_", None)  # of an earlier fit
             if fitted.growth is not None:
                 self.growth_ = fitted.growth
+            self._forget_sums()
+            if self.incremental:
+                keep_sums(self, space.operator, data, space.penalty, (X, y, sample_weight))
+        return self
+
+    def update(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        forgetting_factor: float = 1.0,
+        max_new_centers: int = 0,
+    ) -> Self:
+        """Learn a batch of rows in addition to those learnt before, which requires a fit with `incremental=True`.
+
+        Centers, kernel, penalty and scales stay those of the fit. A batch of b rows takes about b M^2 + M^3 / 3
+        operations, whatever was learnt before: the solution is direct, and not by iterations.
+
+        Parameters
+        ----------
+        {fit.X, fit.y, learn.sample_weight, forgetting_factor, max_new_centers}
+
+        Returns
+        -------
+        self
+        """
+        learn_batch(self, X, y, sample_weight, forgetting_factor, max_new_centers)
+        return self
+
+    def forget(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Forget rows that were learnt before, which requires a fit with `incremental=True`.
+
+        The model is then the one that never saw them, with the same centers, kernel, penalty and scales. Whether the
+        rows were learnt is not checked.
+
+        Parameters
+        ----------
+        {fit.X, fit.y, forget.sample_weight}
+
+        Returns
+        -------
+        self
+        """
+        forget_batch(self, X, y, sample_weight)
         return self
 
     @property

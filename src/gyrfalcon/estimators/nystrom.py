@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.utils.metaestimators import available_if
 
 from .._utils.checks import integer, one_of, optional
 from .._utils.registry import register
@@ -32,6 +33,7 @@ from ..kernels import Kernel, KernelFunction
 from ..operators import make_operator
 from ..preconditioners import Identity, Whitening
 from ..solvers import CenterPath, Iterate, nystrom_path
+from ._learning_on import can_learn_on, check_steps, forget_batch, keep_sums, learn_batch
 from ._posterior import PosteriorRegressor
 
 Array = NDArray[Any]
@@ -56,7 +58,7 @@ class NystromRegressor(PosteriorRegressor):
         among a list of them (and among `penalties`); the centers of a smaller number are the first of a larger one, and
         one pass over the rows and one factorisation serve them all. None is 2,000, or 2 sqrt(n) beyond a million rows,
         at most 10,000.
-    {penalty, penalties, choose_by, centers, fit_intercept, scale, uncertainty}
+    {penalty, penalties, choose_by, centers, fit_intercept, scale, uncertainty, incremental}
     solver : {"direct", "gd", "cg", "sgd", "bcd"}, default="direct"
         "direct" is one factorisation. "gd", "cg" and "sgd" are gradient descent, conjugate gradient and mini-batch
         gradient descent without a preconditioner, and "bcd" is block coordinate descent [2]_; they take many
@@ -84,9 +86,10 @@ class NystromRegressor(PosteriorRegressor):
         With "direct", for each penalty: `penalty`, `df` (degrees of freedom), `log_evidence` (the logarithm of the
         density of y, summed over outputs), and `validation_error`, `gcv_error` or `loo_error`, in the units of y. For
         each number of a list of `n_centers`, and each penalty: `n_centers`, `penalty` and `validation_error`.
-        Otherwise, for each iteration, the record that `FalkonRegressor` has.
-    {offset_, output_dtype_, noise_variance_, posterior_ spread_ conformity_, mean_ scale_, n_features_in_,
-    feature_names_in_}
+        Otherwise, for each iteration, the record that `FalkonRegressor` has. Each call of `partial_fit` adds `rows`,
+        `error_before` (the root mean squared error on these rows before they were learnt) and `new_centers`.
+    {offset_, output_dtype_, noise_variance_, posterior_ spread_ conformity_, running_sums_, n_samples_seen_}
+    {mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also
     --------
@@ -134,6 +137,7 @@ class NystromRegressor(PosteriorRegressor):
         fit_intercept: bool = True,
         scale: bool | str = "auto",
         uncertainty: bool = False,
+        incremental: bool = False,
         solver: str = "direct",
         max_iter: int = 500,
         tol: float | None = None,
@@ -159,6 +163,7 @@ class NystromRegressor(PosteriorRegressor):
         self.fit_intercept = fit_intercept
         self.scale = scale
         self.uncertainty = uncertainty
+        self.incremental = incremental
         self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
@@ -188,6 +193,58 @@ class NystromRegressor(PosteriorRegressor):
         -------
         self
         """
+        return self._fit(X, y, sample_weight, X_val, y_val, keeps_sums=self.incremental)
+
+    @available_if(can_learn_on)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        forgetting_factor: float = 1.0,
+        max_new_centers: int = 0,
+    ) -> Self:
+        """Learn a batch of rows in addition to those learnt before.
+
+        The first batch is fitted as by `fit`. It determines the centers, the kernel, the penalty and the scales of the
+        features, which later batches keep: the model is then the one that a fit to all rows gives with these. A later
+        batch of b rows takes about b M^2 + M^3 / 3 operations, whatever was learnt before.
+
+        Parameters
+        ----------
+        {fit.X, fit.y, learn.sample_weight, forgetting_factor, max_new_centers}
+
+        Returns
+        -------
+        self
+        """
+        if not self._is_fitted:
+            check_steps(forgetting_factor, max_new_centers)
+            return self._fit(X, y, sample_weight, keeps_sums=True)
+        learn_batch(self, X, y, sample_weight, forgetting_factor, max_new_centers)
+        return self
+
+    def forget(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Forget rows that were learnt before.
+
+        The model is then the one that never saw them, with the same centers, kernel, penalty and scales. This requires
+        a fit with `incremental=True`, or `partial_fit`. Whether the rows were learnt is not checked.
+
+        Parameters
+        ----------
+        {fit.X, fit.y, forget.sample_weight}
+
+        Returns
+        -------
+        self
+        """
+        forget_batch(self, X, y, sample_weight)
+        return self
+
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, X_val: Any = None, y_val: Any = None, *, keeps_sums: bool
+    ) -> Self:
         check_parameters(
             self.get_params(deep=False),
             n_centers=optional(counts),
@@ -208,6 +265,8 @@ class NystromRegressor(PosteriorRegressor):
             )
         if self.uncertainty:
             check_noise(self.penalty, self.penalties)
+        if keeps_sums:
+            self._check_incremental()
         validates = self.penalties is not None and self.choose_by == "validation" if direct else self.early_stopping
         validates = validates or nested
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
@@ -224,6 +283,9 @@ class NystromRegressor(PosteriorRegressor):
             warn_if_rounded(space.operator, coef, penalty if direct else None, foreseen=foreseen)
             self._set_uncertainty(uncertainty, data)
             self.penalty_ = penalty
+            self._forget_sums()
+            if keeps_sums:
+                keep_sums(self, space.operator, space.data, penalty, (X, y, sample_weight))
         return self
 
     def _check_nested(self) -> None:

@@ -31,6 +31,24 @@ ARGUMENTS: Mapping[str, Entry] = {
         "array of shape (n,), optional",
         "{unlabelled.sample_weight} The penalty refers to weights of mean 1.",
     ),
+    "learn.sample_weight": Entry(
+        "array of shape (n,), optional",
+        "Not negative, relative to the weights of the other batches; 1 by default. Rows with weight 0 are ignored.",
+    ),
+    "forget.sample_weight": Entry(
+        "array of shape (n,), optional",
+        "The weights with which the rows were learnt, multiplied by the forgetting factors of later batches.",
+    ),
+    "forgetting_factor": Entry(
+        "float, default=1.0",
+        """The weights of all rows learnt before are multiplied by this number, which is above 0 and at most 1, so that
+        the model follows a relation that changes over time.""",
+    ),
+    "max_new_centers": Entry(
+        "int, default=0",
+        """At most this number of rows become centers as well, if the present centers do not represent at least a tenth
+        of k(x, x). Rows learnt before count by the part of them that the earlier centers represent.""",
+    ),
     "validation.X_val y_val": Entry(
         "optional",
         """Rows on which the validation error is recorded. They are used wherever something is chosen by validation,

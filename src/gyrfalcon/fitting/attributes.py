@@ -85,6 +85,11 @@ ATTRIBUTES: Mapping[str, Entry] = {
         "objects",
         "With `uncertainty=True`, what standard deviations and intervals are computed from.",
     ),
+    "running_sums_": Entry(
+        "RunningSums",
+        "With `incremental=True`, sums over the rows, to which later rows are added: about 2 M^2 numbers.",
+    ),
+    "n_samples_seen_": Entry("int", "With `incremental=True`, the number of rows learnt and not forgotten."),
     "trees_": Entry(
         "list of LocalExpansion",
         "The functions of the trees: `tree`, and the coefficients of rows and pivots.",

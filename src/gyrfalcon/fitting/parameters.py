@@ -206,6 +206,13 @@ PARAMETERS: Mapping[str, Entry] = {
         penalty.""",
         boolean,
     ),
+    "incremental": Entry(
+        "bool",
+        """Whether to keep sums over the rows, to which later batches of rows are added and from which rows can be taken
+        away: about 2 M^2 numbers in float64, in memory and in model files. `fit` then takes one more pass over the
+        rows, of n M^2 time. It does not go with `uncertainty`.""",
+        boolean,
+    ),
     "features.solver": Entry(
         '{"direct", "sgd", "bcd"}',
         """"direct" adds up the normal equations in one pass over the rows and factorises them. "sgd" passes over the

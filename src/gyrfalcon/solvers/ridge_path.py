@@ -301,16 +301,25 @@ def nystrom_path(
     )
 
 
+def jitter_factor(whitening: Whitening) -> Vectors | None:
+    """Return L, lower triangular, with R'K_MM R = L L', which is I up to the jitter; None if there is no jitter.
+
+    The jitter is removed as far as that is safe: L L' is at least I/2.
+    """
+    if whitening.correction <= 0 or whitening.rank == 0:
+        return None
+    identity = np.eye(whitening.rank)
+    correction = whitening.correction * whitening.solve_Tt(whitening.solve_T(identity))
+    return np.linalg.cholesky(identity - correction).astype(np.float64, copy=False)
+
+
 def _eigensystem(G: Vectors, whitening: Whitening) -> tuple[Vectors, Vectors]:
     """Return s and V with ``G = V diag(s) V'``, in coordinates in which the penalty is the identity."""
     rank = whitening.rank
     if rank == 0:
         return np.zeros(0), np.zeros((0, 0))
-    L: NDArray[Any] | None = None
-    if whitening.correction > 0:
-        # R'K_MM R is I up to the jitter, which is removed as far as that is safe (L L' is at least I/2).
-        Ti = whitening.solve_T(np.eye(rank))
-        L = np.linalg.cholesky(np.eye(rank) - whitening.correction * whitening.solve_Tt(Ti))
+    L = jitter_factor(whitening)
+    if L is not None:
         G = np.triu(G) + np.triu(G, 1).T
         G = solve_triangular(L, solve_triangular(L, G, lower=True).T, lower=True)
     s, V = eigh(G, lower=False, overwrite_a=True, check_finite=False, driver="evd")
