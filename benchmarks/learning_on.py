@@ -54,7 +54,7 @@ def months(folder: Path) -> list[list[str]]:
     frame = pd.read_parquet(folder / "tables" / "bike_sharing.parquet")
     month = (frame["dteday"].dt.year * 12 + frame["dteday"].dt.month).to_numpy()
     y = np.log1p(frame["cnt"].to_numpy(dtype=np.float64))
-    hour, day = 2 * np.pi * frame["hr"] / 24, 2 * np.pi * frame["dteday"].dt.dayofyear / 365.25
+    hour, day = 2 * np.pi * frame["hr"] / 24, 2 * np.pi * frame["dteday"].dt.day_of_year / 365.25
     circles = [2 * turn(angle) for angle in (hour, 2 * hour, day) for turn in (np.sin, np.cos)]
     weather = [4 * frame[name] for name in ("temp", "atemp", "hum", "windspeed")]
     X = np.column_stack([*circles, *weather, 2 * frame["workingday"], 0.5 * frame["weathersit"]]).astype(np.float64)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 EXAMPLES = [
     *("tables", "regression", "classification", "probabilities", "svm", "quantiles", "uncertainty"),
-    *("grid_search", "learned_metric", "early_stopping", "plots"),
+    *("grid_search", "learned_metric", "early_stopping", "learning_on", "plots"),
     *("parquet_folder", "sparse_text", "dask_cluster", "checkpoint"),
     *(
         "custom_kernel",

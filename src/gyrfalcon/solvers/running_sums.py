@@ -10,12 +10,13 @@ part, and forgotten by subtracting it. This takes b M^2 + M^3 / 3 operations for
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, get_lapack_funcs, solve_triangular
+from scipy.linalg import cho_solve, eigh, get_lapack_funcs, solve_triangular
 
 from .._utils.checks import array, not_negative
 from .._utils.registry import register
@@ -25,6 +26,7 @@ from .ridge_path import jitter_factor
 
 Vectors = NDArray[np.float64]
 
+_LEAST_BLOCK = 512  # rows
 _CANDIDATES = 2_000  # rows of a batch among which new centers are looked for
 
 
@@ -112,8 +114,8 @@ class RunningSums:
         """
         gram, products, totals = self.gram.copy(), self.products.copy(), self.totals.copy()
         root = None if weight is None else np.sqrt(weight)
-        for at, K in operator.blocks():
-            F, targets = np.asarray(K @ self.projection, dtype=np.float64), Y[at].astype(np.float64)
+        for at, F in self.features(operator):
+            targets = Y[at].astype(np.float64)
             ones = np.ones(len(F))
             if root is not None:
                 ones = root[at]
@@ -139,6 +141,22 @@ class RunningSums:
             peak=max(self.peak, total),
         )
 
+    def features(self, operator: Operator) -> Iterator[tuple[slice, Vectors]]:
+        """Yield rows of F in blocks of about M rows, so that adding to F'WF takes little beside making it."""
+        n, M = operator.shape
+        size = max(M, _LEAST_BLOCK)
+        K, begin, end = np.empty((min(n, size), M)), 0, 0
+        for at, block in operator.blocks():
+            for start in range(at.start, at.stop, size):
+                stop = min(start + size, at.stop)
+                if stop - begin > len(K):
+                    yield slice(begin, end), K[: end - begin] @ self.projection
+                    begin = end
+                K[start - begin : stop - begin] = block[start - at.start : stop - at.start]
+                end = stop
+        if end > begin:
+            yield slice(begin, end), K[: end - begin] @ self.projection
+
     def faded(self, factor: float) -> RunningSums:
         """Return the sums with the weights of all rows multiplied by `factor`."""
         if factor == 1:
@@ -157,11 +175,14 @@ class RunningSums:
         mean = self.targets / self.weight if intercept else np.zeros_like(self.targets)
         rhs = self.products - self.totals[:, None] * mean
         mu = self.penalty * self.weight
-        A = self.gram.copy(order="F")
+        A = self.gram.copy()
         A.flat[:: len(A) + 1] += mu
         try:
-            a = cho_solve(cho_factor(A, lower=True, overwrite_a=True, check_finite=False), rhs, check_finite=False)
-        except LinAlgError:  # singular without a penalty, or by the rounding of rows that were forgotten
+            L = np.linalg.cholesky(
+                A
+            )  # by the BLAS of the products: threads of another would wait for those of this one
+            a = cho_solve((L, True), rhs, check_finite=False)
+        except np.linalg.LinAlgError:  # singular without a penalty, or by the rounding of rows that were forgotten
             s, V = eigh(self.gram, check_finite=False)
             kept = s + mu > len(s) * np.finfo(float).eps * max(float(s[-1]), mu)
             a = V[:, kept] @ ((V[:, kept].T @ rhs) / (s[kept] + mu)[:, None])
@@ -238,7 +259,7 @@ def find_novel(sums: RunningSums, operator: Operator, most: int, threshold: floa
         A row is chosen if at least this share of k(x, x) is in none of the centers.
     """
     kernel, rows = operator.kernel, operator.rows
-    F = np.concatenate([np.asarray(K @ sums.projection, dtype=np.float64) for _, K in operator.blocks()])
+    F = np.concatenate([F for _, F in sums.features(operator)])
     left, least = np.empty(len(F)), np.empty(len(F))
     start = 0
     for block in rows.blocks(_CANDIDATES):
