@@ -29,7 +29,7 @@ GROUPS = {
     ),
     "Detection": ("mini_bootstrap", "Detectors"),
     "Intervals and sets of classes": ("ConformalRegressor", "ConformalClassifier"),
-    "Which features matter": ("LearnedMetric",),
+    "Which features matter": ("shapley_values", "ShapleyValues", "LearnedMetric"),
     "Without targets": ("KernelPCA", "KernelKMeans", "NoveltyDetector", "mmd_test", "MMDTest"),
     "Diverse rows and bandits": ("DPP", "sample_dpp", "BKB", "BBKB"),
     "Files, models and checkpoints": (

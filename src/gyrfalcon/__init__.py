@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .estimators.dpp import sample_dpp
     from .estimators.mini_bootstrap import Detectors, mini_bootstrap
     from .estimators.onnx_export import to_onnx
+    from .estimators.shapley import ShapleyValues, shapley_values
     from .estimators.two_sample import MMDTest, mmd_test
     from .operators.dense import KernelOperator
     from .sources.files import open as open
@@ -80,6 +81,7 @@ __all__ = [
     "RandomFeatures",
     "RandomFeaturesClassifier",
     "RandomFeaturesRegressor",
+    "ShapleyValues",
     "TableEncoder",
     "baselines",
     "callbacks",
@@ -98,6 +100,7 @@ __all__ = [
     "regime",
     "sample_dpp",
     "save",
+    "shapley_values",
     "show_versions",
     "signal_to_noise",
     "suggest",
@@ -138,6 +141,7 @@ _MODULES = {
     "RandomFeatures": "estimators",
     "RandomFeaturesClassifier": "estimators",
     "RandomFeaturesRegressor": "estimators",
+    "ShapleyValues": "estimators.shapley",
     "TableEncoder": "tables",
     "effective_dimension": "centers.leverage",
     "leverage_scores": "centers.leverage",
@@ -147,6 +151,7 @@ _MODULES = {
     "open": "sources.files",
     "sample_dpp": "estimators.dpp",
     "save": "storage.models",
+    "shapley_values": "estimators.shapley",
     "show_versions": "backends.versions",
     "suggest": "centers.theory",
     "centers_needed": "centers.theory",

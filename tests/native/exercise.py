@@ -108,7 +108,18 @@ def run(core, isa, profile, dtype, shape, difference, rng):
     core.signed_sums(isa, K, X, Z, coef, out)
     signs = np.sign(X[:, 0, None] - Z[0])
     agree(out[:, 0], (K64 * signs) @ coef.T, A @ np.abs(coef.T))
+    if dtype == np.float64:
+        run_shapley(core, isa, m, d, rng)
     return centers, X, v, K
+
+
+def run_shapley(core, isa, m, d, rng):
+    """Integrals of products, for two rows and two background rows."""
+    z, b = (exact(rng.random((2, d, m))) for _ in range(2))
+    nodes, weights, out = exact(np.array([0.5])), exact(np.array([1.0])), exact(np.empty((2, d, m)))
+    core.shapley_sums(isa, z, b, nodes, weights, out)
+    middle = (0.5 * (z[:, None] + b[None]))[:, :, 1:].prod(axis=2)
+    np.testing.assert_allclose(out[:, 0], ((z[:, None, 0] - b[None, :, 0]) * middle).sum(axis=1), atol=1e-12)
 
 
 def run_columns(core, isa, centers, X, K, columns, agree, rng):

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "shapley.h"
 #include "signs.h"
 #include "sparse.h"
 #include "tiles.h"
@@ -29,6 +30,7 @@ struct Set {
   const SparseEngine<double>& (*sparse_d)();
   void (*signs_f)(const SignJob<float>&);
   void (*signs_d)(const SignJob<double>&);
+  void (*shapley)(const ShapleyJob&);
 };
 
 inline std::vector<Set> available_sets() {
@@ -37,15 +39,15 @@ inline std::vector<Set> available_sets() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl"))
     sets.push_back({"avx512", avx512::engine_f, avx512::engine_d, avx512::sparse_f, avx512::sparse_d, avx512::sign_sums,
-                    avx512::sign_sums});
+                    avx512::sign_sums, avx512::shapley_sums});
 #endif
 #if defined(GYRFALCON_X86)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     sets.push_back({"avx2", avx2::engine_f, avx2::engine_d, avx2::sparse_f, avx2::sparse_d, avx2::sign_sums,
-                    avx2::sign_sums});
+                    avx2::sign_sums, avx2::shapley_sums});
 #endif
   sets.push_back({"baseline", baseline::engine_f, baseline::engine_d, baseline::sparse_f, baseline::sparse_d,
-                  baseline::sign_sums, baseline::sign_sums});
+                  baseline::sign_sums, baseline::sign_sums, baseline::shapley_sums});
   return sets;
 }
 
@@ -91,6 +93,7 @@ template <class T> using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig
 template <class T> using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T> using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 template <class T> using OutCube = nb::ndarray<T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+template <class T> using Cube = nb::ndarray<const T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 template <class T> using OutVector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 inline const ProfileEntry& entry_of(Profile profile) { return baseline::engine_f().profiles[int(profile)]; }

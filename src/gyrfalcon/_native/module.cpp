@@ -375,6 +375,30 @@ void signed_sums(const std::string& set, Matrix<T> block, Matrix<T> rows, Matrix
   sign_sums(found, job);
 }
 
+void shapley_sums(const std::string& set, Cube<double> z, Cube<double> b, Vector<double> nodes, Vector<double> weights,
+                  OutCube<double> out) {
+  const Set& found = find_set(set);
+  ShapleyJob job{};
+  job.z = z.data();
+  job.b = b.data();
+  job.nodes = nodes.data();
+  job.weights = weights.data();
+  job.n_rows = z.shape(0);
+  job.n_background = b.shape(0);
+  job.n_groups = z.shape(1);
+  job.n_centers = z.shape(2);
+  job.n_nodes = nodes.shape(0);
+  job.out = out.data();
+  require(b.shape(1) == job.n_groups && b.shape(2) == job.n_centers, "b must have the groups and centers of z");
+  require(job.n_nodes > 0 && weights.shape(0) == job.n_nodes, "there must be as many weights as nodes, and at least one");
+  require(out.shape(0) == job.n_rows && out.shape(1) == job.n_groups && out.shape(2) == job.n_centers,
+          "out must have the shape of z");
+  Buffer<double> scratch(product(product(kShapleyBuffers, kShapleyLanes), job.n_groups));
+  job.scratch = scratch.get();
+  nb::gil_scoped_release unlocked;
+  found.shapley(job);
+}
+
 template <class T> void bind(nb::module_& m, const char* name) {
   nb::class_<Centers<T>>(m, name)
       .def(nb::init<Matrix<T>, Vector<T>, Vector<T>, Profile, double, double, int, bool, const std::string&>(),
@@ -454,6 +478,8 @@ NB_MODULE(_core, m) {
   m.doc() = "Fused kernel products on tiles: the native core of Gyrfalcon.";
   m.def("instruction_sets", &instruction_sets, "Return the instruction sets of this processor, best first.");
   bind_enums(m);
+  m.def("shapley_sums", &shapley_sums, nb::arg("instruction_set"), nb::arg("z").noconvert(), nb::arg("b").noconvert(),
+        nb::arg("nodes").noconvert(), nb::arg("weights").noconvert(), nb::arg("out").noconvert());
   bind<float>(m, "CentersF32");
   bind<double>(m, "CentersF64");
   m.def("narrow", &narrow, nb::arg("instruction_set"), nb::arg("block").noconvert(), nb::arg("out").noconvert());

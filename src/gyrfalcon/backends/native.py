@@ -337,3 +337,10 @@ class ConstantTiles(Tiles):
             return np.broadcast_to(self.value, (rows.shape[0], self.n_centers))
         out[...] = self.value
         return out
+
+
+def shapley_sums(z: Array, b: Array, nodes: Array, weights: Array) -> Array:
+    """Compute the integrals of `gyrfalcon.backends.shapley.shapley_sums`."""
+    out = np.empty_like(z)
+    _core.shapley_sums(instruction_set(), z, b, nodes, weights, out)
+    return out

@@ -17,13 +17,15 @@ from .._utils.words import a
 from ..fitting.arguments import described
 from ..fitting.attributes import check_attributes
 from ..fitting.data import FitData, classification_data, regression_data
+from ..fitting.explained import ExpansionPart, Explained, stack_numbers
 from ..fitting.rows import Reading, for_score, more_rows, scaled
 from ..fitting.session import Session, finite
 from ..fitting.targets import class_codes
 from ..kernels import Kernel
 from ..operators import Operator
 from ..operators.choose import PreparedCenters
-from ..sources import Rows, is_tensor, to_host
+from ..operators.shapley import Expansion
+from ..sources import Rows, as_rows, is_tensor, to_host
 from ..sources.tensors import as_given
 from ._estimator import Estimator
 from ._lazy import lazily
@@ -117,8 +119,41 @@ class KernelEstimator(Estimator):
         return prepared.operator(self.kernel_, rows, self.centers_, n_jobs=self.n_jobs, device=self.device)
 
     def _values(self, X: Any) -> Array:
-        """Return the values of the learnt functions for new rows, of shape (n,) or (n, k); a tensor if they are one."""
+        """Return what is predicted for new rows, of shape (n,) or (n, k); a tensor if they are one."""
+        return self._functions(X)
+
+    def _functions(self, X: Any) -> Array:
+        """Return the values of the learnt functions, before the inverse link of a loss; shaped as `_values`."""
         return self._from_offset(self._operator(X).image(self.dual_coef_))
+
+    def _expansion(self) -> Expansion | None:
+        """Return the learnt functions without the offset as an expansion; None if they are no expansion."""
+        centers = self.centers_.toarray() if scipy.sparse.issparse(self.centers_) else self.centers_
+        return Expansion(self.kernel_, centers, self.dual_coef_.reshape(len(centers), -1))
+
+    def _numbers(self, X: Any) -> Array:
+        """Return rows as the kernel sees them, in memory, dense and in float64."""
+        return dense(self._scaled_rows(X, np.dtype(np.float64)))
+
+    def _given_numbers(self, X: Any) -> Array:
+        """Return rows as they are given, in memory and dense."""
+        return dense(more_rows(self._reading, self._features, X, standardised=self.scale_ is not None))
+
+    def _explained_functions(self) -> Explained:
+        """Return what `shapley_values` needs to know of the learnt functions."""
+        check_is_fitted(self)
+        d = self.n_features_in_
+        expansion = self._expansion()
+        part = None if expansion is None else ExpansionPart(expansion, self._numbers, np.arange(d))
+        return Explained(
+            function=lambda X: to_host(self._functions(as_rows(X))),  # a source is not asked for names
+            n_features=d,
+            names=None if self._features.names is None else [str(name) for name in self._features.names],
+            offset=np.atleast_1d(np.asarray(self.offset_, dtype=np.float64)),
+            one_column=np.ndim(self.offset_) == 0,
+            parts=None if part is None else (part,),
+            stack=lambda X, background: stack_numbers(self._given_numbers(X), self._given_numbers(background)),
+        )
 
     def _from_offset(self, f: Array) -> Array:
         """Return function values with the offset."""
@@ -171,6 +206,9 @@ class KernelEstimator(Estimator):
 @described
 class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
     """An estimator that predicts one or several columns of numbers."""
+
+    def _explained(self) -> Explained:
+        return self._explained_functions()
 
     def _data(self, session: Session, *given: Any, **options: Any) -> FitData:
         """Check X, y, sample_weight, X_val and y_val, as given to `fit`; see `regression_data` for the options."""
@@ -227,6 +265,9 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
 
     class_weight: Any
     classes_: Array
+
+    def _explained(self) -> Explained:
+        return self._explained_functions()
 
     def _data(self, session: Session, *given: Any, **options: Any) -> tuple[FitData, Array]:
         """Check X, y, sample_weight, X_val and y_val, as given to `fit`; see `classification_data` for the options."""
@@ -295,6 +336,12 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
         columns, n_classes = 1 if coef.ndim == 1 else coef.shape[1], self.classes_.size
         if self.classes_.ndim != 1 or n_classes < 2 or columns != (1 if n_classes == 2 else n_classes):
             raise ValueError(f"coefficients of shape {coef.shape} do not fit classes_ of shape {self.classes_.shape}")
+
+
+def dense(rows: Rows) -> Array:
+    """Return all rows of a source as a dense array in memory."""
+    blocks = [np.empty((0, rows.shape[1]), dtype=rows.dtype), *rows.blocks(max(1, rows.shape[0]))]
+    return np.concatenate([one.toarray() if scipy.sparse.issparse(one) else to_host(one) for one in blocks])
 
 
 def with_offset(f: Array, offset: Any, output_dtype: str = "float32") -> Array:

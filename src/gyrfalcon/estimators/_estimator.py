@@ -16,6 +16,7 @@ from ..callbacks import CallbackList, NoImprovement
 from ..callbacks.base import ScikitLearnCallbacks
 from ..callbacks.progress import progress_callback
 from ..fitting.arguments import described
+from ..fitting.explained import Explained
 from ..fitting.rows import Features
 from ..fitting.session import Session, fit_session
 from ..kernels.names import with_kernel_object
@@ -125,6 +126,10 @@ class Estimator(BaseEstimator):
         opened = fit_session(name, params, watch, patience=patience, checkpoint=checkpoint)
         with unchanged_on_failure(self), opened as session:  # on_fit_end is shown the fitted estimator, and may fail
             yield session
+
+    def _explained(self) -> Explained:
+        """Return what `shapley_values` needs to know of the predictions."""
+        raise TypeError(f"{type(self).__name__} has no predictions to explain: give a regressor or a classifier")
 
     @property
     def _features(self) -> Features:

@@ -17,6 +17,7 @@ from ..fitting.session import Session
 from ..hierarchy import LocalExpansion
 from ..kernels import Kernel
 from ..operators.choose import PreparedCenters
+from ..operators.shapley import Expansion
 from ._base import KernelEstimator
 
 Array = NDArray[Any]
@@ -65,7 +66,10 @@ class OnTrees(KernelEstimator):
     def _has_one_column(self) -> bool:
         return np.ndim(self.offset_) == 0
 
-    def _values(self, X: Any) -> Array:
+    def _expansion(self) -> Expansion | None:
+        return None
+
+    def _functions(self, X: Any) -> Array:
         if not self._is_fitted:
             check_is_fitted(self)
         rows = self._scaled_rows(X, self.centers_.dtype)

@@ -20,6 +20,7 @@ from ..fitting.session import Session
 from ..kernels import Kernel, KernelFunction
 from ..kernels.features import FeatureMap
 from ..operators import feature_operator
+from ..operators.shapley import Expansion
 from ._base import KernelEstimator, KernelRegressor
 
 Array = NDArray[Any]
@@ -68,7 +69,10 @@ class OnRandomFeatures(KernelEstimator):
         )
         return problem.features, random_features.solve(settings, problem, session).coef
 
-    def _values(self, X: Any) -> Array:
+    def _expansion(self) -> Expansion | None:
+        return None
+
+    def _functions(self, X: Any) -> Array:
         check_is_fitted(self)
         rows = self._scaled_rows(X, self.feature_map_.weights.dtype)
         operator = feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs)

@@ -1,6 +1,6 @@
 """Kernels: a few parameters and a profile, which is a function of the distance or the dot product of rows."""
 
-from .base import Kernel, KernelFunction, Slope
+from .base import Kernel, KernelFunction, ProductTerm, Slope
 from .callable import CallableKernel
 from .composite import Constant, Product, Sum, linear_form
 from .dot_product import ArcCosine, Linear, Polynomial, Sigmoid
@@ -24,6 +24,7 @@ __all__ = [
     "Matern",
     "Polynomial",
     "Product",
+    "ProductTerm",
     "RandomLayer",
     "RationalQuadratic",
     "Sigmoid",

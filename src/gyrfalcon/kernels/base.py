@@ -63,6 +63,31 @@ class Slope(NamedTuple):
     signs: bool = False
 
 
+class ProductTerm(NamedTuple):
+    """A product over the features: constant * prod_j exp(-squares_j (x_j - z_j)^2 - sizes_j |x_j - z_j|).
+
+    Attributes
+    ----------
+    constant : float
+    squares, sizes : array of shape (n_features,)
+
+    Examples
+    --------
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> (term,) = (3.0 * Gaussian(0.5)).product_terms(2)
+    >>> term.constant, term.squares, term.sizes
+    (3.0, array([2., 2.]), array([0., 0.]))
+    """
+
+    constant: float
+    squares: Array
+    sizes: Array
+
+    def times(self, other: ProductTerm) -> ProductTerm:
+        """Return the product of two terms."""
+        return ProductTerm(self.constant * other.constant, self.squares + other.squares, self.sizes + other.sizes)
+
+
 class Kernel(BaseEstimator):  # type: ignore[misc]
     """Base class of all kernels.
 
@@ -227,6 +252,22 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
             f"{type(self).__name__} has no slopes, of which gradients are made: use Gaussian, Laplacian, Matern, "
             "RationalQuadratic, or sums and products of these and of constants"
         )
+
+    def product_terms(self, n_features: int) -> list[ProductTerm] | None:
+        """Return the products over the features whose sum the resolved kernel is; None if it is no such sum.
+
+        Shapley values of expansions of such kernels are exact (`gyrfalcon.shapley_values`). A subclass with another
+        `profile` than a kernel that has terms must override it.
+
+        Examples
+        --------
+        >>> from gyrfalcon.kernels import Gaussian, Laplacian, Matern
+        >>> len((Gaussian(1.0) + 2.0 * Laplacian(1.0, norm=1)).product_terms(3))
+        2
+        >>> Matern(1.0).product_terms(3) is None
+        True
+        """
+        return None
 
     def diag(self, X: Array) -> Array:
         """Compute k(x, x) for each row of `X`; infinite where it overflows."""

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from .._utils.checks import not_negative
 from .._utils.registry import register
 from .._utils.words import a
-from .base import Array, Kernel, Slope
+from .base import Array, Kernel, ProductTerm, Slope
 from .callable import CallableKernel
 from .dot_product import Linear
 from .features import FeatureMap
@@ -63,6 +63,9 @@ class Constant(Kernel):
 
     def slopes(self, n_features: int) -> list[Slope]:
         return []
+
+    def product_terms(self, n_features: int) -> list[ProductTerm] | None:
+        return [ProductTerm(float(self.value), np.zeros(n_features), np.zeros(n_features))]
 
     def random_features(
         self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
@@ -185,6 +188,10 @@ class Sum(Pair):
     def slopes(self, n_features: int) -> list[Slope]:
         return self.k1.slopes(n_features) + self.k2.slopes(n_features)
 
+    def product_terms(self, n_features: int) -> list[ProductTerm] | None:
+        first, second = self.k1.product_terms(n_features), self.k2.product_terms(n_features)
+        return None if first is None or second is None else first + second
+
     def random_features(
         self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
     ) -> FeatureMap:
@@ -226,6 +233,12 @@ class Product(Pair):
             for one, other in ((self.k1, self.k2), (self.k2, self.k1))
             for part in one.slopes(n_features)
         ]
+
+    def product_terms(self, n_features: int) -> list[ProductTerm] | None:
+        first, second = self.k1.product_terms(n_features), self.k2.product_terms(n_features)
+        if first is None or second is None:
+            return None
+        return [one.times(other) for one in first for other in second]
 
     def constants(self, info: np.finfo[Any]) -> Mapping[str, Any]:
         return {"factor": self.factor}

@@ -15,7 +15,7 @@ from .._utils import sparse
 from .._utils.checks import integer, number, numbers, positive
 from .._utils.ranges import power_of_two
 from .._utils.registry import register
-from .base import Array, Geometry, Kernel, Slope, total_variance
+from .base import Array, Geometry, Kernel, ProductTerm, Slope, total_variance
 from .features import FeatureMap, directions
 
 LengthScale = float | ArrayLike | Literal["scale"]
@@ -149,6 +149,9 @@ class Gaussian(Stationary):
     def derivative(self) -> Kernel:
         return self
 
+    def product_terms(self, n_features: int) -> list[ProductTerm] | None:
+        return [ProductTerm(1.0, 0.5 * np.square(self.scaling(n_features)), np.zeros(n_features))]
+
     def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
         return np.ones(n)
 
@@ -202,6 +205,11 @@ class Laplacian(Stationary):
         if self.norm == 2:
             return super().slopes(n_features)
         return [Slope(self, self.scaling(n_features), signs=True)]
+
+    def product_terms(self, n_features: int) -> list[ProductTerm] | None:
+        if self.norm == 2:
+            return None
+        return [ProductTerm(1.0, np.zeros(n_features), np.array(self.scaling(n_features)))]
 
     def _half_distance(self, X: Array) -> float:
         return 0.5 * mean_absolute_difference(X) if self.norm == 1 else super()._half_distance(X)

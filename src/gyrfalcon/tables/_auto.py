@@ -22,6 +22,7 @@ from ..callbacks import CallbackLike, CallbackList, Record
 from ..estimators._estimator import Estimator, unchanged_on_failure
 from ..fitting.arguments import SHARED
 from ..fitting.attributes import check_attributes
+from ..fitting.explained import ExpansionPart, Explained
 from ..fitting.folds import check_cv, folds_among
 from ..fitting.parameters import check_parameters
 from ..fitting.rows import for_score, labelled
@@ -35,6 +36,7 @@ from .finding import REFINE_SHARE
 from .inputs import Inputs, apply_mixing, as_inputs, text_columns
 from .learning import LearningInterrupted, Learnt, learn
 from .mixing import Mixing
+from .mixtures import stack_tables
 from .problems import Problem
 from .progress import progress_line
 from .reading import read_table
@@ -294,6 +296,29 @@ class AutoEstimator(Estimator):
         distinct = dict(zip(names, self.encoders_, strict=True))
         made = {name: inputs.encoded(encoder) for name, encoder in distinct.items()}
         return [apply_mixing(made[name], mixing) for name, mixing in zip(names, self.mixings_, strict=True)]
+
+    def _explained(self) -> Explained:
+        check_is_fitted(self)
+        names = vars(self).get("feature_names_in_")
+        function, offset, parts = self._explained_blend()
+        return Explained(
+            function=function,
+            n_features=self.n_features_in_,
+            names=None if names is None else [str(name) for name in names],
+            offset=offset,
+            one_column=self._has_one_column,
+            parts=parts,
+            stack=partial(stack_tables, owner=type(self).__name__),
+        )
+
+    @property
+    def _has_one_column(self) -> bool:
+        """Whether the function that is explained has one value for each row."""
+        raise NotImplementedError
+
+    def _explained_blend(self) -> tuple[Callable[[Any], Array], Array, tuple[ExpansionPart, ...] | None]:
+        """Return the function to explain, its offset, and the expansions whose sum it is, or None."""
+        raise NotImplementedError
 
     def _for_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Return what `score` is given in memory, or as rows that are read in blocks."""

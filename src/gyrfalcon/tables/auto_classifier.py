@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..callbacks import CallbackLike
 from ..estimators._lazy import lazily
 from ..estimators._sklearn import ClassifierMixin
 from ..fitting.calibration import Calibration, with_absent_classes
+from ..fitting.explained import ExpansionPart
 from ..fitting.rows import computed, labelled
 from ..fitting.targets import with_class_weight
 from ..fitting.weights import count
@@ -191,6 +192,13 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         for one in self.calibrations_:
             if not isinstance(one, Calibration) or len(one.bias) != len(self.classes_):
                 raise ValueError(f"calibrations_ holds one that is not of {len(self.classes_)} classes")
+
+    @property
+    def _has_one_column(self) -> bool:
+        return len(self.classes_) == 2
+
+    def _explained_blend(self) -> tuple[Callable[[Any], Array], Array, tuple[ExpansionPart, ...] | None]:
+        return self.decision_function, np.zeros(1), None  # a softmax of the members is no sum of them
 
     @lazily
     def decision_function(self, X: Any) -> Array:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -15,13 +16,16 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from .._utils.checks import boolean, number
 from .._utils.registry import register
 from ..callbacks import CallbackLike
+from ..estimators._estimator import Estimator
 from ..estimators._lazy import in_kind, lazily
 from ..estimators._sklearn import MultiOutputMixin, RegressorMixin
+from ..fitting.explained import ExpansionPart
 from ..fitting.rows import computed, labelled
 from ..fitting.weights import count
 from ..sources import as_table
 from ..storage.checkpoints import Checkpoint
 from ._auto import AutoEstimator, described
+from .encoder import TableEncoder
 from .forms import NumberForm
 from .inputs import as_inputs, text_columns
 from .learning import Learnt
@@ -236,6 +240,25 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         predictions = np.clip(total, *self.range_)
         return predictions[:, 0] if self.one_column_ else predictions
 
+    @property
+    def _has_one_column(self) -> bool:
+        return self.one_column_
+
+    def _explained_blend(self) -> tuple[Callable[[Any], Array], Array, tuple[ExpansionPart, ...] | None]:
+        parts: list[ExpansionPart] = []
+        offset = np.zeros(len(self.shift_))
+        members = zip(self.encoders_, self.mixings_, self.models_, self.targets_, self.weights_, strict=True)
+        for encoder, mixing, model, target, weight in members:
+            member = model._explained().parts if isinstance(model, Estimator) else None
+            if member is None or mixing is not None or target == LogTarget.name:
+                return self.predict, offset, None
+            offset += weight * (model._explained().offset * self.unit_ + self.shift_)
+            for part in member:
+                origin = np.asarray(encoder.feature_origin_)[part.origin]
+                rows = partial(_rows_of_part, encoder, part.rows)
+                parts.append(ExpansionPart(part.expansion.times(weight * self.unit_), rows, origin))
+        return self.predict, offset, tuple(parts)
+
     def _target(self, name: str) -> Target:
         """Return the target of a model by its name in `targets_`."""
         if name != LogTarget.name:
@@ -311,6 +334,11 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         whole.regressor_, whole.transformer_ = pipeline, transformer
         whole._training_dim = 1 if self.one_column_ else 2
         return whole
+
+
+def _rows_of_part(encoder: TableEncoder, rows: Callable[[Any], Array], X: Any) -> Array:
+    """Return the rows of a table as an expansion of encoded rows sees them."""
+    return rows(as_inputs(X, as_text=text_columns(encoder)).encoded(encoder))
 
 
 def _honest(held: Array, fitted: Array) -> Array:

@@ -39,6 +39,11 @@ class Table:
         """What to call the columns in messages: their names, or x0, x1 and so on, as scikit-learn does."""
         return [f"x{at}" for at in range(len(self.columns))] if self.names is None else self.names
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+        return self.n_rows, len(self.columns)
+
     def take(self, rows: Array) -> Table:
         """Return some of the rows."""
         return Table([column.take(rows) for column in self.columns], self.names, len(rows))

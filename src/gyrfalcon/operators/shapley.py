@@ -1,0 +1,146 @@
+"""Exact Shapley values of f(x) = sum_i coef_i k(x, center_i) for kernels that are sums of products over the features.
+
+With z_ij = k_j(x_j, c_ij) and b_ij the same factors of a background row, the value of feature j is sum_i coef_i
+(z_ij - b_ij) integral_0^1 prod_{h != j} [(1 - t) b_ih + t z_ih] dt. The integrand is a polynomial of degree d - 1, for
+which ceil(d / 2) nodes of Gauss and Legendre are exact. Features of a group have one factor, the product of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.threads import effective_n_jobs, share
+from ..backends.shapley import shapley_sums
+from ..kernels import Kernel, ProductTerm
+
+__all__ = ["Expansion", "expansion_shapley_values"]
+
+Array = NDArray[Any]
+Vectors = NDArray[np.float64]
+
+_ROWS = 32  # rows of a block, which one thread computes: less than a second
+_CENTERS = 512  # largest number of centers whose factors are computed at once
+_BLOCK_NUMBERS = 1 << 23  # largest number of factors of the background rows at these centers
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """A function sum_i coef_i k(x, center_i).
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Resolved.
+    centers : array of shape (M, d)
+    coef : array of shape (M, k)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> from gyrfalcon.operators.shapley import Expansion
+    >>> Expansion(Gaussian(1.0), np.zeros((3, 2)), np.ones((3, 1))).product_terms is None
+    False
+    """
+
+    kernel: Kernel
+    centers: Array
+    coef: Array
+
+    @property
+    def product_terms(self) -> list[ProductTerm] | None:
+        """The terms of the kernel; None if it is no sum of products over the features."""
+        return self.kernel.product_terms(self.centers.shape[1])
+
+    def times(self, factor: Any) -> Expansion:
+        """Return the function times a number, or times one for each output."""
+        return Expansion(self.kernel, self.centers, np.asarray(self.coef, dtype=np.float64) * factor)
+
+
+def expansion_shapley_values(
+    expansion: Expansion, rows: Vectors, background: Vectors | None, groups: Array, n_jobs: int | None = None
+) -> tuple[Vectors, Vectors]:
+    """Compute Shapley values of an expansion, and the value that they are measured from.
+
+    Parameters
+    ----------
+    expansion : Expansion
+        With a kernel that has `product_terms`.
+    rows : array of shape (n, d)
+    background : array of shape (m, d), or None
+        Rows over which an absent feature is averaged. None removes the factor of an absent feature instead.
+    groups : array of int of shape (d,)
+        The group of each feature, numbered from 0.
+    n_jobs : int or None
+        Threads; None is every core. Results have the same bits for any number.
+
+    Returns
+    -------
+    values : array of shape (n, n_groups, k)
+    base : array of shape (k,)
+        The mean of the function over the background, or the sum of its coefficients if there is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> from gyrfalcon.operators.shapley import Expansion, expansion_shapley_values
+    >>> f = Expansion(Gaussian(1.0), np.zeros((1, 2)), np.ones((1, 1)))
+    >>> values, base = expansion_shapley_values(f, np.array([[1.0, 0.0]]), np.zeros((1, 2)), np.arange(2))
+    >>> values[:, :, 0].round(4), base  # f(x) - f(0) = exp(-1/2) - 1 is due to the first feature alone
+    (array([[-0.3935,  0.    ]]), array([1.]))
+    """
+    terms = expansion.product_terms
+    if terms is None:
+        raise ValueError(f"{expansion.kernel!r} is no sum of products over the features: sample permutations instead")
+    for name, numbers in (("X", rows), ("background", background)):
+        if numbers is not None and not np.isfinite(numbers).all():
+            raise ValueError(f"{name} holds NaN or infinity: remove or impute those values")
+    n_groups = int(groups.max()) + 1
+    coef = np.asarray(expansion.coef, dtype=np.float64)
+    values, base = np.zeros((len(rows), n_groups, coef.shape[1])), np.zeros(coef.shape[1])
+    n_background = 1 if background is None else len(background)
+    x, w = np.polynomial.legendre.leggauss(-(-n_groups // 2))
+    nodes, weights = (x + 1) / 2, w / 2
+    for term, at in _chunks(terms, len(coef), n_background * n_groups):
+        centers = np.asarray(expansion.centers[at], dtype=np.float64)
+        A = np.ascontiguousarray(coef[at]) * (term.constant / n_background)
+        if background is None:
+            absent = np.ones((1, n_groups, len(centers)))
+        else:
+            absent = _factors(term, background, centers, groups, n_groups)
+        base += absent.prod(axis=1).sum(axis=0) @ A
+
+        def run(block: slice, term: Any = term, centers: Any = centers, A: Any = A, absent: Any = absent) -> None:
+            present = _factors(term, rows[block], centers, groups, n_groups)
+            sums = shapley_sums(present, absent, nodes, weights)
+            values[block] += (sums.reshape(-1, len(A)) @ A).reshape(len(present), n_groups, -1)
+
+        blocks = [slice(start, min(start + _ROWS, len(rows))) for start in range(0, len(rows), _ROWS)]
+        share(run, blocks, effective_n_jobs(n_jobs))
+    return values, base
+
+
+def _chunks(terms: list[ProductTerm], M: int, factors_of_a_center: int) -> Iterator[tuple[ProductTerm, slice]]:
+    """Yield each term with each range of centers whose factors fit the memory of a block."""
+    size = max(1, min(_CENTERS, _BLOCK_NUMBERS // factors_of_a_center))
+    for term in terms:
+        for start in range(0, M, size):
+            yield term, slice(start, min(start + size, M))
+
+
+def _factors(term: ProductTerm, rows: Vectors, centers: Vectors, groups: Array, n_groups: int) -> Vectors:
+    """Compute the factor of each group for each row and center, of shape (n, n_groups, M)."""
+    exponent = np.zeros((len(rows), n_groups, len(centers)))
+    for j in np.flatnonzero((term.squares > 0) | (term.sizes > 0)):
+        difference = rows[:, j, None] - centers[:, j]
+        if term.squares[j] > 0:
+            exponent[:, groups[j]] -= term.squares[j] * np.square(difference)
+        if term.sizes[j] > 0:
+            exponent[:, groups[j]] -= term.sizes[j] * np.abs(difference)
+    return np.exp(exponent, out=exponent)
