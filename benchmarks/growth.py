@@ -2,9 +2,9 @@
 
 Fits from Parquet of 20 features with the same number of centers and of iterations, K not kept. Each runs in a process
 of its own, in turns; the files are in the page cache, and a small fit goes before the clock starts. Prints the
-exponent of the power law through the best times, by the clock and of the processors, and peak memory: y and what a
-solver has of each row are in memory, the rows are not. The files are made here, in GYRFALCON_BENCH_DIR or a temporary
-folder, and removed.
+exponent of the power law through the best times, by the clock and of the processors, and peak memory: short targets
+are in memory, those from 2 million rows on and the rows are not. The files are made here, in GYRFALCON_BENCH_DIR or a
+temporary folder, and removed.
 """
 
 from __future__ import annotations

@@ -230,8 +230,11 @@ class FalkonRegressor(PosteriorRegressor):
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
             validates = self.early_stopping or self.n_centers == AUTO
             hold_out = self.validation_fraction if validates else None
+            # all else needs y in any order, or all of it at once
+            in_file = type(loss) is Squared and not (self.uncertainty or self.incremental or validates)
+            options = {"hold_out": hold_out, "loss": loss, "copies": self._n_levels()}
             data = self._data(
-                session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, loss=loss, copies=self._n_levels()
+                session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file and compute.device is None
             )
             settings, warm = self._settings, None
             # coefficients mean something else to another loss, and centers to features in other units

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .._utils.compute import Compute
 from .._utils.memory import parse_memory
 from .._utils.ranges import power_of_two
+from .._utils.sampling import draw
 from .._utils.statistics import deviations
 from ..kernels import Kernel, KernelFunction
 from ..operators import Operator, make_operator
@@ -109,7 +110,7 @@ def _drawn(
 ) -> _Sample:
     """Draw at most `most` rows."""
     n = data.rows.shape[0]
-    drawn = np.sort(random_state.choice(n, most, replace=False)) if n > most else np.arange(n)
+    drawn = draw(n, most, random_state) if n > most else np.arange(n)
     given = np.ones(len(drawn)) if data.weight is None else data.weight[drawn]
     targets = data.targets[drawn]
     points, kept, at = _merged(data.rows.take(drawn).astype(np.float64), targets, given)

@@ -17,6 +17,7 @@ from .._utils.ranges import check_range, check_squares, power_of_two
 from .._utils.statistics import average, means
 from ..losses import Loss, Squared
 from ..sources import ArrayRows, Rows
+from ..sources.columns import Column
 from ..sources.scratch import Scratch
 from .rows import (
     Features,
@@ -170,6 +171,7 @@ def regression_data(
     loss: Loss | None = None,
     copies: int | None = None,
     scratch: Scratch | None = None,
+    in_file: bool = False,
 ) -> FitData:
     """Check the arguments of `fit` of a regressor.
 
@@ -180,12 +182,19 @@ def regression_data(
     loss : the squared loss by default
     copies : number of columns to learn from the one column of y
     scratch : keeps rows that are slow to read for later passes
+    in_file : whether a long target of a file may stay there, as a `Column`
     """
-    given = classify(*labelled(X, y, sample_weight), device=reading.device)
+    given = classify(*labelled(X, y, sample_weight, in_file=in_file), device=reading.device)
     train = training_rows(reading, given, random_access=random_access, scratch=scratch)
-    y = check_y(given.y, train.counted.n_given, reading.owner, multi_output=True, y_numeric=True)
-    y, weight = train.counted.among(y), train.counted.weight
-    targets = number_columns(y, copies)
+    y, weight = given.y, train.counted.weight
+    targets: Any = y
+    if isinstance(y, Column):  # whose numbers were checked
+        check_lengths(train.counted.n_given, targets)
+        flat = not X.has_several_targets
+    else:
+        y = check_y(y, train.counted.n_given, reading.owner, multi_output=True, y_numeric=True)
+        y = train.counted.among(y)
+        targets, flat = number_columns(y, copies), y.ndim == 1 and copies is None
     error: Error = root_mean_square
     loss = Squared() if loss is None else loss
     loss.check(targets)
@@ -204,7 +213,7 @@ def regression_data(
         loss.check(columns, "y_val")
         check_outputs(y_val, y)
         held = Validation(rows, columns, None, error)
-    data = _begun(train, targets, held, flat=y.ndim == 1 and copies is None)
+    data = _begun(train, targets, held, flat=flat)
     data = _split_and_scaled(reading, data, train.standardised, error, hold_out, None, random_state)
     # held-out rows must not influence the loss
     data = replace(data, loss=loss.resolve(data.targets, data.weight))
@@ -374,6 +383,8 @@ def _from_offset(data: FitData) -> FitData:
     data = replace(data, outputs=np.dtype(np.float64 if drowns(offset, data.targets, data.weight) else np.float32))
     if not data.is_least_squares:
         return replace(data, offset=offset)
+    if isinstance(data.targets, Column):
+        return replace(data, targets=data.targets.minus(offset), offset=offset)
     rest = np.empty_like(data.targets)
     with np.errstate(over="ignore"):  # in parts: a float64 copy would be the largest array of a fit from files
         np.subtract(data.targets, offset, out=rest, casting="same_kind")

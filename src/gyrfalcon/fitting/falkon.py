@@ -44,11 +44,11 @@ _TRIALS = (4, 8)
 _UNEVEN = 10.0
 
 # Number of rows for each center, wanted and least, of the sample that preconditions conjugate gradient on all rows. An
-# iteration lowers the error by a factor of about the root of centers over rows of the sample, and costs a pass and some
-# parts of one: where n was 46, 100 and 500 times M, twelve rows for each center took the least time, and more where
-# they are few of all rows
+# iteration lowers the error by a factor of about the root of centers over rows of it, and costs a pass and some parts
+# of one: where n was 46, 100 and 500 times M, twelve rows for each took the least time, and more where they are few
 _ROWS_A_CENTER, _FEWEST_A_CENTER = 12, 6
 _LEAST_SHARE, _LARGEST_SHARE = 32, 8  # the sample has at least n / 32 rows, and n / 8 before rows for each center count
+_LARGEST_SAMPLE = 1 << 19  # rows of a sample of many more rows, unless there are many centers: it is in memory
 # Number of operations of a pass from which a sample pays off. With 1.3e9 (36,000 rows, 8 features, M = 1,500) a fit
 # took 0.8 of its time with FALKON's preconditioner alone, with 3e8 (16,500 rows, M = 800) 1.5 of it
 _WORTH_SAMPLING = 1_000_000_000
@@ -335,7 +335,7 @@ def expected_passes(rows: Rows, M: int) -> float:
 
 
 def _sample_rows(n: int, M: int) -> int:
-    wanted = max(n // _LEAST_SHARE, min(_ROWS_A_CENTER * M, n // _LARGEST_SHARE))
+    wanted = max(min(n // _LEAST_SHARE, _LARGEST_SAMPLE), min(_ROWS_A_CENTER * M, n // _LARGEST_SHARE))
     return min(n, max(wanted, _FEWEST_A_CENTER * M))
 
 

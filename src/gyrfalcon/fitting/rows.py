@@ -20,6 +20,7 @@ from .._utils.words import a, shown
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import ArrayRows, Rows, TensorRows, as_rows, as_source, has_metric, is_dask, near, to_host
 from ..sources.blocks import stack
+from ..sources.columns import Column
 from ..sources.dask import compute
 from ..sources.files import Dataset, is_lazy_table
 from ..sources.memory import REMEDY, check_columns
@@ -132,17 +133,23 @@ def classify(X: Any, y: Any = None, weight: Any = None, *, device: Any = None) -
         warn_of_conversion(X)
         return FitInput(X, computed(y), computed(weight))
     source = as_source(X)
-    return FitInput(X if source is None else source, computed(y, source), computed(weight, source), has_metric(X))
+    y = y if isinstance(y, Column) else computed(y, source)
+    return FitInput(X if source is None else source, y, computed(weight, source), has_metric(X))
 
 
-def labelled(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
-    """Return rows, y and weights; those of a `Dataset` are used if they are not given."""
+def labelled(X: Any, y: Any, sample_weight: Any = None, *, in_file: bool = False) -> tuple[Any, Any, Any]:
+    """Return rows, y and weights; those of a `Dataset` are used if they are not given.
+
+    With `in_file`, a long target of a `Dataset` without weights is a `Column`, which stays in a file.
+    """
     if is_lazy_table(y):
         raise TypeError(f"y is {a(type(y).__name__)}, whose values are not there yet: use open(frame, target=...)")
     if is_lazy_table(X):
         X = as_rows(X)
     if not isinstance(X, Dataset):
         return X, y, sample_weight
+    if y is None and in_file and sample_weight is None:
+        y = X.long_target()
     if y is None:
         y = X.y
         if y is None:

@@ -23,6 +23,7 @@ from ..kernels import Kernel, KernelFunction, as_kernel
 from ..operators import Operator, make_operator
 from ..operators.keeping import FEW_PASSES
 from ..sources import Rows
+from ..sources.columns import Column
 from ..sources.scaling import Standardize
 from ..storage.checkpoints import Beginning, CheckpointError, decode_selection, encode_selection
 from .auto_penalty import as_penalty
@@ -362,6 +363,8 @@ def moderate_targets(targets: Array, dtype: np.dtype[Any]) -> tuple[Array, Array
     if (scale >= 1 / _MODERATE).all() and (scale <= _MODERATE).all():
         # a division would give the same bits, and take a copy of y
         return targets.astype(dtype, copy=False), np.ones_like(scale)
+    if isinstance(targets, Column):
+        return targets.over(scale).astype(dtype), scale
     out = np.empty(targets.shape, dtype=dtype)
     return np.divide(targets, scale, out=out, casting="same_kind"), scale
 

@@ -21,6 +21,7 @@ from .._utils.threads import effective_n_jobs, ordered_map, share, single_thread
 from ..backends import BlockWeight, Tiles, check_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import Rows, as_rows
+from ..sources.columns import Column
 from .base import (
     Operator,
     Shifted,
@@ -176,6 +177,8 @@ class KernelOperator(Operator):
         return like_given(out)
 
     def rmatmat(self, U: ArrayLike) -> Array:
+        if isinstance(U, Column):
+            return self._product_with_column(U)
         columns, like_given = as_columns(U, self.shape[0], self.dtype, "U")
         total = self._sum(
             columns.shape[1],
@@ -183,6 +186,18 @@ class KernelOperator(Operator):
             lambda at, K: self._tiles.left(K, columns[at]),
         )
         return like_given(total)
+
+    def _product_with_column(self, U: Column) -> Array:
+        """Compute K' U of numbers that are in a file."""
+
+        def part(at: slice) -> Array:
+            return np.ascontiguousarray(U[at], dtype=self.dtype)
+
+        return self._sum(
+            U.shape[1],
+            lambda at, rows: self._tiles.rmatmat(rows, part(at)),
+            lambda at, K: self._tiles.left(K, part(at)),
+        )
 
     def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")

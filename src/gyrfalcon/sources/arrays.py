@@ -124,11 +124,13 @@ class ArrayReader(RowReader):
 
 
 class NpyReader(ArrayReader):
-    """Reader of a ``.npy`` file."""
+    """Reader of a ``.npy`` file; an array with one axis is refused, or read `as_column`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, as_column: bool = False) -> None:
         state = FileState.of(path)
         shape, self.fortran, dtype, self.offset = _npy_header(path, state.size)
+        if as_column and len(shape) == 1:
+            shape = (*shape, 1)
         check_array(path, shape, dtype)
         super().__init__(path, shape, dtype, None, state)
 
@@ -321,6 +323,14 @@ class NpyFiles(ArrayFiles):
             self._values_of_file(os.fspath(name)) if isinstance(name, str | os.PathLike) else self._values(name)
             for name in names
         ]
+
+    def numbers(self, names: Sequence[Any]) -> StoredRows | None:
+        if not any(isinstance(name, str | os.PathLike) for name in names):
+            return self.rows(list(names), [], [], None)
+        if len(names) > 1:
+            return None
+        reader = open_checked(os.fspath(names[0]), self.format, partial(NpyReader, os.fspath(names[0]), as_column=True))
+        return StoredRows([reader], None, reader.shape[1], tile_dtype(reader.stored))
 
     def _values(self, name: Any) -> Array:
         column = self._column(name, self.readers[0].shape[1])

@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .._utils.memory import format_bytes
 from .._utils.words import plural, shown
+from . import columns
 from .base import HeldTable, Rows
+from .columns import Column, stored_column
 from .csv_files import CsvFormat
 from .limits import require_in_proportion
 from .memory import ArrayRows
@@ -52,6 +54,7 @@ class Dataset:
         self.file_bytes = size
         # not functools.cached_property: before Python 3.12 it has a lock, which a fork may leave locked
         self._kept: dict[str, Array | None] = {}
+        self._long: Column | None = None
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -72,6 +75,27 @@ class Dataset:
         if "weight" not in self._kept:
             self._kept["weight"] = self._read_weight()
         return self._kept["weight"]
+
+    def long_target(self) -> Column | None:
+        """Return the target as numbers in a temporary file, which exists as long as the data that are opened.
+
+        None if there are few rows, or weights, if the target was read into memory before or is not numbers, or if the
+        disk has no room.
+        """
+        if self.n_rows < columns.LONG or self._target is None or self._weight is not None or "y" in self._kept:
+            return None
+        if self._long is None:
+            rows = self._numbers()
+            self._long = None if rows is None else stored_column(rows)
+        return self._long
+
+    def _numbers(self) -> Rows | None:
+        return self._files.numbers(self._target if isinstance(self._target, list) else [self._target])
+
+    @property
+    def has_several_targets(self) -> bool:
+        """Whether a list of targets was named, so that y has an axis for them."""
+        return isinstance(self._target, list)
 
     @property
     def has_categories(self) -> bool:
@@ -236,6 +260,9 @@ class _Part(Dataset):
     def __init__(self, whole: Dataset, X: Rows, chosen: Array) -> None:
         super().__init__(whole._files, X, whole.files, whole._target, whole._weight, whole.file_bytes)
         self._whole, self._chosen = whole, chosen
+
+    def _numbers(self) -> None:
+        return None
 
     def _read_target(self) -> Array | None:
         return None if self._whole.y is None else self._whole.y[self._chosen]

@@ -217,6 +217,10 @@ class DataFiles(ABC):
     def values(self, names: Sequence[Any]) -> list[Array]:
         """Read whole targets or weights."""
 
+    def numbers(self, names: Sequence[Any]) -> Rows | None:
+        """Return targets as rows that are read in blocks, or None if they can only be read as a whole."""
+        return None
+
     def is_category(self, name: Any) -> bool:
         """Whether the files say that a target is categories, whatever they are written as."""
         return False

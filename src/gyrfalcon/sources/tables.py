@@ -73,10 +73,15 @@ class TableFiles(DataFiles):
                 raise ContentsError(problem)
         for reader in self.readers:
             reader.plan_memory(names)
-        if dtype is None:
-            narrow = all(is_narrow(first.types[name]) for name in names) and self.format != "CSV"
-            dtype = np.dtype(np.float32 if narrow else np.float64)
-        return TableRows(self, names, dtype, self._obstacle(names))
+        return TableRows(self, names, dtype or self._dtype(names), self._obstacle(names))
+
+    def numbers(self, names: Sequence[str]) -> TableRows | None:
+        return TableRows(self, list(names), self._dtype(names), None) if self._obstacle(names) is None else None
+
+    def _dtype(self, names: Sequence[str]) -> np.dtype[Any]:
+        """Return the precision in which columns are read: float32 if all of them are stored as that or less."""
+        narrow = all(is_narrow(self._first.types[name]) for name in names) and self.format != "CSV"
+        return np.dtype(np.float32 if narrow else np.float64)
 
     def _default_features(self, others: Sequence[str]) -> list[str]:
         """Return all columns that are neither target nor weight, which all files must have."""

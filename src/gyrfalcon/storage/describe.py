@@ -12,7 +12,7 @@ import json
 import reprlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import scipy.sparse
 
 from .._utils.words import a
 from ..sources import RowsLike, as_rows
+from ..sources.columns import Column
 from .values import Encoder
 
 # Packages whose classes change only with their versions, which are compared.
@@ -134,6 +135,8 @@ def _data(value: Any) -> str | None:
         return "None"  # its draws are kept in the checkpoint, as those of the generator that None stands for
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return f"{value.dtype} {value.shape} {digest(value)}"
+    if isinstance(value, Column):  # the same as of an array in memory
+        return f"{value.dtype} {value.shape} {_digest(value.parts())}"
     if scipy.sparse.issparse(value):
         csr = value.tocsr()
         indices = (csr.indptr.astype(np.int64), csr.indices.astype(np.int64))  # the same for any type of indices
@@ -192,6 +195,10 @@ def _attributes(value: Any) -> dict[str, Any] | None:
 
 def digest(*parts: Any) -> str:
     """Return a hash of arrays and bytes."""
+    return _digest(parts)
+
+
+def _digest(parts: Iterable[Any]) -> str:
     hashed = hashlib.blake2b(digest_size=16)
     for part in parts:
         hashed.update(np.ascontiguousarray(part).data if isinstance(part, np.ndarray) else part)

@@ -1,0 +1,138 @@
+"""Fits from files of very many rows: python benchmarks/billion.py [--rows 1e6 1e7 1e8] [--format npy parquet]
+
+Writes 9 float32 features and a target in the manner of taxi rides (skewed, heavy tails, much noise) once for each size
+and format into GYRFALCON_BENCH_DIR or a temporary folder, 40 bytes for each row in .npy, and fits FalkonRegressor with
+M centers and a memory budget to each, in a process of its own. Prints seconds, passes, peak memory, the error for
+100,000 rows that were not learnt (the noise alone has a standard deviation of 0.5), the exponent of the power law
+through the times, and the growth of the memory. Files are removed unless --keep is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from _common import in_subprocess, table
+
+BLOCK = 1_000_000  # rows that are drawn at once
+FEATURES, NOISE = 9, 0.5
+
+FIT = """
+import json, sys, time
+import numpy as np
+from _common import peak
+import gyrfalcon
+sys.path.insert(0, sys.argv[4])
+from billion import rides
+
+path, centers, budget = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+target = path.replace("X.npy", "y.npy") if path.endswith(".npy") else "y"
+small = np.random.default_rng(0).standard_normal((20_000, 9), dtype=np.float32)
+gyrfalcon.FalkonRegressor(n_centers=100, random_state=0).fit(small, small[:, 0])
+start, processors = time.perf_counter(), time.process_time()
+data = gyrfalcon.open(path, target=target)
+model = gyrfalcon.FalkonRegressor(
+    n_centers=centers, penalty=1e-7, memory_budget=budget, random_state=0
+).fit(data)
+seconds, processors = time.perf_counter() - start, time.process_time() - processors
+held = peak()
+X, y = rides(100_000, -1)
+error = float(np.sqrt(np.mean((model.predict(X) - y) ** 2)))
+print(json.dumps({"seconds": seconds, "processors": processors, "peak": held, "error": error,
+                  "passes": model.history_[-1]["passes"], "n": data.n_rows}))
+"""
+
+
+def rides(n: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw block `number` of the data: places, times, and distances with heavy tails; log of the time with noise."""
+    rng = np.random.default_rng([31, number + 1])
+    X = rng.standard_normal((n, FEATURES), dtype=np.float32)
+    X[:, :4] *= np.where(rng.random((n, 1)) < 0.9, 0.05, 0.5).astype(np.float32)  # places: mostly in the centre
+    X[:, 4] = np.exp(0.8 * X[:, 4])  # distance
+    X[:, 5] = 24 * rng.random(n, dtype=np.float32)  # hour
+    X[:, 6] = rng.integers(0, 7, n)  # day
+    X[:, 8] = rng.poisson(1.5, n)  # passengers
+    rush = np.exp(-np.square((X[:, 5] - 17) / 3)) * (X[:, 6] < 5)
+    away = np.hypot(X[:, 0] - X[:, 2], X[:, 1] - X[:, 3])
+    y = np.log1p(X[:, 4]) + 0.6 * rush + 2 * np.tanh(3 * away) + 0.1 * np.sin(4 * X[:, 7])
+    return X, (y + NOISE * rng.standard_normal(n)).astype(np.float32)
+
+
+def blocks(n: int):
+    """Draw all blocks of n rows."""
+    for number in range(-(-n // BLOCK)):
+        X, y = rides(BLOCK, number)
+        rows = min(BLOCK, n - number * BLOCK)
+        yield X[:rows], y[:rows]
+
+
+def write(folder: Path, n: int, format: str) -> Path:
+    """Write n rows, unless they are there, and return the path to open."""
+    path = folder / f"{n}" / ("X.npy" if format == "npy" else "rides.parquet")
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if format == "parquet":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        writer = None
+        for X, y in blocks(n):
+            found = pa.table({**{f"x{j}": X[:, j] for j in range(FEATURES)}, "y": y})
+            if writer is None:
+                writer = parquet.ParquetWriter(
+                    f"{path}.part", found.schema, use_dictionary=False, compression="NONE", write_statistics=False
+                )
+            writer.write_table(found)
+        writer.close()
+        os.replace(f"{path}.part", path)
+        return path
+    with open(f"{path}.part", "wb") as rows, open(path.parent / "y.npy", "wb") as target:
+        for file, shape in ((rows, (n, FEATURES)), (target, (n,))):
+            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        for X, y in blocks(n):
+            X.tofile(rows)
+            y.tofile(target)
+    os.replace(f"{path}.part", path)
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=float, nargs="+", default=[1e6, 1e7, 1e8])
+    parser.add_argument("--format", nargs="+", default=["npy"], choices=["npy", "parquet"])
+    parser.add_argument("--centers", type=int, default=1_000)
+    parser.add_argument("--budget", default="500MB", help="memory_budget of the fit")
+    parser.add_argument("--keep", action="store_true", help="leave the files there")
+    arguments = parser.parse_args()
+    given = os.environ.get("GYRFALCON_BENCH_DIR")
+    folder = Path(given or tempfile.mkdtemp())
+    here = str(Path(__file__).resolve().parent)
+    for format in arguments.format:
+        found = []
+        for n in map(int, arguments.rows):
+            path = write(folder, n, format)
+            found.append(in_subprocess(FIT, str(path), str(arguments.centers), arguments.budget, here))
+            print(found[-1], flush=True)
+            if not arguments.keep:
+                shutil.rmtree(path.parent)
+        table(
+            f"{format}, M = {arguments.centers:,}, memory_budget={arguments.budget}",
+            ["rows", "seconds", "processor s", "passes", "peak MB", "error"],
+            [[f["n"], f["seconds"], f["processors"], f["passes"], f["peak"] / 1e6, f"{f['error']:.5f}"] for f in found],
+        )
+        if len(found) > 1:
+            n, seconds = np.array([[f["n"], f["seconds"]] for f in found]).T
+            print(f"exponent of the time {np.polyfit(np.log(n), np.log(seconds), 1)[0]:.3f}; ", end="")
+            print(f"memory grows by {(found[-1]['peak'] - found[0]['peak']) / 1e6:.0f} MB")
+    if not given:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

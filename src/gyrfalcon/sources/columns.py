@@ -1,0 +1,150 @@
+"""Numbers of each row, such as a long target, that stay in a file: an array of them would be the largest of a fit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .base import Rows
+from .blocks import Indices
+from .scratch import temporary_file, write_block
+
+Array = NDArray[Any]
+
+LONG = 1 << 21  # number of rows from which a target is not held in memory
+_COPIED_ROWS = 1 << 18  # rows of a block that is written to the file
+_TAKEN_BYTES = 1 << 16  # bytes that are read at once to take single rows
+
+
+class Column:
+    """A matrix (y - shift) / unit of n rows and few columns, whose y is in a file and is read when it is needed.
+
+    It has the methods of an array that fits with the squared loss use: slices and selections of rows are arrays, and
+    all other results are columns or the smallest and the largest number, which are known.
+
+    Parameters
+    ----------
+    file : open file of y as raw numbers, row by row
+    shape : tuple of int
+        (n, k).
+    stored : dtype
+        Type of the numbers in the file.
+    extremes : array of shape (2, k)
+        The smallest and the largest number of each column in the file.
+    """
+
+    ndim = 2
+
+    def __init__(self, file: IO[bytes], shape: tuple[int, int], stored: np.dtype[Any], extremes: Array) -> None:
+        self._file, self._stored, self._extremes = file, stored, extremes
+        self.shape, self.dtype = shape, stored
+        self._shift: Array | None = None
+        self._unit: Array | None = None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, at: slice | Indices) -> Array:
+        if isinstance(at, slice):
+            start, stop, _ = at.indices(self.shape[0])
+            return self._value(self._read(start, max(start, stop)))
+        return self._value(self._take(np.asarray(at, dtype=np.intp)))
+
+    def parts(self) -> Iterator[Array]:
+        """Iterate over all rows, some at a time."""
+        return (self[start : start + _COPIED_ROWS] for start in range(0, len(self), _COPIED_ROWS))
+
+    def reshape(self, n: int, _: int) -> Column:
+        """Return the column itself, which is a matrix of n rows already."""
+        assert n == self.shape[0]
+        return self
+
+    def astype(self, dtype: DTypeLike, copy: bool = False) -> Column:
+        """Return the same numbers, rounded to another precision."""
+        return self._changed(np.dtype(dtype), self._shift, self._unit)
+
+    def minus(self, shift: Array) -> Column:
+        """Return the column less a number for each of its columns, computed in float64 and rounded to its precision."""
+        assert self._shift is None
+        assert self._unit is None
+        return self._changed(self.dtype, shift, None)
+
+    def over(self, unit: Array) -> Column:
+        """Return the column divided by a power of two for each of its columns."""
+        assert self._unit is None
+        return self._changed(self.dtype, self._shift, unit)
+
+    def min(self, axis: int | None = None, out: None = None, initial: float = np.inf) -> Any:
+        """Return the smallest number, or that of each column."""
+        least = np.minimum(self._value(self._extremes[:1])[0], initial)
+        return least if axis == 0 else least.min()
+
+    def max(self, axis: int | None = None, out: None = None, initial: float = -np.inf) -> Any:
+        """Return the largest number, or that of each column."""
+        most = np.maximum(self._value(self._extremes[1:])[0], initial)
+        return most if axis == 0 else most.max()
+
+    def _changed(self, dtype: np.dtype[Any], shift: Array | None, unit: Array | None) -> Column:
+        other = Column(self._file, self.shape, self._stored, self._extremes)
+        other.dtype, other._shift, other._unit = dtype, shift, unit
+        return other
+
+    def _value(self, raw: Array) -> Array:
+        with np.errstate(over="ignore"):
+            if self._shift is not None:
+                raw = np.subtract(raw, self._shift).astype(self._stored)
+            return np.asarray(raw if self._unit is None else raw / self._unit).astype(self.dtype, copy=False)
+
+    def _read(self, start: int, stop: int) -> Array:
+        k, size = self.shape[1], self._stored.itemsize
+        out = np.empty((stop - start, k), dtype=self._stored)
+        left, at = out.data.cast("B"), start * k * size
+        while len(left):  # several threads read at the same time, so that the position of the file is not used
+            found = os.pread(self._file.fileno(), len(left), at)
+            if not found:
+                raise EOFError("the temporary file of the target ends before its last row")
+            left[: len(found)] = found
+            left, at = left[len(found) :], at + len(found)
+        return out
+
+    def _take(self, indices: Indices) -> Array:
+        out = np.empty((len(indices), self.shape[1]), dtype=self._stored)
+        group = max(1, _TAKEN_BYTES // (self.shape[1] * self._stored.itemsize))
+        order = np.argsort(indices, kind="stable")
+        ordered = indices[order]
+        first = 0
+        while first < len(ordered):
+            start = int(ordered[first])
+            last = int(np.searchsorted(ordered, start + group))
+            out[order[first:last]] = self._read(start, int(ordered[last - 1]) + 1)[ordered[first:last] - start]
+            first = last
+        return out
+
+
+def stored_column(rows: Rows) -> Column | None:
+    """Copy rows of few features into a temporary file without a name; return None if the disk has no room for it.
+
+    Raises ValueError for the first number that is not finite.
+    """
+    (n, k), dtype = rows.shape, np.dtype(rows.dtype)
+    file = temporary_file(n * k * dtype.itemsize)
+    if file is None:
+        return None
+    extremes, start = np.empty((2, k), dtype=dtype), 0
+    extremes[0], extremes[1] = np.inf, -np.inf
+    for block in rows.blocks(_COPIED_ROWS):
+        low, high = block.min(axis=0), block.max(axis=0)
+        if not np.isfinite(np.stack([low, high])).all():
+            row = start + int(np.argwhere(~np.isfinite(block))[0, 0])
+            raise ValueError(f"Input y contains NaN or infinity, first in row {row} of {rows.origin(row)}")
+        np.minimum(extremes[0], low, out=extremes[0])
+        np.maximum(extremes[1], high, out=extremes[1])
+        start += len(block)
+        if not write_block(file, block):
+            file.close()
+            return None
+    return Column(file, (n, k), dtype, extremes)

@@ -1,0 +1,226 @@
+"""Targets that stay in a file: the same fits as with an array in memory, and nothing of the length of the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.testing import assert_array_equal
+from pyarrow import parquet
+
+import gyrfalcon
+from gyrfalcon import FalkonRegressor
+from gyrfalcon.kernels import Gaussian
+from gyrfalcon.operators import KernelOperator, Shifted
+from gyrfalcon.sources import ArrayRows, as_rows, columns, rereading
+from gyrfalcon.sources.columns import Column, stored_column
+from gyrfalcon.sources.rereading import CheckedRows, GroupHashes, RowsChangedError
+from gyrfalcon.storage.describe import describe
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+RNG = np.random.default_rng(0)
+N = 3_000
+X = RNG.standard_normal((N, 3)).astype(np.float32)
+Y = (np.sin(2 * X[:, 0]) + X[:, 1] + 5).astype(np.float32)
+
+
+@pytest.fixture
+def long(monkeypatch):
+    """Let a thousand rows be very many."""
+    monkeypatch.setattr(columns, "LONG", 1_000)
+    monkeypatch.setattr(rereading, "_MANY_ROWS", 1_000)
+
+
+def column_of(values):
+    return stored_column(as_rows(values))
+
+
+def npy(folder, target):
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", target)
+    return gyrfalcon.open(folder / "X.npy", target=folder / "y.npy")
+
+
+def table(folder, target):
+    names = {f"y{j}": column for j, column in enumerate(np.atleast_2d(target.T))}
+    parquet.write_table(pa.table({**dict(zip("abc", X.T, strict=True)), **names}), folder / "t.parquet")
+    return gyrfalcon.open(folder / "t.parquet", target="y0" if target.ndim == 1 else list(names))
+
+
+# ---- the column ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_column_has_the_numbers_of_an_array(dtype):
+    Z = RNG.standard_normal((1_234, 2)).astype(dtype)
+    column, shift, unit = column_of(Z), np.array([0.3, -7.0]), np.array([4.0, 0.5])
+    less = np.subtract(Z, shift, out=np.empty_like(Z), casting="same_kind")
+    indices = RNG.integers(0, len(Z), 300)
+    for found, expected in (
+        (column, Z),
+        (column.minus(shift), less),
+        (column.minus(shift).over(unit).astype(np.float32), (less / unit).astype(np.float32)),
+    ):
+        assert (found.shape, found.dtype, len(found)) == (expected.shape, expected.dtype, len(Z))
+        assert_array_equal(found[:], expected)
+        assert_array_equal(found[100:250], expected[100:250])
+        assert_array_equal(found[1_200:5_000], expected[1_200:])
+        assert_array_equal(found[indices], expected[indices])
+        assert_array_equal(np.concatenate(list(found.parts())), expected)
+        assert_array_equal(found.min(axis=0), expected.min(axis=0))
+        assert_array_equal(found.max(axis=0), expected.max(axis=0))
+        assert np.max(found, initial=0.0) == max(0.0, expected.max())
+        assert describe(found) == describe(expected)
+
+
+def test_taking_rows_reads_no_more_than_their_neighbours(monkeypatch):
+    column, most = column_of(RNG.standard_normal((50_000, 1))), []
+    read = Column._read
+    monkeypatch.setattr(Column, "_read", lambda self, a, b: most.append(b - a) or read(self, a, b))
+    column[np.array([49_999, 0, 20_000, 20_001])]
+    assert sum(most) <= 5
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_not_finite_is_refused(wrong):
+    values = np.zeros((100, 1))
+    values[57] = wrong
+    with pytest.raises(ValueError, match="NaN or infinity, first in row 57"):
+        column_of(values)
+
+
+def test_without_room_on_the_disk_there_is_no_column(monkeypatch):
+    monkeypatch.setattr(columns, "temporary_file", lambda size: None)
+    assert column_of(np.zeros((10, 1))) is None
+
+
+def test_products_with_a_column_are_those_with_an_array():
+    Z = RNG.standard_normal((N, 2)).astype(np.float32)
+    K, column = KernelOperator(Gaussian(1.0), X, X[:50], memory_budget=0), column_of(Z)
+    V = RNG.standard_normal((50, 2))
+    assert_array_equal(K.rmatmat(column), K.rmatmat(Z))
+    assert_array_equal(K.sandwich(V, Shifted(column)), K.sandwich(V, Shifted(Z)))
+    kept = KernelOperator(Gaussian(1.0), X, X[:50], memory_budget="1GB")
+    kept.fill()
+    assert_array_equal(kept.rmatmat(column), kept.rmatmat(Z))
+
+
+# ---- fits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opened", [npy, table])
+@pytest.mark.parametrize("target", [Y, Y.astype(np.float64) * 1e9, np.round(Y * 10).astype(np.int64)])
+@pytest.mark.parametrize("more", [{}, {"preconditioner": "krill"}, {"penalty": "auto"}, {"fit_intercept": False}])
+def test_a_fit_has_the_bits_of_one_with_y_in_memory(tmp_path, long, opened, target, more):
+    data = opened(tmp_path, target)
+    settings = {"n_centers": 100, "max_iter": 4, "tol": 0.0, "random_state": 0, "penalty": 1e-6, **more}
+    in_file = FalkonRegressor(**settings).fit(data)
+    assert "y" not in data._kept  # which was not read into memory
+    in_memory = FalkonRegressor(**settings).fit(data.X, data.y)
+    assert_array_equal(in_file.dual_coef_, in_memory.dual_coef_)
+    assert_array_equal(in_file.offset_, in_memory.offset_)
+    assert in_file.predict(data.X).shape == (N,)
+
+
+def test_several_targets_in_a_file(tmp_path, long):
+    data = table(tmp_path, np.column_stack([Y, -2 * Y]))
+    in_file = FalkonRegressor(n_centers=50, random_state=0).fit(data)
+    assert "y" not in data._kept
+    assert_array_equal(in_file.dual_coef_, FalkonRegressor(n_centers=50, random_state=0).fit(data.X, data.y).dual_coef_)
+    assert in_file.predict(data.X).shape == (N, 2)
+
+
+def test_a_sample_preconditions_a_fit_from_a_file(tmp_path, long):
+    data = npy(tmp_path, Y)
+    settings = {"n_centers": 60, "preconditioner": "sample", "random_state": 0}
+    in_file = FalkonRegressor(**settings).fit(data)
+    assert in_file.history_[-1]["preconditioner"] == "sample"
+    assert_array_equal(in_file.dual_coef_, FalkonRegressor(**settings).fit(data.X, data.y).dual_coef_)
+
+
+def test_what_needs_all_of_y_still_reads_it(tmp_path, long):
+    data = npy(tmp_path, Y)
+    for more in ({"loss": "huber"}, {"uncertainty": True}, {"early_stopping": True}):
+        FalkonRegressor(n_centers=30, random_state=0, penalty=1e-4, **more).fit(data)
+    assert "y" in data._kept
+    assert data.long_target() is None
+
+
+def test_a_checkpoint_is_the_same_for_y_in_a_file_and_in_memory(tmp_path, long):
+    data = npy(tmp_path, Y)
+    settings = {"n_centers": 50, "random_state": 0, "checkpoint": tmp_path / "state"}
+    first = FalkonRegressor(**settings).fit(data)
+    again = FalkonRegressor(**settings).fit(data.X, data.y)
+    assert_array_equal(first.dual_coef_, again.dual_coef_)
+    assert again.history_[-1]["seconds"] == first.history_[-1]["seconds"]  # nothing was computed again
+
+
+# ---- hashes of groups ------------------------------------------------------------------------------------------------
+
+
+class Rewritten(ArrayRows):
+    """Rows of an array that a test changes between readings."""
+
+    in_memory, exact = False, True
+
+
+def checked(values):
+    return CheckedRows(Rewritten(values), GroupHashes(len(values)))
+
+
+def read(rows, size):
+    return sum(len(block) for block in rows.blocks(size))
+
+
+@pytest.mark.parametrize("sizes", [(1_000, 4_096), (4_096, 999), (10_000, 8_192), (20_000, 1)])
+def test_groups_of_the_same_rows_agree_in_blocks_of_any_size(sizes):
+    rows = checked(RNG.standard_normal((10_000, 2)))
+    for size in sizes:
+        assert read(rows, size) == 10_000
+
+
+@pytest.mark.parametrize("row", [0, 4_095, 4_096, 9_999])
+def test_a_changed_row_is_found_by_its_group(row):
+    values = RNG.standard_normal((10_000, 2))
+    rows = checked(values)
+    read(rows, 3_000)
+    values[row, 1] += 1e-9
+    with pytest.raises(RowsChangedError, match="or one of the 4096 rows around it"):
+        read(rows, 1_024)
+
+
+def test_rows_in_another_order_are_found():
+    values = RNG.standard_normal((10_000, 2))
+    rows = checked(values)
+    read(rows, 3_000)
+    values[[17, 5_000]] = values[[5_000, 17]]
+    with pytest.raises(RowsChangedError):
+        read(rows, 3_000)
+    values[[17, 5_000]] = values[[5_000, 17]]
+    values[[18, 19]] = values[[19, 18]]  # in one group
+    with pytest.raises(RowsChangedError):
+        read(rows, 3_000)
+
+
+def test_rows_that_were_taken_are_compared():
+    values = RNG.standard_normal((10_000, 2))
+    rows = checked(values)
+    rows.take(np.array([77, 5, 77, 9_000]))
+    rows.take(np.array([5, 6]))
+    values[9_000] = 0
+    with pytest.raises(RowsChangedError, match="row 9000"):
+        rows.take(np.array([1, 9_000]))
+    with pytest.raises(RowsChangedError, match="row 9000"):
+        read(rows, 4_000)
+
+
+def test_a_part_of_the_rows_is_compared_and_memory_is_small():
+    values = RNG.standard_normal((10_000, 2))
+    rows = checked(values)
+    part = rows.subset(np.arange(0, 10_000, 3))
+    assert read(part, 500) == 3_334
+    values[1] = 0  # which is not one of them, and was read
+    with pytest.raises(RowsChangedError):
+        read(part, 500)
+    assert GroupHashes(10**8).nbytes < 200_000
