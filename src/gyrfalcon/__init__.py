@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .estimators.mini_bootstrap import Detectors, mini_bootstrap
     from .estimators.onnx_export import to_onnx
     from .estimators.shapley import ShapleyValues, shapley_values
+    from .estimators.tune import tune
     from .estimators.two_sample import MMDTest, mmd_test
     from .operators.dense import KernelOperator
     from .sources.files import open as open
@@ -106,6 +107,7 @@ __all__ = [
     "suggest",
     "suggest_nytro",
     "to_onnx",
+    "tune",
     "write_predictions",
 ]
 
@@ -161,6 +163,7 @@ _MODULES = {
     "signal_to_noise": "centers.regimes",
     "suggest_nytro": "centers.regimes",
     "to_onnx": "estimators.onnx_export",
+    "tune": "estimators.tune",
     "write_predictions": "storage.predictions",
 }
 # what can be reached as an attribute without an import of its own

@@ -109,6 +109,7 @@ ATTRIBUTES: Mapping[str, Entry] = {
     "centers_": Entry("array of shape (M, n_features_in_)", "The centers."),
     "dual_coef_": Entry("array of shape (M,) or (M, n_outputs)", "Coefficients of the centers."),
     "history_": Entry("list of dict", "", _history),
+    "tuning_history_": Entry("list of dict", "", _history),
     "growth_": Entry(
         "list of dict",
         """With `n_centers="auto"`, a record for each number of centers that was tried: `n_centers`, `validation_loss`

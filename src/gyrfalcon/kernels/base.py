@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.floating[Any]]
 KernelFunction = Callable[[Array, Array], ArrayLike]
+Evaluate = Callable[["Kernel", Array, Array], Array]
 Geometry = Literal["distance", "manhattan", "dot", "angle"]
 
 # A term smaller than this many times the rounding of a larger one is lost: at 2, R2 of Linear() + 1.0 was -24.
@@ -268,6 +269,46 @@ class Kernel(BaseEstimator):  # type: ignore[misc]
         True
         """
         return None
+
+    def log_parameters(self, n_features: int) -> Array:
+        """Return the logarithms of the parameters that gradients can tune, of shape (p,); of a resolved kernel.
+
+        Kernels without such parameters have p = 0. A kernel that overrides it also overrides the three methods below.
+
+        Examples
+        --------
+        >>> from gyrfalcon.kernels import Gaussian
+        >>> Gaussian(1.0).log_parameters(2)
+        array([0., 0.])
+        """
+        return np.zeros(0)
+
+    def with_log_parameters(self, theta: Array, n_features: int) -> Kernel:
+        """Return the kernel with other parameters; `theta` is as `log_parameters` returns it."""
+        return self
+
+    def parameter_gradient(self, A: Array, B: Array, P: Array, evaluate: Evaluate) -> Array:
+        """Compute sum_ij P_ij dk(a_i, b_j)/dtheta, of shape (p,); `evaluate(kernel, A, B)` returns a kernel matrix."""
+        return np.zeros(0)
+
+    def parameter_gradient_of_diag(self, X: Array, weights: Array) -> Array:
+        """Compute sum_i weights_i dk(x_i, x_i)/dtheta, of shape (p,)."""
+        return np.zeros(len(self.log_parameters(X.shape[1])))
+
+    def in_units(self, units: Array) -> Kernel:
+        """Return the resolved kernel of features that are `units` times as large, with the same values.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gyrfalcon.kernels import Gaussian
+        >>> Gaussian(2.0).in_units(np.array([1.0, 10.0])).length_scale
+        array([ 2., 20.])
+        """
+        raise ValueError(
+            f"{type(self).__name__} has no length scales to convert to the units of the features: standardise the "
+            "features first, and use kernels with length scales that are given"
+        )
 
     def diag(self, X: Array) -> Array:
         """Compute k(x, x) for each row of `X`; infinite where it overflows."""

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from .._utils.checks import not_negative
 from .._utils.registry import register
 from .._utils.words import a
-from .base import Array, Kernel, ProductTerm, Slope
+from .base import Array, Evaluate, Kernel, ProductTerm, Slope
 from .callable import CallableKernel
 from .dot_product import Linear
 from .features import FeatureMap
@@ -66,6 +66,21 @@ class Constant(Kernel):
 
     def product_terms(self, n_features: int) -> list[ProductTerm] | None:
         return [ProductTerm(float(self.value), np.zeros(n_features), np.zeros(n_features))]
+
+    def log_parameters(self, n_features: int) -> Array:
+        return np.log([float(self.value)]) if self.value > 0 else np.zeros(0)  # 0 stays 0
+
+    def with_log_parameters(self, theta: Array, n_features: int) -> Kernel:
+        return Constant(float(np.exp(theta[0]))) if len(theta) else self
+
+    def parameter_gradient(self, A: Array, B: Array, P: Array, evaluate: Evaluate) -> Array:
+        return self.parameter_gradient_of_diag(A, P)
+
+    def parameter_gradient_of_diag(self, X: Array, weights: Array) -> Array:
+        return np.array([self.value * weights.sum()]) if self.value > 0 else np.zeros(0)
+
+    def in_units(self, units: Array) -> Kernel:
+        return self
 
     def random_features(
         self, n_components: int, n_features: int, random_state: np.random.RandomState, orthogonal: bool = False
@@ -135,6 +150,17 @@ class Pair(Kernel):
     def diag(self, X: Array) -> Array:
         return type(self).combine(self.k1.diag(X), self.k2.diag(X))
 
+    def log_parameters(self, n_features: int) -> Array:
+        return np.concatenate([self.k1.log_parameters(n_features), self.k2.log_parameters(n_features)])
+
+    def with_log_parameters(self, theta: Array, n_features: int) -> Kernel:
+        p = len(self.k1.log_parameters(n_features))
+        first = self.k1.with_log_parameters(theta[:p], n_features)
+        return type(self)(first, self.k2.with_log_parameters(theta[p:], n_features))
+
+    def in_units(self, units: Array) -> Kernel:
+        return type(self)(self.k1.in_units(units), self.k2.in_units(units))
+
     def constant_diag(self) -> float | None:
         first, second = self.k1.constant_diag(), self.k2.constant_diag()
         return None if first is None or second is None else float(type(self).combine(first, second))
@@ -185,6 +211,12 @@ class Sum(Pair):
         present = [size for size in (least, other_least) if size > 0]  # a term of zeros cannot be lost
         return min(present, default=0.0), max(most, other_most)
 
+    def parameter_gradient(self, A: Array, B: Array, P: Array, evaluate: Evaluate) -> Array:
+        return np.concatenate([k.parameter_gradient(A, B, P, evaluate) for k in (self.k1, self.k2)])
+
+    def parameter_gradient_of_diag(self, X: Array, weights: Array) -> Array:
+        return np.concatenate([k.parameter_gradient_of_diag(X, weights) for k in (self.k1, self.k2)])
+
     def slopes(self, n_features: int) -> list[Slope]:
         return self.k1.slopes(n_features) + self.k2.slopes(n_features)
 
@@ -226,6 +258,14 @@ class Product(Pair):
     def term_sizes(self, X: Array) -> tuple[float, float]:
         first, second = self.k1.term_sizes(X), self.k2.term_sizes(X)
         return first[0] * second[0], first[1] * second[1]
+
+    def parameter_gradient(self, A: Array, B: Array, P: Array, evaluate: Evaluate) -> Array:
+        pairs = ((self.k1, self.k2), (self.k2, self.k1))
+        return np.concatenate([k.parameter_gradient(A, B, P * evaluate(other, A, B), evaluate) for k, other in pairs])
+
+    def parameter_gradient_of_diag(self, X: Array, weights: Array) -> Array:
+        pairs = ((self.k1, self.k2), (self.k2, self.k1))
+        return np.concatenate([k.parameter_gradient_of_diag(X, weights * other.diag(X)) for k, other in pairs])
 
     def slopes(self, n_features: int) -> list[Slope]:
         return [

@@ -15,7 +15,7 @@ from .._utils import sparse
 from .._utils.checks import integer, number, numbers, positive
 from .._utils.ranges import power_of_two
 from .._utils.registry import register
-from .base import Array, Geometry, Kernel, ProductTerm, Slope, total_variance
+from .base import Array, Evaluate, Geometry, Kernel, ProductTerm, Slope, total_variance
 from .features import FeatureMap, directions
 
 LengthScale = float | ArrayLike | Literal["scale"]
@@ -96,6 +96,34 @@ class Stationary(Kernel):
         # s = |w (x - z)|^2, so that the gradient is phi'(s) 2 w^2 (x - z)
         scaling = self.scaling(n_features)
         return [Slope(self.derivative(), np.square(scaling))]
+
+    def log_parameters(self, n_features: int) -> Array:
+        return np.asarray(-np.log(self.scaling(n_features)))
+
+    def with_log_parameters(self, theta: Array, n_features: int) -> Kernel:
+        kernel: Stationary = clone(self)
+        kernel.length_scale = np.exp(theta)
+        return kernel
+
+    def parameter_gradient(self, A: Array, B: Array, P: Array, evaluate: Evaluate) -> Array:
+        # dk / dlog(length_scale_j) is factor_j psi(x, z) (x_j - z_j)^2, or |x_j - z_j| in the 1-norm
+        total = np.zeros(A.shape[1])
+        for slope in self.slopes(A.shape[1]):
+            T = P * evaluate(slope.psi, A, B)
+            if slope.signs:
+                sums = np.array([np.vdot(T, np.abs(a[:, None] - b)) for a, b in zip(A.T, B.T, strict=True)])
+            else:
+                # from a common origin, so that squares lose few digits
+                origin = B.mean(axis=0)
+                x, z = A - origin, B - origin
+                sums = T.sum(axis=1) @ np.square(x) - 2 * np.einsum("ij,ij->j", x, T @ z) + T.sum(axis=0) @ np.square(z)
+            total += slope.factor * sums
+        return total
+
+    def in_units(self, units: Array) -> Kernel:
+        kernel: Stationary = clone(self)
+        kernel.length_scale = units / self.scaling(len(units))
+        return kernel
 
     def inverse_widths(self, n: int, random_state: np.random.RandomState) -> Array:
         """Draw `n` values of 1 / sigma from the law that makes the kernel a mixture of exp(-s / (2 sigma^2))."""
@@ -354,6 +382,18 @@ class RationalQuadratic(Stationary):
     def profile(self, s: Array) -> Array:
         # computed as a power, it would lose eps * alpha for large alpha
         return np.exp(-self.alpha * np.log1p(s / (2 * self.alpha)))
+
+    def log_parameters(self, n_features: int) -> Array:
+        return np.append(super().log_parameters(n_features), np.log(self.alpha))
+
+    def with_log_parameters(self, theta: Array, n_features: int) -> Kernel:
+        return RationalQuadratic(np.exp(theta[:-1]), float(np.exp(theta[-1])))
+
+    def parameter_gradient(self, A: Array, B: Array, P: Array, evaluate: Evaluate) -> Array:
+        K = evaluate(self, A, B)
+        u = np.expm1(-np.log(K) / self.alpha)  # s / (2 alpha)
+        of_alpha = np.vdot(P, self.alpha * K * (u / (1 + u) - np.log1p(u)))
+        return np.append(super().parameter_gradient(A, B, P, evaluate), of_alpha)
 
     def derivative(self) -> Kernel:
         # (1 + s / (2 alpha))^-(alpha + 1)

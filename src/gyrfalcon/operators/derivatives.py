@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._utils.threads import effective_n_jobs, share, single_threaded_blas
 from ..backends import check_centers, prepare
 from ..kernels import Kernel, KernelFunction, Slope, as_kernel
+from ..kernels.base import Evaluate
 from ..sources import Rows, as_rows
 from .base import as_columns
 from .dense import KernelOperator
@@ -196,3 +197,36 @@ def _from_signs(slope: Slope, centers: Array, coef: Array, n_jobs: int | None) -
         return out
 
     return gradient
+
+
+def center_gradient(kernel: Kernel, A: Array, B: Array, P: Array, evaluate: Evaluate) -> Array:
+    """Compute sum_i P_ij dk(a_i, b_j)/db_j, of shape (M, d), for the centers b_j.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Resolved, with `slopes`.
+    A : array of shape (n, d)
+    B : array of shape (M, d)
+    P : array of shape (n, M)
+    evaluate : callable
+        ``evaluate(kernel, A, B)`` returns a kernel matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian, Kernel
+    >>> from gyrfalcon.operators.derivatives import center_gradient
+    >>> A, B = np.array([[1.0]]), np.array([[0.0]])
+    >>> center_gradient(Gaussian(1.0), A, B, np.ones((1, 1)), Kernel.__call__).round(4)  # exp(-1/2)
+    array([[0.6065]])
+    """
+    total = np.zeros_like(B)
+    for slope in kernel.slopes(A.shape[1]):
+        T = P * evaluate(slope.psi, A, B)
+        if slope.signs:
+            signed = [np.einsum("ij,ij->j", T, np.sign(a[:, None] - b)) for a, b in zip(A.T, B.T, strict=True)]
+            total += slope.factor * np.stack(signed, axis=1)
+        else:
+            total += slope.factor * (T.T @ A - T.sum(axis=0)[:, None] * B)
+    return total

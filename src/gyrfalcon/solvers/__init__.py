@@ -16,6 +16,7 @@ sketched      kernel ridge regression with random combinations of the rows
 ridge_path    direct solves for a whole list of penalties: Nyström and exact
 center_path   direct solves for a whole list of numbers of centers
 running_sums  sums to which rows are added, for models that learn on
+objectives    evidence and other objectives, with derivatives by the kernel's parameters
 posterior     the covariance of f, and leave-one-out errors in units of it
 nystrom_features  the features F = K R and their sums, for direct methods on centers
 principal     principal components of these features
