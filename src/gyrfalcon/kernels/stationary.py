@@ -98,7 +98,7 @@ class Stationary(Kernel):
         return [Slope(self.derivative(), np.square(scaling))]
 
     def log_parameters(self, n_features: int) -> Array:
-        return np.asarray(-np.log(self.scaling(n_features)))
+        return np.log(1.0 / self.scaling(n_features))
 
     def with_log_parameters(self, theta: Array, n_features: int) -> Kernel:
         kernel: Stationary = clone(self)
