@@ -14,9 +14,9 @@ T; the block of the inverse of a leaf is B^-1 - V Omega V' with V = B^-1 F. log 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ from .blocks import Hierarchy
 
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Above = tuple[Array, Vectors]  # the pivots of a node and the factor of their kernel matrix
 
 _TOP_LEVELS = 6  # below these levels of the tree, subtrees are solved side by side, whatever the number of threads
@@ -197,28 +199,32 @@ class _Solve:
 
     def _run(self) -> None:
         children, parents = self.tree.children, self.tree.node_parents
-        top = _top(parents)
-        above = {node: self.hierarchy.pivot_factor(node) for node in top}
+        levels = _top(parents)
+        top = [node for level in levels for node in level]
+        above = dict(zip(top, self._each(self.hierarchy.pivot_factor, top), strict=True))
         tasks = [(node, int(child)) for node in top for child in children[node] if child not in above]
         tasks = tasks or [(-1, -1)]  # a single leaf
         sums: dict[int, Sums] = {}
         done = 0
-        up = ordered_map(lambda task: self._up(task[1], above.get(task[0])), tasks, self.n_threads)
-        for (_, child), one in zip(tasks, up, strict=True):
+        for (_, child), one in zip(tasks, self._each(lambda t: self._up(t[1], above.get(t[0])), tasks), strict=True):
             sums[child] = one
             done += one.leaves
             self.tell(done)
-        for node in reversed(top):
+
+        def join(node: int) -> Sums:
             found = [sums.pop(int(child)) for child in children[node]]
-            sums[node] = self._join(node, found, above[node], above.get(parents[node]))
+            return self._join(node, found, above[node], above.get(parents[node]))
+
         latent: dict[int, Latent] = {}
-        for node in top:
-            latent[node] = self._latent(node, latent.get(parents[node]))
-        down = ordered_map(
-            lambda task: self._down(task[1], latent.get(task[0]), above.get(task[0])), tasks, self.n_threads
-        )
-        for _ in down:
+        for level in reversed(levels):
+            sums.update(zip(level, self._each(join, level), strict=True))
+        for level in levels:
+            latent.update(zip(level, self._each(lambda n: self._latent(n, latent.get(parents[n])), level), strict=True))
+        for _ in self._each(lambda task: self._down(task[1], latent.get(task[0]), above.get(task[0])), tasks):
             pass
+
+    def _each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        return ordered_map(function, items, self.n_threads)
 
     # ---- up ----------------------------------------------------------------------------------------------------------
 
@@ -311,9 +317,10 @@ class _Solve:
         self.pivot_coef[leaf] = solve_lower(L, above.mean - c, transposed=True)
 
 
-def _top(parents: Array) -> list[int]:
-    """Return the inner nodes of the first levels, parents before children."""
+def _top(parents: Array) -> list[list[int]]:
+    """Return the inner nodes of each of the first levels."""
     depth = np.zeros(len(parents), dtype=np.int64)
     for node in range(1, len(parents)):
         depth[node] = depth[parents[node]] + 1
-    return [int(node) for node in np.flatnonzero(depth < _TOP_LEVELS)]
+    levels = [np.flatnonzero(depth == level).tolist() for level in range(_TOP_LEVELS)]
+    return [level for level in levels if level]
