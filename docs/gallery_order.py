@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 EXAMPLES = [
-    *("tables", "regression", "classification", "probabilities", "svm", "quantiles", "uncertainty"),
+    *("tables", "regression", "classification", "probabilities", "svm", "quantiles", "uncertainty", "shapley"),
     *("grid_search", "learned_metric", "early_stopping", "learning_on", "plots"),
     *("parquet_folder", "sparse_text", "dask_cluster", "checkpoint"),
     *(

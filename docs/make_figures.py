@@ -417,6 +417,14 @@ def plots() -> None:
             save(plt.gcf(), name)
 
 
+def explaining() -> None:
+    """The picture of docs/explaining.md: what its code has drawn."""
+    page, namespace = (IMAGES.parent / "explaining.md").read_text(), {}
+    for code in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        exec(code, namespace)
+    save(plt.gcf(), "explaining.png")
+
+
 def output() -> None:
     """A terminal, for examples that print and draw nothing."""
     figure = plt.figure(figsize=(4, 2.8))
@@ -444,6 +452,7 @@ FIGURES = {
     "parameters": parameters,
     "growing_centers": growing_centers,
     "learned_metric": learned_metric,
+    "explaining": explaining,
     "uncertainty": uncertainty,
     "unsupervised": unsupervised,
     "regimes": regimes,

@@ -10,6 +10,7 @@ from .intervals import IntervalDisplay
 from .kernel_pca import KernelPCADisplay
 from .penalty_path import PenaltyPathDisplay
 from .search_surface import SearchSurfaceDisplay
+from .shapley import ShapleyDisplay
 from .spectrum import SpectrumDisplay
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "KernelPCADisplay",
     "PenaltyPathDisplay",
     "SearchSurfaceDisplay",
+    "ShapleyDisplay",
     "SpectrumDisplay",
 ]
