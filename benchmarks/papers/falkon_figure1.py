@@ -36,7 +36,8 @@ PRECONDITIONERS = {
     "FALKON, sample": "sample",
     "FALKON, krill": "krill",
 }
-COLOURS = {"Nyström": "#3b7fb5", "NYTRO": "#5a9e54", "FALKON": "#e07b39"}
+COLOURS = {"Nyström": "#3b7fb5", "NYTRO": "#5a9e54"}
+FALKONS = {"1": "#8c2d04", "falkon": "#d94801", "sample": "#ae017e", "krill": "#f2a541", "GD": "#8c6d5a"}
 LINES = {"GD": "-", "CG": "--", "SGD": ":", "BCD": "-.", "1": "-", "falkon": "--", "sample": ":", "krill": "-."}
 Curve = list[tuple[float, float]]  # passes and test RMSE after each iteration
 
@@ -123,8 +124,8 @@ def draw(found: dict[str, dict[str, Curve]]) -> None:
                 ax.annotate(method, (1, curve[0][1]), xytext=(0, 3), textcoords="offset points", fontsize=9)
                 continue
             family, kind = method.replace(",", "").split()[0], method.split()[-1]
-            width = 2.2 if family == "FALKON" else 1.4
-            ax.plot(*zip(*curve, strict=True), LINES[kind], color=COLOURS[family], linewidth=width, label=method)
+            colour, width = (FALKONS[kind], 2.2) if family == "FALKON" else (COLOURS[family], 1.4)
+            ax.plot(*zip(*curve, strict=True), LINES[kind], color=colour, linewidth=width, label=method)
         top = max(curve[0][1] for curve in curves.values())
         ax.set(xscale="log", xlim=(0.9, 130), xlabel="passes over the rows", title=name)
         ax.set(ylim=(None, min(1.05, 1.02 * top)))
