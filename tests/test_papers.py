@@ -216,7 +216,7 @@ def test_svm(script):
     X, y = 5 * X / 16, y  # as far apart as pixels of MNIST
     ours, theirs = svm.falkon(1e-5, n_centers=300), svm.peer(10.0)
     assert theirs.gamma == 1 / (2 * ours.kernel.length_scale**2)
-    assert (ours.loss, ours.tol, ours.preconditioner) == ("squared_hinge", 0.02, "falkon")
+    assert (ours.loss, ours.tol, ours.preconditioner) == ("squared_hinge", svm.TOL, "falkon")
     wrong = [np.sum(model.fit(X[:1200], y[:1200]).predict(X[1200:]) != y[1200:]) for model in (ours, theirs)]
     assert wrong[0] <= wrong[1] + 12  # two standard deviations of the number of errors
 
