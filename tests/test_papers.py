@@ -112,6 +112,20 @@ def test_nytro(script):
     assert found.rmse == pytest.approx(expected, rel=0.02)
 
 
+def test_nytro_penalties(script):
+    """Every column of the path is the dense solution with its penalty."""
+    penalties = script("nytro_penalties")
+    X, y = smooth(300)
+    C, given = X[:40], np.array([1e-6, 1e-3])
+    coef = penalties.coefficients(X[:200], y[:200], C, 1.5, given)
+    for column, penalty in zip(coef.T, given, strict=True):
+        expected = nystrom(X[:200], y[:200], C, X[200:], 1.5, penalty)
+        np.testing.assert_allclose(gaussian(X[200:], C, 1.5) @ column, expected, atol=1e-6)
+        error, wrong = penalties.errors(X[200:], y[200:], C, 1.5, column[:, None])
+        assert error[0] == pytest.approx(np.sqrt(np.mean(np.square(expected - y[200:]))), rel=1e-5)
+        assert wrong[0] == np.mean((expected > 0) != (y[200:] > 0))
+
+
 def test_nytro_regimes(script):
     """SNR and d~ by their formulas, in dense matrices."""
     nytro = script("nytro")
