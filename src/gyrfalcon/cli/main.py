@@ -57,6 +57,7 @@ def _from_module(name: str, help: str) -> Command:
 COMMANDS: tuple[Command, ...] = (
     _from_module("fit", "Learn a model from the rows of files, and write it to a file."),
     _from_module("predict", "Predict for the rows of files with a model."),
+    _from_module("explain", "Write which columns the predictions of a model are due to."),
     _from_module("evaluate", "Measure how good a model is on rows whose target is known."),
     _from_module("report", "Write a page about a model: errors on rows that it has not seen, and what it has learnt."),
     _from_module("inspect", "Show what is in a model file."),
