@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples
 
 from .._utils.checks import integer
 from .._utils.words import a
-from ..fitting.explained import Explained, Mixable
+from ..fitting.explained import Explained
 from ..operators.shapley import expansion_shapley_values
 from ._column_groups import group_columns
 from ._estimator import Estimator
@@ -134,9 +134,9 @@ def shapley_values(
         data = explained.stack(X, X).data[:n]
     else:
         rng = check_random_state(random_state)
+        rows = explained.stack(X, X if background is None else background)
         if background is None:
-            background = _safe_indexing(X, rng.permutation(n)[:_BACKGROUND])
-        rows: Mixable = explained.stack(X, background)
+            rows = rows.subset(np.r_[np.arange(n), rng.permutation(n)[:_BACKGROUND]])
         values, errors, base = sampled_shapley_values(explained.values, rows, n, number_of, n_permutations // 2, rng)
         data = rows.data[:n]
     base_values = np.tile(base, (n, 1))

@@ -47,6 +47,10 @@ class Mixable:
     mix: Callable[[Array], Any]
     data: Array
 
+    def subset(self, kept: Array) -> Mixable:
+        """Return some of the rows."""
+        return Mixable(lambda chosen: self.mix(kept[chosen]), self.data[kept])
+
 
 @dataclass(frozen=True)
 class Explained:

@@ -24,6 +24,7 @@ from gyrfalcon import (
 )
 from gyrfalcon.kernels import Gaussian, Laplacian, Matern
 from gyrfalcon.operators.shapley import Expansion, expansion_shapley_values
+from gyrfalcon.sources import ArrayRows
 from tables.short_search import Brief
 
 ARD = [0.7, 1.5, 0.9, 2.0, 1.1, 0.8]
@@ -192,7 +193,8 @@ def test_other_models_are_sampled(model):
     far = np.abs(why.values - enumerated(value, 4)[..., 0]) / (why.standard_errors + 1e-9)
     assert far.max() < 5  # of 20 values with 39 degrees of freedom: a chance below 1 in 1,000
     assert np.median(far) > 0.05  # the errors are not far too large, either
-    assert shapley_values(model, X[:5]).values.shape == (5, 4)
+    alone = shapley_values(model, ArrayRows(X[:5]), random_state=0)  # the background is that of the rows themselves
+    np.testing.assert_allclose(alone.base_values, model.predict(X[:5]).mean(), rtol=0, atol=1e-10)
 
 
 def test_names_groups_and_data():
