@@ -24,7 +24,9 @@ from gyrfalcon import TableEncoder
 METHODS = ["robust", "standard", "quantile"]
 
 
-@parametrize_with_checks([TableEncoder(), TableEncoder("quantile", integers="both"), TableEncoder("standard")])
+@parametrize_with_checks(
+    [TableEncoder(), TableEncoder("quantile", integers="both"), TableEncoder("standard", integers="categories")]
+)
 def test_sklearn_checks(estimator, check):
     check(estimator)
 
@@ -261,6 +263,30 @@ def test_whole_numbers_can_be_categories_too():
     assert names(encoder) == ["month", "month missing", "month=1", "month=2", "month=3", "two", "many"]
     np.testing.assert_allclose(values[:4, 2:5], np.vstack([np.eye(3), np.zeros(3)]) / np.sqrt(2))
     np.testing.assert_array_equal(encoder.transform(X.assign(month=7.0))[:, 2:5], 0)
+
+
+def test_whole_numbers_can_be_categories_alone():
+    X = pd.DataFrame({"month": [1.0, 2, 3, None] * 10, "two": [0, 1] * 20, "many": np.arange(40)})
+    encoder = TableEncoder(integers="categories")
+    values = encoder.fit_transform(X)
+    assert names(encoder) == ["month=1", "month=2", "month=3", "month missing", "two", "many"]
+    assert encoder.kinds_.tolist() == ["number"] * 3
+    np.testing.assert_allclose(values[:4, :4], np.eye(4) / np.sqrt(2))
+    np.testing.assert_array_equal(encoder.transform(X.assign(month=7.0))[:, :4], 0)
+    np.testing.assert_array_equal(encoder.beyond(X.assign(month=7.0))[:, 0], 1)
+    with pytest.raises(ValueError, match="'month' holds 'May', which is not a number"):
+        encoder.transform(X.assign(month="May"))
+    text = X.assign(month=["1.0", "2.0", "3.0", ""] * 10)  # written as text, and later as numbers
+    encoder.fit(text)
+    np.testing.assert_array_equal(encoder.transform(X), encoder.transform(text))
+    np.testing.assert_array_equal(encoder.transform(X), values)
+
+
+def test_an_encoding_of_categories_alone_is_saved(tmp_path):
+    X = np.random.default_rng(0).integers(0, 4, (60, 3)).astype(float)
+    encoder = TableEncoder(integers="categories").fit(X)
+    gyrfalcon.save(encoder, tmp_path / "encoder.gyr")
+    np.testing.assert_array_equal(gyrfalcon.load(tmp_path / "encoder.gyr").transform(X), encoder.transform(X))
 
 
 # ---- strings ---------------------------------------------------------------------------------------------------------

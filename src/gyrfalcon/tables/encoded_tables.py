@@ -10,19 +10,26 @@ from numpy.typing import NDArray
 
 from .budget import ENCODED_ROWS
 from .encoder import TableEncoder
-from .encoding import EncoderSettings, encode_table
+from .encoding import EncoderSettings, encode_table, few_whole_numbers
 from .inputs import apply_mixing
 from .mixing import Mixing
 from .notes import columns_in_words, warn_of_columns
-from .reading import recognised_table
+from .reading import Table, recognised_table
+from .suspicions import id_columns, warn_of_copies, warn_of_target, warn_of_two_values, without_columns
 from .training import Run, TrainingData
 
 Array = NDArray[Any]
 
 # How a table can be encoded, by name: the parameters `numbers` and `integers` of TableEncoder. "quantile" has the same
 # columns as "robust", in the same order.
-QUANTILE, _INTEGERS = "quantile", "integers as categories"
-_ENCODINGS = {"robust": ("robust", "numbers"), QUANTILE: ("quantile", "numbers"), _INTEGERS: ("robust", "both")}
+QUANTILE, _BOTH, _ONLY = "quantile", "integers as categories", "integers only as categories"
+_ENCODINGS = {
+    "robust": ("robust", "numbers"),
+    QUANTILE: ("quantile", "numbers"),
+    _BOTH: ("robust", "both"),
+    _ONLY: ("robust", "categories"),
+}
+_MOSTLY = 0.5  # share of columns with few whole numbers from which categories are tried before quantiles
 _ENCODE_SHARE = 0.1  # share of the budget: if the first encoding takes longer, the others are left out
 
 
@@ -66,11 +73,14 @@ def encode_tables(data: TrainingData, run: Run, *, resumed: bool) -> tuple[Encod
     seed = int(random_state.randint(2**31 - 1))
     every = n <= ENCODED_ROWS
     rows = np.arange(n) if every else np.sort(random_state.choice(n, ENCODED_ROWS, replace=False))
-    table = recognised_table(data.inputs.take(rows), TableEncoder.__name__)  # parsed once for all encodings
+    given = recognised_table(data.inputs.take(rows), TableEncoder.__name__)  # parsed once for all encodings
+    ids = id_columns(given)
+    table = without_columns(given, ids)
     y, target_type = data.problem.encoder_targets(rows)
     fold = _encoder_folds(data, rows, random_state) if data.folds.from_user else None
     encodings: list[EncodedTable] = []
-    for name, (numbers, integers) in _ENCODINGS.items():
+    for name in _order(table):
+        numbers, integers = _ENCODINGS[name]
         if encodings and not resumed and run.budget.used > _ENCODE_SHARE * run.budget.seconds:
             break
         settings = EncoderSettings(numbers, integers, target_type=target_type, dtype="float32", random_state=seed)
@@ -78,16 +88,30 @@ def encode_tables(data: TrainingData, run: Run, *, resumed: bool) -> tuple[Encod
         encoder, X = TableEncoder.of(settings, encoded.encoding), encoded.X
         if X.shape[1] == 0:
             raise ValueError(f"every column of X is constant or missing in its {n} rows: there is nothing to learn")
-        if name == _INTEGERS and X.shape[1] == encodings[0].X.shape[1]:
+        if name == _BOTH and X.shape[1] == encodings[0].X.shape[1]:
             continue  # no column of integers can be taken for categories
         held = np.empty((0, X.shape[1]), np.float32) if data.X_val is None else encoder.transform(data.X_val)
         encodings.append(EncodedTable(name, encoder, X if every else data.inputs.encoded(encoder), held))
     kinds = encodings[0].encoder.kinds_
-    warn_of_columns(table, kinds)
-    run.say(columns_in_words(table, kinds))
+    warn_of_columns(table, kinds, ids)
+    warn_of_target(table, data.problem.codes[rows])
+    if data.problem.target_type == "continuous":
+        warn_of_two_values(data.problem.y)
+    if every and not data.folds.from_user:
+        warn_of_copies(table, encodings[0].X, data.problem.codes[:n], data.folds.fold[:n])
+    run.say(columns_in_words(table, kinds, ids))
     if data.problem.form is not None:
         run.say(f"y is text read as numbers like {str(data.problem.form)!r}")
     return tuple(encodings)
+
+
+def _order(table: Table) -> list[str]:
+    """Return the names of the encodings, the most promising first; those that would equal others are left out."""
+    few = len(few_whole_numbers(table.columns, TableEncoder().max_onehot))
+    names = list(_ENCODINGS) if few else [name for name in _ENCODINGS if name != _ONLY]
+    if few > _MOSTLY * len(table.columns):
+        names.append(names.pop(names.index(QUANTILE)))
+    return names
 
 
 def _encoder_folds(data: TrainingData, rows: Array, random_state: np.random.RandomState) -> Array:

@@ -82,9 +82,9 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
     numbers : {"robust", "standard", "quantile"}, default="robust"
         How numbers are scaled: by median and range between quartiles, followed by the smooth clip
         x / sqrt(1 + (x / 3)^2); by mean and standard deviation; or to normal quantiles, clipped at 3.
-    integers : {"numbers", "both"}, default="numbers"
-        Whether whole numbers with three to `max_onehot` values are numbers, or numbers and categories. With "both",
-        numbers with more values, each in ten rows on average, are encoded by the target as well.
+    integers : {"numbers", "categories", "both"}, default="numbers"
+        Whether whole numbers with three to `max_onehot` values are numbers, categories, or numbers and categories. With
+        "both", numbers with more values, each in ten rows on average, are encoded by the target as well.
     max_onehot : int, default=30
         Largest number of levels for which a category gets a column for each level.
     min_frequency : int, default=5
@@ -272,7 +272,7 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
         check_parameters(
             self.get_params(deep=False),
             numbers=one_of("robust", "standard", "quantile"),
-            integers=one_of("numbers", "both"),
+            integers=one_of("numbers", "categories", "both"),
             max_onehot=integer(2),
             min_frequency=integer(1),
             target_type=one_of("auto", "continuous", "binary", "multiclass"),

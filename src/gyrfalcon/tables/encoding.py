@@ -111,7 +111,10 @@ class FittedEncoding:
         dates = [as_dates(columns[at], labels[at], self.zones[at], self.forms[at]) for at in self.date_columns]
         texts = []
         for at in self.category_columns:
-            column = Column("number", numbers[at]) if at in numbers else columns[at]
+            column = columns[at]
+            if self.kinds[at] == "number":
+                known = numbers[at] if at in numbers else as_numbers(column, labels[at], self.forms[at])
+                column = Column("number", known)
             texts.append(as_booleans(column, labels[at]) if self.kinds[at] == "boolean" else as_text(column))
         return [*numbers.values(), *dates], texts
 
@@ -126,7 +129,7 @@ class FittedEncoding:
         fits = [
             len(self.numbers.low_) == len(self.number_columns) + len(self.date_columns),
             len(self.forms) == len(self.zones) == d,
-            all(isinstance(self.forms[at], NumberForm | None) for at in self.number_columns),
+            all(isinstance(self.forms[at], NumberForm | None) for at in (*self.number_columns, *self.category_columns)),
             all(isinstance(self.forms[at], DateForm | None) for at in self.date_columns),
             all(isinstance(zone, str) for zone in self.zones),
             len(self.dates.parts_) == len(self.date_columns),
@@ -170,13 +173,14 @@ def fit_encoding(
     """Fit an encoding; return it, and for each category what `CategoryColumn.fit` returns for these folds."""
     _check(table, y)
     columns, labels = table.columns, table.labels
-    number_columns = [at for at, column in enumerate(columns) if column.kind == "number"]
+    texts, targets, target_names = _categories(columns, settings, y)
+    only = set(texts) if settings.integers == "categories" else set()
+    number_columns = [at for at, column in enumerate(columns) if column.kind == "number" and at not in only]
     date_columns = [at for at, column in enumerate(columns) if column.kind == "date"]
     seconds = [as_dates(columns[at], labels[at], columns[at].zone) for at in date_columns]
     values = _stacked([*(columns[at].values for at in number_columns), *seconds], table.n_rows)
     numbers = NumberColumns(settings.numbers, seed).fit(values)
     dates = DateParts().fit(values[:, len(number_columns) :])
-    texts, targets, target_names = _categories(columns, settings, y)
     categories = {at: CategoryColumn(settings.max_onehot, settings.min_frequency) for at in texts}
     held_out = [category.fit(texts[at], targets, target_names, fold) for at, category in categories.items()]
     outputs = _outputs(number_columns, numbers, date_columns, dates, categories)
@@ -234,7 +238,9 @@ def _categories(
     The targets are None if no column has enough levels to need them.
     """
     texts = {at: as_text(column) for at, column in enumerate(columns) if column.kind in ("category", "boolean")}
-    few, repeated = _categorical_numbers(columns, settings.max_onehot) if settings.integers == "both" else ({}, {})
+    few, repeated = ({}, {}) if settings.integers == "numbers" else _categorical_numbers(columns, settings.max_onehot)
+    if settings.integers == "categories":  # of which missing is a level, and only those with few values
+        few, repeated = {at: columns[at] for at in few}, {}
     crowded = any(len(text.levels) + text.missing.any() > settings.max_onehot for text in texts.values())
     targets: Array | None = None
     names: list[str] = []
@@ -242,6 +248,11 @@ def _categories(
         targets, names = target_columns(y, settings.target_type)
     numbers = few if targets is None or len(names) > _MOST_TARGETS else few | repeated
     return texts | {at: as_text(numbers[at]) for at in sorted(numbers)}, targets, names
+
+
+def few_whole_numbers(columns: Sequence[Column], most: int) -> list[int]:
+    """Return the columns of whole numbers with three to `most` values, which may be categories."""
+    return list(_categorical_numbers(columns, most)[0])
 
 
 def _categorical_numbers(columns: Sequence[Column], most: int) -> tuple[dict[int, Column], dict[int, Column]]:

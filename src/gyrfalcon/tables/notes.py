@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,11 @@ Array = NDArray[Any]
 _FEW = 10  # number of levels that a text column may always have without a warning
 
 
-def columns_in_words(table: Table, kinds: Array) -> str:
-    """Return a line with the number of columns of each kind, and how text of the recognised training table was read."""
+def columns_in_words(table: Table, kinds: Array, ids: Sequence[int] = ()) -> str:
+    """Return a line with the number of columns of each kind, and how text of the recognised training table was read.
+
+    `ids` are columns that were dropped because they identify rows.
+    """
     names = table.labels
     parts = []
     for kind, plural in _PLURALS.items():
@@ -27,9 +31,10 @@ def columns_in_words(table: Table, kinds: Array) -> str:
     read = [
         f"{name!r} is text {_form(column)}" for name, column in zip(names, table.columns, strict=True) if column.form
     ]
-    dropped = [name for name, kind in zip(names, kinds, strict=True) if kind == "dropped"]
+    dropped = [name for at, name in enumerate(names) if kinds[at] == "dropped" and at not in ids]
     ends = [*read[:10], *([f"{len(read) - 10} more are text"] if len(read) > 10 else [])]
     ends += [f"dropped: {listed(dropped)}"] if dropped else []
+    ends += [f"dropped as ids of the rows: {listed([names[at] for at in ids])}"] if ids else []
     return f"columns: {', '.join(parts)}{''.join(f'; {end}' for end in ends)}"
 
 
@@ -50,8 +55,11 @@ _PLURALS = {
 }
 
 
-def warn_of_columns(table: Table, kinds: Array) -> None:
-    """Warn of columns that are dropped, of text with a level for every other row, and of dates with a guessed order."""
+def warn_of_columns(table: Table, kinds: Array, ids: Sequence[int] = ()) -> None:
+    """Warn of columns that are dropped, of text with a level for every other row, and of dates with a guessed order.
+
+    `ids` are columns that were dropped because they identify rows.
+    """
     names = table.labels
     pairs = [(name, column) for name, column in zip(names, table.columns, strict=True) if column.is_text]
     n_levels = {name: len(np.unique(column.values[~column.missing])) for name, column in pairs}
@@ -63,7 +71,14 @@ def warn_of_columns(table: Table, kinds: Array) -> None:
             "things in one",
             UserWarning,
         )
-    known = set(crowded)
+    known = {*crowded, *(names[at] for at in ids)}
+    if ids:
+        owner = "each has" if len(ids) > 1 else "it has"
+        warn(
+            f"{_columns([names[at] for at in ids])} dropped, since {owner} the name of an id and another value in "
+            "every row: leave out such columns, or rename one that is to be used",
+            UserWarning,
+        )
     dropped = [name for name, kind in zip(names, kinds, strict=True) if kind == "dropped" and name not in known]
     if dropped:
         warn(
