@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import sys
@@ -25,7 +26,7 @@ author = "The Gyrfalcon authors"
 copyright = "the Gyrfalcon authors, BSD-3-Clause"
 version = release = DESCRIPTION["version"]
 root_doc = "index"
-exclude_patterns = ["_build", "**/README.md"]
+exclude_patterns = ["_build", "_snippets", "**/README.md"]
 extensions = [
     "myst_parser",
     "numpydoc",
@@ -43,6 +44,7 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 highlight_language = "none"
 nitpicky = True
+smartquotes = False  # code in docstrings and pages is copied
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
@@ -95,6 +97,8 @@ html_static_path = ["_static"]
 html_css_files = ["gyrfalcon.css"]
 html_js_files = ["accessible.js"]
 html_show_sourcelink = False
+html_favicon = "_static/favicon.svg"
+html_extra_path = ["404.html"]
 html_baseurl = SITE
 html_context = {
     "github_user": "gyrfalcon-ml",
@@ -106,7 +110,7 @@ html_context = {
 html_theme_options = {
     "use_edit_page_button": True,
     "github_url": "https://github.com/gyrfalcon-ml/gyrfalcon",
-    "logo": {"text": "Gyrfalcon"},
+    "logo": {"text": "Gyrfalcon", "image_light": "_static/favicon.svg", "image_dark": "_static/favicon.svg"},
     "header_links_before_dropdown": 6,
     "show_prev_next": True,
     "navigation_with_keys": False,
@@ -152,9 +156,32 @@ def edit_the_source(app: object, page: str, template: str, context: dict[str, ob
     context["get_edit_provider_and_url"] = lambda: ("GitHub", f"{site}/edit/main/{path}")
 
 
+SUMMARY = "Accurate models of tables with nothing to tune, and kernel learning from millions of rows, for scikit-learn"
+
+
+def describe(app: object, page: str, template: str, context: dict[str, object], doctree: object) -> None:
+    """Add the description and the card that search engines and messengers show, and do not double the first title."""
+    if page == "index":
+        context["docstitle"] = ""
+        context["title"] = f"Gyrfalcon: {SUMMARY}"
+    tags = {
+        "og:title": html_title if page == "index" else f"{context.get('title', '')} - {html_title}",
+        "og:description": SUMMARY,
+        "og:image": f"{SITE}_static/card.svg",
+        "og:type": "website",
+    }
+    lines = [f'<meta name="description" content="{SUMMARY}" />']
+    lines += [
+        f'<meta property="{name}" content="{html.escape(re.sub("<[^>]*>", "", text))}" />'
+        for name, text in tags.items()
+    ]
+    context["metatags"] = str(context.get("metatags", "")) + "\n".join(lines)
+
+
 def setup(app: object) -> None:
     api_pages.write(Path(__file__).parent / "api")
     app.connect("source-read", adapt_links)
     app.connect("autodoc-process-docstring", plain_text.on_docstring, priority=400)  # before numpydoc
     app.connect("autodoc-skip-member", leave_out)
+    app.connect("html-page-context", describe)
     app.connect("html-page-context", edit_the_source, priority=900)  # after the theme's

@@ -9,6 +9,7 @@ import ast
 import importlib
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,26 @@ def test_docstrings_are_escaped():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_every_install_line_is_that_of_the_address():
+    """Pages include one file; README has the same line. Both change with the first release."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    line = f'pip install "gyrfalcon[plots] @ git+{project["urls"]["Source"]}"'
+    for path in (ROOT / "README.md", DOCS / "_snippets" / "install.md", DOCS / "install.md"):
+        assert line in path.read_text(encoding="utf-8"), path
+
+
+def test_errors_name_packages_that_can_be_installed():
+    """An extra of a package that is not on PyPI cannot be installed by its name."""
+    files = [*sorted((ROOT / "src").rglob("*.py")), *sorted(DOCS.glob("*.md"))]
+    wrong = [path.name for path in files if re.search(r'pip install "?gyrfalcon', path.read_text(encoding="utf-8"))]
+    assert wrong == ["install.md"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    table = re.findall(r"\| `pip install ([^`]+)` \| `(\w+)` \|", (DOCS / "install.md").read_text(encoding="utf-8"))
+    assert {name for _, name in table} == set(extras) - {"test", "docs", "lint"}
+    for packages, extra in table:
+        assert packages.replace('"', "").split() == [requirement.split(">=")[0] for requirement in extras[extra]]
 
 
 def test_the_picture_to_follow_is_drawn_by_its_script():

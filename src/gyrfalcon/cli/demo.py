@@ -294,7 +294,7 @@ def _draw(outcomes: list[Outcome], ours: Outcome, path: Path) -> Path | None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        _say('No picture: it needs matplotlib. Install it with "pip install matplotlib", or gyrfalcon with "[plots]".')
+        _say('No picture: it needs matplotlib. Install it with "pip install matplotlib".')
         return None
     from ..plots import ConvergenceDisplay
     from ..plots._drawing import GREEN, GREY

@@ -397,7 +397,7 @@ PARAMETERS: Mapping[str, Entry] = {
     "device": Entry(
         "None, str, torch.device or list of these",
         """Where products with the kernel matrix are computed. None computes on the processor, in compiled code; "cuda",
-        "cuda:1", "mps" or "cpu" is a device of PyTorch (``pip install "gyrfalcon[torch]"``), and a list names several
+        "cuda:1", "mps" or "cpu" is a device of PyTorch (``pip install torch``), and a list names several
         of them. Rows that fit in the memory of a device stay there. Model files do not keep it.""",
         _devices,
     ),

@@ -1,6 +1,6 @@
 """Pictures of fits and of fitted models, in the manner of scikit-learn's displays; see docs/plots.md.
 
-matplotlib, which ``pip install gyrfalcon[plots]`` brings, is imported when something is drawn.
+matplotlib, which ``pip install matplotlib`` installs, is imported when something is drawn.
 """
 
 from .centers import CentersDisplay

@@ -55,7 +55,7 @@ class Display(ABC):
         try:
             from matplotlib.axes import Axes
         except ImportError as error:
-            raise ImportError(f"{type(self).__name__} needs matplotlib: pip install gyrfalcon[plots]") from error
+            raise ImportError(f"{type(self).__name__} needs matplotlib: pip install matplotlib") from error
         if ax is None:
             axes = _new(count, stacked)
         elif not isinstance(ax, Axes):

@@ -378,7 +378,7 @@ def check_dask_installed() -> None:
         import dask.array
         import dask.delayed  # noqa: F401
     except ImportError as error:
-        raise ImportError('Dask collections need Dask: pip install "gyrfalcon[dask]"') from error
+        raise ImportError('Dask collections need Dask: pip install "dask[array,dataframe]" distributed') from error
 
 
 def is_dask(X: Any) -> bool:
