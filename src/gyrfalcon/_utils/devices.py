@@ -30,7 +30,7 @@ def import_torch() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise ImportError('devices are run by PyTorch: pip install torch') from error
+        raise ImportError("devices are run by PyTorch: pip install torch") from error
     return torch
 
 

@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError as error:
-        raise ImportError('completion is made by shtab: pip install shtab') from error
+        raise ImportError("completion is made by shtab: pip install shtab") from error
     parser = make_parser([command.name for command in COMMANDS], all_arguments=True)
     print(shtab.complete(parser, shell=arguments.shell))
     return 0

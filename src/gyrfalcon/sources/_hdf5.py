@@ -143,5 +143,5 @@ def _h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError('HDF5 files are read by h5py: pip install h5py') from error
+        raise ImportError("HDF5 files are read by h5py: pip install h5py") from error
     return h5py

@@ -213,5 +213,5 @@ def _zarr() -> Any:
     try:
         import zarr
     except ImportError as error:
-        raise ImportError('zarr stores are read by zarr: pip install zarr numcodecs') from error
+        raise ImportError("zarr stores are read by zarr: pip install zarr numcodecs") from error
     return zarr

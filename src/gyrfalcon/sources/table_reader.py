@@ -25,7 +25,7 @@ def arrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise ImportError('tables in files are read by pyarrow: pip install pyarrow') from error
+        raise ImportError("tables in files are read by pyarrow: pip install pyarrow") from error
     return pyarrow
 
 

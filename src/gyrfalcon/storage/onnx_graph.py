@@ -28,7 +28,7 @@ def onnx() -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise ImportError('models are exported by the package onnx: pip install onnx') from error
+        raise ImportError("models are exported by the package onnx: pip install onnx") from error
     return onnx
 
 

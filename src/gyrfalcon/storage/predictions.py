@@ -239,7 +239,7 @@ def _write_parquet(path: str, predictions: Predictions) -> None:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise ImportError('writing Parquet needs pyarrow: pip install pyarrow') from error
+        raise ImportError("writing Parquet needs pyarrow: pip install pyarrow") from error
 
     def table(values: Array) -> Any:
         return pyarrow.table(dict(zip(predictions.names, values.reshape(len(values), -1).T, strict=True)))
