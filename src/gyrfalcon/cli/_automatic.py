@@ -7,6 +7,7 @@ import numpy as np
 from .._utils.words import plural
 from ..tables import AutoClassifier, AutoRegressor
 from ..tables._auto import AutoEstimator
+from ..tables.boosted import Boosted
 
 
 def importances(model: AutoEstimator) -> list[tuple[str, float]]:
@@ -29,8 +30,11 @@ def members(model: AutoEstimator) -> list[str]:
     """Describe the models of the blend, in the order of `weights_`."""
     found = []
     for encoder, fitted, target in zip(model.encoders_, model.models_, model.targets_, strict=True):
-        kernel, centers = type(fitted.kernel_).__name__, fitted.centers_.shape[0]
         of = "" if target == "y" else f" of {target}"
         how = f"numbers={encoder.numbers!r}" + (", integers='both'" if encoder.integers == "both" else "")
+        if isinstance(fitted, Boosted):
+            found.append(f"gradient boosting{of}, {plural(len(fitted.trees_.root), 'tree')}, TableEncoder({how})")
+            continue
+        kernel, centers = type(fitted.kernel_).__name__, fitted.centers_.shape[0]
         found.append(f"{type(fitted).__name__}{of}, {kernel} kernel, {plural(centers, 'center')}, TableEncoder({how})")
     return found

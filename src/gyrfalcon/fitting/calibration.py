@@ -30,7 +30,7 @@ from .._utils.words import shown
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
 
-_EPS = (0.005, 0.02, 0.05)
+EPS = (0.005, 0.02, 0.05)
 _BIAS_PENALTY = 1e-4
 _ABSENT_ROWS = 0.5  # weight of a class without rows, in rows of mean weight, as chosen by Krichevsky and Trofimov
 _SLOPE_DEVIATION = 10.0  # standard deviation of the Gaussian prior of the slopes
@@ -95,17 +95,19 @@ class Calibration:
         return logs[:, 1] - logs[:, 0] if len(self.bias) == 2 else logs
 
 
-def fit_calibration(values: Array, codes: Array, n_classes: int, weight: Array | None = None) -> Calibration:
+def fit_calibration(
+    values: Array, codes: Array, n_classes: int, weight: Array | None = None, smallest: tuple[float, ...] = EPS
+) -> Calibration:
     """Find the calibration with the smallest log-loss on rows that the model has not seen.
 
     `values` are finite decision values, as for `Calibration.probabilities`, and `codes` the class numbers of the rows,
-    from 0. A class without rows keeps the probability of half a row.
+    from 0. A class without rows keeps the probability of half a row. `smallest` are the values of eps that are tried.
     """
     values, codes, weight = _some_of_each(*with_absent_classes(values, codes, n_classes, weight), n_classes)
     w = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
     w = w / w.sum()
     best: tuple[float, Calibration] | None = None
-    for eps in _EPS:
+    for eps in smallest:
         features = _features(values, n_classes, eps)
         with single_threaded_blas():  # the last bits would depend on its threads
             found = minimize(

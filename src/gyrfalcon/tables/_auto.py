@@ -32,6 +32,7 @@ from ..sources.scratch import Scratch
 from ..storage.checkpoints import identify
 from .budget import EXACT_ROWS, Budget, least_seconds, searched_rows
 from .encoder import TableEncoder
+from .families import check_families
 from .finding import REFINE_SHARE
 from .inputs import Inputs, apply_mixing, as_inputs, text_columns
 from .learning import LearningInterrupted, Learnt, learn
@@ -55,6 +56,11 @@ AUTO: Mapping[str, Entry] = {
         take less. The smallest search and fit take a few tenths of a second, and more with rows, columns, outputs and
         classes: a smaller budget gives a warning that names the time needed. If the budget ends the search or a fit,
         another run may end it elsewhere; otherwise the same `random_state` gives the same model.""",
+    ),
+    "auto.families": Entry(
+        "tuple of str",
+        """Families of models that are averaged: "kernel", which is always among them, and "trees": gradient-boosted
+        trees (scikit-learn's), fitted on the same folds and averaged over them.""",
     ),
     "auto.cv": Entry(
         "int, splitter or array of int of shape (n,)",
@@ -136,6 +142,7 @@ class AutoEstimator(Estimator):
     """A blend of kernel models of a table, found by a search."""
 
     time_budget: float
+    families: tuple[str, ...]
     cv: Any
     checkpoint: Any
     memory_budget: int | float | str
@@ -159,7 +166,10 @@ class AutoEstimator(Estimator):
     def _learn(self, X: Any, problem: Problem, weight: Array | None, groups: Any, X_val: Any, counted: Counted) -> None:
         """Search, fit, blend and set the attributes; rows of weight 0 are in X and `groups` alone."""
         check_parameters(
-            self.get_params(deep=False), time_budget=positive("a finite number of seconds greater than 0"), cv=check_cv
+            self.get_params(deep=False),
+            time_budget=positive("a finite number of seconds greater than 0"),
+            cv=check_cv,
+            families=check_families,
         )
         seconds, total = float(self.time_budget), len(problem.codes)
         began = time.perf_counter()
@@ -193,7 +203,7 @@ class AutoEstimator(Estimator):
                 with self._told(budget, inputs.n_rows) as (tell, say):
                     compute = Compute(self.n_jobs, self.memory_budget)
                     search_budget = budget.until(REFINE_SHARE * seconds)
-                    run = Run(compute, budget, search_budget, random_state, beginning, tell, say)
+                    run = Run(compute, budget, search_budget, random_state, beginning, tuple(self.families), tell, say)
                     learnt = learn(data, run, resume, *([] if journal is None else [journal.write]))
             except LearningInterrupted as interrupt:
                 self._set(interrupt.learnt)

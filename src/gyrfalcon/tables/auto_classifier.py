@@ -49,7 +49,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which are multiplied with `sample_weight`. "balanced" gives every class the same total
         weight.
-    {auto.cv, auto.checkpoint, auto.memory_budget, n_jobs, auto.random_state, auto.callbacks, auto.verbose}
+    {auto.families, auto.cv, auto.checkpoint, auto.memory_budget, n_jobs, auto.random_state, auto.callbacks,
+    auto.verbose}
 
     Attributes
     ----------
@@ -65,7 +66,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     {auto.best_estimator_, auto.weights_}
     encoders_, mixings_, models_ : list
         The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
-        `ExactClassifier`, `FalkonClassifier` or `HierarchicalClassifier`, for each model.
+        `ExactClassifier`, `FalkonClassifier`, `HierarchicalClassifier` or `BoostedClassifier`, for each model.
     calibrations_ : list of Calibration
         Maps from the values of each model to probabilities, whose logarithms are averaged.
     temperature_ : float
@@ -104,6 +105,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         time_budget: float = 60,
         *,
         class_weight: Any = None,
+        families: tuple[str, ...] = ("kernel",),
         cv: Any = 5,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         memory_budget: int | float | str = "auto",
@@ -114,6 +116,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     ) -> None:
         self.time_budget = time_budget
         self.class_weight = class_weight
+        self.families = families
         self.cv = cv
         self.checkpoint = checkpoint
         self.memory_budget = memory_budget

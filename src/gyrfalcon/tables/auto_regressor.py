@@ -54,14 +54,15 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
     Parameters
     ----------
-    {auto.time_budget, auto.cv, auto.checkpoint, auto.memory_budget, n_jobs, auto.random_state, auto.callbacks,
-    auto.verbose}
+    {auto.time_budget, auto.families, auto.cv, auto.checkpoint, auto.memory_budget, n_jobs, auto.random_state,
+    auto.callbacks, auto.verbose}
 
     Attributes
     ----------
     candidates_ : list of dict
-        The candidates that were tried: `stage` ("search", "larger sample", "all rows" or "all rows, few centers"),
-        `encoding`, `kernel`, `target` (y or log y), `round` of the metric, `metric` ("scales" of the columns or
+        The candidates that were tried: `stage` ("search", "larger sample", "all rows", "all rows, few
+        centers" or "all rows, trees"), `encoding`, `kernel` (of trees: "trees" and their leaves, with a length scale
+        and a penalty of 0), `target` (y or log y), `round` of the metric, `metric` ("scales" of the columns or
         "matrix"), `length_scale` in units of half the typical distance, `penalty`, `error` (root mean squared error on
         held-out rows, in standard deviations of y) and `seconds`. ``pandas.DataFrame(model.candidates_)`` is a table.
     feature_importances_ : array of shape (n_features_in_,)
@@ -69,7 +70,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     {auto.best_estimator_, auto.weights_}
     encoders_, mixings_, models_ : list
         The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
-        `ExactRegressor`, `FalkonRegressor` or `HierarchicalRegressor`, for each model.
+        `ExactRegressor`, `FalkonRegressor`, `HierarchicalRegressor` or `BoostedRegressor`, for each model.
     shift_, unit_ : arrays of shape (n_outputs,)
         Models learn (y - shift_) / unit_. These are 0 and 1, unless y is so large, so small or so far from zero that
         float32 could not tell its values apart.
@@ -127,6 +128,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         self,
         time_budget: float = 60,
         *,
+        families: tuple[str, ...] = ("kernel",),
         cv: Any = 5,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         memory_budget: int | float | str = "auto",
@@ -136,6 +138,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         verbose: int = 0,
     ) -> None:
         self.time_budget = time_budget
+        self.families = families
         self.cv = cv
         self.checkpoint = checkpoint
         self.memory_budget = memory_budget

@@ -113,7 +113,7 @@ class LargeFits(ModelFits):
     def _goes_on(self, fitted: tuple[Member, ...]) -> bool:
         """Whether there is time for another fit, and the last ones have lowered the error of the blend."""
         stopped = self.run.search_budget.cancelled
-        if stopped or self._left() < LEAST_SHARE * self.run.budget.seconds or len(fitted) >= _MOST_MEMBERS:
+        if stopped or self.time_left < LEAST_SHARE * self.run.budget.seconds or len(fitted) >= _MOST_MEMBERS:
             return False
         before = fitted[:-_PATIENCE]
         if len(before) < len(self._kinds()) or not self._can_judge:
@@ -133,7 +133,7 @@ class LargeFits(ModelFits):
         for place, kind in enumerate(kinds):
             if kind.key in refused or kind.among(fitted) or (kind.trees and _has_exact(kind.candidate, fitted)):
                 continue
-            left = max(LEAST_SECONDS, self._left())
+            left = max(LEAST_SECONDS, self.time_left)
             share = _LAST_SHARE if place == len(kinds) - 1 else _SHARE
             plan = self._plan(kind, share * left, 0 if fitted else _EVERY_ROW_SHARE * left)
             if plan is not None:
@@ -146,7 +146,7 @@ class LargeFits(ModelFits):
         """Return a larger model of a kind that is fitted, another draw of its centers, or another candidate."""
         if not self._can_judge:
             return None
-        seconds = _LAST_SHARE * self._left()
+        seconds = _LAST_SHARE * self.time_left
         order = [fitted[i] for i in np.argsort(-self._blend_weights(fitted), kind="stable")]
         kinds = list({kind.key: kind for kind in map(_kind_of, order)}.values())  # the largest weight first
         again: list[Plan] = []
@@ -241,7 +241,7 @@ class LargeFits(ModelFits):
             choose_by="validation",
             tol=TOLERANCE,
             max_iter=MAX_ITER,
-            **self._parameters(self._deadline(plan.size, self._left())),
+            **self._parameters(self._deadline(plan.size, self.time_left)),
         )
         return self._fit_judged(model, plan, X)
 
@@ -252,7 +252,7 @@ class LargeFits(ModelFits):
             leaf_size=plan.size,
             n_trees=plan.n_trees,
             choose_by="validation",
-            **self._parameters(self._deadline(len(X), self._left())),
+            **self._parameters(self._deadline(len(X), self.time_left)),
         )
         return self._fit_judged(model, plan, X)
 
@@ -267,7 +267,7 @@ class LargeFits(ModelFits):
     def _fit_with_centers(self, plan: Plan, X: Any) -> Any:
         candidate, problem, train = plan.kind.candidate, self.data.problem, self.data.folds.train
         make = problem.falkon if plan.kind.few else problem.falkon_squares
-        stop = self._deadline(len(train), max(LEAST_SECONDS, self._left()))
+        stop = self._deadline(len(train), max(LEAST_SECONDS, self.time_left))
         model = make(candidate.kernel, self._penalty(plan), **self._parameters(stop))
         self._fit(model, X, train, candidate, fewer_centers(plan.size))
         return without_callbacks(model)
@@ -283,6 +283,7 @@ def model_fits(data: TrainingData, encodings: tuple[EncodedTable, ...], found: F
 
 
 def _kind_of(member: Member) -> FitKind:
+    assert isinstance(member.candidate, Candidate)  # trees of gradient boosting are fitted elsewhere
     return FitKind(member.candidate, member.few, isinstance(member.model, HIERARCHICAL))
 
 

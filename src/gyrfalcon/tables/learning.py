@@ -21,11 +21,14 @@ from ..callbacks import Record
 from ..estimators._metric_rounds import under
 from ..fitting.calibration import Calibration
 from ..operators import mean_square_gradient
+from .boosted import Boosted
 from .encoded_tables import EncodedTable, encode_tables
+from .families import FamilyFits
 from .finding import Found, Searches, SearchInterrupted, draw_samples, make_searches
 from .large import model_fits
 from .members import Member, ModelFits
 from .problems import expansion_of
+from .search import Candidate
 from .training import Run, TrainingData
 
 Array = NDArray[Any]
@@ -122,7 +125,7 @@ def learn(
             run = _continued(run, earlier)
         fits = model_fits(data, encodings, found, run)
         if not done:
-            for stage, member in fits.members(members):
+            for stage, member in FamilyFits(fits, run.families).members(members):
                 members = (*members, member)
                 fits.record(stage, member)
                 keep(_progress(run, found, members))
@@ -187,7 +190,7 @@ def _blend(fits: ModelFits, members: tuple[Member, ...]) -> Learnt:
         values = [member.values[np.isin(member.judged, judged)] for member in judgeable]
     else:  # no rows are left to judge by
         judgeable = list(members)
-        samples = [fits.fit_sample(member.candidate) for member in judgeable]
+        samples = [fits.fit_sample(_kernel_candidate(member)) for member in judgeable]
         judged, values = samples[0][0], [values for _, _, values in samples]
     blend = data.problem.blend(values, judged, data.weight_of(judged))
     kept = np.flatnonzero(blend.weights)
@@ -205,11 +208,21 @@ def _blend(fits: ModelFits, members: tuple[Member, ...]) -> Learnt:
     )
 
 
+def _kernel_candidate(member: Member) -> Candidate:
+    """Return the candidate of a kernel model: trees without rows to judge them are not fitted."""
+    assert isinstance(member.candidate, Candidate)
+    return member.candidate
+
+
 def _importances(fits: ModelFits, members: list[Member], weights: Array) -> Array:
     """Return how much the blend changes along each column of the table, as shares of the total."""
     total = np.zeros(fits.encodings[0].encoder.n_features_in_)
     for member, weight in zip(members, weights, strict=True):
         encoder, model, matrix = member.encoding.encoder, member.model, member.candidate.mixing
+        if isinstance(model, Boosted):
+            each = np.bincount(encoder.feature_origin_, weights=model.importances_, minlength=encoder.n_features_in_)
+            total = total + weight * np.sqrt(each) / (np.sqrt(each).sum() or 1.0)
+            continue
         expansion = expansion_of(model)
         if expansion is None:
             continue

@@ -17,6 +17,8 @@ from .._utils.memory import BudgetError
 from ..callbacks import Callback, Record
 from ..kernels import Kernel
 from .blending import greedy_weights
+from .boosted import Boosted
+from .boosting import TreeCandidate
 from .budget import (
     EXACT_ROWS,
     LEAST_CENTERS,
@@ -64,11 +66,16 @@ class Member:
 
     encoding: EncodedTable
     model: Any
-    candidate: Candidate
+    candidate: Candidate | TreeCandidate
     few: bool
     judged: Any
     values: Any
     seconds: float
+
+    @property
+    def penalty(self) -> float:
+        """The penalty of a kernel model; 0 for trees."""
+        return 0.0 if isinstance(self.model, Boosted) else float(self.model.penalty_)
 
 
 @dataclass
@@ -117,7 +124,7 @@ class ModelFits:
             if any(member.candidate is candidate and (member.few or not few) for member in fitted):
                 continue
             stopped = self.run.search_budget.cancelled
-            if fitted and (stopped or self._left() < LEAST_SHARE * self.run.budget.seconds):
+            if fitted and (stopped or self.time_left < LEAST_SHARE * self.run.budget.seconds):
                 break
             try:
                 member = self._fit_candidate(candidate, few, is_first=not fitted, is_last=place == len(wanted) - 1)
@@ -134,8 +141,7 @@ class ModelFits:
     def record(self, stage: str, member: Member) -> None:
         """Record a member and tell callbacks of it."""
         error = float("nan") if member.judged is None else self.data.error(member.values, member.judged)
-        penalty = float(member.model.penalty_)
-        self.run.record(stage, member.encoding.name, member.candidate, penalty, error, member.seconds)
+        self.run.record(stage, member.encoding.name, member.candidate, member.penalty, error, member.seconds)
 
     def _wanted(self) -> list[tuple[Candidate, bool]]:
         """Return the candidates to fit, and whether with few centers alone."""
@@ -148,7 +154,7 @@ class ModelFits:
         )
         order = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] >= _LEAST_WEIGHT][:_MEMBERS]
         wanted = [(finalists[number], False) for number in order]
-        judgeable = not self.data.folds.in_turn or len(self._held_folds()) > 0
+        judgeable = not self.data.folds.in_turn or len(self.held_folds()) > 0
         if self.data.problem.has_likelihood and judgeable:
             best = wanted[0][0]
             wanted.insert(1 if best.error > _OVERLAP else len(wanted), (best, True))
@@ -159,7 +165,9 @@ class ModelFits:
         errors = [self.data.error(one.values, one.judged) for one in members if one.judged is not None]
         return bool(errors) and min(errors) > _CUT_SHORT * self.found.best.error
 
-    def _left(self) -> float:
+    @property
+    def time_left(self) -> float:
+        """Seconds that are left for final fits."""
         return self.run.budget.left - _RESERVE * self.run.budget.seconds
 
     # ---- one model ---------------------------------------------------------------------------------------------------
@@ -184,7 +192,7 @@ class ModelFits:
     def _fit_candidate(self, candidate: Candidate, few: bool, *, is_first: bool, is_last: bool) -> Member:
         """Fit all rows: every row is a center, unless `few` centers are asked for or time or memory is short."""
         began = time.perf_counter()
-        left = max(LEAST_SECONDS, self._left())
+        left = max(LEAST_SECONDS, self.time_left)
         share = left if is_last else _FIRST_SHARE * left
         encoding = self.encodings[candidate.view].under(candidate.mixing)
         train = self.data.folds.train
@@ -315,7 +323,7 @@ class ModelFits:
         began = time.perf_counter()
         judged: list[Array] = []
         values: list[Array] = []
-        for held in self._held_folds():
+        for held in self.held_folds():
             used = time.perf_counter() - began
             if judged and used * (len(judged) + 1) / len(judged) > share:
                 break
@@ -330,7 +338,7 @@ class ModelFits:
         order = np.argsort(rows)
         return rows[order], np.concatenate(values)[order]
 
-    def _held_folds(self) -> list[Array]:
+    def held_folds(self) -> list[Array]:
         """Return the rows of each fold without which every class is still there."""
         folds, weight = self.data.folds, self.data.weight
         held = []

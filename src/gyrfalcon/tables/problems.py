@@ -18,25 +18,29 @@ from ..estimators import (
     HierarchicalRegressor,
 )
 from ..estimators._calibrated import CalibratedClassifier
-from ..fitting.calibration import Calibration, fit_calibration, with_absent_classes
+from ..fitting.calibration import EPS, Calibration, fit_calibration, with_absent_classes
 from ..fitting.targets import indicators, signs
 from ..kernels import Kernel
 from ..losses import Squared
 from .blending import greedy_log_weights, greedy_weights
+from .boosted import Boosted, BoostedClassifier, BoostedRegressor, probabilities_of
+from .boosting import boosted_classifier, boosted_regressor
 from .forms import NumberForm
 from .stored import check_model
 from .transforms import Target, moments, targets_of
+from .tree_arrays import TreeArrays
 
 Array = NDArray[Any]
 
 EXACT = (ExactRegressor, ExactClassifier)
 HIERARCHICAL = (HierarchicalRegressor, HierarchicalClassifier)
-REGRESSORS = (ExactRegressor, FalkonRegressor, HierarchicalRegressor)
-CLASSIFIERS = (ExactClassifier, FalkonClassifier, HierarchicalClassifier)
+REGRESSORS = (ExactRegressor, FalkonRegressor, HierarchicalRegressor, BoostedRegressor)
+CLASSIFIERS = (ExactClassifier, FalkonClassifier, HierarchicalClassifier, BoostedClassifier)
 
 # The penalty of the logistic loss relative to that of the squared error of codes 1 and 0, whose second derivative is
 # about ten times larger; 0.1 underfitted one of the benchmark tables
 _LOGISTIC = 0.3
+_FINER_EPS = (1e-3, 1e-4)  # smallest probabilities of models that predict probabilities, beside those of least squares
 _MOST_ENCODED = 30  # most classes with a column each for a category of many levels; more are combined at random
 _MOST_COLUMNS = 8  # most target columns of a search; more are replaced by this many random combinations
 
@@ -115,6 +119,23 @@ class Problem(ABC):
         """Return an estimator by trees of cells."""
 
     @abstractmethod
+    def tree_targets(self, target: Target) -> tuple[Array, int]:
+        """Return what trees learn of all rows, and the number of classes; 0 for numbers."""
+
+    @abstractmethod
+    def tree_codes(self, scores: Array, target: Target) -> Array:
+        """Return sums of leaves as columns like `codes`."""
+
+    @abstractmethod
+    def tree_model(self, trees: TreeArrays, offset: Array, target: Target, n_features: int) -> Boosted:
+        """Return a fitted estimator whose raw predictions are those of trees."""
+
+    @property
+    def learns_all_rows(self) -> bool:
+        """Whether no class has a weight of 0."""
+        return True
+
+    @abstractmethod
     def raw_predictions(self, fitted: Any, X: Any) -> Array:
         """Return the predictions of a fitted estimator that `as_codes` understands."""
 
@@ -174,6 +195,24 @@ class Regression(Problem):
 
     def hierarchical(self, kernel: Kernel, **parameters: Any) -> HierarchicalRegressor:
         return HierarchicalRegressor(kernel, scale=False, **parameters)
+
+    def tree_targets(self, target: Target) -> tuple[Array, int]:
+        columns, mean, deviation = self._standard(target)
+        return (columns - mean) / deviation, 0
+
+    def tree_codes(self, scores: Array, target: Target) -> Array:
+        _, mean, deviation = self._standard(target)
+        return self.as_codes(scores * deviation + mean, target)
+
+    def tree_model(self, trees: TreeArrays, offset: Array, target: Target, n_features: int) -> BoostedRegressor:
+        _, mean, deviation = self._standard(target)
+        return boosted_regressor(trees, offset, mean, deviation, n_features)
+
+    def _standard(self, target: Target) -> tuple[Array, Array, Array]:
+        """Return what models learn as columns, and their means and standard deviations."""
+        y = self.model_targets(target)
+        columns = y.reshape(len(y), -1).astype(np.float64)
+        return columns, *moments(columns)
 
     def raw_predictions(self, fitted: Any, X: Any) -> Array:
         return np.asarray(fitted.predict(X))
@@ -261,6 +300,19 @@ class Classification(Problem):
     def hierarchical(self, kernel: Kernel, **parameters: Any) -> HierarchicalClassifier:
         return HierarchicalClassifier(kernel, scale=False, class_weight=self.class_weight, **parameters)
 
+    def tree_targets(self, target: Target) -> tuple[Array, int]:
+        return self.labels, self.n_classes
+
+    def tree_codes(self, scores: Array, target: Target) -> Array:
+        return _signs_of(probabilities_of(scores))
+
+    def tree_model(self, trees: TreeArrays, offset: Array, target: Target, n_features: int) -> BoostedClassifier:
+        return boosted_classifier(trees, offset, np.unique(self.y), n_features)
+
+    @property
+    def learns_all_rows(self) -> bool:
+        return self.class_weight is None
+
     def raw_predictions(self, fitted: Any, X: Any) -> Array:
         return class_values(fitted, X)
 
@@ -277,7 +329,7 @@ class Classification(Problem):
     def blend(self, values: list[Array], judged: Array, weight: Array | None) -> Blend:
         whole = [with_absent_classes(one, self.labels[judged], self.n_classes, weight) for one in values]
         values, (_, labels, weight) = [one for one, _, _ in whole], whole[0]
-        calibrations = [fit_calibration(one, labels, self.n_classes, weight) for one in values]
+        calibrations = [fit_calibration(one, labels, self.n_classes, weight, _smallest(one)) for one in values]
         logs = [calibrated.log_probabilities(one) for calibrated, one in zip(calibrations, values, strict=True)]
         weights = greedy_log_weights(logs, labels, weight)
         return Blend(weights, np.tensordot(weights, np.stack(logs), 1)[: len(judged)], calibrations)
@@ -288,23 +340,36 @@ class Classification(Problem):
             raise ValueError(f"a model knows the classes {fitted.classes_!r} and not those of y")
 
 
-def class_values(fitted: CalibratedClassifier | FalkonClassifier, X: Any) -> Array:
+def class_values(fitted: CalibratedClassifier | FalkonClassifier | BoostedClassifier, X: Any) -> Array:
     """Return a fitted classifier's values for targets +1 and -1, as columns."""
+    if isinstance(fitted, BoostedClassifier):
+        return _signs_of(fitted.predict_proba(X))
     if isinstance(fitted, CalibratedClassifier) or isinstance(fitted.loss_, Squared):
         of = fitted.uncalibrated if isinstance(fitted, CalibratedClassifier) else fitted.decision_function
         values = np.asarray(of(X), dtype=np.float64)
         return values.reshape(len(values), -1)
-    probabilities = np.asarray(fitted.predict_proba(X), dtype=np.float64)
+    return _signs_of(np.asarray(fitted.predict_proba(X), dtype=np.float64))
+
+
+def _signs_of(probabilities: Array) -> Array:
+    """Return probabilities of classes as values for targets +1 and -1."""
     return 2.0 * (probabilities[:, 1:] if probabilities.shape[1] == 2 else probabilities) - 1.0
 
 
 def expansion_of(fitted: Any) -> tuple[Array, Array] | None:
-    """Return the centers and coefficients of a model, those of its global part if it has trees; None without one."""
+    """Return the centers and coefficients of a model, those of its global part if it has cells; None without one."""
+    if isinstance(fitted, Boosted):
+        return None
     if not isinstance(fitted, HIERARCHICAL):
         return fitted.centers_, fitted.dual_coef_
     if fitted.global_centers_ is None or fitted.global_coef_ is None:
         return None
     return fitted.global_centers_, fitted.global_coef_
+
+
+def _smallest(values: Array) -> tuple[float, ...]:
+    """Return where logarithms of values may be clipped: further down if the values are those of probabilities."""
+    return (*EPS, *_FINER_EPS) if np.abs(values).max() <= 1.0 else EPS
 
 
 def sketched(columns: Array, random_state: np.random.RandomState) -> Array:

@@ -18,6 +18,8 @@ from .._utils.checks import boolean, integer, not_negative, one_of
 from ..storage.checkpoints import CheckpointError, Journal, as_checkpoint
 from ..storage.models import Format, read_file, write_file
 from ..storage.values import Decoder, Encoder, ModelFileError
+from .boosted import Boosted
+from .boosting import SETTINGS, TreeCandidate
 from .encoded_tables import EncodedTable
 from .finding import Found, Searches
 from .learning import LearningProgress
@@ -107,7 +109,8 @@ def _state_of(progress: LearningProgress) -> dict[str, Any]:
         "members": [
             {
                 "model": member.model,
-                "candidate": places[id(member.candidate)],
+                "candidate": places.get(id(member.candidate), -1),
+                "trees": _tree_names(member),
                 "few": member.few,
                 "judged": member.judged,
                 "values": member.values,
@@ -167,17 +170,35 @@ def _member(
 ) -> Member:
     """Return a member whose model and predictions are checked against the table."""
     _has_names(values, {"model", "candidate", "few", "judged", "values", "seconds"})
-    integer(0, len(finalists) - 1)("candidate", values["candidate"])
+    is_trees = isinstance(values["model"], Boosted)
+    integer(-1 if is_trees else 0, -1 if is_trees else len(finalists) - 1)("candidate", values["candidate"])
     boolean("few", values["few"])
     not_negative()("seconds", values["seconds"])
-    candidate = finalists[values["candidate"]]
+    candidate = _tree_candidate(values, data) if is_trees else finalists[values["candidate"]]
     encoding = encodings[candidate.view]
     data.problem.check_fitted(values["model"], encoding.X.shape[1])
-    if type(values["model"].kernel_) is not type(candidate.kernel):
+    if isinstance(candidate, Candidate) and type(values["model"].kernel_) is not type(candidate.kernel):
         raise ValueError(f"a model of {candidate.family.name} has the kernel {values['model'].kernel_!r}")
     check_judged(values["judged"], values["values"], data.problem.codes.shape)
     own = (values[name] for name in ("few", "judged", "values", "seconds"))
     return Member(encoding, values["model"], candidate, *own)
+
+
+def _tree_names(member: Member) -> list[str]:
+    """Return the names of the settings and of the target of trees; none for kernel models."""
+    return list(member.candidate.key) if isinstance(member.candidate, TreeCandidate) else []
+
+
+def _tree_candidate(values: dict[str, Any], data: TrainingData) -> TreeCandidate:
+    """Return the candidate of trees by its names."""
+    targets = {target.name: target for target in data.problem.targets}
+    settings = {one.name: one for one in SETTINGS}
+    names = values.get("trees")
+    if not isinstance(names, list) or len(names) != 2:
+        raise ValueError(f"trees={reprlib.repr(names)} must be the names of settings and of a target")
+    one_of(*settings)("settings", names[0])
+    one_of(*targets)("target", names[1])
+    return TreeCandidate(0, targets[names[1]], settings[names[0]])
 
 
 def _has_names(values: Any, names: set[str]) -> None:

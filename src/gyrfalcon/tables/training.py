@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .._utils.compute import Compute
 from ..callbacks import Record
+from .boosting import TreeCandidate
 from .budget import Budget, least_seconds
 from .inputs import Inputs
 from .problems import Problem
@@ -56,6 +57,7 @@ class Run:
     budget : budget of the whole fit
     search_budget : the part of it that is cancelled when a callback ends the search
     beginning : the state of `random_state` at the beginning of the fit
+    families : families of models that are fitted to all rows
     tell : called with the record of each candidate and of each final fit; returns whether to end the search
     say : shows a line of text to users who asked for it
     records : records of all candidates and final fits, in their order
@@ -66,12 +68,19 @@ class Run:
     search_budget: Budget
     random_state: np.random.RandomState
     beginning: dict[str, Any]
+    families: tuple[str, ...]
     tell: Callable[[Record], bool]
     say: Callable[[str], None] = lambda text: None
     records: list[Record] = field(default_factory=list)
 
     def record(
-        self, stage: str, encoding: str, candidate: Candidate, penalty: float, error: float, seconds: float
+        self,
+        stage: str,
+        encoding: str,
+        candidate: Candidate | TreeCandidate,
+        penalty: float,
+        error: float,
+        seconds: float,
     ) -> None:
         """Record a candidate or a final fit and tell it; cancel the search if a callback asks for that."""
         record: Record = {
