@@ -27,10 +27,11 @@ from ..storage.checkpoints import Checkpoint
 from ._auto import AutoEstimator, described
 from .encoder import TableEncoder
 from .forms import NumberForm
-from .inputs import as_inputs, text_columns
+from .inputs import Inputs, as_inputs, text_columns
 from .learning import Learnt
 from .problems import REGRESSORS, Regression
 from .reach import Reach, reach_rows
+from .spread import Spread, learn_spread
 from .stored import check_floats, check_model
 from .targets import in_form, regression_targets, row_weights
 from .transforms import LogTarget, Target
@@ -82,6 +83,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     range_ : array of shape (2, n_outputs)
         The smallest and the largest y of the training rows. Predictions are clipped to this range, also where X is
         outside its own.
+    spreads_ : list of Spread or None
+        For each output, the scale of errors as a function of the row; None for a constant width.
     reach_ : Reach
         How far rows are from the training rows, for `predict_interval`.
     {auto.n_features_in_, auto.feature_names_in_}
@@ -119,6 +122,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     residuals_: Array
     range_: Array
     reach_: Reach
+    spreads_: list[Spread | None]
     one_column_: bool
     target_form_: NumberForm | None
     shift_: Array
@@ -190,14 +194,18 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
             np.clip(codes * problem.deviation + problem.mean, *limits)
             for codes in (learnt.values, learnt.predict_codes(some))
         )
+        errors = np.abs(columns[learnt.judged] - held)
+        residuals = _honest(errors, np.abs(columns[some] - fitted))
+        reach = Reach().fit(data.inputs.take(some), encoding.encoder, learnt.importances, fitted)
         return {
             "one_column_": problem.y.ndim == 1,
             "target_form_": problem.form,
             "shift_": problem.targets[0].shift,
             "unit_": problem.targets[0].unit,
             "range_": limits,
-            "residuals_": _honest(np.abs(columns[learnt.judged] - held), np.abs(columns[some] - fitted)),
-            "reach_": Reach().fit(data.inputs.take(some), encoding.encoder, learnt.importances, fitted),
+            "residuals_": residuals,
+            "reach_": reach,
+            "spreads_": _spreads(reach, data.inputs, learnt.judged, held, errors, residuals),
         }
 
     def _check_model(self, fitted: Any, n_features: int) -> None:
@@ -216,6 +224,10 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
             raise ValueError("reach_ is not an object of the class Reach")
         if self.reach_.encoder_.n_features_in_ != self.n_features_in_ or len(self.reach_.slopes_) != k:
             raise ValueError(f"reach_ is not of {self.n_features_in_} columns and {k} outputs")
+        p = len(self.reach_.encoder_.feature_origin_) + k
+        fits = [s is None or (isinstance(s, Spread) and s.model.n_features_in_ == p) for s in self.spreads_]
+        if len(fits) != k or not all(fits):
+            raise ValueError(f"spreads_ does not fit {p} features and {k} outputs")
         if not isinstance(self.target_form_, NumberForm | None):
             raise ValueError(f"target_form_={self.target_form_!r} is not a form of numbers")
 
@@ -287,10 +299,11 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict intervals that contain y with the given probability.
 
-        Among the training rows the intervals have the same width everywhere: a quantile of the absolute errors of
-        predictions for held-out rows (the jackknife with folds). They widen with the distance of a row from the
-        training table: numbers and dates outside its range, categories that it does not have, and combinations unlike
-        any of its rows. This widening is a precaution without a guarantee, because nothing is known of y there.
+        Widths follow the size of the errors of predictions for held-out rows, which is learnt as a function of the row:
+        a quantile of these errors over their scale, times the scale of the row. Where that does not make intervals
+        narrower, they have the same width everywhere, a quantile of the errors. They widen with the distance of a row
+        from the training table: numbers and dates outside its range, categories that it does not have, and combinations
+        unlike any of its rows. This widening is a precaution without a guarantee, because nothing is known of y there.
         Intervals end at 0 where all y of the training table are on one side of it: lower ends are not negative if no y
         is negative, and upper ends are not positive if no y is positive.
 
@@ -304,23 +317,55 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         """
         check_is_fitted(self)
         number(lambda x: 0 < x < 1, "between 0 and 1, both excluded")("coverage", coverage)
-        m = len(self.residuals_)
-        width = self.residuals_[min(m - 1, int(np.ceil((m + 1) * coverage)) - 1)]
         X = as_table(X, text_columns(self.encoders_[0]))
         predictions = self.predict(X)
         centers = predictions.reshape(len(predictions), -1)
-        width = width + self._widening(X, centers)
+        width = self._widths(X, centers, coverage)
         least, most = np.where(self.range_[0] >= 0, 0.0, -np.inf), np.where(self.range_[1] <= 0, 0.0, np.inf)
         ends = np.stack([np.maximum(centers - width, least), np.minimum(centers + width, most)], axis=1)
         return ends[:, :, 0] if self.one_column_ else ends
 
-    def _widening(self, X: Any, centers: Array) -> Array:
-        """Return by how much intervals are wider than among the training rows, block by block."""
+    @in_kind
+    def predict_quantiles(self, X: Any, quantiles: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
+        """Predict quantiles of y, as ends of the intervals that `predict_interval` gives around predictions.
+
+        Parameters
+        ----------
+        {score.X}
+        quantiles : array of shape (q,), default=(0.05, 0.5, 0.95)
+            Between 0 and 1, both excluded. 0.5 is the prediction itself.
+
+        Returns
+        -------
+        array of shape (n, q) or (n, q, n_outputs)
+        """
+        levels = np.asarray(quantiles, dtype=np.float64)
+        if levels.ndim != 1 or not len(levels) or not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(f"quantiles={quantiles!r} must be a list of numbers between 0 and 1, both excluded")
+        rows = as_table(X, text_columns(self.encoders_[0]) if "encoders_" in vars(self) else ())
+        found: list[Array] = []
+        for level in levels:
+            if level == 0.5:
+                found.append(np.asarray(self.predict(rows)))
+            else:
+                found.append(np.asarray(self.predict_interval(rows, abs(2 * level - 1)))[:, int(level > 0.5)])
+        return np.stack(found, axis=1)
+
+    def _widths(self, X: Any, centers: Array, coverage: float) -> Array:
+        """Return half the widths of intervals around predictions, block by block."""
+        m = len(self.residuals_)
+        constant = self.residuals_[min(m - 1, int(np.ceil((m + 1) * coverage)) - 1)]
         inputs = as_inputs(X)
         parts = [np.empty((0, centers.shape[1]))]
         for start in range(0, inputs.n_rows, _BLOCK):
             rows = np.arange(start, min(start + _BLOCK, inputs.n_rows))
-            parts.append(self.reach_.widening(inputs.take(rows), centers[rows]))
+            table = inputs.take(rows)
+            width = np.broadcast_to(constant, centers[rows].shape).copy()
+            if any(spread is not None for spread in self.spreads_):
+                features = self.reach_.features(table, centers[rows])
+                for j, spread in enumerate(self.spreads_):
+                    width[:, j] = width[:, j] if spread is None else spread.width(features, coverage)
+            parts.append(width + self.reach_.widening(table, centers[rows]))
         return np.concatenate(parts)
 
     def _pipeline(self, number: int) -> Any:
@@ -342,6 +387,17 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 def _rows_of_part(encoder: TableEncoder, rows: Callable[[Any], Array], X: Any) -> Array:
     """Return the rows of a table as an expansion of encoded rows sees them."""
     return rows(as_inputs(X, as_text=text_columns(encoder)).encoded(encoder))
+
+
+def _spreads(
+    reach: Reach, inputs: Inputs, judged: Array, held: Array, errors: Array, residuals: Array
+) -> list[Spread | None]:
+    """Return the scales of the errors of each output, learnt from held-out rows and predictions for them."""
+    some = np.sort(np.random.RandomState(0).permutation(len(judged))[:_KEPT_RESIDUALS])
+    features = reach.features(inputs.take(judged[some]), held[some])
+    usual = np.quantile(errors, np.linspace(0, 1, len(residuals)), axis=0)
+    ratio = np.divide(residuals, usual, out=np.ones_like(residuals), where=usual > 0)
+    return [learn_spread(features, errors[some, j], np.maximum(ratio[:, j], 1.0)) for j in range(errors.shape[1])]
 
 
 def _honest(held: Array, fitted: Array) -> Array:

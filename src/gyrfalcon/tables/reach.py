@@ -90,6 +90,12 @@ class Reach(BaseEstimator):  # type: ignore[misc]
         differs = np.abs(predictions - self.predictions_[nearest[:, 0]])
         return np.asarray(_FACTOR * self.slopes_ * distance + share * differs)
 
+    def features(self, table: Any, predictions: Array) -> Array:
+        """Return what the sizes of errors may depend on: the columns in units of their importance, and predictions."""
+        deviation = self.predictions_.std(axis=0)
+        level = (predictions - self.predictions_.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+        return np.hstack([self._scaled(self.encoder_.transform(table)), level])
+
     def _scaled(self, rows: Array) -> Array:
         return np.asarray(np.asarray(rows) * self.weights_[self.encoder_.feature_origin_], dtype=np.float64)
 
