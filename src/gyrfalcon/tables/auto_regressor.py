@@ -27,13 +27,14 @@ from ..storage.checkpoints import Checkpoint
 from ._auto import AutoEstimator, described
 from .encoder import TableEncoder
 from .forms import NumberForm
-from .inputs import Inputs, as_inputs, text_columns
+from .inputs import as_inputs, text_columns
 from .learning import Learnt
 from .problems import REGRESSORS, Regression
 from .reach import Reach, reach_rows
 from .spread import Spread, learn_spread
 from .stored import check_floats, check_model
 from .targets import in_form, regression_targets, row_weights
+from .training import TrainingData
 from .transforms import LogTarget, Target
 
 Array = NDArray[Any]
@@ -205,7 +206,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
             "range_": limits,
             "residuals_": residuals,
             "reach_": reach,
-            "spreads_": _spreads(reach, data.inputs, learnt.judged, held, errors, residuals),
+            "spreads_": _spreads(reach, data, learnt.judged, held, errors, residuals),
         }
 
     def _check_model(self, fitted: Any, n_features: int) -> None:
@@ -390,11 +391,17 @@ def _rows_of_part(encoder: TableEncoder, rows: Callable[[Any], Array], X: Any) -
 
 
 def _spreads(
-    reach: Reach, inputs: Inputs, judged: Array, held: Array, errors: Array, residuals: Array
+    reach: Reach, data: TrainingData, judged: Array, held: Array, errors: Array, residuals: Array
 ) -> list[Spread | None]:
-    """Return the scales of the errors of each output, learnt from held-out rows and predictions for them."""
+    """Return the scales of the errors of each output, learnt from held-out rows and predictions for them.
+
+    There are none where the user says which rows belong together: columns may then tell which group a row is of, and
+    errors of groups that were never seen would be taken for those of known ones.
+    """
+    if data.folds.from_user:
+        return [None] * errors.shape[1]
     some = np.sort(np.random.RandomState(0).permutation(len(judged))[:_KEPT_RESIDUALS])
-    features = reach.features(inputs.take(judged[some]), held[some])
+    features = reach.features(data.inputs.take(judged[some]), held[some])
     usual = np.quantile(errors, np.linspace(0, 1, len(residuals)), axis=0)
     ratio = np.divide(residuals, usual, out=np.ones_like(residuals), where=usual > 0)
     return [learn_spread(features, errors[some, j], np.maximum(ratio[:, j], 1.0)) for j in range(errors.shape[1])]
