@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -121,6 +124,14 @@ def test_a_fit_has_the_bits_of_one_with_y_in_memory(tmp_path, long, opened, targ
     assert_array_equal(in_file.dual_coef_, in_memory.dual_coef_)
     assert_array_equal(in_file.offset_, in_memory.offset_)
     assert in_file.predict(data.X).shape == (N,)
+
+
+def test_data_can_be_copied_after_a_fit(tmp_path, long):
+    data = npy(tmp_path, Y)
+    model = FalkonRegressor(Gaussian(1.0), n_centers=20, penalty=1e-3, random_state=0)
+    expected = model.fit(data).dual_coef_
+    for other in (pickle.loads(pickle.dumps(data)), copy.deepcopy(data)):
+        assert_array_equal(model.fit(other).dual_coef_, expected)
 
 
 def test_several_targets_in_a_file(tmp_path, long):

@@ -56,6 +56,9 @@ class Dataset:
         self._kept: dict[str, Array | None] = {}
         self._long: Column | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_long": None}  # a copy makes a temporary file of its own
+
     @property
     def feature_names(self) -> list[str] | None:
         return self.X.feature_names
