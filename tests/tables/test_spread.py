@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from short_search import Brief
 
 import gyrfalcon
 from gyrfalcon import AutoRegressor
@@ -20,7 +21,7 @@ def noisy(n, seed):
 
 @pytest.fixture(scope="module")
 def model():
-    return AutoRegressor(time_budget=4, random_state=0).fit(*noisy(1500, 0))
+    return AutoRegressor(600, random_state=0, callbacks=Brief(12)).fit(*noisy(1500, 0))
 
 
 def test_widths_follow_the_noise(model):

@@ -396,9 +396,9 @@ def _spreads(
     """Return the scales of the errors of each output, learnt from held-out rows and predictions for them.
 
     There are none where the user says which rows belong together: columns may then tell which group a row is of, and
-    errors of groups that were never seen would be taken for those of known ones.
+    errors of groups that were never seen would be taken for those of known ones. There are none with `X_val` either.
     """
-    if data.folds.from_user:
+    if data.folds.from_user or judged.max(initial=0) >= data.inputs.n_rows:
         return [None] * errors.shape[1]
     some = np.sort(np.random.RandomState(0).permutation(len(judged))[:_KEPT_RESIDUALS])
     features = reach.features(data.inputs.take(judged[some]), held[some])
