@@ -84,7 +84,8 @@ def test_intervals_among_the_training_rows_keep_their_width_and_coverage(d, nois
     assert np.mean((low <= y[400:]) & (y[400:] <= high)) > 0.9 - 4 * np.sqrt(0.09 * (1 / 400 + 1 / 1000))
     plain = 2 * model.residuals_[int(np.ceil(0.9 * (len(model.residuals_) + 1))) - 1]
     assert np.median(high - low) < 1.01 * plain
-    assert np.mean(high - low > 1.5 * plain) < 0.03
+    # widths may follow the errors, and grow towards the ends, but intervals are not much wider on average
+    assert np.mean(high - low) < 1.25 * plain
 
 
 def test_intervals_widen_in_a_gap():
