@@ -12,11 +12,12 @@ import pytest
 
 import gyrfalcon
 from gyrfalcon import KernelOperator
-from gyrfalcon._utils import copies
+from gyrfalcon._utils import copies, devices
 from gyrfalcon._utils.copies import Fetched
 from gyrfalcon._utils.devices import free_memory, is_out_of_memory, resolve_devices, round_to_tf32
 from gyrfalcon._utils.precision import matmul_precision
-from gyrfalcon.kernels import ArcCosine, CallableKernel, Gaussian, Laplacian, Linear, Polynomial
+from gyrfalcon.backends import torch_tiles
+from gyrfalcon.kernels import ArcCosine, CallableKernel, Gaussian, Laplacian, Linear, Matern, Polynomial
 from gyrfalcon.losses import (
     Hinge,
     Huber,
@@ -28,7 +29,7 @@ from gyrfalcon.losses import (
     SquaredEpsilonInsensitive,
     SquaredHinge,
 )
-from gyrfalcon.operators import DeviceOperator, Rowwise, _lanes, device, make_operator
+from gyrfalcon.operators import DeviceOperator, Rowwise, _lanes, make_operator
 from gyrfalcon.operators.features import FeatureOperator
 from gyrfalcon.operators.keeping import Halving
 from gyrfalcon.solvers import newton_step
@@ -82,6 +83,12 @@ def products_with_image(operator, V, weight):
     return operator.sandwich(V, weight, KV=image), image
 
 
+def not_keeping(operator):
+    """Let an operator read its rows in every pass, as one does whose rows do not fit."""
+    operator._may_keep = False
+    return operator
+
+
 def assert_alike(found, expected, tolerance):
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
@@ -91,11 +98,11 @@ def assert_alike(found, expected, tolerance):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda t: t.__name__)
-@pytest.mark.parametrize("budget", [0, "100MB"])
-def test_no_operation_mixes_devices(cuda, dtype, budget):
+@pytest.mark.parametrize("keeps", [False, True])
+def test_no_operation_mixes_devices(cuda, dtype, keeps):
     X, Z, V, U, w = problem(dtype=dtype)
-    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=budget)
-    there.block_size = 300
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
+    there.block_size, there._may_keep = 300, keeps
     here = KernelOperator(KERNEL, X, Z, memory_budget=0)
     for _ in range(2):
         assert_alike(all_products(there, V, U, w), all_products(here, V, U, w), TOLERANCE[dtype])
@@ -205,7 +212,7 @@ def test_a_missing_wait_would_be_noticed(cuda, monkeypatch, kind, wait, words):
     import pretended
 
     X, Z, V, _, _ = problem()
-    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=0)
+    there = not_keeping(DeviceOperator(KERNEL, X, Z, device=TWO))
     there.block_size = 100
     monkeypatch.setattr(getattr(pretended, kind), wait, lambda *arguments: None)
     with pytest.raises(pretended.OrderError, match=words):
@@ -231,7 +238,7 @@ def test_rows_that_fit_stay_on_the_devices(cuda):
             reads += 1
             return super().blocks(size)
 
-    there = DeviceOperator(KERNEL, Counted(X), Z, device=TWO, memory_budget="1MB")
+    there = DeviceOperator(KERNEL, Counted(X), Z, device=TWO)
     first, second = all_products(there, V, U, w), all_products(there, V, U, w)
     assert reads == 1
     for one, again in zip(first, second, strict=True):
@@ -255,12 +262,14 @@ def test_little_memory_makes_small_blocks_and_keeps_no_rows(monkeypatch, free, n
         assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
 
 
-def test_blocks_depend_on_the_figures_of_memory_by_powers_of_two(monkeypatch):
+@pytest.mark.parametrize("frees", [(9 << 30, 15 << 30), (100_000_000, 101_000_000)], ids=["much", "little"])
+def test_blocks_do_not_depend_on_who_else_uses_the_memory(monkeypatch, frees):
+    """Nor, if little is left, on figures that are not powers of two."""
     from pretended import pretend
 
-    X = np.zeros((100_000, 2), dtype=np.float32)
+    X = np.broadcast_to(np.float64([1, 2]), (5_000_000, 2))
     sizes = set()
-    for free in (100_000_000, 101_000_000):
+    for free in frees:
         with pretend(monkeypatch, free=free):
             sizes.add(DeviceOperator("gaussian", X, np.arange(200.0).reshape(100, 2), device="cuda").block_size)
     assert len(sizes) == 1
@@ -280,18 +289,94 @@ def test_the_same_bits_on_the_same_devices(devices):
 def test_out_of_memory_halves_the_blocks(cuda):
     X, Z, V, U, w = problem()
     expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
-    for budget in (0, "1MB"):
-        there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=budget)
-        there.block_size, cuda.room = 700, 200
+    for keeps in (False, True):
+        there = DeviceOperator(KERNEL, X, Z, device=TWO)
+        there._may_keep, there.block_size, cuda.room = keeps, 700, 200
         assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
         assert there.block_size == 175
         assert there.passes == 8
 
 
+def test_rows_stay_where_smaller_blocks_suffice(cuda):
+    """A first pass that runs out of memory does not make every later one read and copy the rows again."""
+    X, Z, V, U, w = problem()
+    expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
+    there.block_size, cuda.room = 700, 200
+    assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
+    assert there._kept is not None
+    cuda.sent.clear()
+    assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
+    assert not any(shape[-1:] == (4,) for shape in cuda.sent)
+
+
+def test_rows_are_kept_once_if_a_product_did_not_come_back(cuda, monkeypatch):
+    X, Z, V, U, w = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
+    products = _lanes.chunked_products
+    monkeypatch.setattr(_lanes, "chunked_products", lambda K, U: products(K, U) if len(K) <= 250 else out_of_memory())
+    expected = KernelOperator(KERNEL, X, Z).sandwich(V, Rowwise(curve, U, w))
+    for _ in range(2):
+        assert_alike([there.sandwich(V, Rowwise(curve, U, w))], [expected], TOLERANCE[np.float32])
+    assert sum(len(X) for _, _, X in there._kept) == 1500
+
+
+def test_the_budget_of_the_host_does_not_decide_for_devices(cuda):
+    X, Z, V, _, _ = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=0)
+    there.matmat(V)
+    assert there._kept is not None
+    assert not DeviceOperator(KERNEL, X, Z, device="cpu", memory_budget=0)._may_keep
+
+
+def out_of_memory(*args):
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory, as a test wants it")
+
+
+@pytest.mark.parametrize("name", ["begin", "total"])
+@pytest.mark.parametrize("times", [1, 3, 9])
+def test_out_of_memory_beside_blocks(cuda, monkeypatch, name, times):
+    """While V goes up or sums come back: it is tried again, without the rows if they are there, and then refused."""
+    X, Z, V, _, w = problem()
+    expected = KernelOperator(KERNEL, X, Z).sandwich(V, w)
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
+    there.sandwich(V, w)
+    method, left = getattr(_lanes.Lane, name), [None] * times
+
+    def crowded(lane, *args):
+        return out_of_memory(left.pop()) if left else method(lane, *args)
+
+    monkeypatch.setattr(_lanes.Lane, name, crowded)
+    if times == 9:
+        with pytest.raises(MemoryError, match=r"does not fit in its memory, of which .* 20 centers: use fewer centers"):
+            there.sandwich(V, w)
+        return
+    assert_alike([there.sandwich(V, w)], [expected], TOLERANCE[np.float32])
+    assert (there._kept is None) == (times == 3)
+
+
+def test_rows_blocks_and_factors_share_the_memory(monkeypatch):
+    from gyrfalcon.preconditioners.torch_factors import TorchFactors, TorchTriangles
+    from pretended import pretend
+
+    X, Z, _, _, _ = problem(n=30_000)
+    buffer = np.empty((300, 300), order="F")  # 0.72 MB, beside 0.48 MB of rows
+    cuda = torch.device("cuda:0")
+    with pretend(monkeypatch, free=1_500_000):
+        assert isinstance(TorchFactors([cuda]).triangles(buffer), TorchTriangles)
+        there = DeviceOperator(KERNEL, X, Z, device="cuda:0")
+        assert there._may_keep
+        assert not isinstance(TorchFactors([cuda]).triangles(buffer), TorchTriangles)
+        del there
+        triangles = TorchFactors([cuda]).triangles(buffer)
+        assert isinstance(triangles, TorchTriangles)
+        assert not DeviceOperator(KERNEL, X, Z, device="cuda:0")._may_keep
+
+
 def test_out_of_memory_with_rows_that_stay(cuda):
     X, Z, V, U, w = problem()
     expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
-    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget="1MB")
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
     all_products(there, V, U, w)
     cuda.room = 100
     assert_alike(all_products(there, V, U, w), expected, TOLERANCE[np.float32])
@@ -301,7 +386,7 @@ def test_out_of_memory_with_rows_that_stay(cuda):
 
 def test_out_of_memory_when_a_product_comes_back(cuda, monkeypatch):
     X, Z, V, U, w = problem()
-    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=0)
+    there = not_keeping(DeviceOperator(KERNEL, X, Z, device=TWO))
     products = _lanes.chunked_products
     monkeypatch.setattr(_lanes, "chunked_products", lambda K, U: products(K, U) if len(K) <= 250 else fail())
 
@@ -317,7 +402,7 @@ def test_rows_that_stay_are_given_up_before_the_pass(cuda, monkeypatch):
     """They take the memory that the smallest block needs."""
     X, Z, V, U, w = problem()
     expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
-    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget="1MB")
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
     all_products(there, V, U, w)
     size, tile = there.block_size, there._lanes[1].tile
 
@@ -336,7 +421,7 @@ def test_rows_that_stay_are_given_up_before_the_pass(cuda, monkeypatch):
 @pytest.mark.parametrize("size", [32, 200])
 def test_the_block_that_waits_makes_room_for_the_next(cuda, monkeypatch, size):
     X, Z, V, U, w = problem()
-    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=0)
+    there = not_keeping(DeviceOperator(KERNEL, X, Z, device=TWO))
     there.block_size = size
     upload_rows = _lanes.Lane.upload_rows
 
@@ -358,6 +443,8 @@ def test_the_block_that_waits_makes_room_for_the_next(cuda, monkeypatch, size):
         "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`",
         "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
         "MPS backend out of memory (MPS allocated: 1 GB)",
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "Invalid buffer size: 4.50 GiB",
     ],
 )
 def test_words_for_out_of_memory(words):
@@ -379,7 +466,7 @@ def refusing_buffers(monkeypatch, error):
 
 def test_no_buffer_is_lost_where_the_host_runs_out_of_memory(cuda, monkeypatch):
     X, Z, V, U, w = problem()
-    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=0)
+    there = not_keeping(DeviceOperator(KERNEL, X, Z, device=TWO))
     there.block_size = 400
     refusing_buffers(monkeypatch, RuntimeError("DefaultCPUAllocator: can't allocate memory, as a test wants it"))
     expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
@@ -389,7 +476,7 @@ def test_no_buffer_is_lost_where_the_host_runs_out_of_memory(cuda, monkeypatch):
 
 def test_no_buffer_is_lost_by_an_interrupt(cuda, monkeypatch):
     X, Z, V, U, w = problem()
-    there = DeviceOperator(KERNEL, X, Z, device=TWO, memory_budget=0)
+    there = not_keeping(DeviceOperator(KERNEL, X, Z, device=TWO))
     refusing_buffers(monkeypatch, KeyboardInterrupt())
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
@@ -499,6 +586,9 @@ def test_rounding_to_tf32_is_to_even():
     x = np.float32([1 + 2**-11, 1 + 3 * 2**-11, -1 - 2**-11 - 2**-20, 0.0, -0.0, 1e-42, np.inf, np.nan])
     expected = np.float32([1, 1 + 2**-9, -1 - 2**-10, 0.0, -0.0, round(1e-42 / 2**-136) * 2**-136, np.inf, np.nan])
     np.testing.assert_array_equal(round_to_tf32(x), expected)
+    nans = np.array([0x7FFFFFFF, -1, 0x7F800001, 0x7FFFF000], dtype=np.int32).view(np.float32)
+    assert np.isnan(round_to_tf32(nans)).all()
+    assert round_to_tf32(torch.from_numpy(nans)).isnan().all()
     x = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
     assert (np.abs(round_to_tf32(x) - x) <= 2.0**-11 * np.abs(x)).all()
     np.testing.assert_array_equal(round_to_tf32(round_to_tf32(x)), round_to_tf32(x))
@@ -528,6 +618,13 @@ def test_tf32_is_the_matrix_of_rounded_points(monkeypatch, name):
     for one, same in zip(all_products(there, V, U, w), found, strict=True):
         np.testing.assert_array_equal(one, same)  # what a device rounds has no more bits than it keeps
     assert bool(rounds) == (name not in ("several scales", "far"))
+
+
+def test_rows_that_are_not_finite_in_tf32():
+    X, Z, V, _, _ = problem()
+    X[7, 1] = np.array(0x7FFFFFFF, dtype=np.int32).view(np.float32)  # CUDA's NaN, which rounding must not make a number
+    with pytest.raises(ValueError, match="row 7"):
+        DeviceOperator("gaussian", X, Z, device="cpu", precision="tf32").matmat(V)
 
 
 def test_tf32_mixes_no_devices(cuda):
@@ -591,6 +688,16 @@ def test_compensated_sums_add_all_parts_or_none():
     assert total.array() == 2
 
 
+@pytest.mark.parametrize("where", ["cpu", "cuda:0"])
+@pytest.mark.parametrize(("M", "k"), [(30_000, 1), (30_100, 2), (3_000, 40), (256, 3), (300, 500)])
+def test_images_do_not_lose_digits(cuda, where, M, k):
+    rng = np.random.default_rng(0)
+    K, V = rng.random((3, M), dtype=np.float32), rng.random((M, k), dtype=np.float32)
+    there = (torch.from_numpy(one).to(torch.device(where)) for one in (K, V))
+    found = _lanes.chunked_image(*there).cpu().numpy()
+    np.testing.assert_allclose(found, K.astype(np.float64) @ V, rtol=32 * 2.0**-24)
+
+
 def test_batched_products_are_those_of_the_chunks(cuda):
     rng = np.random.default_rng(0)
     K, U = (torch.from_numpy(rng.random((700, k), dtype=np.float32)) for k in (5, 2))
@@ -601,12 +708,36 @@ def test_batched_products_are_those_of_the_chunks(cuda):
 def test_devices_without_float64(monkeypatch):
     """As on MPS."""
     X, Z, V, U, w = problem()
-    for module in (device, _lanes):
+    for module in (devices, _lanes):
         monkeypatch.setattr(module, "has_float64", lambda device: False)
     expected = all_products(KernelOperator(KERNEL, X, Z), V, U, w)
     assert_alike(all_products(DeviceOperator(KERNEL, X, Z, device="cpu"), V, U, w), expected, TOLERANCE[np.float32])
-    with pytest.raises(ValueError, match=r"device='cpu' has no float64: use dtype=\"float32\""):
+    message = r"device='cpu' has no float64: use dtype=\"float32\""
+    with pytest.raises(ValueError, match=message):
         DeviceOperator("gaussian", X.astype(np.float64), Z, device="cpu")
+
+    class Unread(gyrfalcon.sources.ArrayRows):
+        def blocks(self, size):
+            raise AssertionError("no row need be read for that")
+
+    for rows in (X.astype(np.float64), Unread(X.astype(np.float64))):
+        with pytest.raises(ValueError, match=message):
+            gyrfalcon.FalkonRegressor(n_centers=5, device="cpu").fit(rows, U[:, 0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda t: t.__name__)
+def test_differences_of_one_feature_at_a_time(monkeypatch, dtype):
+    """As on MPS, whose cdist makes a tensor of the differences in all features and fails if it is too large."""
+
+    def fail(*args, **kwargs):
+        raise RuntimeError("Invalid buffer size: 4.50 GiB")
+
+    monkeypatch.setattr(torch, "cdist", fail)
+    monkeypatch.setattr(torch_tiles, "_ONE_FEATURE_AT_A_TIME", {"cpu"})
+    X, Z, V, U, w = problem(dtype=dtype)
+    for kernel in (Laplacian(2.0), Laplacian(2.0, norm=1), Matern(2.0, nu=0.5), ArcCosine(), Gaussian(0.02)):
+        expected = all_products(KernelOperator(kernel, X, Z), V, U, w)
+        assert_alike(all_products(DeviceOperator(kernel, X, Z, device="cpu"), V, U, w), expected, TOLERANCE[dtype])
 
 
 # ---- the door --------------------------------------------------------------------------------------------------------

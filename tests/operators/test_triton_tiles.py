@@ -218,6 +218,21 @@ def test_a_kernel_that_does_not_work_is_not_used(fused, monkeypatch, recwarn, ke
     assert warning.filename == __file__
 
 
+def test_a_moment_without_memory_says_nothing_of_the_kernel(fused, monkeypatch, recwarn):
+    X, Z, V, U = problem()
+    with monkeypatch.context() as patch:
+        patch.setattr(triton_tiles, "_padded", crowded)
+        operator = DeviceOperator(Gaussian(1.5), X, Z, device="cpu")
+        assert not operator.fused
+        assert_products(operator, X, Z, V, U)
+    assert DeviceOperator(Gaussian(1.5), X, Z, device="cpu").fused
+    assert not recwarn.list
+
+
+def crowded(points):
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory, as a test wants it")
+
+
 def test_triton_is_optional_and_not_imported_without_a_gpu(tmp_path):
     (tmp_path / "triton.py").write_text("raise ImportError('there is no Triton here')")
     code = """

@@ -27,6 +27,7 @@ pytestmark = [
 @pytest.fixture
 def user_setting():
     yield
+    torch.set_float32_matmul_precision("highest")
     torch.backends.fp32_precision = "none"
     for setting in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul):
         setting.fp32_precision = "none"
@@ -114,3 +115,23 @@ def test_a_fork_restores_the_setting():
             os._exit(0 if kept == "tf32" else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+
+
+@pytest.mark.parametrize("older", ["highest", "high", "medium"])
+@pytest.mark.parametrize("newer", [None, "ieee", "tf32"])
+@pytest.mark.parametrize("tf32", [False, True])
+def test_the_older_setting_follows_and_comes_back(older, newer, tf32):
+    """PyTorch compares it with the newer ones in every product on CUDA, and raises an error if they differ."""
+    torch.set_float32_matmul_precision(older)
+    before = settings()
+    if newer is not None:
+        torch.backends.cuda.matmul.fp32_precision = torch.backends.mkldnn.matmul.fp32_precision = newer
+        before = {newer}
+    with matmul_precision(tf32=tf32):
+        assert torch.backends.cuda.matmul.allow_tf32 == tf32
+        assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
+        assert settings() == {"tf32" if tf32 else "ieee"}
+    assert settings() == before
+    if newer is None:
+        assert torch.get_float32_matmul_precision() == older
+        assert torch.backends.cuda.matmul.allow_tf32 == (older != "highest")

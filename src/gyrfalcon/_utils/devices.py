@@ -90,9 +90,24 @@ def free_memory(device: torch.device) -> int:
     return available_memory()
 
 
+def total_memory(device: torch.device) -> int:
+    """Return the bytes of a device, used or not; for the host, those that are free."""
+    torch = import_torch()
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    return int(torch.mps.recommended_max_memory()) if device.type == "mps" else available_memory()
+
+
 def has_float64(device: torch.device) -> bool:
     """Return whether a device computes in float64 at all."""
     return device.type != "mps"
+
+
+def require_precision(device: Any, dtype: Any) -> None:
+    """Raise a ValueError if one of the devices that a user names cannot compute in a precision."""
+    for one in resolve_devices(device) or ():
+        if np.dtype(dtype) == np.float64 and not has_float64(one):
+            raise ValueError(f'device={str(one)!r} has no float64: use dtype="float32", or float32 rows')
 
 
 def torch_dtype(dtype: Any) -> Any:
@@ -104,18 +119,29 @@ def torch_dtype(dtype: Any) -> Any:
 def round_to_tf32(array: Any) -> Any:
     """Round float32 numbers, an array or a tensor, to the 11 bits of TF32, with ties to even.
 
-    A matrix product in TF32 then does not round its arguments.
+    A matrix product in TF32 then does not round its arguments. What is not finite stays as it is: adding to the bits of
+    a NaN could make a number of it.
     """
-    bits = array.view(np.int32 if isinstance(array, np.ndarray) else import_torch().int32)
-    return ((bits + (0x0FFF + ((bits >> 13) & 1))) & ~0x1FFF).view(array.dtype)
+    module = np if isinstance(array, np.ndarray) else import_torch()
+    bits = array.view(module.int32)
+    rounded = (bits + (0x0FFF + ((bits >> 13) & 1))) & ~0x1FFF
+    return module.where(module.isfinite(array), rounded, bits).view(array.dtype)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Return whether PyTorch failed for lack of memory; only CUDA has its own exception for that.
 
-    Libraries that it calls, such as CUBLAS and CUSOLVER, each have a status of that name.
+    Libraries that it calls, such as CUBLAS and CUSOLVER, each have a status of that name, and report that they are not
+    initialized if there was no memory for their handle. MPS refuses tensors that are larger than its largest buffer.
     """
     words = str(error)
-    return isinstance(error, import_torch().cuda.OutOfMemoryError) or any(
-        sign in words for sign in ("out of memory", "can't allocate memory", "_STATUS_ALLOC_FAILED")
-    )
+    return isinstance(error, import_torch().cuda.OutOfMemoryError) or any(sign in words for sign in _NO_MEMORY)
+
+
+_NO_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "_STATUS_ALLOC_FAILED",
+    "_STATUS_NOT_INITIALIZED",
+    "Invalid buffer size",
+)

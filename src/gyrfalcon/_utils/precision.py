@@ -35,12 +35,15 @@ class _Holders:
 
     def apply(self) -> None:
         """Make PyTorch's setting that of the threads."""
-        _set([self.precision] * len(self.saved) if self.threads else self.saved)
+        if self.threads:
+            _set(self.precision)
+        else:
+            _restore(self.saved)
 
     def leave(self) -> None:
         """Restore the setting in a forked child: the threads that hold it were not copied, and would never leave."""
         if self.threads:
-            _set(self.saved)
+            _restore(self.saved)
 
 
 _holders = PerProcess(_Holders, lambda holders: holders.changed, _Holders.leave)
@@ -77,7 +80,7 @@ def matmul_precision(tf32: bool = False) -> Iterator[None]:
 
 
 def _by_backend() -> tuple[Any, ...]:
-    """Return the settings that PyTorch has from 2.9 on; the older one cannot be read where a user has made these."""
+    """Return the settings that PyTorch has from 2.9 on, beside the older one for all backends."""
     torch = import_torch()
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 9):
         return ()
@@ -85,27 +88,41 @@ def _by_backend() -> tuple[Any, ...]:
 
 
 def _saved() -> list[str]:
-    """Return the user's settings, and leave them undefined."""
-    settings = _by_backend()
-    if not settings:
-        return [_NEW_NAMES[import_torch().get_float32_matmul_precision()]]
+    """Return the user's settings, the older one first, and leave them undefined."""
     saved = []
-    for setting in settings:
+    for setting in _by_backend():
         precision = setting.fp32_precision
         # what is left is inherited, from torch.backends.fp32_precision, and has to follow it again afterwards
         setting.fp32_precision = "none"
         saved.append("none" if setting.fp32_precision == precision else precision)
-    return saved
+    return [_older(), *saved]
 
 
-def _set(precisions: list[str]) -> None:
-    settings = _by_backend()
-    if not settings:
-        import_torch().set_float32_matmul_precision(_OLD_NAMES[precisions[0]])
-        return
-    for setting, precision in zip(settings, precisions, strict=True):
+def _older() -> str:
+    """Return the older setting, which PyTorch refuses to tell where the newer ones differ from it: these are lost."""
+    torch = import_torch()
+    for precisions in (("ieee", "ieee"), ("tf32", "tf32"), ("tf32", "bf16")):
+        for setting, precision in zip(_by_backend(), precisions, strict=False):
+            setting.fp32_precision = precision
+        try:
+            return str(torch.get_float32_matmul_precision())
+        except RuntimeError:
+            continue
+    return "highest"  # what PyTorch begins with
+
+
+def _set(precision: str) -> None:
+    """Set all of them: where they differ, PyTorch's matrix products on CUDA raise an error."""
+    import_torch().set_float32_matmul_precision(_OLDER_NAMES[precision])
+    for setting in _by_backend():
         setting.fp32_precision = precision
 
 
-_OLD_NAMES = {"ieee": "highest", "tf32": "high", "bf16": "medium"}
-_NEW_NAMES = {old: new for new, old in _OLD_NAMES.items()}
+def _restore(saved: list[str]) -> None:
+    older, *precisions = saved
+    import_torch().set_float32_matmul_precision(older)
+    for setting, precision in zip(_by_backend(), precisions, strict=True):
+        setting.fp32_precision = precision
+
+
+_OLDER_NAMES = {"ieee": "highest", "tf32": "high"}

@@ -41,6 +41,8 @@ MakeTile = Callable[[Tensor], Tensor]
 # them, expanding |x - z|^2 loses too much, and squared differences are summed.
 _LARGEST_EXPANSION = 32.0
 _FARTHEST_EXPANSION = 256.0
+# Kinds of devices whose cdist makes a tensor of the differences in all features, d times as large as a tile
+_ONE_FEATURE_AT_A_TIME = {"mps"}
 
 
 # ---- profiles, which write into their argument -----------------------------------------------------------------------
@@ -173,7 +175,7 @@ def _distance(kernel: Kernel, centers: Array, device: Any, columns: SparseColumn
     profile = _PROFILES[type(kernel)]
     Z, scaled = centered(kernel, centers, device, columns)
     if not _expands(kernel, centers, _mean(centers), _scaling(kernel, centers, columns)):
-        return lambda X: profile(kernel, _distances(torch, scaled(X), Z, 2.0).square_())
+        return lambda X: profile(kernel, _differences(torch, scaled(X), Z, 2))
     transposed, norms = Z.T.contiguous(), Z.square().sum(dim=1)
 
     def tile(X: Tensor) -> Tensor:
@@ -198,7 +200,7 @@ def _manhattan(kernel: Kernel, centers: Array, device: Any, columns: SparseColum
     torch = import_torch()
     Z, scaled = centered(kernel, centers, device, columns)
     profile = _PROFILES[type(kernel)]
-    return lambda X: profile(kernel, _distances(torch, scaled(X), Z, 1.0))
+    return lambda X: profile(kernel, _differences(torch, scaled(X), Z, 1))
 
 
 def _dot(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
@@ -232,15 +234,26 @@ def _angle(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns |
 
     def tile(X: Tensor) -> Tensor:
         V, norms = unit(scaled(X))
-        K = profile(kernel, _distances(torch, V, U, 2.0).square_().mul_(0.5))
+        K = profile(kernel, _differences(torch, V, U, 2).mul_(0.5))
         return K.mul_(norms).mul_(center_norms.T) if kernel.norm_power == 1 else K
 
     return tile
 
 
-def _distances(torch: Any, X: Tensor, Z: Tensor, p: float) -> Tensor:
-    """Return distances by sums of differences, which are exact where rows and centers are near each other."""
-    return torch.cdist(X, Z, p=p, compute_mode="donot_use_mm_for_euclid_dist")
+def _differences(torch: Any, X: Tensor, Z: Tensor, p: int) -> Tensor:
+    """Return sums of |x - z|^p over features, which are exact where rows and centers are near each other."""
+    if X.device.type not in _ONE_FEATURE_AT_A_TIME:
+        distances = torch.cdist(X, Z, p=float(p), compute_mode="donot_use_mm_for_euclid_dist")
+        return distances if p == 1 else distances.square_()
+    total = X.new_zeros((len(X), len(Z)))
+    part = torch.empty_like(total)
+    for x, z in zip(X.T, Z.T, strict=True):
+        torch.sub(x[:, None], z, out=part)
+        if p == 1:
+            total.add_(part.abs_())
+        else:
+            total.addcmul_(part, part)
+    return total
 
 
 def _distance_in_tf32(kernel: Kernel, centers: Array, device: Any, factor: float) -> MakeTile:

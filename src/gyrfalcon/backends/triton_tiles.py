@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.devices import import_torch
+from .._utils.devices import import_torch, is_out_of_memory
 from .._utils.warnings import warn
 from ..kernels import Gaussian, Kernel, Laplacian, Matern, RationalQuadratic
 from .torch_tiles import centered
@@ -38,6 +38,10 @@ _PROFILES: dict[type[Kernel], Callable[[Any], str]] = {
 _checked: dict[tuple[Any, str], bool] = {}  # whether a profile is correct on a device
 
 
+class _NoMemoryError(Exception):
+    """A device has no memory for the comparison of a few products."""
+
+
 def prepare(kernel: Kernel, centers: Array, device: Any) -> MakeFusedTile | None:
     """Return the function that makes fused tiles of a resolved kernel, or None where PyTorch has to compute K.
 
@@ -49,7 +53,10 @@ def prepare(kernel: Kernel, centers: Array, device: Any) -> MakeFusedTile | None
         return None
     key = device, _PROFILES[type(kernel)](kernel)
     if key not in _checked:
-        problem = _problem(kernel, centers.shape[1], device)
+        try:
+            problem = _problem(kernel, centers.shape[1], device)
+        except _NoMemoryError:  # which says nothing of the kernel: the next one to use it finds out
+            return None
         _checked[key] = problem is None
         if problem is not None:
             warn(f"{device} makes {kernel!r} by PyTorch, without the fused kernel: {problem}", RuntimeWarning)
@@ -68,6 +75,8 @@ def _problem(kernel: Kernel, d: int, device: Any) -> str | None:
         V, U = (torch.ones((n, 2), dtype=torch.float32, device=device) for n in (len(centers), len(rows)))
         found = (tile @ V).cpu().numpy(), tile.chunked_products(U).sum(dim=0).cpu().numpy()
     except Exception as error:  # a compiler, a driver or a linker, each with exceptions of its own
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+            raise _NoMemoryError from error
         return f"Triton failed ({type(error).__name__}: {error})"
     for one, exact in zip(found, (K.sum(axis=1), K.sum(axis=0)), strict=True):
         off = float((np.abs(one - exact[:, None]) / exact[:, None]).max())

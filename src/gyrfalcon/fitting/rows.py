@@ -13,6 +13,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils.validation import _get_feature_names, check_array
 
+from .._utils.devices import require_precision
 from .._utils.memory import format_bytes, require
 from .._utils.ranges import check_range
 from .._utils.warnings import warn
@@ -185,6 +186,7 @@ def training_rows(
         X, names = _checked(reading, X)
         counted = count(given.weight, X.shape[0])
         rows = as_rows(X)
+        require_precision(reading.device, tile_dtype(reading.dtype, rows))
         standardised = _standardises(reading, rows, given.metric)
         if not standardised:
             _check_range(reading, counted.among(X), "X", training=True)
@@ -197,6 +199,7 @@ def training_rows(
     if X.shape[0] == 0:
         raise ValueError("X has no rows: at least one is needed")
     _check_kind(reading, X)
+    require_precision(reading.device, tile_dtype(reading.dtype, X))
     rows = counted.rows(_in_memory(reading, X) if random_access else X)
     rows = rows if scratch is None else scratch.rows(rows)
     return Training(rows, counted, Features(X.shape[1], names), standardised, given.metric)

@@ -19,20 +19,22 @@ from .._utils.copies import Fetched
 from .._utils.devices import (
     check_precision,
     free_memory,
-    has_float64,
     import_torch,
     is_out_of_memory,
+    require_precision,
     resolve_devices,
     round_to_tf32,
     torch_dtype,
 )
 from .._utils.memory import format_bytes, parse_memory
+from .._utils.reservations import Claim
 from .._utils.words import listed
 from ..backends import BlockWeight, check_weighted, triton_tiles, weighted
 from ..backends.torch_tiles import MakeTile, SparseColumns, prepare
 from ..kernels import Kernel, KernelFunction
 from ..sources import Rows, TensorRows, as_rows, near
-from ._lanes import SUMMED_ROWS, Lane, Tensor
+from ._lanes import Lane, Tensor
+from ._room import LEAST_ROWS, block_size, claims
 from .base import Operator, Rowwise, Weight, as_columns, check_image, check_product, check_weight, recording
 from .dense import KernelOperator
 
@@ -42,14 +44,11 @@ Array = NDArray[Any]
 # Launches a block of rows, and returns what is left to do when its product has come to the host
 Launch = Callable[[Lane, slice, Tensor], Callable[[], None] | None]
 
-# Entries of K in a block: some milliseconds of a device's time, or what stays in the cache of a core
-_BLOCK_ENTRIES = {"cuda": 1 << 27, "mps": 1 << 26, "cpu": 1 << 19}
-_COPIES = 8  # copies of a block's entries that must fit in memory: K, the temporaries of its profile, and as much again
-_LEAST_ROWS = 32  # of a block
+_HALVINGS_BESIDE_ROWS = 4  # of blocks, before rows that are kept on a device are given up
 
 
 class _CrowdedError(Exception):
-    """A device has no memory for the smallest block beside the rows that are kept there."""
+    """A device has no memory for a block of reasonable size beside the rows that are kept there."""
 
 
 class DeviceOperator(Operator):
@@ -61,16 +60,16 @@ class DeviceOperator(Operator):
         Kernels that are not of `gyrfalcon.kernels` are evaluated on the host, and their tiles copied.
     rows : array, tensor or sparse matrix of shape (n, d), or a source
         A tensor stays on its device, and its blocks are copied to other devices only. Other dense rows stay on the
-        devices after the first pass if they fit into half of the free memory; on "cpu" they are not copied, so that
-        later changes of the array, as of a tensor, change products. Sparse rows are made dense in blocks, in the
-        columns that the centers have.
+        devices after the first pass if they fit there beside a block and what else is to stay; on "cpu" they are not
+        copied, so that later changes of the array, as of a tensor, change products. Sparse rows are made dense in
+        blocks, in the columns that the centers have.
     centers : array or sparse matrix of shape (M, d)
     device : str, torch.device or list of these
         "cuda", "cuda:1", "mps", "cpu", or several, to which blocks are dealt in turn.
     n_jobs : int or None
         Threads for what is done on the host. PyTorch has threads of its own for its device "cpu".
     memory_budget : "auto", int or str
-        Bytes of the host that rows may take if the device is "cpu". 0 keeps no rows on any device.
+        Bytes of the host that rows may take if the device is "cpu". It does not limit the memory of other devices.
     precision : {None, "tf32"}
         "tf32" rounds float32 rows and centers, which must be dense, to the 11 bits of TF32. The inner products that
         kernels of one length scale are made of are then as exact in TF32 as in float32, so that this is the matrix of
@@ -79,8 +78,8 @@ class DeviceOperator(Operator):
     Attributes
     ----------
     block_size : int
-        Rows of a block. If a device runs out of memory they are halved, and stay so; if that does not help, rows that
-        are kept there are given up.
+        Rows of a block. If a device runs out of memory they are halved, and stay so; if that does not help after some
+        times, rows that are kept there are given up.
 
     Examples
     --------
@@ -109,6 +108,7 @@ class DeviceOperator(Operator):
             raise ValueError("device=None names no device: use KernelOperator, or name one")
         check_precision(precision, devices)
         rows = as_rows(near(rows, devices))
+        require_precision(devices, rows.dtype)
         self._tf32 = precision == "tf32" and rows.dtype == np.float32
         if self._tf32:
             if rows.is_sparse:
@@ -116,9 +116,6 @@ class DeviceOperator(Operator):
             centers = round_to_tf32(np.ascontiguousarray(centers, dtype=np.float32))
         self._host = KernelOperator(kernel, self._rounded(rows), centers, n_jobs=n_jobs, memory_budget=0)
         self.kernel, self.centers, self.dtype = self._host.kernel, self._host.centers, self._host.dtype
-        for one in devices:
-            if self.dtype == np.float64 and not has_float64(one):
-                raise ValueError(f'device={str(one)!r} has no float64: use dtype="float32", or float32 rows')
         self._columns: SparseColumns | None = None
         points = self.centers
         if self._host.rows.is_sparse:
@@ -132,26 +129,22 @@ class DeviceOperator(Operator):
         self._tiles: list[tuple[Any, MakeTile]] = [(one, prepared[one]) for one in devices]
         fusable = [] if self._tf32 or self._columns is not None else list(prepared)
         self._fused = {one: triton_tiles.prepare(self.kernel, points, one) for one in fusable}
-        self._take(self._host, memory_budget)
+        self._take(self._host, parse_memory(memory_budget))
 
-    def _take(self, host: KernelOperator, memory_budget: int | float | str) -> None:
-        """Take the rows of `host`, and decide how many make a block and whether they stay on the devices."""
+    def _take(self, host: KernelOperator, room: int | None) -> None:
+        """Take the rows of `host`, and decide how many make a block and whether they stay on the devices.
+
+        `room` is the number of bytes that rows may take on the host; None keeps no rows on any device.
+        """
         self._host, self.rows, self.shape, self.passes = host, host.rows, host.shape, 0
         self._lanes = [Lane(device, tile, self._columns, self._fused.get(device)) for device, tile in self._tiles]
-        n, M = self.shape
-        itemsize, share = self.dtype.itemsize, -(-n // len(self._lanes))
-        rows = []
-        room = parse_memory(memory_budget)
-        self._may_keep = room > 0 and self._columns is None
-        for device in dict.fromkeys(lane.device for lane in self._lanes):
-            free = free_memory(device)
-            entries = min(_BLOCK_ENTRIES[device.type], _power_of_two(free // (_COPIES * itemsize)))
-            rows.append(entries // max(M, self._width))
-            parts = sum(lane.device == device for lane in self._lanes)
-            limit = room if device.type == "cpu" else free // 2
-            self._may_keep = self._may_keep and parts * share * self._width * itemsize <= limit
-        size = min(min(rows), share)
-        self.block_size = max(_LEAST_ROWS, -(-size // SUMMED_ROWS) * SUMMED_ROWS if size > SUMMED_ROWS else size)
+        self.block_size = block_size(self._devices, self.shape, self._width, self.dtype)
+        self._least_beside_rows = max(LEAST_ROWS, self.block_size >> _HALVINGS_BESIDE_ROWS)
+        # how many bytes of the devices a block and the rows are going to take, if rows are to stay there
+        self._claims: dict[str, list[Claim]] = {}
+        if room is not None and self._columns is None:
+            self._claims = claims(self._devices, self.shape, self._width, self.dtype, self.block_size, room)
+        self._may_keep = len(self._claims) > 0
         self._kept: list[tuple[slice, Lane, Tensor]] | None = None  # once a pass has read them all
         self._keeping: list[tuple[slice, Lane, Tensor]] = []
 
@@ -240,7 +233,7 @@ class DeviceOperator(Operator):
     def on(self, rows: Rows | ArrayLike) -> DeviceOperator:
         """Make the operator of other rows on the same devices, with the same kernel and centers; it keeps no rows."""
         other = copy.copy(self)
-        other._take(self._host.on(self._rounded(as_rows(near(rows, self._devices)))), 0)
+        other._take(self._host.on(self._rounded(as_rows(near(rows, self._devices)))), None)
         return other
 
     def _rounded(self, rows: Rows) -> Rows:
@@ -305,14 +298,14 @@ class DeviceOperator(Operator):
             return self._try_pass(launch, V, shape)
         except _CrowdedError:
             pass  # and the tensors of its frames are gone
-        self._kept, self._may_keep, self.block_size = None, False, size
+        self._kept, self._may_keep, self._claims, self.block_size = None, False, {}, size
         self._empty_cache()
         return self._try_pass(launch, V, shape)
 
     def _try_pass(self, launch: Launch, V: Array | None, shape: tuple[int, int] | None) -> list[Array]:
         try:
             for lane in self._lanes:
-                lane.begin(V, shape)
+                self._beside_rows(lane, "what K is multiplied with", partial(lane.begin, V, shape))
             kept = self._kept
             if kept is None:
                 self._launch_read(launch)
@@ -325,7 +318,10 @@ class DeviceOperator(Operator):
                 self._host.check_rows()
             if kept is None and self._may_keep:
                 self._kept = self._keeping
-            return [] if shape is None else [lane.total() for lane in self._lanes]
+                self._claims.pop("rows", None)  # they are there
+            if shape is None:
+                return []
+            return [self._beside_rows(lane, "the sums of a pass", lane.total) for lane in self._lanes]
         finally:
             self._keeping = []
             for lane in self._lanes:
@@ -347,8 +343,10 @@ class DeviceOperator(Operator):
         for start in range(0, self.shape[0], size):
             yield slice(start, min(start + size, self.shape[0])), partial(_part_of, rows, start)
 
-    def _launch(self, lane: Lane, at: slice, part_of: Callable[[slice], Tensor], launch: Launch) -> None:
-        """Launch a block on a device, in smaller parts if it runs out of memory."""
+    def _launch(
+        self, lane: Lane, at: slice, part_of: Callable[[slice], Tensor], launch: Launch, *, keeps: bool = True
+    ) -> None:
+        """Launch a block on a device, in smaller parts if it runs out of memory; its rows may stay there."""
         begin, b = 0, at.stop - at.start
         while begin < b:
             part = slice(begin, min(begin + self.block_size, b))
@@ -366,7 +364,7 @@ class DeviceOperator(Operator):
                 continue
             lane.mark()
             lane.waiting = None if finish is None else (rows, X, finish)
-            if self._kept is None and self._may_keep:
+            if keeps and self._kept is None and self._may_keep:
                 self._keeping.append((rows, lane, X))
             begin = part.stop
 
@@ -380,7 +378,7 @@ class DeviceOperator(Operator):
             return
         del finish  # and with it a tile
         self._halve()
-        self._launch(lane, rows, X.__getitem__, launch)
+        self._launch(lane, rows, X.__getitem__, launch, keeps=False)  # they are kept already, as a whole
         self._settle(lane, launch)
 
     def _try(self, lane: Lane, rows: slice, run: Callable[[], Any]) -> tuple[bool, Any]:
@@ -397,19 +395,36 @@ class DeviceOperator(Operator):
         if not is_out_of_memory(error):
             error.add_note(f"It happened with {where}.")
             raise error
-        if self.block_size <= _LEAST_ROWS and lane.waiting is None:
-            if self._kept is not None:
-                raise _CrowdedError
-            raise MemoryError(
-                f"{where} do not fit in its memory, of which {format_bytes(free_memory(lane.device))} are free, beside "
-                f"{self.shape[1]} centers: use fewer centers, free memory there, or use device=None"
-            ) from error
+        if lane.waiting is not None:
+            return
+        if (self._kept or self._keeping) and self.block_size <= self._least_beside_rows:
+            raise _CrowdedError
+        if self.block_size <= LEAST_ROWS:
+            raise self._no_memory(f"{where} do", lane) from error
+
+    def _beside_rows(self, lane: Lane, what: str, run: Callable[[], Any]) -> Any:
+        """Return what `run` returns, which needs memory that blocks do not get smaller by."""
+        for last in (False, True):
+            try:
+                return run()
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                if last and (self._kept or self._keeping):
+                    raise _CrowdedError from None
+                if last:
+                    raise self._no_memory(f"{what} does", lane) from error
+            self._empty_cache()
+
+    def _no_memory(self, what: str, lane: Lane) -> MemoryError:
+        return MemoryError(
+            f"{what} not fit in its memory, of which {format_bytes(free_memory(lane.device))} are free, beside "
+            f"{self.shape[1]} centers: use fewer centers, free memory there, or use device=None"
+        )
 
     def _halve(self) -> None:
-        """Make blocks smaller for good, and keep no rows that are not kept yet."""
-        self.block_size = max(_LEAST_ROWS, self.block_size // 2)
-        if self._kept is None:
-            self._may_keep, self._keeping = False, []
+        """Make blocks smaller for good."""
+        self.block_size = max(LEAST_ROWS, self.block_size // 2)
         self._empty_cache()
 
     def _empty_cache(self) -> None:
@@ -423,8 +438,3 @@ def _upload(lane: Lane, part_of: Callable[[slice], Any], part: slice) -> Tensor:
 
 def _part_of(rows: TensorRows, start: int, part: slice) -> Tensor:
     return rows.tensor(slice(start + part.start, start + part.stop))
-
-
-def _power_of_two(number: int) -> int:
-    """Return the largest power of two that is not larger: figures of free memory change a little all the time."""
-    return 1 << max(0, number.bit_length() - 1)

@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.copies import Copies, Fetched, copies_to
-from .._utils.devices import free_memory, import_torch, is_out_of_memory
+from .._utils.devices import import_torch, is_out_of_memory
 from .._utils.precision import matmul_precision
+from .._utils.reservations import Claim, unclaimed_memory, usable_memory
 from .._utils.threads import share, single_threaded_blas
 from .._utils.words import listed
 from .factors import FactorEngine, Triangles, Vectors
@@ -47,7 +48,7 @@ class TorchFactors(FactorEngine):
     """Factorisations on devices, in tiles that are distributed to them in turn.
 
     A device that is listed twice gets twice as many tiles. `budget` is the number of bytes that may be used on each
-    device; by default half of what is free there at the time.
+    device; by default most of what is free there at the time.
     """
 
     def __init__(self, devices: Sequence[torch.device], budget: int | None = None) -> None:
@@ -133,7 +134,8 @@ class TorchFactors(FactorEngine):
             self._deal(solve, _spans(B.shape[1], tiles.size), tiles.copies)
 
     def triangles(self, buffer: Array) -> Triangles:
-        fits = buffer.nbytes <= self._room(self.devices[0])
+        room = unclaimed_memory(self.devices[0]) if self._budget is None else self._budget  # it stays beside rows
+        fits = buffer.nbytes <= room
         return TorchTriangles(buffer, self.devices[0]) if fits else Triangles(buffer)
 
     # ---- tiles and devices -------------------------------------------------------------------------------------------
@@ -165,7 +167,7 @@ class TorchFactors(FactorEngine):
 
     def _room(self, device: torch.device) -> int:
         """Return the bytes that may be used on a device, for each time that it is listed."""
-        budget = free_memory(device) // 2 if self._budget is None else self._budget
+        budget = usable_memory(device) if self._budget is None else self._budget
         return budget // self.devices.count(device)
 
     def _tile_size(self, M: int, room: int) -> int:
@@ -238,10 +240,12 @@ class TorchTriangles(Triangles):
         super().__init__(buffer)
         self._device = device
         self._copy: Tensor = None
+        self._claim = Claim(device, buffer.nbytes)
         self._has_room = True
 
     def changed(self) -> None:
         self._copy = None
+        self._claim.pending = self.buffer.nbytes if self._has_room else 0
 
     def solve(self, x: Array, *, lower: bool, transposed: bool = False) -> Vectors:
         if self._has_room:
@@ -250,7 +254,7 @@ class TorchTriangles(Triangles):
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                self._has_room, self._copy = False, None
+                self._has_room, self._copy, self._claim.pending = False, None, 0
         return super().solve(x, lower=lower, transposed=transposed)
 
     def _solve(self, x: Array, *, lower: bool, transposed: bool) -> Vectors:
@@ -260,6 +264,7 @@ class TorchTriangles(Triangles):
         torch = import_torch()
         if self._copy is None:
             self._copy = torch.from_numpy(self.buffer).to(self._device)
+            self._claim.pending = 0
         forward = lower != transposed
         triangle = self._copy.T if transposed else self._copy
         out = torch.from_numpy(given.reshape(len(given), -1)).to(self._device)
