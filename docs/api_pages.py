@@ -29,7 +29,13 @@ GROUPS = {
     ),
     "Detection": ("mini_bootstrap", "Detectors"),
     "Intervals and sets of classes": ("ConformalRegressor", "ConformalClassifier"),
-    "Which features matter": ("shapley_values", "ShapleyValues", "LearnedMetric"),
+    "Which features matter": (
+        "shapley_values",
+        "ShapleyValues",
+        "shapley_interactions",
+        "partial_dependence",
+        "LearnedMetric",
+    ),
     "Without targets": ("KernelPCA", "KernelKMeans", "NoveltyDetector", "mmd_test", "MMDTest"),
     "Diverse rows and bandits": ("DPP", "sample_dpp", "BKB", "BBKB"),
     "Files, models and checkpoints": (

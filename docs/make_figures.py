@@ -422,7 +422,7 @@ def explaining() -> None:
     page, namespace = (IMAGES.parent / "explaining.md").read_text(), {}
     for code in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         exec(code, namespace)
-    save(plt.gcf(), "explaining.png")
+    save(namespace["figure"], "explaining.png")
 
 
 def output() -> None:

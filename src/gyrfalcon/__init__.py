@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from .estimators.dpp import sample_dpp
     from .estimators.mini_bootstrap import Detectors, mini_bootstrap
     from .estimators.onnx_export import to_onnx
-    from .estimators.shapley import ShapleyValues, shapley_values
+    from .estimators.partial_dependence import partial_dependence
+    from .estimators.shapley import ShapleyValues, shapley_interactions, shapley_values
     from .estimators.tune import tune
     from .estimators.two_sample import MMDTest, mmd_test
     from .operators.dense import KernelOperator
@@ -97,10 +98,12 @@ __all__ = [
     "mini_bootstrap",
     "mmd_test",
     "n_infinity",
+    "partial_dependence",
     "plots",
     "regime",
     "sample_dpp",
     "save",
+    "shapley_interactions",
     "shapley_values",
     "show_versions",
     "signal_to_noise",
@@ -153,6 +156,8 @@ _MODULES = {
     "open": "sources.files",
     "sample_dpp": "estimators.dpp",
     "save": "storage.models",
+    "partial_dependence": "estimators.partial_dependence",
+    "shapley_interactions": "estimators.shapley",
     "shapley_values": "estimators.shapley",
     "show_versions": "backends.versions",
     "suggest": "centers.theory",

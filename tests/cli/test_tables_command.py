@@ -246,7 +246,7 @@ def test_the_report_is_one_sound_page(folder, model):
     assert "<script" not in text
     assert HOSTILE in page.words  # as the name of a column, to be read
     words = " ".join(page.words)
-    for title in ("Advice", "Which columns matter", "What was tried", "What predicts"):
+    for title in ("Advice", "Why predictions differ", "Which columns matter", "What was tried", "What predicts"):
         assert title in words
     assert ("90% intervals" if model == "price.gyr" else "Calibration") in words
     assert [name for name in os.listdir(folder) if "report" in name] == ["report.html"]
@@ -266,6 +266,9 @@ def test_the_report_of_a_falkon_model(folder):
         page.feed((folder / "falkon.html").read_text())
         assert page.open == []
         assert "How it was fitted" in page.words
+        assert "Why predictions differ" in page.words
+        assert any("Shapley values of 60 rows" in words for words in page.words)
+        assert any(words.startswith("highest, row ") for words in page.words)
 
 
 def test_advice_about_unknown_labels_and_a_leak(folder):

@@ -16,10 +16,8 @@ from .._utils.terminal import printable
 from .._utils.words import a, plural
 from ..estimators._estimator import Estimator
 from ..estimators.shapley import ShapleyValues, shapley_values
-from ..sources import as_rows
-from ..tables._auto import AutoEstimator
-from ..tables.inputs import as_inputs
 from ._data import no_choice_of_features, rows_for
+from ._explained import evenly, rows_at
 from ._shared import add_model_arguments, add_talk_arguments, check_output, load_model, print_json, say, seconds
 from .main import UsageError
 
@@ -69,9 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     n, d = data.X.shape
     say(f"Explaining {plural(n, 'prediction')} by {plural(d, 'column')} ...", arguments)
     began = time.perf_counter()
-    chosen = np.unique(np.linspace(0, n - 1, min(n, arguments.background)).astype(np.int64))
-    # a source without names, which need not be compared with those of the model
-    background = as_inputs(data.X).take(chosen) if isinstance(model, AutoEstimator) else as_rows(data.X.take(chosen))
+    background = rows_at(model, data.X, evenly(n, arguments.background))
     with no_choice_of_features():
         why = shapley_values(model, data.X, background, random_state=arguments.seed, n_jobs=arguments.n_jobs)
     with replacing(arguments.output) as path, open(path, "w", newline="", encoding="utf-8") as file:

@@ -17,6 +17,7 @@ from .._utils.words import plural
 from ..losses import Quantile
 from ._advice import of_labels, of_model, of_numbers
 from ._data import known_target, no_choice_of_features, rows_for
+from ._explained import about_predictions
 from ._metrics import NAMES, codes_of, in_words, measure
 from ._page import advice, cards, number, page, paragraph, section, table, text
 from ._sections import about_labels, about_model, about_numbers
@@ -71,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     with no_choice_of_features(), watched(data.X, "Predicting", arguments) as X:
         metrics = measure(model, X, y)
         found = _labels(model, X, y, metrics) if is_classifier(model) else _numbers(model, X, y, target, metrics)
+    with no_choice_of_features():
+        reasons = about_predictions(model, data.X)
     headline, charts, words = found
     words = [*words, *of_model(model, n)]
     told = advice(words) if words else paragraph("Nothing stands out.")
@@ -86,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
             headline,
             section("Advice", told),
             *charts,
+            *reasons,
             *about_model(model),
         ],
     )

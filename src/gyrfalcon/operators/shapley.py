@@ -18,7 +18,7 @@ from .._utils.threads import effective_n_jobs, share
 from ..backends.shapley import shapley_sums
 from ..kernels import Kernel, ProductTerm
 
-__all__ = ["Expansion", "expansion_shapley_values"]
+__all__ = ["Expansion", "expansion_interactions", "expansion_shapley_values", "split_factors"]
 
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
@@ -95,12 +95,7 @@ def expansion_shapley_values(
     >>> values[:, :, 0].round(4), base  # f(x) - f(0) = exp(-1/2) - 1 is due to the first feature alone
     (array([[-0.3935,  0.    ]]), array([1.]))
     """
-    terms = expansion.product_terms
-    if terms is None:
-        raise ValueError(f"{expansion.kernel!r} is no sum of products over the features: sample permutations instead")
-    for name, numbers in (("X", rows), ("background", background)):
-        if numbers is not None and not np.isfinite(numbers).all():
-            raise ValueError(f"{name} holds NaN or infinity: remove or impute those values")
+    terms = _checked_terms(expansion, rows, background)
     n_groups = int(groups.max()) + 1
     coef = np.asarray(expansion.coef, dtype=np.float64)
     values, base = np.zeros((len(rows), n_groups, coef.shape[1])), np.zeros(coef.shape[1])
@@ -124,6 +119,122 @@ def expansion_shapley_values(
         blocks = [slice(start, min(start + _ROWS, len(rows))) for start in range(0, len(rows), _ROWS)]
         share(run, blocks, effective_n_jobs(n_jobs))
     return values, base
+
+
+def expansion_interactions(
+    expansion: Expansion, rows: Vectors, background: Vectors | None, groups: Array, n_jobs: int | None = None
+) -> tuple[Vectors, Vectors, Vectors]:
+    """Compute Shapley interaction indices of all pairs of groups of an expansion.
+
+    The index of the groups i and j is the Shapley value of j if i is known, minus its value if i is absent. These are
+    integrals of the same kind: with the factor of i replaced by 1, times that of the row, and with (1 - t) b_i, whose
+    first factor is divided out of the weights.
+
+    Parameters
+    ----------
+    expansion, rows, background, groups, n_jobs
+        As for `expansion_shapley_values`.
+
+    Returns
+    -------
+    interactions : array of shape (n, n_groups, n_groups, k)
+        Symmetric, with zeros on the diagonal.
+    values : array of shape (n, n_groups, k)
+        Shapley values.
+    base : array of shape (k,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> from gyrfalcon.operators.shapley import Expansion, expansion_interactions
+    >>> f = Expansion(Gaussian(1.0), np.zeros((1, 2)), np.ones((1, 1)))
+    >>> found, _, _ = expansion_interactions(f, np.array([[1.0, 1.0]]), np.zeros((1, 2)), np.arange(2))
+    >>> found[0, 0, 1].round(4)  # (exp(-1/2) - 1)^2
+    array([0.1548])
+    """
+    values, base = expansion_shapley_values(expansion, rows, background, groups, n_jobs)
+    terms, n_groups = _checked_terms(expansion, rows, background), int(groups.max()) + 1
+    coef = np.asarray(expansion.coef, dtype=np.float64)
+    found = np.zeros((len(rows), n_groups, n_groups, coef.shape[1]))
+    n_background = 1 if background is None else len(background)
+    x, w = np.polynomial.legendre.leggauss(-(-n_groups // 2))
+    nodes, weights = (x + 1) / 2, w / 2
+    for term, at in _chunks(terms, len(coef), n_background * n_groups):
+        centers = np.asarray(expansion.centers[at], dtype=np.float64)
+        A = np.ascontiguousarray(coef[at]) * (term.constant / n_background)
+        if background is None:
+            absent = np.ones((1, n_groups, len(centers)))
+        else:
+            absent = _factors(term, background, centers, groups, n_groups)
+        for i in range(n_groups - 1):
+            without = absent.copy()
+            without[:, i] = 1.0
+
+            def run(
+                block: slice,
+                i: Any = i,
+                term: Any = term,
+                centers: Any = centers,
+                A: Any = A,
+                absent: Any = absent,
+                without: Any = without,
+            ) -> None:
+                factors = _factors(term, rows[block], centers, groups, n_groups)
+                mine = factors[:, i].copy()
+                factors[:, i] = 1.0
+                sums = shapley_sums(factors, without, nodes, weights) * mine[:, None]
+                factors[:, i] = 0.0
+                sums -= shapley_sums(factors, absent, nodes, weights / (1 - nodes))
+                later = sums[:, i + 1 :]  # the others are known by symmetry
+                found[block, i, i + 1 :] += (later.reshape(-1, len(A)) @ A).reshape(*later.shape[:2], -1)
+
+            blocks = [slice(start, min(start + _ROWS, len(rows))) for start in range(0, len(rows), _ROWS)]
+            share(run, blocks, effective_n_jobs(n_jobs))
+    return found + np.swapaxes(found, 1, 2), values, base
+
+
+def split_factors(expansion: Expansion, rows: Vectors, chosen: Array) -> list[tuple[float, Vectors, Vectors]]:
+    """Return each term of the kernel as a product of two kernels, of the chosen features and of the others.
+
+    Parameters
+    ----------
+    expansion : Expansion
+        With a kernel that has `product_terms`.
+    rows : array of shape (n, d)
+    chosen : array of bool of shape (d,)
+
+    Returns
+    -------
+    list of (constant, factors of chosen features of shape (n, M), factors of the others of shape (n, M))
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> from gyrfalcon.operators.shapley import Expansion, split_factors
+    >>> f = Expansion(Gaussian(1.0), np.zeros((1, 2)), np.ones((1, 1)))
+    >>> split_factors(f, np.array([[1.0, 0.0]]), np.array([True, False]))[0][1].round(4)
+    array([[0.6065]])
+    """
+    terms, groups = _checked_terms(expansion, rows, None), np.where(chosen, 0, 1)
+    centers = np.asarray(expansion.centers, dtype=np.float64)
+    found = []
+    for term in terms:
+        factors = _factors(term, rows, centers, groups, 2)
+        found.append((float(term.constant), factors[:, 0], factors[:, 1]))
+    return found
+
+
+def _checked_terms(expansion: Expansion, rows: Vectors, background: Vectors | None) -> list[ProductTerm]:
+    """Return the terms of the kernel; raise ValueError if it has none, or if rows have missing values."""
+    terms = expansion.product_terms
+    if terms is None:
+        raise ValueError(f"{expansion.kernel!r} is no sum of products over the features: sample permutations instead")
+    for name, numbers in (("X", rows), ("background", background)):
+        if numbers is not None and not np.isfinite(numbers).all():
+            raise ValueError(f"{name} holds NaN or infinity: remove or impute those values")
+    return terms
 
 
 def _chunks(terms: list[ProductTerm], M: int, factors_of_a_center: int) -> Iterator[tuple[ProductTerm, slice]]:

@@ -20,6 +20,7 @@ from gyrfalcon import (
     KernelPCA,
     NystromRegressor,
     RandomFeaturesRegressor,
+    shapley_interactions,
     shapley_values,
 )
 from gyrfalcon.kernels import Gaussian, Laplacian, Matern
@@ -282,13 +283,33 @@ def test_columns_of_other_kinds_are_refused():
 
 def test_plots_of_shap_take_the_result():
     shap = pytest.importorskip("shap")
-    import matplotlib
+    import matplotlib.pyplot
 
     matplotlib.use("Agg")
     X, y = data()
     model = FalkonRegressor("gaussian", random_state=0).fit(X, y)
     why = shapley_values(model, X[:20], X[:10])
     explanation = shap.Explanation(why.values, why.base_values, why.data, feature_names=why.feature_names)
-    shap.plots.beeswarm(explanation, show=False)
-    shap.plots.waterfall(explanation[0], show=False)
+    for plot, shown in [
+        (shap.plots.beeswarm, explanation),
+        (shap.plots.bar, explanation),
+        (shap.plots.heatmap, explanation),
+        (shap.plots.violin, explanation),
+        (shap.plots.scatter, explanation[:, 0]),
+        (shap.plots.waterfall, explanation[0]),
+    ]:
+        plot(shown, show=False)
+        matplotlib.pyplot.close("all")
     assert explanation[0].base_values == why.base_values[0]
+    pairs = shapley_interactions(model, X[:20], X[:10])
+    shap.summary_plot(pairs.values, why.data, feature_names=why.feature_names, show=False)
+    matplotlib.pyplot.close("all")
+
+
+def test_shap_computes_the_same():
+    shap = pytest.importorskip("shap")
+    X, y = data()
+    model = FalkonRegressor("gaussian", dtype="float64", random_state=0).fit(X, y)
+    explainer = shap.explainers.Exact(model.predict, shap.maskers.Independent(X[10:20], max_samples=10))
+    why = shapley_values(model, X[:5], X[10:20])
+    np.testing.assert_allclose(why.values, explainer(X[:5]).values, rtol=0, atol=1e-8)
