@@ -80,7 +80,7 @@ def partial_dependence(
     curves = _by_expansion if is_exact(explained) else _by_predictions
     average, individual = curves(explained, X, chosen, at, kind != "average")
     shape = [len(place) for place in places]
-    found = {"grid_values": [_values(data[place, j]) for j, place in zip(chosen, places, strict=True)]}
+    found: dict[str, Any] = {"grid_values": [_values(data[place, j]) for j, place in zip(chosen, places, strict=True)]}
     if kind != "individual":
         found["average"] = average.T.reshape(-1, *shape)
     if individual is not None:
