@@ -50,8 +50,10 @@ def fitted():
             penalty=1e-3, leaf_size=9, n_trees=2, uncertainty=True, random_state=0
         ).fit(X, Y),
         "TableEncoder": gyrfalcon.TableEncoder().fit(X, Y),
-        "AutoRegressor": gyrfalcon.AutoRegressor(random_state=0, callbacks=brief).fit(X, Y),
-        "AutoClassifier": gyrfalcon.AutoClassifier(random_state=0, callbacks=brief).fit(X, LABELS),
+        "AutoRegressor": gyrfalcon.AutoRegressor(families=("kernel",), random_state=0, callbacks=brief).fit(X, Y),
+        "AutoClassifier": gyrfalcon.AutoClassifier(families=("kernel",), random_state=0, callbacks=brief).fit(
+            X, LABELS
+        ),
     }
 
 
@@ -234,7 +236,7 @@ def test_a_sum_of_something_else_than_kernels():
 def searched(request, tmp_path_factory):
     """Return the estimator, its targets, and the contents of its checkpoint."""
     folder = tmp_path_factory.mktemp("search")
-    model = getattr(gyrfalcon, request.param)(random_state=0, callbacks=brief, checkpoint=folder)
+    model = getattr(gyrfalcon, request.param)(families=("kernel",), random_state=0, callbacks=brief, checkpoint=folder)
     targets = Y if request.param == "AutoRegressor" else LABELS
     model.fit(X, targets).fit(X, targets)
     return model, targets, (folder / "checkpoint.safetensors").read_bytes()

@@ -39,7 +39,9 @@ def test_folds_are_judged_by_models_of_the_same_size(make, monkeypatch):
     monkeypatch.setattr(members, "affordable_centers", lambda *arguments: next(numbers))
     monkeypatch.setattr(members, "without_callbacks", without_callbacks)
     X, y = waves()
-    model = make(600, random_state=0, callbacks=Brief(1)).fit(X, y if make is AutoRegressor else y > 0)
+    model = make(600, families=("kernel",), random_state=0, callbacks=Brief(1)).fit(
+        X, y if make is AutoRegressor else y > 0
+    )
     assert len(fitted) == 6 * len(model.models_)  # five folds and all rows
     assert len({number for number, _ in fitted}) == len(model.models_)
     most = max(iterations for _, iterations in fitted[:1])
@@ -233,7 +235,7 @@ def test_what_there_is_no_time_for_is_left_out(monkeypatch):
     monkeypatch.setattr(finding, "_SAMPLE_ROWS", 100)
     monkeypatch.setattr(members, "affordable_centers", lambda *arguments: None)
     X, y = waves(1000)
-    model = AutoClassifier(600, random_state=0, callbacks=Brief(60)).fit(X, y > 0)
+    model = AutoClassifier(600, families=("kernel",), random_state=0, callbacks=Brief(60)).fit(X, y > 0)
     assert {record["encoding"] for record in model.candidates_} == {"robust"}
     assert {record["stage"] for record in model.candidates_} == {"search", "all rows"}
 
@@ -249,7 +251,7 @@ def test_many_classes_are_judged_by_few_folds_where_time_is_short(monkeypatch):
     monkeypatch.setattr(Classification, "exact", recorded)
     monkeypatch.setattr(members, "exact_seconds", lambda *arguments: lambda columns: np.inf)
     X, y = blobs(400, 40)
-    AutoClassifier(600, random_state=0, callbacks=Brief(1)).fit(X, y)
+    AutoClassifier(600, families=("kernel",), random_state=0, callbacks=Brief(1)).fit(X, y)
     assert folds[0] == 2
 
 

@@ -12,13 +12,15 @@ import gyrfalcon
 from gyrfalcon import AutoClassifier, AutoRegressor, TableEncoder
 from gyrfalcon.tables import reading
 
-
-def regressor(most=2, **parameters):
-    return AutoRegressor(callbacks=Brief(most), random_state=0, **parameters)
+KERNELS = ("kernel",)  # the learning rate of trees, and so their bits, depends on how busy the machine is
 
 
-def classifier(most=2, **parameters):
-    return AutoClassifier(callbacks=Brief(most), random_state=0, **parameters)
+def regressor(most=2, families=KERNELS, **parameters):
+    return AutoRegressor(callbacks=Brief(most), random_state=0, families=families, **parameters)
+
+
+def classifier(most=2, families=KERNELS, **parameters):
+    return AutoClassifier(callbacks=Brief(most), random_state=0, families=families, **parameters)
 
 
 def table(n=120, seed=0):

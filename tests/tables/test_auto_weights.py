@@ -17,11 +17,11 @@ N = 150
 
 
 def regressor(**parameters):
-    return AutoRegressor(callbacks=Brief(2), random_state=0, **parameters)
+    return AutoRegressor(callbacks=Brief(2), random_state=0, **{"families": ("kernel",), **parameters})
 
 
 def classifier(**parameters):
-    return AutoClassifier(callbacks=Brief(2), random_state=0, **parameters)
+    return AutoClassifier(callbacks=Brief(2), random_state=0, **{"families": ("kernel",), **parameters})
 
 
 def tables():

@@ -67,7 +67,7 @@ def last_stages(model):
 def test_more_fits_until_the_error_no_longer_falls(make, monkeypatch):
     monkeypatch.setattr(large, "_FALL", 1.0)  # no error falls by as much
     X, y = table(make)
-    model = make(600, random_state=0).fit(X, y)
+    model = make(600, families=("kernel",), random_state=0).fit(X, y)
     fits = last_stages(model)
     wanted = {(record["kernel"], record["stage"]) for record in model.candidates_[-len(fits) :]}
     assert len(fits) >= len(wanted) + 1
@@ -83,7 +83,7 @@ def test_larger_models_while_there_is_time(make, monkeypatch):
     monkeypatch.setattr(large, "most_centers", lambda estimate, seconds, n, compute: min(n, next(sizes)))
     monkeypatch.setattr(large, "_FALL", -1.0)  # as if every fit lowered the error
     X, y = table(make)
-    model = make(600, random_state=0).fit(X, y)
+    model = make(600, families=("kernel",), random_state=0).fit(X, y)
     assert len(last_stages(model)) == 5
     assert max(len(one.centers_) for one in model.models_) > 40
 
@@ -91,7 +91,7 @@ def test_larger_models_while_there_is_time(make, monkeypatch):
 def test_every_row_a_center_where_there_is_time(monkeypatch):
     affordable(monkeypatch, centers=40, every_row=True)
     X, y = table(AutoRegressor)
-    model = AutoRegressor(600, random_state=0).fit(X, y)
+    model = AutoRegressor(600, families=("kernel",), random_state=0).fit(X, y)
     assert set(last_stages(model)) == {"all rows"}
     assert {type(one).__name__ for one in model.models_} == {"ExactRegressor"}
     assert {len(one.centers_) for one in model.models_} == {320}  # a fifth is held out
@@ -102,7 +102,7 @@ def test_every_row_a_center_where_there_is_time(monkeypatch):
 
 def test_classes_have_fits_of_both_losses(monkeypatch):
     X, y = table(AutoClassifier)
-    model = AutoClassifier(600, random_state=0).fit(X, y)
+    model = AutoClassifier(600, families=("kernel",), random_state=0).fit(X, y)
     assert {type(one.loss_).__name__ for one in model.models_} <= {"Softmax", "Squared"}
     kernels = [record["kernel"] for record in model.candidates_ if record["stage"] != "search"]
     assert len(kernels) >= 3
@@ -114,7 +114,7 @@ def test_trees_of_the_best_candidate(make, monkeypatch):
     """They are fitted if there is no time for an exact fit, and their importances are those of their global part."""
     affordable(monkeypatch, centers=5, trees=(2, 100))
     X, y = table(make)
-    model = make(600, random_state=0).fit(X, y)
+    model = make(600, families=("kernel",), random_state=0).fit(X, y)
     trees = [one for one in model.models_ if type(one).__name__.startswith("Hierarchical")]
     assert trees
     assert {(one.leaf_size_, len(one.trees_)) for one in trees} == {(100, 2)}
@@ -128,7 +128,7 @@ def test_trees_of_the_best_candidate(make, monkeypatch):
 def test_files_of_models(make, way, monkeypatch, tmp_path):
     affordable(monkeypatch, centers=5, **way)
     X, y = table(make)
-    model = make(600, random_state=0).fit(X, y)
+    model = make(600, families=("kernel",), random_state=0).fit(X, y)
     model.save(tmp_path / "model.gyr")
     np.testing.assert_array_equal(values(gyrfalcon.load(tmp_path / "model.gyr"), X), values(model, X))
 
@@ -142,10 +142,10 @@ def test_a_stopped_fit_goes_on_with_the_same_bits(make, monkeypatch, tmp_path):
         if record["stage"] != "search":
             raise RuntimeError("stopped")
 
-    whole = make(600, random_state=0).fit(X, y)
+    whole = make(600, families=("kernel",), random_state=0).fit(X, y)
     with pytest.raises(RuntimeError, match="stopped"):
-        make(600, random_state=0, checkpoint=tmp_path / "c", callbacks=stop).fit(X, y)
-    resumed = make(600, random_state=0, checkpoint=tmp_path / "c").fit(X, y)
+        make(600, families=("kernel",), random_state=0, checkpoint=tmp_path / "c", callbacks=stop).fit(X, y)
+    resumed = make(600, families=("kernel",), random_state=0, checkpoint=tmp_path / "c").fit(X, y)
     np.testing.assert_array_equal(values(resumed, X), values(whole, X))
     assert last_stages(resumed) == last_stages(whole)
 
@@ -158,7 +158,7 @@ def test_ctrl_c_keeps_what_is_fitted(make):
         if record["stage"] != "search":
             raise KeyboardInterrupt
 
-    model = make(600, random_state=0, callbacks=interrupt)
+    model = make(600, families=("kernel",), random_state=0, callbacks=interrupt)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert len(model.models_) == 1
@@ -168,7 +168,7 @@ def test_ctrl_c_keeps_what_is_fitted(make):
 @BOTH
 def test_a_callback_ends_the_fits(make):
     X, y = table(make)
-    model = make(600, random_state=0, callbacks=Brief(2)).fit(X, y)
+    model = make(600, families=("kernel",), random_state=0, callbacks=Brief(2)).fit(X, y)
     assert last_stages(model) == ["all rows, few centers"]
 
 
@@ -179,15 +179,17 @@ def test_rows_from_files(make, tmp_path):
     X, y = table(make)
     X = pd.DataFrame(X, columns=["a", "b"])
     X.assign(y=y).to_parquet(tmp_path / "rows.parquet")
-    model = make(600, random_state=0).fit(gyrfalcon.open(tmp_path / "rows.parquet", target="y"))
-    np.testing.assert_array_equal(values(model, X), values(make(600, random_state=0).fit(X, y), X))
+    model = make(600, families=("kernel",), random_state=0).fit(gyrfalcon.open(tmp_path / "rows.parquet", target="y"))
+    np.testing.assert_array_equal(
+        values(model, X), values(make(600, families=("kernel",), random_state=0).fit(X, y), X)
+    )
 
 
 def test_a_splitter_that_leaves_no_row_to_judge():
     from sklearn.model_selection import TimeSeriesSplit
 
     X, y = table(AutoRegressor)
-    model = AutoRegressor(600, random_state=0, cv=TimeSeriesSplit(3)).fit(X, y)
+    model = AutoRegressor(600, families=("kernel",), random_state=0, cv=TimeSeriesSplit(3)).fit(X, y)
     assert model.score(X, y) > 0.5
 
 
@@ -241,7 +243,7 @@ def test_a_large_table(make, tmp_path):
     from gyrfalcon.cli._advice import of_model
 
     X, y = table(make, 82_000)
-    model = make(4, random_state=0).fit(X, y)
+    model = make(4, families=("kernel",), random_state=0).fit(X, y)
     assert {"search", *last_stages(model)} <= {"search", "larger sample", "all rows", "all rows, few centers"}
     assert any(record["stage"].startswith("all rows") for record in model.candidates_)
     assert model.score(X[:2_000], y[:2_000]) > (0.9 if make is AutoRegressor else 0.8)

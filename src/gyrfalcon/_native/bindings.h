@@ -109,5 +109,6 @@ inline size_t product(size_t a, size_t b) {
 }
 
 void bind_sparse(nb::module_& m);  // sparse_module.cpp
+void bind_trees(nb::module_& m);   // trees_module.cpp
 
 }  // namespace gyrfalcon

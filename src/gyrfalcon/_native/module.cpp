@@ -488,4 +488,5 @@ NB_MODULE(_core, m) {
   m.def("hash_rows", &hash_rows, nb::arg("words").noconvert(), nb::arg("multipliers").noconvert(),
         nb::arg("out").noconvert(), "Hash the rows of a matrix of words.");
   bind_sparse(m);
+  bind_trees(m);
 }

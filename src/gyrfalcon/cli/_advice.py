@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from .._utils.words import listed, plural, shown
 from ..tables import AutoRegressor
 from ..tables._auto import AutoEstimator
-from ..tables.boosted import Boosted
 from ..tables.finding import SEARCH_SHARE
+from ..tables.scored import ScoreModel
 from ._automatic import importances
 
 Array = NDArray[Any]
@@ -137,7 +137,7 @@ def of_model(model: Any, n: int) -> Iterator[str]:
 
 
 def _of_search(model: AutoEstimator) -> Iterator[str]:
-    rows = max((one.centers_.shape[0] for one in model.models_ if not isinstance(one, Boosted)), default=_FEW_ROWS)
+    rows = max((one.centers_.shape[0] for one in model.models_ if not isinstance(one, ScoreModel)), default=_FEW_ROWS)
     if rows < _FEW_ROWS:
         yield f"The model was learnt from some {plural(rows, 'row')}: more rows would help more than anything else."
     (first, share), *rest = importances(model)

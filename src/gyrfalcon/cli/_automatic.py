@@ -8,6 +8,7 @@ from .._utils.words import plural
 from ..tables import AutoClassifier, AutoRegressor
 from ..tables._auto import AutoEstimator
 from ..tables.boosted import Boosted
+from ..tables.linear import Linear
 
 
 def importances(model: AutoEstimator) -> list[tuple[str, float]]:
@@ -34,6 +35,9 @@ def members(model: AutoEstimator) -> list[str]:
         how = f"numbers={encoder.numbers!r}" + (", integers='both'" if encoder.integers == "both" else "")
         if isinstance(fitted, Boosted):
             found.append(f"gradient boosting{of}, {plural(len(fitted.trees_.root), 'tree')}, TableEncoder({how})")
+            continue
+        if isinstance(fitted, Linear):
+            found.append(f"linear{of}, TableEncoder({how})")
             continue
         kernel, centers = type(fitted.kernel_).__name__, fitted.centers_.shape[0]
         found.append(f"{type(fitted).__name__}{of}, {kernel} kernel, {plural(centers, 'center')}, TableEncoder({how})")

@@ -59,8 +59,9 @@ AUTO: Mapping[str, Entry] = {
     ),
     "auto.families": Entry(
         "tuple of str",
-        """Families of models that are averaged: "kernel", which is always among them, and "trees": gradient-boosted
-        trees (scikit-learn's), fitted on the same folds and averaged over them.""",
+        """Families of models that are averaged: "kernel", which is always among them; "trees": gradient-boosted trees
+        (scikit-learn's); "linear": ridge or logistic regression. All are fitted on the same folds, and held-out rows
+        decide what each counts. ``("kernel",)`` gives kernel models alone.""",
     ),
     "auto.cv": Entry(
         "int, splitter or array of int of shape (n,)",
@@ -139,7 +140,7 @@ def refuse_slow_classes(n: int, n_classes: int, budget: float) -> None:
 
 @described
 class AutoEstimator(Estimator):
-    """A blend of kernel models of a table, found by a search."""
+    """A blend of models of a table, found by a search."""
 
     time_budget: float
     families: tuple[str, ...]

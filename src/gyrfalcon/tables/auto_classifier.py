@@ -66,7 +66,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     {auto.best_estimator_, auto.weights_}
     encoders_, mixings_, models_ : list
         The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
-        `ExactClassifier`, `FalkonClassifier`, `HierarchicalClassifier` or `BoostedClassifier`, for each model.
+        `ExactClassifier`, `FalkonClassifier`, `HierarchicalClassifier`, `BoostedClassifier` or `LinearClassifier`, for
+        each model.
     calibrations_ : list of Calibration
         Maps from the values of each model to probabilities, whose logarithms are averaged.
     temperature_ : float
@@ -105,7 +106,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         time_budget: float = 60,
         *,
         class_weight: Any = None,
-        families: tuple[str, ...] = ("kernel",),
+        families: tuple[str, ...] = ("kernel", "trees", "linear"),
         cv: Any = 5,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         memory_budget: int | float | str = "auto",

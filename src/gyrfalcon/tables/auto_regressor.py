@@ -52,7 +52,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     categories, strings, dates and missing values. It encodes the columns (`TableEncoder`), learns which of them matter
     from the gradient of a fit [1]_, chooses among kernels, length scales and penalties by rows that are held out of
     samples, fits all rows with the best ones (with every row as a center, if there is time for that [2]_, else by
-    FALKON), and averages them.
+    FALKON), and averages them with gradient-boosted trees and a linear model.
 
     Parameters
     ----------
@@ -62,17 +62,19 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     Attributes
     ----------
     candidates_ : list of dict
-        The candidates that were tried: `stage` ("search", "larger sample", "all rows", "all rows, few
-        centers" or "all rows, trees"), `encoding`, `kernel` (of trees: "trees" and their leaves, with a length scale
-        and a penalty of 0), `target` (y or log y), `round` of the metric, `metric` ("scales" of the columns or
-        "matrix"), `length_scale` in units of half the typical distance, `penalty`, `error` (root mean squared error on
-        held-out rows, in standard deviations of y) and `seconds`. ``pandas.DataFrame(model.candidates_)`` is a table.
+        The candidates that were tried: `stage` ("search", "larger sample", "all rows", "all rows, few centers", "all
+        rows, trees" or "all rows, linear"), `encoding`, `kernel` (of trees: "trees" and their leaves, of linear
+        models: "linear", both with a length scale and a penalty of 0), `target` (y or log y), `round` of the metric,
+        `metric` ("scales" of the columns or "matrix"), `length_scale` in units of half the typical distance,
+        `penalty`, `error` (root mean squared error on held-out rows, in standard deviations of y) and `seconds`.
+        ``pandas.DataFrame(model.candidates_)`` is a table.
     feature_importances_ : array of shape (n_features_in_,)
         How much the learnt function changes along each column of X, as shares that sum to 1.
     {auto.best_estimator_, auto.weights_}
     encoders_, mixings_, models_ : list
         The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
-        `ExactRegressor`, `FalkonRegressor`, `HierarchicalRegressor` or `BoostedRegressor`, for each model.
+        `ExactRegressor`, `FalkonRegressor`, `HierarchicalRegressor`, `BoostedRegressor` or `LinearRegressor`, for each
+        model.
     shift_, unit_ : arrays of shape (n_outputs,)
         Models learn (y - shift_) / unit_. These are 0 and 1, unless y is so large, so small or so far from zero that
         float32 could not tell its values apart.
@@ -133,7 +135,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         self,
         time_budget: float = 60,
         *,
-        families: tuple[str, ...] = ("kernel",),
+        families: tuple[str, ...] = ("kernel", "trees", "linear"),
         cv: Any = 5,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         memory_budget: int | float | str = "auto",

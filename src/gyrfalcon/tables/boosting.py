@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_limits
 
 from .._utils.compute import Compute
 from .boosted import BoostedClassifier, BoostedRegressor, arrays_of
-from .transforms import Target
 from .tree_arrays import TreeArrays, joined
 
 Array = NDArray[Any]
@@ -42,6 +41,11 @@ class TreeSettings:
     l2_regularization: float = 1.0
     max_features: float = 1.0
 
+    @property
+    def label(self) -> str:
+        """The name in records."""
+        return f"trees, {self.name}"
+
 
 # The first is fitted first; the others while there is time
 SETTINGS = (
@@ -50,38 +54,6 @@ SETTINGS = (
     TreeSettings("127 leaves", 127, 10, 5.0, 0.4),
     TreeSettings("6 leaves", 6, 5, 0.0, 1.0),
 )
-
-
-class TreeFamily(NamedTuple):
-    """The name of a family of candidates that are not kernels."""
-
-    name: str
-
-
-@dataclass(frozen=True, eq=False)
-class TreeCandidate:
-    """Settings of trees and what they learn, in the place of a candidate of the search.
-
-    view : the position of the encoding
-    """
-
-    view: int
-    target: Target
-    settings: TreeSettings
-
-    round: int = 0
-    factor: float = 0.0
-    mixing: None = None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """What tells candidates apart."""
-        return self.settings.name, self.target.name
-
-    @property
-    def family(self) -> TreeFamily:
-        """The name that records have."""
-        return TreeFamily(f"trees, {self.settings.name}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +93,7 @@ class Boosting:
     seed: int
 
     def fit(self, folds: Sequence[Fold], seconds: float) -> Boosts | None:
-        """Fit as many folds as there is time for; None if there is time for none.
+        """Fit all folds; None if there is no time for that: few rows that judge would mislead the blend.
 
         All folds keep the number of iterations with the least loss of all held-out rows together: that of each fold by
         itself would make its rows look easier than others.
@@ -131,22 +103,20 @@ class Boosting:
         with threadpool_limits(limits=self._threads, user_api="openmp"):
             each = self._iteration_seconds(folds[0])
             affordable = (deadline - time.perf_counter()) / each
-            if affordable < _FEWEST_ITERATIONS:
+            if affordable < _FEWEST_ITERATIONS * len(folds):
                 return None
-            folds = folds[: max(1, int(affordable / _FEWEST_ITERATIONS))]
             rate = next(one for one, least in _RATES if affordable >= least * len(folds))
             for number, fold in enumerate(folds):
-                left = deadline - time.perf_counter()
-                if fitted and left < each * _FEWEST_ITERATIONS:
-                    break
-                fitted.append(self._fit_fold(fold, left / (len(folds) - number), rate, each))
-        return self._average(fitted, folds[: len(fitted)])
+                left = (deadline - time.perf_counter()) / (len(folds) - number)
+                fitted.append(self._fit_fold(fold, max(left, each * _FEWEST_ITERATIONS), rate, each))
+        return self._average(fitted, folds)
 
     def _iteration_seconds(self, fold: Fold) -> float:
         """Time a few trees for each column of y, or one for each class."""
         iterations = max(1, _TIMED_TREES // max(1, self.n_classes))
+        model = self._unfitted(_RATES[-1][0])  # the first one imports modules
         began = time.perf_counter()
-        self._grow(self._unfitted(_RATES[-1][0]), fold, self._columns[0], iterations)
+        self._grow(model, fold, self._columns[0], iterations)
         return len(self._columns) * (time.perf_counter() - began) / iterations
 
     @property

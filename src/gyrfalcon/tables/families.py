@@ -1,4 +1,4 @@
-"""The final fits of all families: gradient-boosted trees beside kernel models, on the same folds."""
+"""The final fits of all families: linear models and gradient-boosted trees beside kernel models, on the same folds."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from numpy.typing import NDArray
 from .._utils.memory import limit_of
 from .blending import greedy_weights
 from .boosted import Boosted
-from .boosting import SETTINGS, Boosting, Fold, TreeCandidate
+from .boosting import SETTINGS, Boosting, Fold
+from .linear import LinearFits, LinearSettings
 from .members import LEAST_SHARE, Member, ModelFits
+from .plain_candidates import LINEAR, PlainCandidate
+from .scored import ScoreModel
 from .transforms import Target
 
 Array = NDArray[Any]
 
-FAMILIES = ("kernel", "trees")
-STAGE = "all rows, trees"
+FAMILIES = ("kernel", "trees", "linear")
 
+_LINEAR_SHARE = 0.1  # share of the time left for linear models
 _FIRST_SHARE = 0.4  # share of the time left for the first trees, which kernel models follow
 _LAST_SHARE = 0.9  # the same for later ones
 _FEW_OUTPUTS = 8  # with more outputs, kernel models have precedence: there is a tree for each output
@@ -41,39 +44,54 @@ class FamilyFits:
     families: tuple[str, ...]
 
     def members(self, fitted: tuple[Member, ...] = ()) -> Iterator[tuple[str, Member]]:
-        """Fit trees, the kernel models that the blend of the sample needs, then other trees; yield stages and members.
+        """Fit linear models, trees, the kernel models that the blend of the sample needs, then other trees.
 
-        The members of an earlier run, in `fitted`, are not fitted again.
+        Yields stages and members. The members of an earlier run, in `fitted`, are not fitted again.
         """
-        candidates = self._candidates()
-        first = [] if self.kernels.data.problem.n_outputs > _FEW_OUTPUTS else candidates[:1]
-        if first and not _has(first[0], fitted):
-            for member in self._trees(first[0], _FIRST_SHARE * self._left):
+        trees = self._trees()
+        first = [] if self.kernels.data.problem.n_outputs > _FEW_OUTPUTS else trees[:1]
+        before = [(one, _LINEAR_SHARE) for one in self._linear()] + [(one, _FIRST_SHARE) for one in first]
+        for candidate, share in before:
+            for stage, member in [] if _has(candidate, fitted) else self._fit(candidate, share * self._left):
                 fitted = (*fitted, member)
-                yield STAGE, member
-        for stage, member in self.kernels.members(tuple(one for one in fitted if not is_trees(one))):
+                yield stage, member
+        for stage, member in self.kernels.members(tuple(one for one in fitted if not is_plain(one))):
             fitted = (*fitted, member)
             yield stage, member
-        for candidate in candidates[len(first) :]:
+        for candidate in trees[len(first) :]:
             if not self._goes_on(fitted):
                 return
-            for member in [] if _has(candidate, fitted) else self._trees(candidate, _LAST_SHARE * self._left):
+            for stage, member in [] if _has(candidate, fitted) else self._fit(candidate, _LAST_SHARE * self._left):
                 fitted = (*fitted, member)
-                yield STAGE, member
+                yield stage, member
 
-    def _candidates(self) -> list[TreeCandidate]:
-        """Return what trees may learn, the most promising first; none if they cannot be judged, or take too long."""
+    @property
+    def _can_judge(self) -> bool:
+        """Whether models without a kernel can be judged, and have enough rows to learn from."""
         data = self.kernels.data
         judged = data.folds.in_turn or (data.folds.judged is not None and len(data.folds.judged) > 0)
-        n_classes = data.problem.n_outputs
-        possible = judged and n_classes <= _MOST_CLASSES and data.problem.learns_all_rows
-        if "trees" not in self.families or not possible or len(data.folds.train) < _FEWEST_ROWS:
-            return []
+        possible = data.problem.n_outputs <= _MOST_CLASSES and data.problem.learns_all_rows
+        return judged and possible and len(data.folds.train) >= _FEWEST_ROWS
+
+    @property
+    def _targets(self) -> list[Target]:
+        """The ways to learn y, that of the best kernel model first."""
         best = self.kernels.found.best.target
-        others = [target for target in data.problem.targets if target.name != best.name]
-        targets: list[Target] = [best, *others]
-        first, *rest = (TreeCandidate(0, best, settings) for settings in SETTINGS)
-        return [first, *(TreeCandidate(0, target, SETTINGS[0]) for target in targets[1:]), *rest]
+        return [best, *(target for target in self.kernels.data.problem.targets if target.name != best.name)]
+
+    def _linear(self) -> list[PlainCandidate]:
+        """Return what linear models may learn."""
+        if "linear" not in self.families or not self._can_judge:
+            return []
+        return [PlainCandidate(0, self._targets[0], LINEAR)]
+
+    def _trees(self) -> list[PlainCandidate]:
+        """Return what trees may learn, the most promising first; none if they cannot be judged, or take too long."""
+        if "trees" not in self.families or not self._can_judge:
+            return []
+        best, *others = self._targets
+        first, *rest = (PlainCandidate(0, best, settings) for settings in SETTINGS)
+        return [first, *(PlainCandidate(0, target, SETTINGS[0]) for target in others), *rest]
 
     @property
     def _left(self) -> float:
@@ -84,7 +102,7 @@ class FamilyFits:
         run = self.kernels.run
         if run.search_budget.cancelled or self._left < LEAST_SHARE * run.budget.seconds:
             return False
-        later = [one for one in fitted if is_trees(one)][1:]
+        later = [one for one in fitted if isinstance(one.model, Boosted)][1:]
         if len(later) < _PATIENCE:
             return True
         return self._error(fitted) < (1 - _FALL) * self._error(fitted[:-_PATIENCE])
@@ -100,40 +118,55 @@ class FamilyFits:
 
     # ---- one model ---------------------------------------------------------------------------------------------------
 
-    def _trees(self, candidate: TreeCandidate, seconds: float) -> Iterator[Member]:
-        """Fit trees on each fold; none if there is no time, or no fold that has all classes."""
+    def _fit(self, candidate: PlainCandidate, seconds: float) -> Iterator[tuple[str, Member]]:
+        """Fit a model on each fold; yield nothing if there is no time, or no fold that has all classes."""
         began = time.perf_counter()
         fits = self.kernels
-        data, problem, encoding = fits.data, fits.data.problem, fits.encodings[candidate.view]
+        problem, encoding = fits.data.problem, fits.encodings[candidate.view]
         folds = self._folds(encoding.X.shape[1])
         if not folds:
             return
         rows = np.unique(np.concatenate([part for fold in folds for part in (fold.train, fold.held)]))
         inside = [Fold(np.searchsorted(rows, fold.train), np.searchsorted(rows, fold.held)) for fold in folds]
-        y, n_classes = problem.tree_targets(candidate.target)
-        seed = int(fits.run.random_state.randint(2**31 - 1))
-        boosting = Boosting(
-            encoding.take(rows),
-            y[rows],
-            data.weight_of(rows),
-            n_classes,
-            candidate.settings,
-            fits.run.compute,
-            seed,
-        )
-        boosts = boosting.fit(inside, seconds)
-        if boosts is None:
+        y, n_classes = problem.score_targets(candidate.target)
+        X, weight, target = encoding.take(rows), fits.data.weight_of(rows), candidate.target
+        settings = candidate.settings
+        if isinstance(settings, LinearSettings):
+            stage, linear = "all rows, linear", LinearFits(X, y[rows], weight, n_classes)
+            found = self._fit_linear(linear, target, inside, seconds)
+        else:
+            seed = int(fits.run.random_state.randint(2**31 - 1))
+            stage, trees = "all rows, trees", Boosting(X, y[rows], weight, n_classes, settings, fits.run.compute, seed)
+            found = self._fit_trees(trees, target, inside, seconds)
+        if found is None:
             return
-        trees, offset, scores = boosts
-        judged = np.concatenate([fold.held for fold in folds[: len(scores)]])
+        model, scores = found
+        judged = np.concatenate([fold.held for fold in folds])
         order = np.argsort(judged)
-        values = problem.tree_codes(np.concatenate(scores), candidate.target)
-        model = problem.tree_model(trees, offset, candidate.target, encoding.X.shape[1])
-        took = time.perf_counter() - began
-        yield Member(encoding, model, candidate, False, judged[order], values[order], took)
+        values = problem.score_codes(np.concatenate(scores), candidate.target)[order]
+        yield stage, Member(encoding, model, candidate, False, judged[order], values, time.perf_counter() - began)
+
+    def _fit_linear(
+        self, fits: LinearFits, target: Target, folds: list[Fold], seconds: float
+    ) -> tuple[ScoreModel, list[Array]] | None:
+        """Fit linear models; return their average, and predictions of the rows that folds hold out."""
+        found = fits.fit(folds, seconds)
+        if found is None:
+            return None
+        return self.kernels.data.problem.linear_model(found.coef, found.offset, target), found.scores
+
+    def _fit_trees(
+        self, fits: Boosting, target: Target, folds: list[Fold], seconds: float
+    ) -> tuple[ScoreModel, list[Array]] | None:
+        """Fit trees, as `_fit_linear` fits linear models."""
+        found = fits.fit(folds, seconds)
+        if found is None:
+            return None
+        width = fits.X.shape[1]
+        return self.kernels.data.problem.tree_model(found.trees, found.offset, target, width), found.scores
 
     def _folds(self, width: int) -> list[Fold]:
-        """Return the folds by which trees are judged; large tables have one, with as many rows as fit in memory."""
+        """Return the folds by which models are judged; large tables have one, with as many rows as fit in memory."""
         folds, compute = self.kernels.data.folds, self.kernels.run.compute
         most = int(_MEMORY_SHARE * limit_of(compute.memory_budget) / (8 * max(width, 1)))
         if folds.judged is not None:
@@ -144,13 +177,13 @@ class FamilyFits:
         return [Fold(np.setdiff1d(folds.train, held), held) for held in self.kernels.held_folds()]
 
 
-def is_trees(member: Member) -> bool:
-    """Whether a member is a model of trees."""
-    return isinstance(member.model, Boosted)
+def is_plain(member: Member) -> bool:
+    """Whether a member is a model without a kernel."""
+    return isinstance(member.model, ScoreModel)
 
 
-def _has(candidate: TreeCandidate, members: tuple[Member, ...]) -> bool:
-    return any(isinstance(one.candidate, TreeCandidate) and one.candidate.key == candidate.key for one in members)
+def _has(candidate: PlainCandidate, members: tuple[Member, ...]) -> bool:
+    return any(isinstance(one.candidate, PlainCandidate) and one.candidate.key == candidate.key for one in members)
 
 
 def check_families(name: str, value: Any) -> None:

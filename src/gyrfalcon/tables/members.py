@@ -17,8 +17,6 @@ from .._utils.memory import BudgetError
 from ..callbacks import Callback, Record
 from ..kernels import Kernel
 from .blending import greedy_weights
-from .boosted import Boosted
-from .boosting import TreeCandidate
 from .budget import (
     EXACT_ROWS,
     LEAST_CENTERS,
@@ -30,6 +28,8 @@ from .budget import (
 )
 from .encoded_tables import EncodedTable
 from .finding import Found
+from .plain_candidates import PlainCandidate
+from .scored import ScoreModel
 from .search import Candidate, OutOfTimeError
 from .training import Run, TrainingData
 
@@ -39,7 +39,8 @@ _MANY_OUTPUTS = 30  # more outputs than this dominate the time of a fit, which t
 _MEMBERS = 6  # most models of a blend
 _OVERLAP = 0.6  # error of class codes above which classes overlap, and the logistic loss is fitted early
 _LEAST_WEIGHT = 0.05  # candidates with a smaller weight in the blend of the sample are not fitted to all rows
-_RESERVE = 0.04  # share of the budget that is kept for the steps after the final fits
+# Share of the budget, and seconds up to another share, that are kept for the steps after the final fits
+_RESERVE, _RESERVE_SECONDS, _MOST_RESERVE = 0.04, 0.5, 0.05
 MAX_ITER = 40  # iterations of conjugate gradient
 _LEAST_ITERATIONS, _FEWEST_ITERATIONS = 5, 2  # fewest iterations of a fit of few rows, and of one with many outputs
 _CUT_SHORT = 1.2  # a final fit whose error is this many times that of the sample had no time to converge
@@ -66,7 +67,7 @@ class Member:
 
     encoding: EncodedTable
     model: Any
-    candidate: Candidate | TreeCandidate
+    candidate: Candidate | PlainCandidate
     few: bool
     judged: Any
     values: Any
@@ -74,8 +75,8 @@ class Member:
 
     @property
     def penalty(self) -> float:
-        """The penalty of a kernel model; 0 for trees."""
-        return 0.0 if isinstance(self.model, Boosted) else float(self.model.penalty_)
+        """The penalty of a kernel model; 0 for others."""
+        return 0.0 if isinstance(self.model, ScoreModel) else float(self.model.penalty_)
 
 
 @dataclass
@@ -168,7 +169,8 @@ class ModelFits:
     @property
     def time_left(self) -> float:
         """Seconds that are left for final fits."""
-        return self.run.budget.left - _RESERVE * self.run.budget.seconds
+        seconds = self.run.budget.seconds
+        return self.run.budget.left - _RESERVE * seconds - min(_RESERVE_SECONDS, _MOST_RESERVE * seconds)
 
     # ---- one model ---------------------------------------------------------------------------------------------------
 

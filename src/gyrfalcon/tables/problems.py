@@ -23,9 +23,11 @@ from ..fitting.targets import indicators, signs
 from ..kernels import Kernel
 from ..losses import Squared
 from .blending import greedy_log_weights, greedy_weights
-from .boosted import Boosted, BoostedClassifier, BoostedRegressor, probabilities_of
+from .boosted import Boosted, BoostedClassifier, BoostedRegressor
 from .boosting import boosted_classifier, boosted_regressor
 from .forms import NumberForm
+from .linear import Linear, LinearClassifier, LinearRegressor
+from .scored import ScoreClassifier, ScoreModel, probabilities_of
 from .stored import check_model
 from .transforms import Target, moments, targets_of
 from .tree_arrays import TreeArrays
@@ -34,8 +36,8 @@ Array = NDArray[Any]
 
 EXACT = (ExactRegressor, ExactClassifier)
 HIERARCHICAL = (HierarchicalRegressor, HierarchicalClassifier)
-REGRESSORS = (ExactRegressor, FalkonRegressor, HierarchicalRegressor, BoostedRegressor)
-CLASSIFIERS = (ExactClassifier, FalkonClassifier, HierarchicalClassifier, BoostedClassifier)
+REGRESSORS = (ExactRegressor, FalkonRegressor, HierarchicalRegressor, BoostedRegressor, LinearRegressor)
+CLASSIFIERS = (ExactClassifier, FalkonClassifier, HierarchicalClassifier, BoostedClassifier, LinearClassifier)
 
 # The penalty of the logistic loss relative to that of the squared error of codes 1 and 0, whose second derivative is
 # about ten times larger; 0.1 underfitted one of the benchmark tables
@@ -119,16 +121,20 @@ class Problem(ABC):
         """Return an estimator by trees of cells."""
 
     @abstractmethod
-    def tree_targets(self, target: Target) -> tuple[Array, int]:
-        """Return what trees learn of all rows, and the number of classes; 0 for numbers."""
+    def score_targets(self, target: Target) -> tuple[Array, int]:
+        """Return what models without a kernel learn of all rows, and the number of classes; 0 for numbers."""
 
     @abstractmethod
-    def tree_codes(self, scores: Array, target: Target) -> Array:
-        """Return sums of leaves as columns like `codes`."""
+    def score_codes(self, scores: Array, target: Target) -> Array:
+        """Return scores of such models as columns like `codes`."""
 
     @abstractmethod
     def tree_model(self, trees: TreeArrays, offset: Array, target: Target, n_features: int) -> Boosted:
         """Return a fitted estimator whose raw predictions are those of trees."""
+
+    @abstractmethod
+    def linear_model(self, coef: Array, offset: Array, target: Target) -> Linear:
+        """Return a fitted estimator whose raw predictions are a linear function."""
 
     @property
     def learns_all_rows(self) -> bool:
@@ -196,17 +202,21 @@ class Regression(Problem):
     def hierarchical(self, kernel: Kernel, **parameters: Any) -> HierarchicalRegressor:
         return HierarchicalRegressor(kernel, scale=False, **parameters)
 
-    def tree_targets(self, target: Target) -> tuple[Array, int]:
+    def score_targets(self, target: Target) -> tuple[Array, int]:
         columns, mean, deviation = self._standard(target)
         return (columns - mean) / deviation, 0
 
-    def tree_codes(self, scores: Array, target: Target) -> Array:
+    def score_codes(self, scores: Array, target: Target) -> Array:
         _, mean, deviation = self._standard(target)
         return self.as_codes(scores * deviation + mean, target)
 
     def tree_model(self, trees: TreeArrays, offset: Array, target: Target, n_features: int) -> BoostedRegressor:
         _, mean, deviation = self._standard(target)
         return boosted_regressor(trees, offset, mean, deviation, n_features)
+
+    def linear_model(self, coef: Array, offset: Array, target: Target) -> LinearRegressor:
+        _, mean, deviation = self._standard(target)
+        return LinearRegressor()._hold(coef * deviation, offset * deviation + mean)
 
     def _standard(self, target: Target) -> tuple[Array, Array, Array]:
         """Return what models learn as columns, and their means and standard deviations."""
@@ -300,14 +310,19 @@ class Classification(Problem):
     def hierarchical(self, kernel: Kernel, **parameters: Any) -> HierarchicalClassifier:
         return HierarchicalClassifier(kernel, scale=False, class_weight=self.class_weight, **parameters)
 
-    def tree_targets(self, target: Target) -> tuple[Array, int]:
+    def score_targets(self, target: Target) -> tuple[Array, int]:
         return self.labels, self.n_classes
 
-    def tree_codes(self, scores: Array, target: Target) -> Array:
+    def score_codes(self, scores: Array, target: Target) -> Array:
         return _signs_of(probabilities_of(scores))
 
     def tree_model(self, trees: TreeArrays, offset: Array, target: Target, n_features: int) -> BoostedClassifier:
         return boosted_classifier(trees, offset, np.unique(self.y), n_features)
+
+    def linear_model(self, coef: Array, offset: Array, target: Target) -> LinearClassifier:
+        model = LinearClassifier()
+        model.classes_ = np.unique(self.y)
+        return model._hold(coef, offset)
 
     @property
     def learns_all_rows(self) -> bool:
@@ -340,9 +355,9 @@ class Classification(Problem):
             raise ValueError(f"a model knows the classes {fitted.classes_!r} and not those of y")
 
 
-def class_values(fitted: CalibratedClassifier | FalkonClassifier | BoostedClassifier, X: Any) -> Array:
+def class_values(fitted: CalibratedClassifier | FalkonClassifier | ScoreClassifier, X: Any) -> Array:
     """Return a fitted classifier's values for targets +1 and -1, as columns."""
-    if isinstance(fitted, BoostedClassifier):
+    if isinstance(fitted, ScoreClassifier):
         return _signs_of(fitted.predict_proba(X))
     if isinstance(fitted, CalibratedClassifier) or isinstance(fitted.loss_, Squared):
         of = fitted.uncalibrated if isinstance(fitted, CalibratedClassifier) else fitted.decision_function
@@ -358,7 +373,7 @@ def _signs_of(probabilities: Array) -> Array:
 
 def expansion_of(fitted: Any) -> tuple[Array, Array] | None:
     """Return the centers and coefficients of a model, those of its global part if it has cells; None without one."""
-    if isinstance(fitted, Boosted):
+    if isinstance(fitted, ScoreModel):
         return None
     if not isinstance(fitted, HIERARCHICAL):
         return fitted.centers_, fitted.dual_coef_

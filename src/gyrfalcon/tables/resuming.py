@@ -18,12 +18,12 @@ from .._utils.checks import boolean, integer, not_negative, one_of
 from ..storage.checkpoints import CheckpointError, Journal, as_checkpoint
 from ..storage.models import Format, read_file, write_file
 from ..storage.values import Decoder, Encoder, ModelFileError
-from .boosted import Boosted
-from .boosting import SETTINGS, TreeCandidate
 from .encoded_tables import EncodedTable
 from .finding import Found, Searches
 from .learning import LearningProgress
 from .members import Member
+from .plain_candidates import SETTINGS, PlainCandidate
+from .scored import ScoreModel
 from .search import GAUSSIAN, LAPLACIAN, LAPLACIAN_1, MATERN, Candidate, Search
 from .stored import check_candidate, check_judged, check_records
 from .training import TrainingData
@@ -110,7 +110,7 @@ def _state_of(progress: LearningProgress) -> dict[str, Any]:
             {
                 "model": member.model,
                 "candidate": places.get(id(member.candidate), -1),
-                "trees": _tree_names(member),
+                "plain": _plain_names(member),
                 "few": member.few,
                 "judged": member.judged,
                 "values": member.values,
@@ -170,11 +170,11 @@ def _member(
 ) -> Member:
     """Return a member whose model and predictions are checked against the table."""
     _has_names(values, {"model", "candidate", "few", "judged", "values", "seconds"})
-    is_trees = isinstance(values["model"], Boosted)
-    integer(-1 if is_trees else 0, -1 if is_trees else len(finalists) - 1)("candidate", values["candidate"])
+    plain = isinstance(values["model"], ScoreModel)
+    integer(-1 if plain else 0, -1 if plain else len(finalists) - 1)("candidate", values["candidate"])
     boolean("few", values["few"])
     not_negative()("seconds", values["seconds"])
-    candidate = _tree_candidate(values, data) if is_trees else finalists[values["candidate"]]
+    candidate = _plain_candidate(values, data) if plain else finalists[values["candidate"]]
     encoding = encodings[candidate.view]
     data.problem.check_fitted(values["model"], encoding.X.shape[1])
     if isinstance(candidate, Candidate) and type(values["model"].kernel_) is not type(candidate.kernel):
@@ -184,21 +184,20 @@ def _member(
     return Member(encoding, values["model"], candidate, *own)
 
 
-def _tree_names(member: Member) -> list[str]:
-    """Return the names of the settings and of the target of trees; none for kernel models."""
-    return list(member.candidate.key) if isinstance(member.candidate, TreeCandidate) else []
+def _plain_names(member: Member) -> list[str]:
+    """Return the names of the settings and of the target of a model without a kernel; none for kernel models."""
+    return list(member.candidate.key) if isinstance(member.candidate, PlainCandidate) else []
 
 
-def _tree_candidate(values: dict[str, Any], data: TrainingData) -> TreeCandidate:
-    """Return the candidate of trees by its names."""
+def _plain_candidate(values: dict[str, Any], data: TrainingData) -> PlainCandidate:
+    """Return the candidate of a model without a kernel by its names."""
     targets = {target.name: target for target in data.problem.targets}
-    settings = {one.name: one for one in SETTINGS}
-    names = values.get("trees")
+    names = values.get("plain")
     if not isinstance(names, list) or len(names) != 2:
-        raise ValueError(f"trees={reprlib.repr(names)} must be the names of settings and of a target")
-    one_of(*settings)("settings", names[0])
+        raise ValueError(f"plain={reprlib.repr(names)} must be the names of settings and of a target")
+    one_of(*SETTINGS)("settings", names[0])
     one_of(*targets)("target", names[1])
-    return TreeCandidate(0, targets[names[1]], settings[names[0]])
+    return PlainCandidate(0, targets[names[1]], SETTINGS[names[0]])
 
 
 def _has_names(values: Any, names: set[str]) -> None:

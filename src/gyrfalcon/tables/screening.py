@@ -82,7 +82,7 @@ def screen(
     coefs = []
     for kernel, X, split in zip(kernels, rows, sample.splits, strict=True):
         Z, weight = X[split.train], None if sample.weight is None else sample.weight[split.train]
-        # NumPy's and SciPy's BLAS have threads of their own, which wait for each other: 190 ms an iteration, not 2-80
+        # threads of NumPy's and of SciPy's BLAS wait for each other: an iteration took 190 ms instead of 2 to 80
         with single_threaded_blas():
             coef = _solve(kernel, Z, sample.targets[split.train], weight, ridges, random_state, compute)
         operator = KernelOperator(kernel, X[split.held], Z, n_jobs=compute.n_jobs, memory_budget=0)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .._utils.checks import array
 from .._utils.registry import register
+from .._utils.threads import single_threaded_blas
 from ..estimators import NystromRegressor
 from ..kernels import Laplacian
 from ..sources.memory import MetricArray
@@ -85,7 +86,7 @@ def learn_spread(features: Array, errors: Array, ratio: Array) -> Spread | None:
     target, fold = np.log(errors + _FLOOR * middle), np.arange(len(errors)) % _FOLDS
     scale = np.empty(len(errors))
     for k in range(_FOLDS):
-        scale[fold == k] = _model().fit(features[fold != k], target[fold != k]).predict(features[fold == k])
+        scale[fold == k] = _fit(features[fold != k], target[fold != k]).predict(features[fold == k])
     limits = np.array([scale.min(), scale.max()])
     scores = np.sort(errors / np.exp(scale))
     width = np.quantile(scores, _JUDGED) * np.exp(scale).mean()
@@ -93,9 +94,11 @@ def learn_spread(features: Array, errors: Array, ratio: Array) -> Spread | None:
         return None
     shares = np.linspace(0, 1, len(scores))
     scores = np.maximum.accumulate(scores * np.interp(shares, np.linspace(0, 1, len(ratio)), ratio))
-    return Spread(_model().fit(features, target), scores, limits)
+    return Spread(_fit(features, target), scores, limits)
 
 
-def _model() -> NystromRegressor:
+def _fit(features: Array, target: Array) -> NystromRegressor:
     penalties = np.logspace(-5, 0, 11)
-    return NystromRegressor(Laplacian(), n_centers=_CENTERS, penalties=penalties, choose_by="gcv", random_state=0)
+    model = NystromRegressor(Laplacian(), n_centers=_CENTERS, penalties=penalties, choose_by="gcv", random_state=0)
+    with single_threaded_blas():  # threads of BLAS would wait for each other longer than such a fit takes
+        return model.fit(features, target)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from .._utils.compute import Compute
 from ..callbacks import Record
-from .boosting import TreeCandidate
 from .budget import Budget, least_seconds
 from .inputs import Inputs
+from .plain_candidates import PlainCandidate
 from .problems import Problem
 from .search import Candidate
 from .validation import FoldPlan
@@ -77,7 +77,7 @@ class Run:
         self,
         stage: str,
         encoding: str,
-        candidate: Candidate | TreeCandidate,
+        candidate: Candidate | PlainCandidate,
         penalty: float,
         error: float,
         seconds: float,

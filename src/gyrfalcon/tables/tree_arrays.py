@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.registry import register
+from ..backends.trees import tree_sums
 from .stored import check_floats
 
 Array = NDArray[Any]
 
 _MOST_LEVELS = 1_000  # most levels of a tree: gradient boosting grows about ten
-_BLOCK = 200_000  # rows times trees whose nodes are followed at once
 
 
 @register
@@ -66,29 +66,7 @@ class TreeArrays:
 
     def sums(self, X: Array, n_outputs: int) -> Array:
         """Return the sums of the leaves' values, of shape (n, n_outputs), in float64."""
-        sums = np.zeros((len(X), n_outputs))
-        rows = max(1, _BLOCK // max(1, len(self.root)))
-        for start in range(0, len(X), rows):
-            leaves = self._leaves(X[start : start + rows])
-            for output in range(n_outputs):
-                sums[start : start + rows, output] = self.value[leaves[:, self.output == output]].sum(axis=1)
-        return sums
-
-    def _leaves(self, X: Array) -> Array:
-        """Return the leaf of each row in each tree, of shape (n, n_trees)."""
-        n, T = len(X), len(self.root)
-        leaves = np.tile(self.root, n)
-        row = np.repeat(np.arange(n), T)
-        inside = np.flatnonzero(self.left[leaves] >= 0)
-        while len(inside):
-            node = leaves[inside]
-            x = X[row[inside], self.feature[node]]
-            with np.errstate(invalid="ignore"):
-                goes_left = np.where(np.isnan(x), self.missing_left[node], x <= self.threshold[node])
-            node = np.where(goes_left, self.left[node], self.right[node])
-            leaves[inside] = node
-            inside = inside[self.left[node] >= 0]
-        return leaves.reshape(n, T)
+        return tree_sums(self, X, n_outputs)
 
     def check(self, n_features: int, n_outputs: int) -> None:
         """Raise ValueError if the arrays, which come from a file, are not those of trees."""
