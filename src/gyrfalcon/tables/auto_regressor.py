@@ -268,7 +268,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         members = zip(self.encoders_, self.mixings_, self.models_, self.targets_, self.weights_, strict=True)
         for encoder, mixing, model, target, weight in members:
             member = model._explained().parts if isinstance(model, Estimator) else None
-            if member is None or mixing is not None or target == LogTarget.name:
+            if member is None or mixing is not None or target == LogTarget.name or encoder.pairs_:
                 return self.predict, offset, None
             offset += weight * (model._explained().offset * self.unit_ + self.shift_)
             for part in member:

@@ -20,16 +20,17 @@ from .training import Run, TrainingData
 
 Array = NDArray[Any]
 
-# How a table can be encoded, by name: the parameters `numbers` and `integers` of TableEncoder. "quantile" has the same
-# columns as "robust", in the same order.
-QUANTILE, _BOTH, _ONLY = "quantile", "integers as categories", "integers only as categories"
+# How a table can be encoded, by name: the parameters `numbers`, `integers` and `pairs` of TableEncoder. "quantile" has
+# the same columns as "robust", in the same order.
+QUANTILE, _BOTH, _ONLY, _PAIRS = "quantile", "integers as categories", "integers only as categories", "pairs"
 _ENCODINGS = {
-    "robust": ("robust", "numbers"),
-    QUANTILE: ("quantile", "numbers"),
-    _BOTH: ("robust", "both"),
-    _ONLY: ("robust", "categories"),
+    "robust": ("robust", "numbers", 0),
+    QUANTILE: ("quantile", "numbers", 0),
+    _BOTH: ("robust", "both", 0),
+    _ONLY: ("robust", "categories", 0),
+    _PAIRS: ("robust", "categories", 20),
 }
-_MOSTLY = 0.5  # share of columns with few whole numbers from which categories are tried before quantiles
+_MOSTLY = 0.5  # share of columns with few whole numbers or levels from which categories are tried before quantiles
 _ENCODE_SHARE = 0.1  # share of the budget: if the first encoding takes longer, the others are left out
 
 
@@ -80,16 +81,20 @@ def encode_tables(data: TrainingData, run: Run, *, resumed: bool) -> tuple[Encod
     fold = _encoder_folds(data, rows, random_state) if data.folds.from_user else None
     encodings: list[EncodedTable] = []
     for name in _order(table):
-        numbers, integers = _ENCODINGS[name]
+        numbers, integers, pairs = _ENCODINGS[name]
         if encodings and not resumed and run.budget.used > _ENCODE_SHARE * run.budget.seconds:
             break
-        settings = EncoderSettings(numbers, integers, target_type=target_type, dtype="float32", random_state=seed)
+        settings = EncoderSettings(
+            numbers, integers, pairs, target_type=target_type, dtype="float32", random_state=seed
+        )
         encoded = encode_table(table, settings, y, fold)
         encoder, X = TableEncoder.of(settings, encoded.encoding), encoded.X
         if X.shape[1] == 0:
             raise ValueError(f"every column of X is constant or missing in its {n} rows: there is nothing to learn")
         if name == _BOTH and X.shape[1] == encodings[0].X.shape[1]:
             continue  # no column of integers can be taken for categories
+        if name == _PAIRS and not encoder.pairs_:
+            continue
         held = np.empty((0, X.shape[1]), np.float32) if data.X_val is None else encoder.transform(data.X_val)
         encodings.append(EncodedTable(name, encoder, X if every else data.inputs.encoded(encoder), held))
     kinds = encodings[0].encoder.kinds_
@@ -108,9 +113,12 @@ def encode_tables(data: TrainingData, run: Run, *, resumed: bool) -> tuple[Encod
 def _order(table: Table) -> list[str]:
     """Return the names of the encodings, the most promising first; those that would equal others are left out."""
     few = len(few_whole_numbers(table.columns, TableEncoder().max_onehot))
-    names = list(_ENCODINGS) if few else [name for name in _ENCODINGS if name != _ONLY]
+    named = sum(column.kind in ("category", "boolean") for column in table.columns)
+    names = ["robust", QUANTILE, _BOTH, *[_ONLY] * (few > 0)]
     if few > _MOSTLY * len(table.columns):
         names.append(names.pop(names.index(QUANTILE)))
+    if few + named > 1:
+        names.insert(1 if few + named > _MOSTLY * len(table.columns) else len(names), _PAIRS)
     return names
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
@@ -25,6 +25,7 @@ from .dates import DateParts
 from .encoding import EncoderSettings, FittedEncoding, encode_table, fit_encoding
 from .notes import warn_of_columns
 from .numbers import NumberColumns
+from .pairs import PairColumn
 from .reading import Table, read_table, recognised_table, with_target
 
 Array = NDArray[Any]
@@ -85,6 +86,10 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
     integers : {"numbers", "categories", "both"}, default="numbers"
         Whether whole numbers with three to `max_onehot` values are numbers, categories, or numbers and categories. With
         "both", numbers with more values, each in ten rows on average, are encoded by the target as well.
+    pairs : int, default=0
+        Largest number of pairs of categories, of at most `max_onehot` levels each, whose combinations of levels are
+        encoded by the mean of the target. Pairs are chosen by how much these means explain beyond both columns, in rows
+        of other folds; with several targets or classes, a pair has the two principal components of the means.
     max_onehot : int, default=30
         Largest number of levels for which a category gets a column for each level.
     min_frequency : int, default=5
@@ -108,7 +113,7 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
     zones_ : list of str of length n_features_in_
         Name of the time zone of dates, to which later dates are converted; empty for all other columns.
     feature_origin_ : array of int of shape (n_features_out,)
-        Index of the column that each output comes from.
+        Index of the column that each output comes from; of pairs, the first of both columns.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : array of str
@@ -153,6 +158,8 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
     dates_: DateParts
     category_columns_: list[int]
     categories_: list[CategoryColumn]
+    pair_columns_: Array
+    pairs_: list[PairColumn]
     endings_: list[str]
     places_: Array
 
@@ -161,6 +168,7 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
         numbers: str = "robust",
         *,
         integers: str = "numbers",
+        pairs: int = 0,
         max_onehot: int = 30,
         min_frequency: int = 5,
         target_type: str = "auto",
@@ -169,6 +177,7 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
     ) -> None:
         self.numbers = numbers
         self.integers = integers
+        self.pairs = pairs
         self.max_onehot = max_onehot
         self.min_frequency = min_frequency
         self.target_type = target_type
@@ -241,6 +250,26 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
         encoding = self._encoding()
         return encoding.beyond(self._ordered(X, encoding.names))
 
+    def column_totals(self, values: ArrayLike) -> Array:
+        """Add up numbers that belong to the outputs, such as importances, by columns of the table.
+
+        Parameters
+        ----------
+        values : array-like of shape (n_features_out,)
+            One number for each output; those of pairs count half for each of both columns.
+
+        Returns
+        -------
+        array of shape (n_features,)
+        """
+        encoding = self._encoding()
+        totals = np.asarray(values, dtype=np.float64)
+        if totals.shape != encoding.places.shape:
+            raise ValueError(
+                f"values has shape {totals.shape}: it must have {len(encoding.places)} numbers, one for each output"
+            )
+        return encoding.column_totals(totals)
+
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Name the output columns.
 
@@ -273,6 +302,7 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
             self.get_params(deep=False),
             numbers=one_of("robust", "standard", "quantile"),
             integers=one_of("numbers", "categories", "both"),
+            pairs=integer(0),
             max_onehot=integer(2),
             min_frequency=integer(1),
             target_type=one_of("auto", "continuous", "binary", "multiclass"),

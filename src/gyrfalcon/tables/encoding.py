@@ -19,6 +19,7 @@ from .columns import Column, as_booleans, as_dates, as_numbers, as_text
 from .dates import DateParts, zone_of
 from .forms import DateForm, NumberForm
 from .numbers import NumberColumns
+from .pairs import PairColumn, choose_pairs
 from .reading import Table
 from .targets import target_columns
 
@@ -35,6 +36,7 @@ class EncoderSettings:
 
     numbers: str = "robust"
     integers: str = "numbers"
+    pairs: int = 0
     max_onehot: int = 30
     min_frequency: int = 5
     target_type: str = "auto"
@@ -52,8 +54,9 @@ class FittedEncoding:
 
     number_columns, date_columns, category_columns : columns of each part; a number may be a category as well
     numbers : scales of the numbers, followed by those of the dates as elapsed time
+    pair_columns : the two columns of each pair of categories, of shape (n_pairs, 2)
     endings : for each output the text that follows the name of its column
-    places : position of each output, in the order of the parts: numbers, dates, categories
+    places : position of each output, in the order of the parts: numbers, dates, categories, pairs
     """
 
     names: list[str] | None
@@ -66,6 +69,8 @@ class FittedEncoding:
     dates: DateParts
     category_columns: list[int]
     categories: list[CategoryColumn]
+    pair_columns: Array
+    pairs: list[PairColumn]
     feature_origin: Array
     endings: list[str]
     places: Array
@@ -73,23 +78,43 @@ class FittedEncoding:
     def transform(self, table: Table, dtype: Any, held_out: Sequence[Array | None] = ()) -> Array:
         """Encode a table with the columns of training, in the same order, as a MetricArray of shape (n, n_outputs).
 
-        `held_out` has for each category None or the first k outputs of the rows, of shape (n, k), which replace those
-        of their levels (see `CategoryColumn.fit`).
+        `held_out` has for each category, and then for each pair, None or the first k outputs of the rows, of shape
+        (n, k), which replace those of their levels (see `CategoryColumn.fit`).
         """
         values, texts = self._read(table)
         out = np.empty((table.n_rows, len(self.places)), dtype=dtype)
-        end = len(self.places) - sum(len(category.names_) for category in self.categories)
+        end = len(self.places) - self._n_categorical
         for start in range(0, len(out), _BLOCK):
             block = _stacked([column[start : start + _BLOCK] for column in values], min(_BLOCK, len(out) - start))
             parts = [self.numbers.transform(block), self.dates.transform(block[:, len(self.number_columns) :])]
             out[start : start + _BLOCK, self.places[:end]] = np.hstack(parts)
-        for category, text, own in zip(self.categories, texts, held_out or [None] * len(texts), strict=True):
-            made = category.transform(text)
+        parts = [category.transform(text) for category, text in zip(self.categories, texts, strict=True)]
+        text_of = dict(zip(self.category_columns, texts, strict=True))
+        for pair, (first, second) in zip(self.pairs, self.pair_columns.tolist(), strict=True):
+            parts.append(pair.transform(text_of[first], text_of[second]))
+        for made, own in zip(parts, held_out or [None] * len(parts), strict=True):
             if own is not None:
                 made[:, : own.shape[1]] = own
             out[:, self.places[end : end + made.shape[1]]] = made
             end += made.shape[1]
         return out.view(MetricArray)
+
+    @property
+    def _n_categorical(self) -> int:
+        """Number of outputs of categories and pairs."""
+        widths = [len(category.names_) for category in self.categories] + [pair.values_.shape[2] for pair in self.pairs]
+        return sum(widths)
+
+    def column_totals(self, values: Array) -> Array:
+        """Add numbers for each output up by columns of the table; see `TableEncoder.column_totals`."""
+        second = self.feature_origin.copy()
+        end = len(self.places)
+        for pair, (_, at) in zip(reversed(self.pairs), self.pair_columns[::-1].tolist(), strict=True):
+            start = end - pair.values_.shape[2]
+            second[self.places[start:end]] = at
+            end = start
+        d = len(self.kinds)
+        return np.asarray(sum(np.bincount(at, weights=values, minlength=d) for at in (self.feature_origin, second)) / 2)
 
     def beyond(self, table: Table) -> Array:
         """Return how far each value is outside those of training, see `TableEncoder.beyond`."""
@@ -125,7 +150,14 @@ class FittedEncoding:
             array((None,), np.int64)(f"{name}_", vars(self)[name])
         columns = [*self.number_columns, *self.date_columns, *self.category_columns]
         outputs = [*self.numbers.varies_, *self.numbers.indicates_, *self.dates.parts_.repeat(2)]
-        n_outputs = sum(outputs) + sum(len(category.names_) for category in self.categories)
+        array((None, 2), np.int64)("pair_columns_", self.pair_columns)
+        fits = [
+            all(isinstance(category, CategoryColumn) for category in self.categories),
+            all(isinstance(pair, PairColumn) for pair in self.pairs),
+        ]
+        if not all(fits):
+            raise ValueError("categories and pairs of the encoding are of another class")
+        n_outputs = sum(outputs) + self._n_categorical
         fits = [
             len(self.numbers.low_) == len(self.number_columns) + len(self.date_columns),
             len(self.forms) == len(self.zones) == d,
@@ -134,7 +166,8 @@ class FittedEncoding:
             all(isinstance(zone, str) for zone in self.zones),
             len(self.dates.parts_) == len(self.date_columns),
             len(self.categories) == len(self.category_columns),
-            all(isinstance(category, CategoryColumn) for category in self.categories),
+            len(self.pairs) == len(self.pair_columns),
+            np.isin(self.pair_columns, self.category_columns).all(),
             all(type(at) is int and 0 <= at < d for at in columns),
             self.names is None or len(self.names) == d,
             len(self.endings) == len(self.feature_origin) == len(self.places) == n_outputs,
@@ -183,7 +216,13 @@ def fit_encoding(
     dates = DateParts().fit(values[:, len(number_columns) :])
     categories = {at: CategoryColumn(settings.max_onehot, settings.min_frequency) for at in texts}
     held_out = [category.fit(texts[at], targets, target_names, fold) for at, category in categories.items()]
+    pairs, own = _pairs(columns, categories, settings, y, seed, fold)
     outputs = _outputs(number_columns, numbers, date_columns, dates, categories)
+    outputs += [
+        (first, f" x {labels[second]} (target{f', {number + 1}' * (pair.values_.shape[2] > 1)})")
+        for (first, second), pair in pairs.items()
+        for number in range(pair.values_.shape[2])
+    ]
     origin = np.array([at for at, _ in outputs], dtype=np.int64)
     order = np.argsort(origin, kind="stable")  # the outputs of a column stand together
     kept = set(origin.tolist())
@@ -198,11 +237,35 @@ def fit_encoding(
         dates=dates,
         category_columns=list(categories),
         categories=list(categories.values()),
+        pair_columns=np.array(list(pairs), dtype=np.int64).reshape(-1, 2),
+        pairs=list(pairs.values()),
         feature_origin=origin[order],
         endings=[outputs[at][1] for at in order],
         places=np.argsort(order),
     )
-    return encoding, held_out
+    return encoding, [*held_out, *own]
+
+
+def _pairs(
+    columns: Sequence[Column],
+    categories: dict[int, CategoryColumn],
+    settings: EncoderSettings,
+    y: Any,
+    seed: int,
+    fold: Array | None,
+) -> tuple[dict[tuple[int, int], PairColumn], list[Array | None]]:
+    """Fit the pairs of categories with few levels that pay; return them by their columns, and outputs of the rows."""
+    texts = {at: as_text(columns[at]) for at in categories} if settings.pairs and y is not None else {}
+    few = [at for at, text in sorted(texts.items()) if 1 < len(text.levels) + text.missing.any() <= settings.max_onehot]
+    if len(few) < 2:
+        return {}, []
+    targets, _ = target_columns(y, settings.target_type)
+    targets = targets - targets.mean(axis=0)
+    folds = random_folds(len(targets), seed) if fold is None else fold
+    chosen = choose_pairs([texts[at] for at in few], targets, settings.pairs, folds, seed)
+    pairs = {(few[i], few[j]): PairColumn() for i, j in chosen}
+    own = [pair.fit(texts[i], texts[j], targets, fold) for (i, j), pair in pairs.items()]
+    return pairs, own
 
 
 def _outputs(

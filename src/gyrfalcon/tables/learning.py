@@ -220,7 +220,7 @@ def _importances(fits: ModelFits, members: list[Member], weights: Array) -> Arra
     for member, weight in zip(members, weights, strict=True):
         encoder, model, matrix = member.encoding.encoder, member.model, member.candidate.mixing
         if isinstance(model, Boosted):
-            each = np.bincount(encoder.feature_origin_, weights=model.importances_, minlength=encoder.n_features_in_)
+            each = encoder.column_totals(model.importances_)
             total = total + weight * np.sqrt(each) / (np.sqrt(each).sum() or 1.0)
             continue
         expansion = expansion_of(model)
@@ -240,7 +240,7 @@ def _importances(fits: ModelFits, members: list[Member], weights: Array) -> Arra
         )
         squares = squares if matrix is None else np.diag(matrix @ squares @ matrix)
         moves = np.sqrt(squares) * X.std(axis=0)
-        each = np.sqrt(np.bincount(encoder.feature_origin_, weights=moves**2, minlength=encoder.n_features_in_))
+        each = np.sqrt(encoder.column_totals(moves**2))
         total = total + weight * each / (each.sum() or 1.0)
     out = np.asarray(total)
     return out / (out.sum() or 1.0)
