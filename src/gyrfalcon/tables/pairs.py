@@ -1,7 +1,7 @@
 """Pairs of categories: the mean of the target in each combination of two levels, where combinations matter.
 
-A kernel has to learn from examples what two levels mean together, and many combinations have few examples among the rows
-of a fit. Their mean targets, computed from all rows of the table, tell it directly.
+A kernel has to learn from examples what two levels mean together, and many combinations have few examples among the
+rows of a fit. Their mean targets, computed from all rows of the table, tell it directly.
 """
 
 from __future__ import annotations
