@@ -167,7 +167,7 @@ class FittedEncoding:
             len(self.dates.parts_) == len(self.date_columns),
             len(self.categories) == len(self.category_columns),
             len(self.pairs) == len(self.pair_columns),
-            np.isin(self.pair_columns, self.category_columns).all(),
+            bool(np.isin(self.pair_columns, self.category_columns).all()),
             all(type(at) is int and 0 <= at < d for at in columns),
             self.names is None or len(self.names) == d,
             len(self.endings) == len(self.feature_origin) == len(self.places) == n_outputs,
