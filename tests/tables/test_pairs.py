@@ -8,13 +8,14 @@ import pytest
 
 import gyrfalcon
 from gyrfalcon import AutoRegressor, TableEncoder
+from gyrfalcon.tables import encoded_tables
 from gyrfalcon.tables.columns import from_text
 from gyrfalcon.tables.pairs import PairColumn, held_out_means
+from gyrfalcon.tables.reading import recognised_table
 
-RNG = np.random.default_rng(0)
 N = 1500
-A, B, C = (RNG.integers(4, size=N) for _ in range(3))
-TABLE = pd.DataFrame({"a": A, "b": [f"b{value}" for value in B], "c": C, "x": RNG.normal(size=N)})
+A, B, C = np.random.default_rng(0).integers(4, size=(3, N))
+TABLE = pd.DataFrame({"a": A, "b": [f"b{value}" for value in B], "c": C, "x": np.random.default_rng(1).normal(size=N)})
 ODD = (A + B) % 2  # neither column alone says anything about it
 
 
@@ -29,8 +30,9 @@ def slow_means(codes, targets, fold):
 
 @pytest.mark.parametrize("first", [0, -2])
 def test_means_of_other_folds(first):
-    codes, fold = RNG.integers(5, size=60), RNG.integers(first, 3, size=60)
-    targets = RNG.normal(size=(60, 2))
+    rng = np.random.default_rng(0)
+    codes, fold = rng.integers(5, size=60), rng.integers(first, 3, size=60)
+    targets = rng.normal(size=(60, 2))
     np.testing.assert_allclose(held_out_means(codes, 6, targets, fold), slow_means(codes, targets, fold), atol=1e-12)
 
 
@@ -49,11 +51,12 @@ def test_a_pair_without_an_effect_of_its_columns_is_found():
 
 
 def test_own_targets_do_not_count():
-    y = RNG.permutation(ODD)  # nothing to find: pairs are not chosen, and a forced one does not know its rows
+    rng = np.random.default_rng(0)
+    y = rng.permutation(ODD)  # nothing to find: pairs are not chosen, and a forced one does not know its rows
     assert len(TableEncoder(integers="categories", pairs=3, random_state=0).fit(TABLE, y).pairs_) == 0
     first, second = from_text([f"{value}" for value in A]), from_text([f"{value}" for value in B])
     targets = (y - y.mean())[:, None]
-    out = PairColumn().fit(first, second, targets, RNG.integers(5, size=N))
+    out = PairColumn().fit(first, second, targets, rng.integers(5, size=N))
     assert abs(np.corrcoef(out[:, 0], y)[0, 1]) < 0.1
 
 
@@ -84,23 +87,30 @@ def test_no_pairs_without_targets():
         encoder.column_totals([1.0])
 
 
-class UntilPairs:
-    """A callback that ends the search after the first candidate with pairs."""
+class Once:
+    """A callback that ends the search after its first candidate."""
 
     def on_iteration(self, record):
-        return record["encoding"] == "pairs"
+        return True
 
 
-def test_a_search_with_pairs(tmp_path):
-    few = TABLE[:300]
-    y = ODD[:300] + 0.1 * RNG.normal(size=300)
-    model = AutoRegressor(time_budget=300, families=("kernel",), random_state=0, callbacks=[UntilPairs()]).fit(few, y)
-    assert model.candidates_[-1]["encoding"] == "pairs"  # with which all rows are fitted, since it is the best
-    assert model.encoders_[0].pairs_
+def test_a_model_with_pairs(tmp_path, monkeypatch):
+    monkeypatch.setattr(encoded_tables, "_order", lambda table: ["pairs"])
+    y = ODD + 0.1 * np.random.default_rng(1).normal(size=N)
+    model = AutoRegressor(time_budget=300, families=("kernel",), random_state=0, callbacks=[Once()]).fit(TABLE, y)
+    assert model.candidates_[0]["encoding"] == "pairs"
+    assert len(model.encoders_[0].pairs_) == 1
     model.save(tmp_path / "model.gyr")
-    np.testing.assert_array_equal(gyrfalcon.load(tmp_path / "model.gyr").predict(few[:9]), model.predict(few[:9]))
+    np.testing.assert_array_equal(gyrfalcon.load(tmp_path / "model.gyr").predict(TABLE[:9]), model.predict(TABLE[:9]))
     importances = model.feature_importances_
-    assert min(importances[:2]) > max(importances[2:])
+    assert importances[0] == pytest.approx(importances[1], rel=0.1)  # those of the pair count half for each
+    assert importances[0] > importances[2]
     # sampled, since one output depends on two columns
-    found = gyrfalcon.shapley_values(model, few[:2], few[:5], n_permutations=8, random_state=0)
-    np.testing.assert_allclose(found.values.sum(axis=1) + found.base_values, model.predict(few[:2]), atol=1e-6)
+    found = gyrfalcon.shapley_values(model, TABLE[:2], TABLE[:5], n_permutations=8, random_state=0)
+    np.testing.assert_allclose(found.values.sum(axis=1) + found.base_values, model.predict(TABLE[:2]), atol=1e-6)
+
+
+def test_when_pairs_are_tried():
+    table = recognised_table(TABLE, "a test")
+    assert encoded_tables._order(table)[1] == "pairs"  # three of four columns are categories or few whole numbers
+    assert "pairs" not in encoded_tables._order(table.take(np.arange(2)))

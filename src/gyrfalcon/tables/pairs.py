@@ -26,7 +26,9 @@ _OUTPUTS = 2  # most outputs of a pair: the principal directions of the means of
 _MOST_COLUMNS = 42  # most columns whose pairs are compared; of more, those that say most about the target
 _MOST_TARGETS = 4  # most target columns by which pairs are compared; more are combined at random
 _LEAST_ROWS, _MOST_ROWS, _ROWS = 3_000, 10_000, 6e6  # fewest and most rows for that, and most rows x pairs
-_LEAST_GAIN = 2e-3  # least share of the variance that a pair explains beyond both of its columns
+# Least share of the variance that a pair explains beyond both of its columns. With few rows the best of many pairs look
+# better than they are by chance: then a pair has to explain 20 / n, and there is at most one for each 500 rows
+_LEAST_GAIN, _LEAST_GAIN_ROWS, _ROWS_PER_PAIR = 2e-3, 20, 500
 
 
 @register
@@ -98,8 +100,9 @@ def choose_pairs(columns: Sequence[Column], targets: Array, most: int, fold: Arr
         (i, j): explained(codes[i] * sizes[j] + codes[j], sizes[i] * sizes[j]) - max(alone[i], 0) - max(alone[j], 0)
         for i, j in combinations(compared.tolist(), 2)
     }
-    best = sorted((pair for pair in gains if gains[pair] > _LEAST_GAIN), key=lambda pair: -gains[pair])
-    return sorted(best[:most])
+    least = max(_LEAST_GAIN, _LEAST_GAIN_ROWS / len(rows))
+    best = sorted((pair for pair in gains if gains[pair] > least), key=lambda pair: -gains[pair])
+    return sorted(best[: min(most, -(-n // _ROWS_PER_PAIR))])
 
 
 def held_out_means(codes: Array, size: int, targets: Array, fold: Array) -> Array:
