@@ -57,6 +57,13 @@ AUTO: Mapping[str, Entry] = {
         classes: a smaller budget gives a warning that names the time needed. If the budget ends the search or a fit,
         another run may end it elsewhere; otherwise the same `random_state` gives the same model.""",
     ),
+    "auto.scoring": Entry(
+        "str, callable or None",
+        """The metric that decides what each model counts in the blend: the name of a scorer of scikit-learn, such as
+        "neg_mean_absolute_error" or "roc_auc", or a scorer itself. None is the squared error of numbers and the
+        log-loss of classes, by which candidates are searched in any case. A scorer must accept `sample_weight` if
+        `fit` is given weights.""",
+    ),
     "auto.families": Entry(
         "tuple of str",
         """Families of models that are averaged: "kernel", which is always among them; "trees": gradient-boosted trees
@@ -143,6 +150,7 @@ class AutoEstimator(Estimator):
     """A blend of models of a table, found by a search."""
 
     time_budget: float
+    scoring: Any
     families: tuple[str, ...]
     cv: Any
     checkpoint: Any

@@ -27,7 +27,8 @@ from ._auto import AutoEstimator, described
 from .blending import best_temperature
 from .learning import Learnt
 from .problems import CLASSIFIERS, Classification, class_values
-from .stored import check_list, check_model
+from .scoring import metric_of
+from .stored import check_floats, check_list, check_model
 from .targets import classification_targets, row_weights
 
 Array = NDArray[Any]
@@ -49,6 +50,9 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which are multiplied with `sample_weight`. "balanced" gives every class the same total
         weight.
+    {auto.scoring}
+        Where the metric depends on predicted classes, as accuracy and balanced accuracy do, it also chooses
+        `class_offsets_`.
     {auto.families, auto.cv, auto.checkpoint, auto.memory_budget, n_jobs, auto.random_state, auto.callbacks,
     auto.verbose}
 
@@ -58,6 +62,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         The classes.
     cv_scores_ : dict
         `accuracy` and `log_loss` of predictions for rows that were held out in cross-validation, or of `X_val`.
+    class_offsets_ : array of shape (n_classes,)
+        Added to the logarithms of the probabilities before `predict` takes the largest; zeros without `scoring`.
     candidates_ : list of dict
         The candidates that were tried, as for `AutoRegressor`; `error` is that of the class codes, relative to the
         error of predicting their means.
@@ -99,6 +105,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     classes_: Array
     calibrations_: list[Calibration]
     temperature_: float
+    class_offsets_: Array
     cv_scores_: dict[str, float]
 
     def __init__(
@@ -106,6 +113,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         time_budget: float = 60,
         *,
         class_weight: Any = None,
+        scoring: Any = None,
         families: tuple[str, ...] = ("kernel", "trees", "linear"),
         cv: Any = 5,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
@@ -117,6 +125,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     ) -> None:
         self.time_budget = time_budget
         self.class_weight = class_weight
+        self.scoring = scoring
         self.families = families
         self.cv = cv
         self.checkpoint = checkpoint
@@ -157,7 +166,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         counted = count(computed(sample_weight), int(_num_samples(X)))
         labels, classes, codes = classification_targets(X, y, X_val, y_val, counted, type(self).__name__)
         weight = with_class_weight(self.class_weight, row_weights(counted, len(labels)), classes, codes)
-        problem = Classification.of(labels, codes, len(classes), weight)
+        problem = Classification.of(labels, codes, len(classes), weight, metric_of(self.scoring, self))
         self._learn(X, problem, weight, groups, X_val, counted)
         return self
 
@@ -168,12 +177,16 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         weight = None if weight is None else weight[judged]
         temperature = best_temperature(*with_absent_classes(learnt.values, labels, problem.n_classes, weight))
         logs = log_softmax(learnt.values / temperature, axis=1)
+        offsets = np.zeros(problem.n_classes)
+        if problem.metric is not None:
+            offsets = problem.metric.class_offsets(logs, np.unique(problem.y), labels, weight)
         scores = {
-            "accuracy": float(np.mean(logs.argmax(axis=1) == labels)),
+            "accuracy": float(np.mean((logs + offsets).argmax(axis=1) == labels)),
             "log_loss": -float(np.mean(logs[np.arange(len(labels)), labels])),
         }
         return {
             "classes_": np.unique(problem.y),
+            "class_offsets_": offsets,
             "calibrations_": learnt.calibrations,
             "temperature_": temperature,
             "cv_scores_": scores,
@@ -188,6 +201,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         if not isinstance(self.classes_, np.ndarray) or self.classes_.ndim != 1 or len(self.classes_) < 2:
             raise ValueError("classes_ is not an array of at least two classes")
         positive()("temperature_", self.temperature_)
+        check_floats("class_offsets_", self.class_offsets_, (len(self.classes_),))
         if not isinstance(self.cv_scores_, dict) or self.cv_scores_.keys() != {"accuracy", "log_loss"}:
             raise ValueError("cv_scores_ is not a dict of accuracy and log_loss")
         for name, score in self.cv_scores_.items():
@@ -254,7 +268,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
 
     @lazily
     def predict(self, X: Any) -> Array:
-        """Predict the most probable class.
+        """Predict the most probable class, after `class_offsets_` are added to the logarithms of the probabilities.
 
         Parameters
         ----------
@@ -264,8 +278,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         -------
         array of shape (n,)
         """
-        probabilities = self.predict_proba(X)
-        return np.asarray(self.classes_[probabilities.argmax(axis=1)])
+        logs = self.predict_log_proba(X)
+        return np.asarray(self.classes_[(logs + self.class_offsets_).argmax(axis=1)])
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy: the share of rows whose class is predicted correctly.

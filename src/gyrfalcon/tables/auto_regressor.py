@@ -31,6 +31,7 @@ from .inputs import as_inputs, text_columns
 from .learning import Learnt
 from .problems import REGRESSORS, Regression
 from .reach import Reach, reach_rows
+from .scoring import metric_of
 from .spread import Spread, learn_spread
 from .stored import check_floats, check_model
 from .targets import in_form, regression_targets, row_weights
@@ -56,8 +57,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
     Parameters
     ----------
-    {auto.time_budget, auto.families, auto.cv, auto.checkpoint, auto.memory_budget, n_jobs, auto.random_state,
-    auto.callbacks, auto.verbose}
+    {auto.time_budget, auto.scoring, auto.families, auto.cv, auto.checkpoint, auto.memory_budget, n_jobs,
+    auto.random_state, auto.callbacks, auto.verbose}
 
     Attributes
     ----------
@@ -135,6 +136,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         self,
         time_budget: float = 60,
         *,
+        scoring: Any = None,
         families: tuple[str, ...] = ("kernel", "trees", "linear"),
         cv: Any = 5,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
@@ -145,6 +147,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         verbose: int = 0,
     ) -> None:
         self.time_budget = time_budget
+        self.scoring = scoring
         self.families = families
         self.cv = cv
         self.checkpoint = checkpoint
@@ -183,7 +186,8 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         X, X_val = as_table(X), as_table(X_val)
         counted = count(computed(sample_weight), int(_num_samples(X)))
         targets, form = regression_targets(X, y, X_val, y_val, counted, type(self).__name__)
-        self._learn(X, Regression.of(targets, form), row_weights(counted, len(targets)), groups, X_val, counted)
+        problem = Regression.of(targets, form, metric_of(self.scoring, self))
+        self._learn(X, problem, row_weights(counted, len(targets)), groups, X_val, counted)
         return self
 
     def _outcome(self, learnt: Learnt) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from .boosting import boosted_classifier, boosted_regressor
 from .forms import NumberForm
 from .linear import Linear, LinearClassifier, LinearRegressor
 from .scored import ScoreClassifier, ScoreModel, probabilities_of
+from .scoring import Metric
 from .stored import check_model
 from .transforms import Target, moments, targets_of
 from .tree_arrays import TreeArrays
@@ -74,6 +75,7 @@ class Problem(ABC):
     falkon_cost : typical numbers of passes over the rows and of factorisations of a fit with few centers
     newton_cost : the same of one that minimises another loss than the squared one; None if there is no such fit
     chooses_penalties : whether held-out rows choose the penalty of a fit with every row as a center
+    metric : what the blend is chosen by; None for the squared error of numbers, and the log-loss of classes
     """
 
     y: Array
@@ -86,6 +88,7 @@ class Problem(ABC):
     falkon_cost: tuple[int, int] = (30, 1)
     newton_cost: tuple[int, int] | None = None
     chooses_penalties: bool = True
+    metric: Metric | None = None
 
     @property
     def n_outputs(self) -> int:
@@ -174,12 +177,12 @@ class Regression(Problem):
     deviation: Any = 1.0
 
     @classmethod
-    def of(cls, y: Array, form: NumberForm | None = None) -> Regression:
+    def of(cls, y: Array, form: NumberForm | None = None, metric: Metric | None = None) -> Regression:
         """Return the problem of learning y, which was written in a form if it was text."""
         columns = y.reshape(len(y), -1).astype(np.float64)
         mean, deviation = moments(columns)
         codes = (columns - mean) / deviation
-        return cls(y, codes, targets_of(y), "continuous", form, mean=mean, deviation=deviation)
+        return cls(y, codes, targets_of(y), "continuous", form, metric=metric, mean=mean, deviation=deviation)
 
     def encoder_targets(self, rows: Array) -> tuple[Array, str]:
         return self.model_targets(self.targets[0])[rows], self.target_type
@@ -237,8 +240,17 @@ class Regression(Problem):
         return rows
 
     def blend(self, values: list[Array], judged: Array, weight: Array | None) -> Blend:
-        weights = greedy_weights(values, self.codes[judged], weight)
+        if self.metric is None:
+            weights = greedy_weights(values, self.codes[judged], weight)
+        else:
+            weights = self.metric.number_weights([self._numbers(one) for one in values], self.y[judged], weight)
         return Blend(weights, np.tensordot(weights, np.stack(values), 1), [])
+
+    def _numbers(self, codes: Array) -> Array:
+        """Return predictions in the units of y, and in its shape."""
+        y = self.y.reshape(len(self.y), -1)
+        found = np.clip(codes * self.deviation + self.mean, y.min(axis=0), y.max(axis=0))
+        return found if self.y.ndim > 1 else found[:, 0]
 
     def check_fitted(self, fitted: Any, n_features: int) -> None:
         check_model(fitted, REGRESSORS, n_features, self.n_outputs)
@@ -261,7 +273,9 @@ class Classification(Problem):
     class_weight: dict[Any, float] | None = None
 
     @classmethod
-    def of(cls, y: Array, labels: Array, n_classes: int, weight: Array | None = None) -> Classification:
+    def of(
+        cls, y: Array, labels: Array, n_classes: int, weight: Array | None = None, metric: Metric | None = None
+    ) -> Classification:
         """Return the problem of learning labels; only whole classes have a weight of 0."""
         ignored = [] if weight is None else np.unique(y[weight == 0]).tolist()
         return cls(
@@ -270,6 +284,7 @@ class Classification(Problem):
             [Target()],
             "binary" if n_classes == 2 else "multiclass",
             stratify=labels,
+            metric=metric,
             labels=labels,
             n_classes=n_classes,
             class_weight=dict.fromkeys(ignored, 0.0) or None,
@@ -346,7 +361,10 @@ class Classification(Problem):
         values, (_, labels, weight) = [one for one, _, _ in whole], whole[0]
         calibrations = [fit_calibration(one, labels, self.n_classes, weight, _smallest(one)) for one in values]
         logs = [calibrated.log_probabilities(one) for calibrated, one in zip(calibrations, values, strict=True)]
-        weights = greedy_log_weights(logs, labels, weight)
+        if self.metric is None:
+            weights = greedy_log_weights(logs, labels, weight)
+        else:
+            weights = self.metric.class_weights(logs, np.unique(self.y), labels, weight)
         return Blend(weights, np.tensordot(weights, np.stack(logs), 1)[: len(judged)], calibrations)
 
     def check_fitted(self, fitted: Any, n_features: int) -> None:

@@ -71,7 +71,7 @@ HINTS = [
     (gyrfalcon.RandomFeatures, "gamma", "use kernel"),
     (gyrfalcon.LearnedMetric, "seed", "use random_state"),
     (gyrfalcon.AutoRegressor, "time_limit", "use time_budget"),
-    (gyrfalcon.AutoRegressor, "alpha", "it has time_budget, families"),
+    (gyrfalcon.AutoRegressor, "alpha", "it has time_budget, scoring"),
     (gyrfalcon.ConformalRegressor, "methods", "did you mean 'method'"),
     (gyrfalcon.TableEncoder, "max_categorie", "did you mean|it has"),
     (gyrfalcon.DPP, "k", "use size"),
