@@ -1,7 +1,8 @@
 """The part `growth` of multiscale.py: time and memory of a hierarchical fit from 10^5 to 3 x 10^6 rows.
 
 Each size is fitted in a process of its own, so that its peak of memory is its own. The memory planned is what `fit`
-compares with `memory_budget`, plus the rows.
+compares with `memory_budget`, plus the rows. With `--files`, rows of 40 features are in a file and `memory_budget` is
+400 MB: the peak is that of the whole process, with Python and the libraries, before the fit and at its end.
 """
 
 from __future__ import annotations
@@ -37,6 +38,39 @@ after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps({"seconds": seconds, "processor": used, "megabytes": (after - before) / 1000}))
 """
 
+_FIT_FILE = """
+import json, resource, sys, tempfile, time
+import numpy as np
+import gyrfalcon
+from gyrfalcon import HierarchicalRegressor
+from gyrfalcon.kernels import Laplacian
+
+n, rng = int(sys.argv[1]), np.random.default_rng(0)
+with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+    X = np.lib.format.open_memmap(f"{folder}/X.npy", mode="w+", dtype=np.float32, shape=(n, 40))
+    y = np.empty(n, dtype=np.float32)
+    for start in range(0, n, 100_000):
+        block = rng.standard_normal((min(100_000, n - start), 40), dtype=np.float32)
+        noise = rng.standard_normal(len(block), dtype=np.float32)
+        X[start : start + len(block)] = block
+        y[start : start + len(block)] = np.sin(block[:, 0]) * block[:, 1] + 0.1 * noise
+        X.flush()
+    del X
+    rows = gyrfalcon.open(f"{folder}/X.npy")
+    model = HierarchicalRegressor(
+        Laplacian(20.0), n_centers=0, penalty=0.1 / n, n_trees=1, scale=False, memory_budget="400MB", random_state=0
+    )
+    model.fit(rows.take(np.arange(2_000)), y[:2_000])
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the peak begins anew
+    peak = lambda: int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1000
+    before = peak()
+    began, used = time.perf_counter(), time.process_time()
+    model.fit(rows, y)
+    seconds, used = time.perf_counter() - began, time.process_time() - used
+    print(json.dumps({"seconds": seconds, "processor": used, "before": before, "peak": peak()}))
+"""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", nargs="*", type=int, default=None, help="rows of the part growth")
@@ -46,6 +80,8 @@ def run(options: argparse.Namespace) -> bool:
     from math import log
 
     sizes = options.sizes or (QUICK if options.quick else SIZES)
+    if options.files:
+        return _files(sizes)
     found = []
     print("\n     rows   seconds  processor   memory, a row")
     for n in sizes:
@@ -59,3 +95,17 @@ def run(options: argparse.Namespace) -> bool:
     met = exponent <= MOST
     print(f"time grows like n^{exponent:.3f}: {'met' if met else 'missed'} (at most {MOST})", flush=True)
     return met
+
+
+def _files(sizes: tuple[int, ...]) -> bool:
+    """Print the peak of memory of fits to files."""
+    print("\n     rows   in the file   seconds  processor   before the fit      peak")
+    for n in sizes:
+        done = subprocess.run([sys.executable, "-c", _FIT_FILE, str(n)], capture_output=True, text=True, check=True)
+        result = json.loads(done.stdout)
+        print(
+            f"{n:9,} {160e-6 * n:10.0f} MB {result['seconds']:9.2f} {result['processor']:10.2f}"
+            f" {result['before']:13.0f} MB {result['peak']:6.0f} MB",
+            flush=True,
+        )
+    return True

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gyrfalcon.hierarchy import SPLITS, Tree, grow_tree, make_hierarchy
 from gyrfalcon.kernels import Laplacian
 
 
+@settings(deadline=None)
 @given(
     n=st.integers(1, 80),
     d=st.integers(1, 4),

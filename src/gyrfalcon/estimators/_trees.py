@@ -11,9 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.checks import array
 from .._utils.threads import effective_n_jobs
 from ..fitting.data import FitData
-from ..fitting.hierarchical import HierarchicalSolution, HierarchySettings, predictions, solve
-from ..fitting.ridge import EveryRow, every_row
+from ..fitting.hierarchical import HierarchicalSolution, predictions, solve
+from ..fitting.ridge import EveryRow
 from ..fitting.session import Session
+from ..fitting.tree_rows import HierarchySettings, tree_rows
 from ..hierarchy import LocalExpansion
 from ..kernels import Kernel
 from ..operators.choose import PreparedCenters
@@ -51,7 +52,7 @@ class OnTrees(KernelEstimator):
         self, data: FitData, session: Session, settings: HierarchySettings
     ) -> tuple[EveryRow, HierarchicalSolution]:
         penalties = self.penalty if self.penalties is None else self.penalties
-        problem = every_row(self.kernel, penalties, data, self._compute, session.random_state)
+        problem = tree_rows(self.kernel, penalties, data, self._compute, session.random_state)
         return problem, solve(settings, problem, self._compute, session)
 
     def _set_trees(self, problem: EveryRow, found: HierarchicalSolution) -> None:

@@ -14,9 +14,10 @@ from .._utils.registry import register
 from .._utils.threads import effective_n_jobs
 from ..callbacks import CallbackLike
 from ..fitting.arguments import described
-from ..fitting.hierarchical import RULES, HierarchicalUncertainty, checked_blocks
+from ..fitting.hierarchical import RULES, HierarchicalUncertainty
 from ..fitting.parameters import check_parameters
 from ..fitting.posterior import check_noise
+from ..fitting.tree_rows import checked_blocks
 from ..hierarchy import LocalPosterior
 from ..kernels import Kernel, KernelFunction
 from ..storage.checkpoints import Checkpoint

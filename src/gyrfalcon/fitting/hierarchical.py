@@ -1,45 +1,48 @@
-"""Fits of the hierarchically compositional kernel: sizes from n and memory, trees, and the choice of a penalty."""
+"""Fits of the hierarchically compositional kernel: trees, and the choice of a penalty."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.checks import integer, one_of, optional
 from .._utils.compute import Compute
-from .._utils.memory import format_bytes, limit_of
+from .._utils.memory import limit_of
 from .._utils.ranges import check_kernel_scale
 from .._utils.sampling import draw
-from ..hierarchy import Factors, Hierarchy, LocalExpansion, LocalPosterior, factorise, make_hierarchy
+from ..hierarchy import (
+    Factors,
+    Hierarchy,
+    LocalExpansion,
+    LocalPosterior,
+    factorise,
+    make_hierarchy,
+    make_stored_hierarchy,
+    pieces,
+)
 from ..kernels import Kernel
 from ..operators import KernelOperator
-from ..operators.base import locate_non_finite
 from ..preconditioners import Preconditioner
 from ..solvers import conjugate_gradient
 from ..sources import Rows, as_rows
-from ..sources.scratch import has_room, temporary_file
+from ..sources.rows_file import RowsFile
 from ..storage.checkpoints import Beginning
 from .conformal import MOST_SCORES, Conformity
 from .forest import Forest, GlobalPart, Tried, decode, encode
-from .plan import check_memory
 from .ridge import EveryRow
 from .session import Session, finite
+from .tree_rows import HierarchySettings, check_sizes, checked_blocks, rows_at_once
 
 Array = NDArray[Any]
 
-LEAF_SIZE = 512  # default of `leaf_size`
-_RANK_SHARE = 4  # the default of `rank` is leaf_size over this: more pivots cost more than they gain, see below
-# Centers of the global part, unless the user says. On kin40k, protein_raw, house_16h and fried (Laplacian, leaves of
-# 600, 4 trees) the hierarchical model of its residuals was better than that of y, and than pivots at the same cost
-_GLOBAL_CENTERS, _GLOBAL_SHARE = 2_500, 16  # at most n over the latter, so that no row decides its own prediction
 # Of conjugate gradient; what is left is in the residuals. With 20 iterations errors on these four were the same to 0.1%
 _GLOBAL_ITERATIONS, _GLOBAL_TOLERANCE = 10, 1e-3
-_PREDICTED = 1 << 17  # rows that are predicted at once: a leaf is prepared once for all of its rows
+_KEPT_SHARE = 4  # of the memory, for the kernel matrix of the global part beside rows in a file
 # Noise below this share of k(x, x) is lost in the rounding of B, whose pivots have a ridge of 1e-8
 _LEAST_NOISE = 1e-10
 
@@ -47,52 +50,6 @@ RULES = {
     "n_centers": optional(integer(0)),
     "choose_by": one_of(None, "validation", "loo", "evidence"),
 }
-
-
-def _default_rank(leaf_size: int) -> int:
-    return max(1, leaf_size // _RANK_SHARE)
-
-
-class HierarchySettings(NamedTuple):
-    """The parameters of an estimator that decide how trees are made and what is computed with them.
-
-    with_left_out : whether predictions of rows by models that have not seen them are needed in any case
-    uncertainty : whether to keep what deviations are computed from
-    """
-
-    leaf_size: int | None
-    rank: int | None
-    n_trees: int
-    split: str
-    n_centers: int | None = None
-    choose_by: str | None = None
-    with_left_out: bool = False
-    uncertainty: bool = False
-
-    def global_centers(self, n: int) -> int:
-        """Return the number of centers of the global part."""
-        if self.n_centers is not None:
-            return min(n, self.n_centers)
-        probabilistic = self.uncertainty or self.choose_by == "evidence"
-        is_exact = self.sizes(n)[0] >= n
-        return 0 if probabilistic or is_exact else min(_GLOBAL_CENTERS, n // _GLOBAL_SHARE)
-
-    def check(self) -> None:
-        """Raise ValueError if a global part is asked for beside something that it does not have."""
-        if not self.n_centers:
-            return
-        for name, asked in (
-            ("uncertainty=True", self.uncertainty),
-            ('choose_by="evidence"', self.choose_by == "evidence"),
-        ):
-            if asked:
-                raise ValueError(f"n_centers={self.n_centers!r} has no probabilities for {name}: use n_centers=0")
-
-    def sizes(self, n: int) -> tuple[int, int]:
-        """Return the number of rows of a leaf and of pivots."""
-        leaf_size = min(n, LEAF_SIZE if self.leaf_size is None else self.leaf_size)
-        rank = _default_rank(leaf_size) if self.rank is None else min(self.rank, leaf_size)
-        return leaf_size, rank
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,11 +87,10 @@ class HierarchicalSolution:
 
 def solve(settings: HierarchySettings, problem: EveryRow, compute: Compute, session: Session) -> HierarchicalSolution:
     """Solve for every tree and penalty, and choose the penalty."""
-    data, X = problem.data, problem.points
-    n = len(X)
+    data, n = problem.data, len(problem.points)
     leaf_size, rank = settings.sizes(n)
     penalties = np.array(problem.penalties, dtype=np.float64, ndmin=1)
-    on_disk = check_sizes(settings, X, problem.targets.shape[1], len(penalties), compute)
+    on_disk = check_sizes(settings, problem, len(penalties), compute)
     criterion = settings.choose_by or ("loo" if data.validation is None else "validation")
     chooses = len(penalties) > 1
     with_diagonal = settings.with_left_out or settings.uncertainty or (chooses and criterion == "loo")
@@ -151,9 +107,8 @@ def solve(settings: HierarchySettings, problem: EveryRow, compute: Compute, sess
     if smooth is not None:
         problem = replace(problem, targets=problem.targets - smooth.fitted)
     for tree in range(len(hierarchies), settings.n_trees):
-        seed = int(seeds[tree])
-        hierarchy = make_hierarchy(problem.kernel, X, leaf_size=leaf_size, rank=rank, split=settings.split, seed=seed)
-        hierarchies.append(hierarchy)
+        hierarchy = _hierarchy(settings, problem, compute, int(seeds[tree]))
+        hierarchies.append(_without_file(hierarchy, problem))
         share = 1 / (len(penalties) * hierarchy.tree.n_leaves)  # of a leaf in the work for the tree
         for number, (noise, found) in enumerate(zip(noises, tried, strict=True)):
             before = tree + number / len(penalties)
@@ -164,7 +119,7 @@ def solve(settings: HierarchySettings, problem: EveryRow, compute: Compute, sess
                 n_threads=compute.n_threads,
                 with_diagonal=with_diagonal,
                 with_covariances=settings.uncertainty,
-                allocate=_in_file if on_disk else np.empty,
+                allocate=RowsFile if on_disk else np.empty,
                 tell=_counting(session, before, share),
             )
             found.append(_judged(hierarchy, factors, problem, smooth, compute))
@@ -175,6 +130,21 @@ def solve(settings: HierarchySettings, problem: EveryRow, compute: Compute, sess
             break
     best = _best(session.history[-1], criterion) if chooses else 0
     return _solution(problem, hierarchies, tried[best], noises[best], float(penalties[best]), settings, smooth)
+
+
+def _hierarchy(settings: HierarchySettings, problem: EveryRow, compute: Compute, seed: int) -> Hierarchy:
+    """Grow a tree over rows in memory, or in a file: both have the same bits."""
+    leaf_size, rank = settings.sizes(len(problem.points))
+    kernel, stored, split = problem.kernel, problem.stored, settings.split
+    if stored is None:
+        return make_hierarchy(kernel, problem.points, leaf_size=leaf_size, rank=rank, split=split, seed=seed)
+    most = rows_at_once(stored, compute)
+    return make_stored_hierarchy(kernel, stored, leaf_size=leaf_size, rank=rank, split=split, seed=seed, most=most)
+
+
+def _without_file(hierarchy: Hierarchy, problem: EveryRow) -> Hierarchy:
+    """Return the hierarchy with all rows in their own order, so that no file of a finished tree is kept."""
+    return Hierarchy(problem.kernel, problem.points, hierarchy.tree, hierarchy.order, hierarchy.pivots)
 
 
 def _counting(session: Session, before: float, share: float) -> Callable[[int], None]:
@@ -191,14 +161,14 @@ def _global_part(M: int, problem: EveryRow, penalties: Array, compute: Compute, 
     """Fit M centers by FALKON, with the middle one of the penalties."""
     if M == 0:
         return None
-    data, X = problem.data, problem.points
-    centers = X[draw(len(X), M, np.random.RandomState(seed))]
+    data, n, dtype = problem.data, len(problem.points), problem.points.dtype
+    rows = as_rows(problem.points) if problem.stored is None else problem.stored
+    centers = rows.take(draw(n, M, np.random.RandomState(seed)))
     penalty = float(np.sort(penalties)[len(penalties) // 2])
-    operator = KernelOperator(
-        problem.kernel, as_rows(X), centers, n_jobs=compute.n_jobs, memory_budget=compute.memory_budget
-    )
-    gram = operator.centers_gram(X.dtype)
-    B = Preconditioner(gram, penalty, len(X), tile_dtype=X.dtype, n_jobs=compute.n_jobs)
+    budget = compute.memory_budget if problem.stored is None else limit_of(compute.memory_budget) // _KEPT_SHARE
+    operator = KernelOperator(problem.kernel, rows, centers, n_jobs=compute.n_jobs, memory_budget=budget)
+    gram = operator.centers_gram(dtype)
+    B = Preconditioner(gram, penalty, n, tile_dtype=dtype, n_jobs=compute.n_jobs)
     *_, last = conjugate_gradient(
         operator,
         problem.targets,
@@ -213,52 +183,6 @@ def _global_part(M: int, problem: EveryRow, penalties: Array, compute: Compute, 
     return GlobalPart(centers, coef, operator.matmat(coef), held)
 
 
-def check_sizes(settings: HierarchySettings, X: Array, k: int, n_penalties: int, compute: Compute) -> bool:
-    """Return whether the factors must be in a temporary file; raise MemoryError if all else does not fit in memory."""
-    (n, d), limit = X.shape, limit_of(compute.memory_budget)
-    M = settings.global_centers(n)
-
-    def needs(leaf_size: int, rank: int) -> dict[str, int]:
-        leaves = -(-n // leaf_size) * 4 // 3
-        inner = 0 if leaf_size >= n else leaves
-        kept = settings.n_trees * n_penalties
-        return {
-            "the factors": 8 * (n * rank if inner else 0) + 8 * 2 * inner * rank * rank,
-            "coefficients": 8 * kept * k * (n + inner * rank) + 8 * n * settings.n_trees,
-            "deviations": 8 * settings.n_trees * inner * rank * rank if settings.uncertainty else 0,
-            "the global part": 8 * M * (3 * M + k) + 8 * n * k * (M > 0),
-            "blocks at work": 8 * compute.n_threads * leaf_size * (3 * leaf_size + 4 * rank + d),
-        }
-
-    def remedy(limit: int) -> str:
-        leaf_size = settings.sizes(n)[0]
-        while leaf_size > 8:
-            leaf_size //= 2
-            rank = _default_rank(leaf_size)
-            if sum(needs(leaf_size, rank).values()) <= limit:
-                return f"leaf_size={leaf_size} with rank={rank} would fit"
-        return "no size fits, so raise memory_budget"
-
-    leaf_size, rank = settings.sizes(n)
-    words = f"{n} rows in leaves of {leaf_size} with {rank} pivots take"
-    wanted = needs(leaf_size, rank)
-    on_disk = sum(wanted.values()) > limit and has_room(wanted["the factors"])
-    if on_disk:
-        wanted["the factors"] = 0
-    check_memory(compute.memory_budget, wanted, words, remedy, limit=limit)
-    return on_disk
-
-
-def _in_file(shape: tuple[int, ...]) -> Array:
-    """Return an array in a temporary file, which is gone when the array is."""
-    size = 8 * math.prod(shape)
-    file = temporary_file(size)
-    if file is None:
-        raise MemoryError(f"the disk of temporary files has no room for {format_bytes(size)}: choose smaller leaves")
-    file.truncate(size)
-    return np.memmap(file, dtype=np.float64, shape=shape)
-
-
 def predictions(trees: Sequence[LocalExpansion], kernel: Kernel, centers: Array, rows: Rows, n_threads: int) -> Array:
     """Return the mean of the trees' functions at rows, of shape (n, k)."""
     out = np.empty((rows.shape[0], trees[0].coef.shape[1]), dtype=centers.dtype)
@@ -270,22 +194,11 @@ def predictions(trees: Sequence[LocalExpansion], kernel: Kernel, centers: Array,
     return out
 
 
-def checked_blocks(rows: Rows) -> Iterator[tuple[slice, Array]]:
-    """Yield large blocks of finite rows, and where they are; raise ValueError for the first row that is not finite."""
-    start = 0
-    for block in rows.blocks(_PREDICTED):
-        X = np.ascontiguousarray(block)
-        if not np.isfinite(X).all():
-            where = locate_non_finite(start, X, rows.feature_names)
-            raise ValueError(f"{where}: remove or impute NaN and infinity")
-        yield slice(start, start + len(X)), X
-        start += len(X)
-
-
 def _noises(problem: EveryRow, penalties: Array) -> list[Array]:
     """Return penalty n / weight of each row, for each penalty, not below what rounding leaves."""
     n, weight = len(problem.points), problem.data.weight
-    size = float(np.maximum(problem.kernel.diag(problem.points), 0.0).mean())
+    parts = (problem.kernel.diag(problem.points[at]) for at in pieces(*problem.points.shape))
+    size = sum(float(np.maximum(part, 0.0).sum()) for part in parts) / n
     check_kernel_scale(size, problem.points.dtype, power=1, kernel=problem.kernel)
     shares = np.ones(n) if weight is None else 1.0 / np.asarray(weight, dtype=np.float64)
     return [np.maximum(penalty * n * shares, _LEAST_NOISE * size) for penalty in penalties]

@@ -14,6 +14,7 @@ from .._utils.ranges import check_kernel_scale, power_of_two
 from ..kernels import Kernel, KernelFunction
 from ..operators import Operator
 from ..solvers import exact_path, exact_ridge
+from ..sources.rows_file import RowsFile
 from .auto_penalty import as_penalty
 from .data import FitData
 from .kernel import fitted_kernel
@@ -29,6 +30,7 @@ class EveryRow:
 
     targets, scale : targets divided by powers of two that bring them near 1, and these powers
     penalties : the penalty, a list of penalties to choose from, or None for a method without a penalty
+    stored : the same rows as `points` in a temporary file, if they are not held in memory
     """
 
     data: FitData
@@ -37,6 +39,7 @@ class EveryRow:
     targets: Array
     scale: Array
     penalties: Any
+    stored: RowsFile | None = None
 
     @property
     def penalty(self) -> float | None:

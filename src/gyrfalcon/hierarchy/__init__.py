@@ -4,6 +4,7 @@ tree       who is in which leaf
 blocks     the kernel matrices of leaves and inner nodes
 factors    (K_hc + noise) a = Y, up and down the tree
 expansion  predictions and deviations: a product for each leaf
+spread     trees over rows in a file
 preconditioner  one inner node above all leaves, for conjugate gradient on the exact kernel
 """
 
@@ -11,7 +12,8 @@ from .blocks import Hierarchy, make_hierarchy
 from .expansion import LocalExpansion, LocalPosterior
 from .factors import Factors, factorise
 from .preconditioner import HierarchicalPreconditioner, shared_shifts
-from .tree import SPLITS, Tree, grow_tree
+from .spread import make_stored_hierarchy
+from .tree import SPLITS, Tree, grow_tree, pieces
 
 __all__ = [
     "SPLITS",
@@ -24,5 +26,7 @@ __all__ = [
     "factorise",
     "grow_tree",
     "make_hierarchy",
+    "make_stored_hierarchy",
+    "pieces",
     "shared_shifts",
 ]

@@ -34,13 +34,13 @@ class Hierarchy:
     """Rows, a tree over them, and pivots.
 
     kernel : resolved
-    X : rows, of shape (n, d)
+    X : rows, an array of shape (n, d)
     order : numbers of the rows in the order of the tree
     pivots : numbers of the rows that are pivots of each inner node, of shape (n_nodes, rank)
     """
 
     kernel: Kernel
-    X: Array
+    X: Any
     tree: Tree
     order: Array
     pivots: Array
@@ -108,13 +108,24 @@ def make_hierarchy(kernel: Kernel, X: Array, *, leaf_size: int, rank: int, split
     if not 1 <= rank <= leaf_size:
         raise ValueError(f"rank={rank} must be between 1 and leaf_size={leaf_size}")
     tree, order = grow_tree(X, leaf_size, split, seed, kernel.scaling(X.shape[1]))
-    pivots = np.empty((len(tree.children), rank), dtype=np.int64)
+    pivots, _ = draw_pivots(tree, order, rank, seed)
+    return Hierarchy(kernel, X, tree, order, pivots)
+
+
+def draw_pivots(tree: Tree, order: Array, rank: int, seed: int) -> tuple[Array, Array]:
+    """Draw pivots of each inner node from the rows below it; return their numbers and their places in the tree's order.
+
+    Both have the shape (n_nodes, rank), and numbers increase.
+    """
+    pivots, places = (np.empty((len(tree.children), rank), dtype=np.int64) for _ in range(2))
     first, last = _ranges(tree)
     for node in range(len(pivots)):
         rng = np.random.default_rng([seed, node, 1])
-        rows = order[tree.starts[first[node]] : tree.starts[last[node] + 1]]
-        pivots[node] = np.sort(rng.choice(rows, rank, replace=False))
-    return Hierarchy(kernel, X, tree, order, pivots)
+        start, stop = tree.starts[first[node]], tree.starts[last[node] + 1]
+        at = start + rng.choice(stop - start, rank, replace=False)
+        at = at[np.argsort(order[at])]
+        pivots[node], places[node] = order[at], at
+    return pivots, places
 
 
 def _ranges(tree: Tree) -> tuple[Array, Array]:

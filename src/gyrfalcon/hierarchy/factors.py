@@ -128,7 +128,7 @@ def factorise(
     n_threads: int = 1,
     with_diagonal: bool = False,
     with_covariances: bool = False,
-    allocate: Callable[[tuple[int, ...]], Array] = np.empty,
+    allocate: Callable[[tuple[int, int]], Any] = np.empty,
     tell: Callable[[int], None] = lambda leaves: None,
 ) -> Factors:
     """Solve (K_hc + diag(noise)) a = Y.
@@ -145,7 +145,8 @@ def factorise(
     with_diagonal, with_covariances : bool
         Whether to compute the diagonal of the inverse, and what deviations are computed from.
     allocate : callable
-        Makes the arrays for the factors, given their shape: they take most of the memory, and may be in a file.
+        Makes the matrices for the factors, given their shape: they take most of the memory, and may be in a file.
+        Slices of their rows are assigned and read.
     tell : callable
         Called with the number of leaves that are done, on the way up.
 
@@ -174,7 +175,7 @@ class _Solve:
         n_threads: int,
         with_diagonal: bool,
         with_covariances: bool,
-        allocate: Callable[[tuple[int, ...]], Array],
+        allocate: Callable[[tuple[int, int]], Any],
         tell: Callable[[int], None],
     ) -> None:
         self.hierarchy, self.tree = hierarchy, hierarchy.tree
@@ -183,9 +184,10 @@ class _Solve:
         (n, k), r, m = Y.shape, hierarchy.rank, len(self.tree.children)
         leaves = self.tree.n_leaves
         self.V = allocate((n, r)) if m else np.empty((n, 0))
-        self.matrices = allocate((m, 2, r, r)) if m else np.empty(0)  # transposed LU factors, and T
+        self.matrices = allocate((2 * m, r * r)) if m else np.empty((0, 0))  # transposed LU factors, and T
         self.coef = np.empty((n, k))
-        self.nodes: list[Node | None] = [None] * m
+        self.swaps = np.empty((m, r), dtype=np.int32)
+        self.s = np.empty((m, r, k))
         self.pivot_coef = np.zeros((leaves, r if m else 0, k))
         self.diagonal = np.empty(n) if with_diagonal else None
         self.covariances = np.zeros((leaves, r if m else 0, r if m else 0)) if with_covariances else None
@@ -257,11 +259,11 @@ class _Solve:
         A.flat[:: len(A) + 1] += 1.0
         lu, swaps, _ = _getrf(A)
         self.log_dets[self.tree.n_leaves + node] = np.log(np.abs(lu.diagonal())).sum()
-        self.matrices[node, 0] = lu.T
+        self.matrices[2 * node : 2 * node + 1] = lu.T.reshape(1, -1)
         if T is not None:
-            self.matrices[node, 1] = T
-        kept = self.matrices[node]
-        self.nodes[node] = one = Node(None if T is None else kept[1], kept[0].T, swaps, s)
+            self.matrices[2 * node + 1 : 2 * node + 2] = T.reshape(1, -1)
+        self.swaps[node], self.s[node] = swaps, s
+        one = Node(T, lu, swaps, s)
         leaves = found[0].leaves + found[1].leaves
         if T is None:
             return Sums(Xi, s, leaves)  # nobody asks for those of the root
@@ -272,8 +274,8 @@ class _Solve:
 
     def _latent(self, node: int, above: Latent | None) -> Latent:
         """Return the posterior mean of z of a node, and its covariance if it is needed."""
-        one = self.nodes[node]
-        assert one is not None
+        lu, T = self.matrices[2 * node : 2 * node + 2].reshape(2, *2 * (self.hierarchy.rank,))
+        one = Node(None if above is None else T, lu.T, self.swaps[node], self.s[node])
         right = one.times_lambda(one.s)
         if above is not None:
             assert one.T is not None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ _DIRECTION_ROWS = 2_000  # most rows of a cell from which its direction is compu
 _ROUTED_NUMBERS = 1 << 20  # numbers of a block of rows that is routed at once
 _TRIES = 4  # directions of a kind that are tried where many projections are equal, before rows are split by position
 _SPLIT_AT = (0.4, 0.6)  # shares of the rows on the first side: at the median, trees would have borders in common
+ROOT = 1  # the path of the root
 _LEAST_SHARE = 0.25  # least share of the rows on one side, where a split must be moved because projections are equal
 
 
@@ -92,8 +93,7 @@ class Tree:
 
     def route(self, X: Any) -> Array:
         """Return the number of the leaf of each row of an array."""
-        step = max(1, _ROUTED_NUMBERS // max(1, X.shape[1]))
-        parts = [self._route(X[i : i + step]) for i in range(0, X.shape[0], step)]
+        parts = [self._route(X[at]) for at in pieces(*X.shape)]
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
     def _route(self, X: Array) -> Array:
@@ -165,69 +165,136 @@ def grow_tree(X: Array, leaf_size: int, split: str, seed: int, scaling: Array | 
     >>> bool((tree.route(X[order]) == leaves).all())
     True
     """
+    how = Cutter(split, seed, leaf_size, scaled_factors(X.shape[1], scaling))
     order = np.arange(X.shape[0])
-    factors = np.ones(X.shape[1]) if scaling is None else scaling / scaling.max()
-    directions: list[Array] = []
-    thresholds: list[float] = []
-    children: list[list[int]] = []
-    starts = [0]
-    # cells to be split, the next one last: their rows, and where their number goes
-    waiting: list[tuple[int, int, tuple[int, int] | None]] = [(0, X.shape[0], None)]
+    cuts: dict[int, Cut] = {}
+    subdivide(X, order, ROOT, how, cuts)
+    return assemble(cuts, *X.shape), order
+
+
+def scaled_factors(d: int, scaling: Array | None) -> Array:
+    """Return the factors of the features, at most 1."""
+    return np.ones(d) if scaling is None else scaling / scaling.max()
+
+
+class Cut(NamedTuple):
+    """How a cell is split: `first` is the number of its rows that go to the first child."""
+
+    direction: Array
+    threshold: float
+    first: int
+
+
+class Cutter(NamedTuple):
+    """How all cells of a tree are split.
+
+    A cell is known by its path: that of the root is 1, and those of the children of p are 2 p and 2 p + 1. Its random
+    numbers depend on the seed and the path, so that cells may be split in any order, anywhere.
+    """
+
+    split: str
+    seed: int
+    leaf_size: int
+    factors: Array
+
+    def candidates(self, path: int, n: int, take: Callable[[Array], Array]) -> Candidates:
+        """Return the ways to split a cell of n rows; `take` returns those at some positions in the cell."""
+        return Candidates(self, path, n, take)
+
+
+class Candidates:
+    """The ways to split one cell, which are tried one after another until one separates its rows."""
+
+    def __init__(self, how: Cutter, path: int, n: int, take: Callable[[Array], Array]) -> None:
+        rng = np.random.default_rng([how.seed, path])
+        some = np.arange(n) if n <= _DIRECTION_ROWS else rng.choice(n, _DIRECTION_ROWS, replace=False)
+        points = how.factors * take(some)
+        self._points = points / power_of_two(points)  # whose squares may leave the range
+        self._n, self._wanted = n, int(n * rng.uniform(*_SPLIT_AT))
+        self._how, self._rng = how, rng
+        self.directions = self._directions()
+
+    def _directions(self) -> Iterator[Array]:
+        for attempt in range(2 * _TRIES):
+            # features of few values may have no value in the middle, where a mixture of several has
+            draw = SPLITS[self._how.split] if attempt < _TRIES else _random
+            direction = self._how.factors * draw(self._points, self._rng)
+            size = float(np.linalg.norm(direction))
+            if size == 0 or not np.isfinite(size):  # all points are equal
+                continue
+            yield direction / size
+
+    def cut(self, direction: Array, projections: Array) -> tuple[Cut, Array] | None:
+        """Return a cut and which rows are below it, from the rows' products with a direction; None if there is none."""
+        ranked = np.sort(projections)
+        middle = _middle(ranked, self._wanted)
+        if middle is None:
+            return None
+        threshold = float(ranked[middle - 1] + ranked[middle]) / 2
+        threshold = threshold if threshold < ranked[middle] else float(ranked[middle - 1])
+        first = projections <= threshold
+        return Cut(direction, threshold, int(first.sum())), first
+
+    def halves(self) -> tuple[Cut, Array]:
+        """Return a cut of equal rows: any half of them."""
+        n = self._n
+        return Cut(np.zeros(len(self._how.factors)), 0.0, n // 2), np.arange(n) < n // 2
+
+
+def subdivide(X: Array, order: Array, path: int, how: Cutter, cuts: dict[int, Cut]) -> None:
+    """Split the cell of a path, whose rows are X[order], until no cell is larger than a leaf; add to `cuts`."""
+    waiting = [(path, 0, len(order))]
     while waiting:
-        start, stop, place = waiting.pop()
-        is_leaf = stop - start <= leaf_size
-        if place is not None:
-            node, side = place
-            children[node][side] = -len(starts) if is_leaf else len(children)
-        if is_leaf:
-            starts.append(stop)
+        path, start, stop = waiting.pop()
+        if stop - start <= how.leaf_size:
             continue
         rows = order[start:stop]
-        direction, threshold, first = _cut(
-            X, rows, factors, SPLITS[split], np.random.default_rng([seed, len(children)])
-        )
+        candidates = how.candidates(path, len(rows), lambda at, rows=rows: X[rows[at]])  # type: ignore[misc]
+        tried = (candidates.cut(one, _projections(X, rows, one)) for one in candidates.directions)
+        cut, first = next((found for found in tried if found is not None), None) or candidates.halves()
         order[start:stop] = np.r_[rows[first], rows[~first]]
-        middle = start + int(first.sum())
-        node = len(children)
-        directions.append(direction)
-        thresholds.append(threshold)
+        cuts[path] = cut
+        waiting += [(2 * path, start, start + cut.first), (2 * path + 1, start + cut.first, stop)]
+
+
+def _projections(X: Array, rows: Array, direction: Array) -> Array:
+    out = np.empty(len(rows))
+    for at in pieces(len(rows), X.shape[1]):
+        np.einsum("ij,j->i", X[rows[at]], direction, out=out[at])
+    return out
+
+
+def pieces(n: int, d: int) -> Iterator[slice]:
+    """Yield the rows of blocks of a moderate size, in order."""
+    step = max(1, _ROUTED_NUMBERS // max(1, d))
+    return (slice(i, min(i + step, n)) for i in range(0, n, step))
+
+
+def assemble(cuts: dict[int, Cut], n: int, d: int) -> Tree:
+    """Make a tree of n rows with d features from the cuts of its inner nodes, by path."""
+    found: list[Cut] = []
+    children: list[list[int]] = []
+    starts = [0]
+    # cells, the next one last: their paths and rows, and where their number goes
+    waiting: list[tuple[int, int, int, tuple[int, int] | None]] = [(ROOT, 0, n, None)]
+    while waiting:
+        path, start, stop, place = waiting.pop()
+        cut = cuts.get(path)
+        if place is not None:
+            children[place[0]][place[1]] = -len(starts) if cut is None else len(children)
+        if cut is None:
+            starts.append(stop)
+            continue
+        node, middle = len(children), start + cut.first
+        found.append(cut)
         children.append([0, 0])
-        waiting += [(middle, stop, (node, 1)), (start, middle, (node, 0))]
-    tree = Tree(
-        np.array(directions, dtype=np.float64).reshape(-1, X.shape[1]),
-        np.array(thresholds, dtype=np.float64),
+        waiting += [(2 * path + 1, middle, stop, (node, 1)), (2 * path, start, middle, (node, 0))]
+    return Tree(
+        np.array([cut.direction for cut in found], dtype=np.float64).reshape(-1, d),
+        np.array([cut.threshold for cut in found], dtype=np.float64),
         np.array(children, dtype=np.int64).reshape(-1, 2),
         np.array(starts, dtype=np.int64),
     )
-    return tree, order
-
-
-def _cut(
-    X: Array, rows: Array, factors: Array, draw: Callable[[Array, np.random.Generator], Array], rng: np.random.Generator
-) -> tuple[Array, float, Array]:
-    """Return a direction, a threshold, and which of the rows are below it."""
-    n = len(rows)
-    some = rows if n <= _DIRECTION_ROWS else rows[rng.choice(n, _DIRECTION_ROWS, replace=False)]
-    points = factors * X[some]
-    points = points / power_of_two(points)  # whose squares may leave the range
-    wanted = int(n * rng.uniform(*_SPLIT_AT))
-    for attempt in range(2 * _TRIES):
-        # features of few values may have no value in the middle, where a mixture of several has
-        direction = factors * (draw if attempt < _TRIES else _random)(points, rng)
-        size = float(np.linalg.norm(direction))
-        if size == 0 or not np.isfinite(size):  # all points are equal
-            continue
-        direction = direction / size
-        projections = np.einsum("ij,j->i", X[rows], direction)
-        ranked = np.sort(projections)
-        middle = _middle(ranked, wanted)
-        if middle is not None:
-            threshold = float(ranked[middle - 1] + ranked[middle]) / 2
-            threshold = threshold if threshold < ranked[middle] else float(ranked[middle - 1])
-            return direction, threshold, projections <= threshold
-    # equal rows: any half of them
-    direction = np.zeros(X.shape[1])
-    return direction, 0.0, np.arange(n) < n // 2
 
 
 def _middle(ranked: Array, wanted: int) -> int | None:
