@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,16 @@ from ..hierarchy import (
     LocalExpansion,
     LocalPosterior,
     factorise,
+    factorise_on_workers,
     make_hierarchy,
     make_stored_hierarchy,
     pieces,
 )
 from ..kernels import Kernel
-from ..operators import KernelOperator
+from ..operators import make_operator
 from ..preconditioners import Preconditioner
 from ..solvers import conjugate_gradient
-from ..sources import Rows, as_rows
+from ..sources import DaskRows, Rows, as_rows
 from ..sources.rows_file import RowsFile
 from ..storage.checkpoints import Beginning
 from .conformal import MOST_SCORES, Conformity
@@ -106,20 +108,22 @@ def solve(settings: HierarchySettings, problem: EveryRow, compute: Compute, sess
     smooth, hierarchies, tried = forest = resumed
     if smooth is not None:
         problem = replace(problem, targets=problem.targets - smooth.fitted)
+    solver: Callable[..., Factors] = partial(factorise, allocate=RowsFile if on_disk else np.empty)
+    if isinstance(data.rows, DaskRows):
+        solver = partial(factorise_on_workers, rows=data.rows)
     for tree in range(len(hierarchies), settings.n_trees):
         hierarchy = _hierarchy(settings, problem, compute, int(seeds[tree]))
         hierarchies.append(_without_file(hierarchy, problem))
         share = 1 / (len(penalties) * hierarchy.tree.n_leaves)  # of a leaf in the work for the tree
         for number, (noise, found) in enumerate(zip(noises, tried, strict=True)):
             before = tree + number / len(penalties)
-            factors = factorise(
+            factors = solver(
                 hierarchy,
                 problem.targets,
                 noise,
                 n_threads=compute.n_threads,
                 with_diagonal=with_diagonal,
                 with_covariances=settings.uncertainty,
-                allocate=RowsFile if on_disk else np.empty,
                 tell=_counting(session, before, share),
             )
             found.append(_judged(hierarchy, factors, problem, smooth, compute))
@@ -163,10 +167,12 @@ def _global_part(M: int, problem: EveryRow, penalties: Array, compute: Compute, 
         return None
     data, n, dtype = problem.data, len(problem.points), problem.points.dtype
     rows = as_rows(problem.points) if problem.stored is None else problem.stored
+    if isinstance(data.rows, DaskRows):
+        rows = data.rows
     centers = rows.take(draw(n, M, np.random.RandomState(seed)))
     penalty = float(np.sort(penalties)[len(penalties) // 2])
     budget = compute.memory_budget if problem.stored is None else limit_of(compute.memory_budget) // _KEPT_SHARE
-    operator = KernelOperator(problem.kernel, rows, centers, n_jobs=compute.n_jobs, memory_budget=budget)
+    operator = make_operator(problem.kernel, rows, centers, n_jobs=compute.n_jobs, memory_budget=budget)
     gram = operator.centers_gram(dtype)
     B = Preconditioner(gram, penalty, n, tile_dtype=dtype, n_jobs=compute.n_jobs)
     *_, last = conjugate_gradient(

@@ -13,7 +13,7 @@ from .._utils.memory import limit_of
 from .._utils.ranges import power_of_two
 from ..kernels import Kernel, KernelFunction
 from ..operators.base import locate_non_finite
-from ..sources import Rows
+from ..sources import ArrayRows, DaskRows, Rows
 from ..sources.rows_file import RowsFile
 from ..sources.scratch import has_room
 from .auto_penalty import as_penalty
@@ -94,7 +94,7 @@ def tree_rows(
     """Resolve the kernel, the penalty and the precision, and bring all rows into memory or into a temporary file."""
     n, d = data.rows.shape
     in_file = goes_to_file(data.rows, compute)
-    points = None if in_file else data.rows.take(np.arange(n))
+    points = None if in_file else _in_memory(data.rows)
     sample, weight = points, data.weight
     if n * d > _JUDGED_NUMBERS or points is None:
         some = np.linspace(0, n - 1, min(n, max(1, _JUDGED_NUMBERS // d))).astype(np.intp)
@@ -115,10 +115,19 @@ def tree_rows(
     return EveryRow(data, found, points, data.targets / scale, scale, penalties, stored)
 
 
+def _in_memory(rows: Rows) -> Array:
+    """Read all rows; raise ValueError for the first one of a source that is not finite."""
+    points = rows.take(np.arange(rows.shape[0]))
+    if not rows.in_memory:
+        for _ in checked_blocks(ArrayRows(points, feature_names=rows.feature_names)):
+            pass
+    return points
+
+
 def goes_to_file(rows: Rows, compute: Compute) -> bool:
     """Whether rows of a source are too large to be held in memory during a fit."""
     size = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
-    return not rows.in_memory and not rows.runs_elsewhere and _HELD_SHARE * size > limit_of(compute.memory_budget)
+    return not rows.in_memory and _HELD_SHARE * size > limit_of(compute.memory_budget)
 
 
 def rows_at_once(rows: RowsFile, compute: Compute) -> int:
@@ -169,7 +178,12 @@ def check_sizes(settings: HierarchySettings, problem: EveryRow, n_penalties: int
     leaf_size, rank = settings.sizes(n)
     words = f"{n} rows in leaves of {leaf_size} with {rank} pivots take"
     wanted = needs(leaf_size, rank)
-    on_disk = sum(wanted.values()) > limit and has_room(wanted["the factors"])
+    rows = problem.data.rows
+    if isinstance(rows, DaskRows):  # whose workers hold the factors
+        _, room, _ = rows.scheduler.room("auto")
+        needed = {"the factors": wanted.pop("the factors")}
+        check_memory(room, needed, f"{words} on the workers", remedy, limit=room)
+    on_disk = sum(wanted.values()) > limit and has_room(wanted.get("the factors", 0))
     if on_disk:
         wanted["the factors"] = 0
     check_memory(compute.memory_budget, wanted, words, remedy, limit=limit)

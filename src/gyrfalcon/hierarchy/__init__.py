@@ -5,6 +5,7 @@ blocks     the kernel matrices of leaves and inner nodes
 factors    (K_hc + noise) a = Y, up and down the tree
 expansion  predictions and deviations: a product for each leaf
 spread     trees over rows in a file
+workers    the solve on a Dask cluster
 preconditioner  one inner node above all leaves, for conjugate gradient on the exact kernel
 """
 
@@ -14,6 +15,7 @@ from .factors import Factors, factorise
 from .preconditioner import HierarchicalPreconditioner, shared_shifts
 from .spread import make_stored_hierarchy
 from .tree import SPLITS, Tree, grow_tree, pieces
+from .workers import factorise_on_workers
 
 __all__ = [
     "SPLITS",
@@ -24,6 +26,7 @@ __all__ = [
     "LocalPosterior",
     "Tree",
     "factorise",
+    "factorise_on_workers",
     "grow_tree",
     "make_hierarchy",
     "make_stored_hierarchy",

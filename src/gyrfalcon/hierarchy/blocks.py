@@ -118,7 +118,7 @@ def draw_pivots(tree: Tree, order: Array, rank: int, seed: int) -> tuple[Array, 
     Both have the shape (n_nodes, rank), and numbers increase.
     """
     pivots, places = (np.empty((len(tree.children), rank), dtype=np.int64) for _ in range(2))
-    first, last = _ranges(tree)
+    first, last = tree.ranges()
     for node in range(len(pivots)):
         rng = np.random.default_rng([seed, node, 1])
         start, stop = tree.starts[first[node]], tree.starts[last[node] + 1]
@@ -126,13 +126,3 @@ def draw_pivots(tree: Tree, order: Array, rank: int, seed: int) -> tuple[Array, 
         at = at[np.argsort(order[at])]
         pivots[node], places[node] = order[at], at
     return pivots, places
-
-
-def _ranges(tree: Tree) -> tuple[Array, Array]:
-    """Return the first and the last leaf below each inner node."""
-    ends = np.empty((2, len(tree.children)), dtype=np.int64)
-    for node in range(len(tree.children) - 1, -1, -1):
-        for side, end in enumerate(ends):
-            child = tree.children[node, side]
-            end[node] = -1 - child if child < 0 else end[child]
-    return ends[0], ends[1]

@@ -31,6 +31,7 @@ Vectors = NDArray[np.float64]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Above = tuple[Array, Vectors]  # the pivots of a node and the factor of their kernel matrix
+Task = tuple[int, int]  # a subtree: the inner node above it, and its number among the children of that node
 
 _TOP_LEVELS = 6  # below these levels of the tree, subtrees are solved side by side, whatever the number of threads
 
@@ -120,6 +121,10 @@ class Factors:
     covariances: Vectors | None
 
 
+def ignore(leaves: int) -> None:
+    """Do nothing with the number of leaves that are done."""
+
+
 def factorise(
     hierarchy: Hierarchy,
     Y: Vectors,
@@ -129,7 +134,7 @@ def factorise(
     with_diagonal: bool = False,
     with_covariances: bool = False,
     allocate: Callable[[tuple[int, int]], Any] = np.empty,
-    tell: Callable[[int], None] = lambda leaves: None,
+    tell: Callable[[int], None] = ignore,
 ) -> Factors:
     """Solve (K_hc + diag(noise)) a = Y.
 
@@ -161,11 +166,14 @@ def factorise(
     >>> bool(np.allclose(Laplacian(1.0)(X, X) @ a + 0.1 * a, X[:, :1]))
     True
     """
-    return _Solve(hierarchy, Y, noise, n_threads, with_diagonal, with_covariances, allocate, tell).run()
+    return Solve(hierarchy, Y, noise, n_threads, with_diagonal, with_covariances, allocate, tell).run()
 
 
-class _Solve:
-    """One solve: arrays that tasks fill in parallel, each its own part."""
+class Solve:
+    """One solve: arrays that tasks fill in parallel, each its own part.
+
+    The parameters are those of `factorise`; `is_part` says whether the tree is a subtree of another one.
+    """
 
     def __init__(
         self,
@@ -177,20 +185,21 @@ class _Solve:
         with_covariances: bool,
         allocate: Callable[[tuple[int, int]], Any],
         tell: Callable[[int], None],
+        is_part: bool = False,
     ) -> None:
         self.hierarchy, self.tree = hierarchy, hierarchy.tree
         self.Y, self.noise = Y, noise
         self.n_threads, self.tell = n_threads, tell
         (n, k), r, m = Y.shape, hierarchy.rank, len(self.tree.children)
-        leaves = self.tree.n_leaves
-        self.V = allocate((n, r)) if m else np.empty((n, 0))
+        leaves, width = self.tree.n_leaves, r if m or is_part else 0
+        self.V = allocate((n, width)) if width else np.empty((n, 0))
         self.matrices = allocate((2 * m, r * r)) if m else np.empty((0, 0))  # transposed LU factors, and T
         self.coef = np.empty((n, k))
         self.swaps = np.empty((m, r), dtype=np.int32)
         self.s = np.empty((m, r, k))
-        self.pivot_coef = np.zeros((leaves, r if m else 0, k))
+        self.pivot_coef = np.zeros((leaves, width, k))
         self.diagonal = np.empty(n) if with_diagonal else None
-        self.covariances = np.zeros((leaves, r if m else 0, r if m else 0)) if with_covariances else None
+        self.covariances = np.zeros((leaves, width, width)) if with_covariances else None
         self.log_dets = np.zeros(m + leaves)
         self.with_covariances = with_diagonal or with_covariances
 
@@ -208,7 +217,7 @@ class _Solve:
         tasks = tasks or [(-1, -1)]  # a single leaf
         sums: dict[int, Sums] = {}
         done = 0
-        for (_, child), one in zip(tasks, self._each(lambda t: self._up(t[1], above.get(t[0])), tasks), strict=True):
+        for (_, child), one in zip(tasks, self.ups(tasks, above), strict=True):
             sums[child] = one
             done += one.leaves
             self.tell(done)
@@ -222,7 +231,15 @@ class _Solve:
             sums.update(zip(level, self._each(join, level), strict=True))
         for level in levels:
             latent.update(zip(level, self._each(lambda n: self._latent(n, latent.get(parents[n])), level), strict=True))
-        for _ in self._each(lambda task: self._down(task[1], latent.get(task[0]), above.get(task[0])), tasks):
+        self.downs(tasks, latent, above)
+
+    def ups(self, tasks: list[Task], above: dict[int, Above]) -> Iterable[Sums]:
+        """Solve the subtrees below the top of the tree; yield their sums."""
+        return self._each(lambda task: self.up(task[1], above.get(task[0])), tasks)
+
+    def downs(self, tasks: list[Task], latent: dict[int, Latent], above: dict[int, Above]) -> None:
+        """Compute the coefficients of these subtrees."""
+        for _ in self._each(lambda task: self.down(task[1], latent.get(task[0]), above.get(task[0])), tasks):
             pass
 
     def _each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -230,12 +247,12 @@ class _Solve:
 
     # ---- up ----------------------------------------------------------------------------------------------------------
 
-    def _up(self, child: int, above: Above | None) -> Sums:
+    def up(self, child: int, above: Above | None) -> Sums:
         """Solve a leaf or a subtree; return its sums in the coordinates of its parent."""
         if child < 0:
             return self._leaf_up(-1 - child, above)
         own = self.hierarchy.pivot_factor(child)
-        return self._join(child, [self._up(int(c), own) for c in self.tree.children[child]], own, above)
+        return self._join(child, [self.up(int(c), own) for c in self.tree.children[child]], own, above)
 
     def _leaf_up(self, leaf: int, above: Above | None) -> Sums:
         at = self.tree.leaf(leaf)
@@ -292,7 +309,7 @@ class _Solve:
             covariance += H @ above.covariance @ H.T
         return Latent(mean, (covariance + covariance.T) / 2)
 
-    def _down(self, child: int, above: Latent | None, own: Above | None) -> None:
+    def down(self, child: int, above: Latent | None, own: Above | None) -> None:
         """Compute the coefficients of a leaf or a subtree; `own` is that of its parent, for a leaf."""
         if child < 0:
             self._leaf_down(-1 - child, above, own)
@@ -301,7 +318,7 @@ class _Solve:
         children = self.tree.children[child]
         factor = self.hierarchy.pivot_factor(child) if (children < 0).any() else None
         for c in children:
-            self._down(int(c), latent, factor)
+            self.down(int(c), latent, factor)
 
     def _leaf_down(self, leaf: int, above: Latent | None, own: Above | None) -> None:
         at = self.tree.leaf(leaf)

@@ -91,6 +91,28 @@ class Tree:
             out[child[child >= 0]] = node
         return out
 
+    def ranges(self) -> tuple[Array, Array]:
+        """Return the first and the last leaf below each inner node."""
+        ends = np.empty((2, len(self.children)), dtype=np.int64)
+        for node in range(len(self.children) - 1, -1, -1):
+            for side, end in enumerate(ends):
+                child = self.children[node, side]
+                end[node] = -1 - child if child < 0 else end[child]
+        return ends[0], ends[1]
+
+    def subtree(self, child: int) -> tuple[Tree, slice, slice]:
+        """Return the tree below an inner node, or of the leaf -1 - child; also its inner nodes and its leaves.
+
+        Nodes and leaves of a subtree have consecutive numbers.
+        """
+        first, last = (-1 - child, -1 - child) if child < 0 else (int(end[child]) for end in self.ranges())
+        nodes = slice(max(child, 0), max(child, 0) + last - first)
+        children = self.children[nodes]
+        below = np.where(children < 0, children + first, children - nodes.start)
+        starts = self.starts[first : last + 2]
+        tree = Tree(self.directions[nodes], self.thresholds[nodes], below, starts - starts[0])
+        return tree, nodes, slice(first, last + 1)
+
     def route(self, X: Any) -> Array:
         """Return the number of the leaf of each row of an array."""
         parts = [self._route(X[at]) for at in pieces(*X.shape)]

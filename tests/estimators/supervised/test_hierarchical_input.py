@@ -109,8 +109,9 @@ class Blocks:
 
 def test_nan_in_a_block_of_a_source() -> None:
     X, y = data()
-    with pytest.raises(ValueError, match="150"):
-        regressor(scale=False).fit(Blocks(), y)
+    for n_centers in (0, 10):
+        with pytest.raises(ValueError, match="150"):
+            regressor(scale=False, n_centers=n_centers).fit(Blocks(), y)
     model = regressor(scale=False).fit(X, y)
     with pytest.raises(ValueError, match="row 150 has nan in feature 'b': remove or impute"):
         model.predict(Blocks())
