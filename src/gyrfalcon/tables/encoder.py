@@ -27,6 +27,7 @@ from .notes import warn_of_columns
 from .numbers import NumberColumns
 from .pairs import PairColumn
 from .reading import Table, read_table, recognised_table, with_target
+from .texts import TextColumn
 
 Array = NDArray[Any]
 
@@ -64,6 +65,9 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
       the level [1]_ and one with the logarithm of its frequency, both standardised and smoothly clipped; without y, the
       most frequent levels get a column each, beside the frequency. Missing is a level of its own. A level that training
       did not have is all zeros, or has the mean of the target and the lowest frequency.
+    - Free text is text of several words, with more than `max_onehot` levels, that is different in at least half of the
+      rows. It is described by its character n-grams, in 4,096 hashed buckets with weights for rare ones: `text`
+      principal coordinates, and for each target (at most four) the prediction of a linear model.
     - Dates are elapsed time, scaled like a number, and time of day, day of week and day of year, each as sine and
       cosine, unless that part is the same in all training rows. Dates with a time zone are taken as local time in the
       zone of training, to which later dates are converted; dates with and without a zone are not mixed.
@@ -90,6 +94,8 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
         Largest number of pairs of categories, of at most `max_onehot` levels each, whose combinations of levels are
         encoded by the mean of the target. Pairs are chosen by how much these means explain beyond both columns, in rows
         of other folds; with several targets or classes, a pair has the two principal components of the means.
+    text : int, default=30
+        Largest number of principal coordinates of a column of free text. With 0, free text is a category.
     max_onehot : int, default=30
         Largest number of levels for which a category gets a column for each level.
     min_frequency : int, default=5
@@ -106,7 +112,7 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
     Attributes
     ----------
     kinds_ : array of str of shape (n_features_in_,)
-        Kind of each column: "number", "category", "date", "boolean" or "dropped".
+        Kind of each column: "number", "category", "text", "date", "boolean" or "dropped".
     forms_ : list of length n_features_in_
         Form in which text is read as numbers or dates, such as ``NumberForm(decimal=',')`` or
         ``DateForm(order='day first')``; None for all other columns.
@@ -160,6 +166,8 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
     categories_: list[CategoryColumn]
     pair_columns_: Array
     pairs_: list[PairColumn]
+    text_columns_: list[int]
+    texts_: list[TextColumn]
     endings_: list[str]
     places_: Array
 
@@ -169,6 +177,7 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
         *,
         integers: str = "numbers",
         pairs: int = 0,
+        text: int = 30,
         max_onehot: int = 30,
         min_frequency: int = 5,
         target_type: str = "auto",
@@ -178,6 +187,7 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
         self.numbers = numbers
         self.integers = integers
         self.pairs = pairs
+        self.text = text
         self.max_onehot = max_onehot
         self.min_frequency = min_frequency
         self.target_type = target_type
@@ -303,6 +313,7 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
             numbers=one_of("robust", "standard", "quantile"),
             integers=one_of("numbers", "categories", "both"),
             pairs=integer(0),
+            text=integer(0),
             max_onehot=integer(2),
             min_frequency=integer(1),
             target_type=one_of("auto", "continuous", "binary", "multiclass"),

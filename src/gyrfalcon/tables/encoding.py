@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from .numbers import NumberColumns
 from .pairs import PairColumn, choose_pairs
 from .reading import Table
 from .targets import target_columns
+from .texts import TextColumn, is_free_text
 
 Array = NDArray[Any]
 
@@ -37,6 +38,7 @@ class EncoderSettings:
     numbers: str = "robust"
     integers: str = "numbers"
     pairs: int = 0
+    text: int = 30
     max_onehot: int = 30
     min_frequency: int = 5
     target_type: str = "auto"
@@ -52,11 +54,11 @@ class EncoderSettings:
 class FittedEncoding:
     """How tables with the columns of a training table are encoded; see `TableEncoder` for the fields not listed here.
 
-    number_columns, date_columns, category_columns : columns of each part; a number may be a category as well
+    number_columns, date_columns, category_columns, text_columns : columns of each part; a number may be a category too
     numbers : scales of the numbers, followed by those of the dates as elapsed time
     pair_columns : the two columns of each pair of categories, of shape (n_pairs, 2)
     endings : for each output the text that follows the name of its column
-    places : position of each output, in the order of the parts: numbers, dates, categories, pairs
+    places : position of each output, in the order of the parts: numbers, dates, categories, pairs, texts
     """
 
     names: list[str] | None
@@ -71,6 +73,8 @@ class FittedEncoding:
     categories: list[CategoryColumn]
     pair_columns: Array
     pairs: list[PairColumn]
+    text_columns: list[int]
+    texts: list[TextColumn]
     feature_origin: Array
     endings: list[str]
     places: Array
@@ -78,8 +82,8 @@ class FittedEncoding:
     def transform(self, table: Table, dtype: Any, held_out: Sequence[Array | None] = ()) -> Array:
         """Encode a table with the columns of training, in the same order, as a MetricArray of shape (n, n_outputs).
 
-        `held_out` has for each category, and then for each pair, None or the first k outputs of the rows, of shape
-        (n, k), which replace those of their levels (see `CategoryColumn.fit`).
+        `held_out` has for each category, then for each pair and each text, None or the first k outputs of the rows, of
+        shape (n, k), which replace those of their levels (see `CategoryColumn.fit`).
         """
         values, texts = self._read(table)
         out = np.empty((table.n_rows, len(self.places)), dtype=dtype)
@@ -92,6 +96,9 @@ class FittedEncoding:
         text_of = dict(zip(self.category_columns, texts, strict=True))
         for pair, (first, second) in zip(self.pairs, self.pair_columns.tolist(), strict=True):
             parts.append(pair.transform(text_of[first], text_of[second]))
+        parts += [
+            text.transform(as_text(table.columns[at])) for text, at in zip(self.texts, self.text_columns, strict=True)
+        ]
         for made, own in zip(parts, held_out or [None] * len(parts), strict=True):
             if own is not None:
                 made[:, : own.shape[1]] = own
@@ -101,14 +108,18 @@ class FittedEncoding:
 
     @property
     def _n_categorical(self) -> int:
-        """Number of outputs of categories and pairs."""
+        """Number of outputs of categories, pairs and texts."""
         widths = [len(category.names_) for category in self.categories] + [pair.values_.shape[2] for pair in self.pairs]
-        return sum(widths)
+        return sum(widths) + self._n_text
+
+    @property
+    def _n_text(self) -> int:
+        return sum(len(text.endings) for text in self.texts)
 
     def column_totals(self, values: Array) -> Array:
         """Add numbers for each output up by columns of the table; see `TableEncoder.column_totals`."""
         second = self.feature_origin.copy()
-        end = len(self.places)
+        end = len(self.places) - self._n_text
         for pair, (_, at) in zip(reversed(self.pairs), self.pair_columns[::-1].tolist(), strict=True):
             start = end - pair.values_.shape[2]
             second[self.places[start:end]] = at
@@ -148,15 +159,16 @@ class FittedEncoding:
         d = len(self.kinds)
         for name in ("feature_origin", "places"):
             array((None,), np.int64)(f"{name}_", vars(self)[name])
-        columns = [*self.number_columns, *self.date_columns, *self.category_columns]
+        columns = [*self.number_columns, *self.date_columns, *self.category_columns, *self.text_columns]
         outputs = [*self.numbers.varies_, *self.numbers.indicates_, *self.dates.parts_.repeat(2)]
         array((None, 2), np.int64)("pair_columns_", self.pair_columns)
         fits = [
             all(isinstance(category, CategoryColumn) for category in self.categories),
             all(isinstance(pair, PairColumn) for pair in self.pairs),
+            all(isinstance(text, TextColumn) for text in self.texts),
         ]
         if not all(fits):
-            raise ValueError("categories and pairs of the encoding are of another class")
+            raise ValueError("categories, pairs or texts of the encoding are of another class")
         n_outputs = sum(outputs) + self._n_categorical
         fits = [
             len(self.numbers.low_) == len(self.number_columns) + len(self.date_columns),
@@ -167,6 +179,7 @@ class FittedEncoding:
             len(self.dates.parts_) == len(self.date_columns),
             len(self.categories) == len(self.category_columns),
             len(self.pairs) == len(self.pair_columns),
+            len(self.texts) == len(self.text_columns),
             bool(np.isin(self.pair_columns, self.category_columns).all()),
             all(type(at) is int and 0 <= at < d for at in columns),
             self.names is None or len(self.names) == d,
@@ -205,7 +218,13 @@ def fit_encoding(
 ) -> tuple[FittedEncoding, list[Array | None]]:
     """Fit an encoding; return it, and for each category what `CategoryColumn.fit` returns for these folds."""
     _check(table, y)
-    columns, labels = table.columns, table.labels
+    labels = table.labels
+    free = [
+        at
+        for at, one in enumerate(table.columns)
+        if settings.text and one.kind == "category" and is_free_text(one, settings.max_onehot)
+    ]
+    columns = [replace(one, kind="text") if at in free else one for at, one in enumerate(table.columns)]
     texts, targets, target_names = _categories(columns, settings, y)
     only = set(texts) if settings.integers == "categories" else set()
     number_columns = [at for at, column in enumerate(columns) if column.kind == "number" and at not in only]
@@ -218,11 +237,13 @@ def fit_encoding(
     held_out = [category.fit(texts[at], targets, target_names, fold) for at, category in categories.items()]
     pairs, own = _pairs(columns, categories, settings, y, seed, fold)
     outputs = _outputs(number_columns, numbers, date_columns, dates, categories)
+    sketches, said = _texts(columns, free, settings, y, seed, fold)
     outputs += [
         (first, f" x {labels[second]} (target{f', {number + 1}' * (pair.values_.shape[2] > 1)})")
         for (first, second), pair in pairs.items()
         for number in range(pair.values_.shape[2])
     ]
+    outputs += [(at, ending) for at, text in zip(free, sketches, strict=True) for ending in text.endings]
     origin = np.array([at for at, _ in outputs], dtype=np.int64)
     order = np.argsort(origin, kind="stable")  # the outputs of a column stand together
     kept = set(origin.tolist())
@@ -239,11 +260,25 @@ def fit_encoding(
         categories=list(categories.values()),
         pair_columns=np.array(list(pairs), dtype=np.int64).reshape(-1, 2),
         pairs=list(pairs.values()),
+        text_columns=free,
+        texts=sketches,
         feature_origin=origin[order],
         endings=[outputs[at][1] for at in order],
         places=np.argsort(order),
     )
-    return encoding, [*held_out, *own]
+    return encoding, [*held_out, *own, *said]
+
+
+def _texts(
+    columns: Sequence[Column], free: list[int], settings: EncoderSettings, y: Any, seed: int, fold: Array | None
+) -> tuple[list[TextColumn], list[Array | None]]:
+    """Fit the columns of free text; return them, and what their rows say about the targets from other folds."""
+    if not free:
+        return [], []
+    targets = None if y is None else target_columns(y, settings.target_type)[0]
+    texts = [TextColumn(settings.text) for _ in free]
+    centered = None if targets is None else targets - targets.mean(axis=0)
+    return texts, [text.fit(columns[at], centered, fold, seed) for text, at in zip(texts, free, strict=True)]
 
 
 def _pairs(

@@ -163,7 +163,7 @@ def apply_mixing(rows: Any, mixing: Mixing | None) -> Any:
 def text_columns(encoder: TableEncoder) -> list[str]:
     """Return the names of the columns that were text in training, which those of a CSV file stay."""
     names = vars(encoder).get("feature_names_in_")  # only an encoder of a table with names has them
-    return [] if names is None else [str(name) for name in names[encoder.kinds_ == "category"]]
+    return [] if names is None else [str(name) for name in names[np.isin(encoder.kinds_, ["category", "text"])]]
 
 
 def as_inputs(

@@ -49,6 +49,7 @@ def _form(column: Any) -> str:
 _PLURALS = {
     "number": "numbers",
     "category": "categories",
+    "text": "texts",
     "boolean": "booleans",
     "date": "dates",
     "dropped": "dropped",
@@ -61,7 +62,8 @@ def warn_of_columns(table: Table, kinds: Array, ids: Sequence[int] = ()) -> None
     `ids` are columns that were dropped because they identify rows.
     """
     names = table.labels
-    pairs = [(name, column) for name, column in zip(names, table.columns, strict=True) if column.is_text]
+    known_kinds = zip(names, table.columns, kinds, strict=True)
+    pairs = [(name, column) for name, column, kind in known_kinds if column.is_text and kind != "text"]
     n_levels = {name: len(np.unique(column.values[~column.missing])) for name, column in pairs}
     crowded = [name for name, count in n_levels.items() if count > max(_FEW, table.n_rows / 2)]
     if crowded:
