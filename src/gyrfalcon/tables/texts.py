@@ -28,11 +28,11 @@ _LEAST_TEXTS = 3  # n-grams of fewer texts are ignored: directions would tell th
 _BUCKETS = 4096  # n-grams are counted in this many buckets
 _MULTIPLIER, _SHIFT = 2654435761, 20  # of multiplicative hashing to 32 - 20 = 12 bits (Knuth)
 _MOST_BYTES = 2_000  # bytes of a text that are read
-_MOST_ROWS = 20_000  # most distinct texts from which directions are learnt
+_MOST_ROWS = 20_000  # most distinct texts from which directions are learnt, and rows of a linear model
 _SINGLE = 0.5  # least share of rows whose text no other row has
 _WORDS = 0.5  # least share of texts with two words or more
 _SAMPLE = 1_000  # texts that are looked at to find out whether they have words
-_DAMPING, _ITERATIONS = 1.0, 30  # root of the ridge of the linear model, whose rows have length 1, and its iterations
+_DAMPING, _ITERATIONS = 1.0, 12  # root of the ridge of the linear model, whose rows have length 1, and its iterations
 _MOST_TARGETS = 4  # most targets of the linear model; more are combined at random
 _LEAST = 1e-6  # directions below this share of the largest singular value are rounding
 
@@ -135,7 +135,10 @@ class TextColumn(BaseEstimator):  # type: ignore[misc]
 
 
 def _slopes(rows: csr_array, targets: Array) -> Array:
-    """Return the coefficients of a ridge regression of each target."""
+    """Return the coefficients of a ridge regression of each target, from evenly spaced rows if there are many."""
+    step = -(-len(targets) // _MOST_ROWS)
+    if step > 1:
+        rows, targets = rows[::step], targets[::step]
     fits = [lsqr(rows, target, damp=_DAMPING, iter_lim=_ITERATIONS)[0] for target in targets.T]
     return np.stack(fits, axis=1)
 
