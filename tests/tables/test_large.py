@@ -11,7 +11,7 @@ from short_search import Brief
 import gyrfalcon
 from gyrfalcon import AutoClassifier, AutoRegressor
 from gyrfalcon._utils.compute import Compute
-from gyrfalcon.fitting.falkon import expected_passes
+from gyrfalcon.fitting.row_sample import expected_passes
 from gyrfalcon.sources import as_rows
 from gyrfalcon.tables import _auto, finding, large
 from gyrfalcon.tables.budget import affordable_trees, most_centers

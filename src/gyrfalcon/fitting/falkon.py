@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 
 from .._utils.checks import boolean, integer, not_negative
 from .._utils.compute import Compute
-from .._utils.sampling import draw, draw_by_weight
 from ..centers import Given, as_centers
 from ..operators import make_operator
-from ..operators.keeping import Halving
-from ..preconditioners import Coordinates, Krill, Preconditioner
+from ..preconditioners import Coordinates, Krill, Preconditioner, Sampled
 from ..solvers import Iterate, RowSample, conjugate_gradient, gradient_descent, two_level_cg
 from ..solvers.base import recall
 from ..solvers.two_level import ENOUGH, is_poor
-from ..sources import Rows, TensorRows, as_rows
+from ..sources import as_rows
 from ..storage.checkpoints import WARM
 from .convergence import tolerance, warn_if_unsettled, warn_of_lost_penalty
 from .data import FitData
 from .kernel import validation_watch
 from .plan import Needs
+from .row_sample import SAMPLED_PASSES, draw_sample, factors_pay, sample_bytes, sampling_pays
 from .session import Session, Solution
 from .subspace import CenterSettings, Subspace, WarmStart, choose_subspace, passes_of
 
@@ -42,20 +41,6 @@ _TRIALS = (4, 8)
 # Rows over the effective number of them, (sum w)^2 / sum w^2. It is 14 for weights over twelve orders of magnitude,
 # where FALKON's preconditioner left condition numbers of thousands.
 _UNEVEN = 10.0
-
-# Number of rows for each center, wanted and least, of the sample that preconditions conjugate gradient on all rows. An
-# iteration lowers the error by a factor of about the root of centers over rows of it, and costs a pass and some parts
-# of one: where n was 46, 100 and 500 times M, twelve rows for each took the least time, and more where they are few
-_ROWS_A_CENTER, _FEWEST_A_CENTER = 12, 6
-_LEAST_SHARE, _LARGEST_SHARE = 32, 8  # the sample has at least n / 32 rows, and n / 8 before rows for each center count
-_LARGEST_SAMPLE = 1 << 19  # rows of a sample of many more rows, unless there are many centers: it is in memory
-# Number of operations of a pass from which a sample pays off. With 1.3e9 (36,000 rows, 8 features, M = 1,500) a fit
-# took 0.8 of its time with FALKON's preconditioner alone, with 3e8 (16,500 rows, M = 800) 1.5 of it
-_WORTH_SAMPLING = 1_000_000_000
-# Operations of an entry of K: those of its profile, added to one for each feature, and all of them for sparse rows
-_PROFILE_COST, _SPARSE_COST = 16, 34
-_DEFAULT_ITERATIONS = 20  # default `max_iter` of the estimators
-_SAMPLED_PASSES, _PASSES_OF_SAMPLE = 4, 24  # typical number of passes over all rows, and over the sample
 
 _CHOOSE = ', or use preconditioner="auto"'
 _CENTER = "; fit_intercept=True helps where the mean of y is large"
@@ -115,7 +100,7 @@ def solve(
     own = 4 if settings.preconditioner == "krill" else 1
     needs = Needs(
         buffers=own if buffers <= 1 else max(own, buffers * 8 // data.rows.dtype.itemsize),
-        passes=_SAMPLED_PASSES if _expects_few_passes(settings, data) else passes_of(settings.max_iter),
+        passes=SAMPLED_PASSES if _expects_few_passes(settings, data) else passes_of(settings.max_iter),
         penalty=settings.penalty,
         resolves_penalty=True,
     )
@@ -264,12 +249,18 @@ def _sampled_iterates(
     settings: FalkonSettings, space: Subspace, tol: float, resume: dict[str, Any] | None
 ) -> Generator[Iterate, None, _GoOn | None]:
     """Iterate with a sample of the rows; if that turns out weak, return where KRILL's continues, else None."""
-    falkon = preconditioner_of(space, space.chosen.weight, as_published=False)
+    # residuals of all rows are exact; a tolerance may need many accurate iterations
+    factored = _may_factor(space)  # two or three steps on the sample are all that follow
+    sample = draw_sample(space, kept=not factored, halved=settings.tol is None)
+    if factored:
+        found: Coordinates = _sampled_factors(space, sample)
+    else:
+        found = preconditioner_of(space, space.chosen.weight, as_published=False)
     iterates = two_level_cg(
         space.operator,
         space.targets,
-        _sample(settings, space),
-        falkon,
+        sample,
+        found,
         space.penalty,
         max_iter=settings.max_iter,
         tol=tol,
@@ -312,70 +303,27 @@ def _may_sample(settings: FalkonSettings, space: Subspace) -> bool:
         return settings.preconditioner == "sample"
     rows, M = space.data.rows, space.operator.shape[1]
     drawn_here = space.selection.sampled and not rows.runs_elsewhere
-    return sampling_pays(rows, M) and drawn_here and space.has_room(_sample_bytes(space))
+    return sampling_pays(rows, M) and drawn_here and space.has_room(sample_bytes(space))
 
 
-def sampling_pays(rows: Rows, M: int) -> bool:
-    """Whether sampling rows for the preconditioner is likely to pay off."""
-    n = rows.shape[0]
-    return n * M * entry_cost(rows) >= _WORTH_SAMPLING and n >= 4 * _FEWEST_A_CENTER * M
+def _may_factor(space: Subspace) -> bool:
+    """Whether the preconditioner is made of factors of the sample's normal equations."""
+    M = space.operator.shape[1]
+    more = sample_bytes(space) + M * M * space.factors.itemsize  # a matrix in addition to the planned one
+    return factors_pay(space.data.rows, M) and space.has_room(more)
 
 
-def entry_cost(rows: Rows) -> int:
-    """Return the number of operations of an entry of K."""
-    return _SPARSE_COST if rows.is_sparse else rows.shape[1] + _PROFILE_COST
-
-
-def expected_passes(rows: Rows, M: int) -> float:
-    """Return the typical number of passes over all rows of a fit with uniform centers and default iterations."""
-    n = rows.shape[0]
-    if not sampling_pays(rows, M):
-        return passes_of(_DEFAULT_ITERATIONS)
-    return _SAMPLED_PASSES + _PASSES_OF_SAMPLE * _sample_rows(n, M) / n
-
-
-def _sample_rows(n: int, M: int) -> int:
-    wanted = max(min(n // _LEAST_SHARE, _LARGEST_SAMPLE), min(_ROWS_A_CENTER * M, n // _LARGEST_SHARE))
-    return min(n, max(wanted, _FEWEST_A_CENTER * M))
-
-
-def _sample_bytes(space: Subspace) -> int:
-    """Memory of the sample's rows and targets."""
-    (n, M), rows = space.operator.shape, space.data.rows
-    width = space.operator.centers.nnz // M if rows.is_sparse else rows.shape[1]
-    return int(_sample_rows(n, M) * (2 * width * (1 + rows.is_sparse) + space.targets.shape[1]) * rows.dtype.itemsize)
-
-
-def _sample(settings: FalkonSettings, space: Subspace) -> RowSample:
-    """Draw some rows into memory, or on a device if they are there."""
-    operator, weight = space.operator, space.data.weight
-    n, M = operator.shape
-    # one sample is as good as another, and given centers should give the same model each time
-    size, random_state = _sample_rows(n, M), np.random.RandomState(0)
-    if weight is None:
-        drawn = draw(n, size, random_state)
-        own = np.ones(size)
-    else:
-        drawn, own = draw_by_weight(weight, size, random_state)
-    rows = operator.rows
-    rows = rows.subset(drawn) if isinstance(rows, TensorRows) else as_rows(rows.take(drawn))
-    budget = max(0, space.budget - operator.kept_bytes - _sample_bytes(space))
-    counted = _PASSES_OF_SAMPLE if space.compute.memory_budget == "auto" else None
-    # a preconditioner need not be exact, but residuals of all rows are; a tolerance may need many accurate iterations
-    halving = Halving(budget, _PASSES_OF_SAMPLE) if settings.tol is None else None
-    few = make_operator(
-        operator.kernel,
-        rows,
-        operator.centers,
+def _sampled_factors(space: Subspace, sample: RowSample) -> Sampled:
+    """Make the preconditioner of the sample's normal equations."""
+    return Sampled(
+        sample.operator,
+        sample.weight,
+        _gram(space),
+        space.penalty,
+        space.data.rows.shape[0],
         n_jobs=space.compute.n_jobs,
-        memory_budget=budget,
-        passes=counted,
-        halving=halving,
-        device=space.compute.device,
+        devices=space.compute.devices,
     )
-    total = n if weight is None else float(weight.sum(dtype=np.float64))
-    own *= total / own.sum()
-    return RowSample(few, space.targets[drawn], own.astype(operator.dtype))
 
 
 def _may_sketch(settings: FalkonSettings, space: Subspace) -> bool:

@@ -21,7 +21,8 @@ from .._utils.sampling import draw
 from ..centers import Given, Selection, as_centers
 from ..operators import make_operator
 from .data import FitData
-from .falkon import FalkonSettings, entry_cost
+from .falkon import FalkonSettings
+from .row_sample import entry_cost
 from .session import Session, Solution
 from .subspace import AUTO, ChosenCenters, Subspace, WarmStart, choose_operator
 from .targets import mean_loss, root_mean_square, row_losses

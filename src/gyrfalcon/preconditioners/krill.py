@@ -106,7 +106,7 @@ class Krill(TwoFactors):
         self.penalty = float(penalty)
         size = math.ceil(oversampling * M)
         S = sketch(operator, size, self.whitening.dtype, weight=weight, random_state=random_state)
-        S = _whitened(S, self.whitening)
+        S = whitened(S, self.whitening)
         fill = partial(_put_square, S, self.whitening.engine)
         self.ridge = self.A.factor(fill, max(self.penalty, self.least_penalty))
 
@@ -134,13 +134,13 @@ def sketch(
     return S
 
 
-def _whitened(S: NDArray[Any], whitening: Whitening) -> NDArray[Any]:
+def whitened(S: NDArray[Any], whitening: Whitening) -> NDArray[Any]:
     """Return S R / sqrt(n) in the memory of S, of shape (size, rank)."""
     for i in range(0, len(S), _CHUNK):
         S[i : i + _CHUNK, : whitening.rank] = whitening.restrict(S[i : i + _CHUNK].T).T
-    whitened = S[:, : whitening.rank]
-    whitening.engine.solve_upper_transposed(whitening.triangles.buffer, whitened.T)
-    return whitened
+    found = S[:, : whitening.rank]
+    whitening.engine.solve_upper_transposed(whitening.triangles.buffer, found.T)
+    return found
 
 
 def _put_square(S: NDArray[Any], engine: FactorEngine, T1: NDArray[Any]) -> None:

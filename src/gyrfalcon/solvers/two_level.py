@@ -44,6 +44,7 @@ _SMALL_SHARE, _SMALL_SAMPLE_SHARE = 1 / 24, 0.4
 # shorter than this. Good samples left 0.2 to 0.4, with steps of 0.4 to 1; a smooth kernel with penalties of 1e-7 and
 # 1e-9, where FALKON's preconditioner hardly helps, 0.8 to 2 and 0.04 to 0.15
 POOR_SHARE, _SHORT = 0.6, 0.3
+_SOLVED = 1e-3  # share of a residual below which steps on the sample end at once: its equations were factored
 # Numbers and arrays of an iterate's state, of shape (rank, k) and (k,)
 _COUNTS = {**{name: Iterate.rules[name] for name in ("iteration", "seconds", "passes")}, "sampled": integer(0)}
 _TALL = ("beta", "r", "p", "b")
@@ -250,7 +251,9 @@ def _measure(
     ahead, rest = np.zeros_like(now.p), now.scale * np.maximum(now.energy, 0.0)
     if enough > 0 and iteration <= _AHEAD:  # not where the residual alone decides
         ahead = np.minimum(now.step, _LONGEST) * now.p
-        rest = rest * np.where((now.left <= POOR_SHARE) & (now.step >= 0.5), now.shrinks, 1.0)
+        # where the sample's equations were factored, the first reduction is much larger than those that follow
+        foreseen = (now.left <= POOR_SHARE) & (now.step >= 0.5) & ((now.left > _SOLVED) | (iteration > 1))
+        rest = rest * np.where(foreseen, now.shrinks, 1.0)
     rest = rest + now.missed
     error = np.sqrt(rest / n)
     signal = signals(system.fitted_size(now.beta, now.b, now.r), error, spread)
@@ -289,7 +292,8 @@ def _few_steps(system: System, r: Vectors, steps: int, least: float) -> tuple[Ve
         before, rr = rr, np.square(r).sum(axis=0)
         lengths.append(step)
         ratios.append(_quotient(rr, before))
-        if number + 1 >= FEWEST_STEPS and (rr <= least**2 * whole).all():
+        wanted = least if number + 1 >= FEWEST_STEPS else _SOLVED
+        if (rr <= wanted**2 * whole).all():
             break
         q = r + ratios[-1] * q
     low, _ = ritz_values(lengths, ratios)

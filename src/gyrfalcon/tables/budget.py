@@ -14,7 +14,7 @@ from .._utils.compute import Compute
 from .._utils.memory import limit_of, parse_memory
 from .._utils.threads import single_threaded_blas
 from ..fitting.calibration import MOST_VALUES
-from ..fitting.falkon import expected_passes
+from ..fitting.row_sample import expected_passes
 from ..kernels import Kernel
 from ..operators import KernelOperator
 from ..sources import as_rows
