@@ -163,8 +163,9 @@ def _about_search(model: AutoEstimator) -> list[str]:
             "Which columns matter",
             bars(shares),
             paragraph(
-                "How much the learnt function changes along each column, in shares of all. Columns that say the same "
-                "share their importance; none of this says what causes what.",
+                "How much the error on held-out rows grows when the values of a column are shuffled, in shares of all. "
+                "A column without a bar does not help. Columns that say the same share their importance; none of this "
+                "says what causes what.",
                 soft=True,
             ),
         ),

@@ -97,6 +97,17 @@ AUTO: Mapping[str, Entry] = {
         """1 shows how the columns were interpreted, and a line with the stage, the number of candidates, the least
         error and the time left; 2 also writes a line for each candidate.""",
     ),
+    "auto.feature_importances_": Entry(
+        "array of shape (n_features_in_,)",
+        """The share of each column of X in the increase of the squared error that shuffling the column causes, on rows
+        that the models of the search were not fitted to. A column that says nothing about y has about 0: a standard
+        error is subtracted, and negative values are set to 0. The shares sum to 1, unless no column matters.""",
+    ),
+    "auto.feature_slopes_": Entry(
+        "array of shape (n_features_in_,)",
+        """How much predictions change along each column of X (of trees: what their splits explain), as shares that sum
+        to 1. A column whose noise was learnt has a slope, but no importance.""",
+    ),
     "auto.best_estimator_": Entry(
         "pipeline",
         """The model with the largest weight, an ordinary pipeline of public parts. `estimators_` has all models.""",
@@ -167,6 +178,7 @@ class AutoEstimator(Estimator):
     weights_: Array
     candidates_: list[dict[str, Any]]
     feature_importances_: Array
+    feature_slopes_: Array
     n_features_in_: int
     feature_names_in_: Array
 
@@ -266,6 +278,7 @@ class AutoEstimator(Estimator):
             self.weights_ = learnt.weights
             self.candidates_ = learnt.records
             self.feature_importances_ = learnt.importances
+            self.feature_slopes_ = learnt.slopes
             vars(self).update(outcome)
 
     def _outcome(self, learnt: Learnt) -> dict[str, Any]:
@@ -283,6 +296,7 @@ class AutoEstimator(Estimator):
             raise ValueError("it has no models, or encoders_ of another class than TableEncoder")
         check_floats("weights_", self.weights_, (m,))
         check_floats("feature_importances_", self.feature_importances_, (d,))
+        check_floats("feature_slopes_", self.feature_slopes_, (d,))
         check_records(self.candidates_)
         widths: dict[str, int] = {}
         for encoder, mixing, model, target in zip(

@@ -67,9 +67,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     candidates_ : list of dict
         The candidates that were tried, as for `AutoRegressor`; `error` is that of the class codes, relative to the
         error of predicting their means.
-    feature_importances_ : array of shape (n_features_in_,)
-        How much the learnt functions change along each column of X, as shares that sum to 1.
-    {auto.best_estimator_, auto.weights_}
+    {auto.feature_importances_, auto.feature_slopes_, auto.best_estimator_, auto.weights_}
     encoders_, mixings_, models_ : list
         The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
         `ExactClassifier`, `FalkonClassifier`, `HierarchicalClassifier`, `BoostedClassifier` or `LinearClassifier`, for

@@ -69,9 +69,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         `metric` ("scales" of the columns or "matrix"), `length_scale` in units of half the typical distance,
         `penalty`, `error` (root mean squared error on held-out rows, in standard deviations of y) and `seconds`.
         ``pandas.DataFrame(model.candidates_)`` is a table.
-    feature_importances_ : array of shape (n_features_in_,)
-        How much the learnt function changes along each column of X, as shares that sum to 1.
-    {auto.best_estimator_, auto.weights_}
+    {auto.feature_importances_, auto.feature_slopes_, auto.best_estimator_, auto.weights_}
     encoders_, mixings_, models_ : list
         The parts: a fitted `TableEncoder`, a `Mixing` if the metric is a matrix (else None), and a fitted
         `ExactRegressor`, `FalkonRegressor`, `HierarchicalRegressor`, `BoostedRegressor` or `LinearRegressor`, for each
@@ -203,7 +201,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         )
         errors = np.abs(columns[learnt.judged] - held)
         residuals = _honest(errors, np.abs(columns[some] - fitted))
-        reach = Reach().fit(data.inputs.take(some), encoding.encoder, learnt.importances, fitted)
+        reach = Reach().fit(data.inputs.take(some), encoding.encoder, learnt.slopes, fitted)
         return {
             "one_column_": problem.y.ndim == 1,
             "target_form_": problem.form,

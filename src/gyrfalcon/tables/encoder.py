@@ -260,6 +260,11 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
         encoding = self._encoding()
         return encoding.beyond(self._ordered(X, encoding.names))
 
+    @property
+    def origins(self) -> Array:
+        """The two columns that each output is made of, of shape (2, n_features_out): the same one unless it is a pair."""
+        return self._encoding().origins
+
     def column_totals(self, values: ArrayLike) -> Array:
         """Add up numbers that belong to the outputs, such as importances, by columns of the table.
 

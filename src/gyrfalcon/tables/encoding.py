@@ -116,16 +116,21 @@ class FittedEncoding:
     def _n_text(self) -> int:
         return sum(len(text.endings) for text in self.texts)
 
-    def column_totals(self, values: Array) -> Array:
-        """Add numbers for each output up by columns of the table; see `TableEncoder.column_totals`."""
+    @property
+    def origins(self) -> Array:
+        """The two columns that each output is made of, of shape (2, n_outputs): the same one twice unless it is a pair."""
         second = self.feature_origin.copy()
         end = len(self.places) - self._n_text
         for pair, (_, at) in zip(reversed(self.pairs), self.pair_columns[::-1].tolist(), strict=True):
             start = end - pair.values_.shape[2]
             second[self.places[start:end]] = at
             end = start
+        return np.stack([self.feature_origin, second])
+
+    def column_totals(self, values: Array) -> Array:
+        """Add numbers for each output up by columns of the table; see `TableEncoder.column_totals`."""
         d = len(self.kinds)
-        return np.asarray(sum(np.bincount(at, weights=values, minlength=d) for at in (self.feature_origin, second)) / 2)
+        return np.asarray(sum(np.bincount(at, weights=values, minlength=d) for at in self.origins) / 2)
 
     def beyond(self, table: Table) -> Array:
         """Return how far each value is outside those of training, see `TableEncoder.beyond`."""

@@ -40,12 +40,14 @@ class Found:
     sample : the rows by which they were compared
     refined : whether `sample` is the larger sample
     rows : the rows of the smaller sample
+    views : the rows of `sample` in each encoding
     """
 
     finalists: tuple[Candidate, ...]
     sample: SearchSample
     refined: bool
     rows: Array
+    views: list[View]
 
     @property
     def best(self) -> Candidate:
@@ -84,7 +86,7 @@ class Searches:
     def _found(self) -> Found:
         refined = self.second is not None and len(self.second.candidates) > 0
         last = self.second if refined and self.second is not None else self.first
-        return Found(tuple(last.finalists), last.sample, refined, self.rows)
+        return Found(tuple(last.finalists), last.sample, refined, self.rows, last.views)
 
 
 def draw_samples(data: TrainingData, run: Run) -> tuple[SampleRows, SampleRows | None]:

@@ -18,22 +18,17 @@ from numpy.typing import NDArray
 
 from .._utils.warnings import warn
 from ..callbacks import Record
-from ..estimators._metric_rounds import under
 from ..fitting.calibration import Calibration
-from ..operators import mean_square_gradient
-from .boosted import Boosted
 from .encoded_tables import EncodedTable, encode_tables
 from .families import FamilyFits
 from .finding import Found, Searches, SearchInterrupted, draw_samples, make_searches
+from .importances import importances, slopes
 from .large import model_fits
 from .members import Member, ModelFits
-from .problems import expansion_of
 from .search import Candidate
 from .training import Run, TrainingData
 
 Array = NDArray[Any]
-
-_GRADIENT = 3e8  # most rows x centers x columns of the gradients that importances are computed from
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +59,7 @@ class Learnt:
     values : predictions of the blend for rows that its models were not fitted to, of shape (m, k); see `Blend`
     calibrations : one for each member; empty for numbers
     judged : the positions of the rows of `values`
-    importances : those of the columns of the table
+    importances, slopes : those of the columns of the table; see importances.py
     records : those of all candidates and final fits
     encoding : the first one, in which numbers outside the range of training differ from those inside
     """
@@ -75,6 +70,7 @@ class Learnt:
     calibrations: list[Calibration]
     judged: Array
     importances: Array
+    slopes: Array
     records: list[Record]
     data: TrainingData
     encoding: EncodedTable
@@ -195,13 +191,16 @@ def _blend(fits: ModelFits, members: tuple[Member, ...]) -> Learnt:
     blend = data.problem.blend(values, judged, data.weight_of(judged))
     kept = np.flatnonzero(blend.weights)
     blended, weights = [judgeable[i] for i in kept], blend.weights[kept]
+    run, n_columns = fits.run, fits.encodings[0].encoder.n_features_in_
+    by_slope = slopes(fits.found, blended, weights, n_columns, run.compute)
     return Learnt(
         blended,
         weights,
         blend.values,
         [blend.calibrations[i] for i in kept if blend.calibrations],
         judged,
-        _importances(fits, blended, weights),
+        importances(fits.found, fits.encodings, blended, weights, by_slope, run.budget.seconds, run.compute),
+        by_slope,
         fits.run.records,
         data,
         fits.encodings[0],
@@ -212,35 +211,3 @@ def _kernel_candidate(member: Member) -> Candidate:
     """Return the candidate of a kernel model: trees without rows to judge them are not fitted."""
     assert isinstance(member.candidate, Candidate)
     return member.candidate
-
-
-def _importances(fits: ModelFits, members: list[Member], weights: Array) -> Array:
-    """Return how much the blend changes along each column of the table, as shares of the total."""
-    total = np.zeros(fits.encodings[0].encoder.n_features_in_)
-    for member, weight in zip(members, weights, strict=True):
-        encoder, model, matrix = member.encoding.encoder, member.model, member.candidate.mixing
-        if isinstance(model, Boosted):
-            each = encoder.column_totals(model.importances_)
-            total = total + weight * np.sqrt(each) / (np.sqrt(each).sum() or 1.0)
-            continue
-        expansion = expansion_of(model)
-        if expansion is None:
-            continue
-        centers, coef = expansion
-        X = member.encoding.take(fits.found.rows)
-        Z = X if matrix is None else under(matrix, X)
-        some = Z[: int(np.clip(_GRADIENT / centers.size, 50, 500))]
-        squares = mean_square_gradient(
-            model.kernel_,
-            some,
-            centers,
-            coef,
-            full=matrix is not None,
-            n_jobs=fits.run.compute.n_jobs,
-        )
-        squares = squares if matrix is None else np.diag(matrix @ squares @ matrix)
-        moves = np.sqrt(squares) * X.std(axis=0)
-        each = np.sqrt(encoder.column_totals(moves**2))
-        total = total + weight * each / (each.sum() or 1.0)
-    out = np.asarray(total)
-    return out / (out.sum() or 1.0)

@@ -58,18 +58,18 @@ class Reach(BaseEstimator):  # type: ignore[misc]
     radius_: float
     slopes_: Array
 
-    def fit(self, table: Any, encoder: TableEncoder, importances: Array, predictions: Array) -> Reach:
+    def fit(self, table: Any, encoder: TableEncoder, slopes: Array, predictions: Array) -> Reach:
         """Learn from training rows, with `predictions` for them.
 
         The encoder is fitted with ``numbers="robust"``, so that numbers outside those of training differ from these.
         """
         points = np.asarray(encoder.transform(table))
         variance = np.bincount(
-            encoder.feature_origin_, weights=points.var(axis=0, dtype=np.float64), minlength=len(importances)
+            encoder.feature_origin_, weights=points.var(axis=0, dtype=np.float64), minlength=len(slopes)
         )
         self.encoder_, self.points_ = encoder, points
         self.predictions_ = np.asarray(predictions, dtype=np.float64)
-        self.weights_ = np.asarray(importances / np.sqrt(np.where(variance > 0, variance, 1.0)), dtype=np.float64)
+        self.weights_ = np.asarray(slopes / np.sqrt(np.where(variance > 0, variance, 1.0)), dtype=np.float64)
         self.usual_ = np.quantile(encoder.beyond(table), _USUAL, axis=0, method="higher")
         self.radius_ = self._usual_distance()
         self.slopes_ = self._changes()

@@ -147,7 +147,7 @@ def restore(
         state["done"],
         state["stopped"],
         state["records"],
-        Found(finalists, search.sample, state["refined"], searches.rows),
+        Found(finalists, search.sample, state["refined"], searches.rows, search.views),
         members,
     )
 
