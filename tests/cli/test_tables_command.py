@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import gyrfalcon
+from gyrfalcon._utils.version import package_version
 from gyrfalcon.cli.main import main
 
 HOSTILE = "<script>alert(\"x\")</script> & 'more'"
@@ -243,6 +244,10 @@ def test_the_report_is_one_sound_page(folder, model):
     assert "https://" not in text
     assert "url(" not in text
     assert "script" not in page.tags
+    words = " ".join(page.words)
+    for said in ("The largest errors", "How predictions depend on columns", f"gyrfalcon {package_version()}"):
+        assert said in words
+    assert ("Do intervals hold what they promise?" in words) == (model == "price.gyr")
     assert "<script" not in text
     assert HOSTILE in page.words  # as the name of a column, to be read
     words = " ".join(page.words)

@@ -43,11 +43,14 @@ def of_numbers(model: Any, y: Array, predictions: Array, coverage: float | None,
         )
     sizes = np.abs(errors)
     if n >= 50 and sizes.std() > 0 and predictions.std() > 0 and np.corrcoef(sizes, predictions)[0, 1] > 0.35:
-        yield (
-            "Errors grow with the prediction. Intervals have the same width for all rows like those of training: "
-            "too wide for small predictions and too narrow for large ones. The logarithm of the target may be the "
-            "better target."
+        follows = isinstance(model, AutoRegressor) and any(spread is not None for spread in model.spreads_)
+        widths = (
+            " Intervals follow them."
+            if follows
+            else " Intervals have the same width for all rows like those of training: too wide for small predictions "
+            "and too narrow for large ones."
         )
+        yield f"Errors grow with the prediction.{widths} The logarithm of the target may be the better target."
     if coverage is not None and coverage < _COVERAGE - 3 * (_COVERAGE * (1 - _COVERAGE) / n) ** 0.5 - 0.01:
         yield (
             f"Intervals of 90% hold {coverage:.0%} of these rows only. They rely on rows that are like those of "

@@ -9,6 +9,8 @@ import html
 import re
 from collections.abc import Sequence
 
+from .._utils.words import plural
+
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 _STYLE = """
@@ -133,7 +135,9 @@ def bars(items: Sequence[tuple[str, float]], most: int = 20) -> str:
         for name, share in items[:most]
     ]
     rest = items[most:]
-    more = paragraph(f"{len(rest):,} more columns have {sum(share for _, share in rest):.1%} together.", soft=True)
+    more = paragraph(
+        f"{plural(len(rest), 'more column')} with {sum(share for _, share in rest):.1%} together.", soft=True
+    )
     return f'<div class="bars">{"".join(rows)}</div>{more if rest else ""}'
 
 

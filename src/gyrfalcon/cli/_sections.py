@@ -29,7 +29,7 @@ _SHOWN_CANDIDATES = 10
 def about_numbers(y: Array, predictions: Array, name: str, half_width: float | None, several: bool) -> str:
     """Return charts of predictions against true values, and of errors.
 
-    `half_width` is half the width of an interval of 90%, or None; `several` says whether there are other targets.
+    `half_width` is half the median width of intervals of 90%, or None; `several` says whether there are other targets.
     """
     shown_y, shown = thinned(y, predictions)
     both = span(shown_y, shown)
@@ -45,7 +45,7 @@ def about_numbers(y: Array, predictions: Array, name: str, half_width: float | N
     second.curve(np.array(second.x), np.zeros(2), "guide")
     second.points(shown, errors)
     some = "" if len(shown) == len(y) else f" {len(shown):,} of {plural(len(y), 'row')}, at random."
-    inside = "" if half_width is None else " The band is the interval of 90%."
+    inside = "" if half_width is None else " The band has the median width of the intervals of 90%."
     return section(
         f"Errors of {name}" if several else "Errors",
         charts(

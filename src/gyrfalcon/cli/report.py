@@ -13,9 +13,11 @@ from sklearn.base import is_classifier
 
 from .._utils.atomic import replacing
 from .._utils.terminal import printable
+from .._utils.version import package_version
 from .._utils.words import plural
 from ..losses import Quantile
 from ._advice import of_labels, of_model, of_numbers
+from ._closer_look import dependence, intervals_by_fifths, worst_rows
 from ._data import known_target, no_choice_of_features, rows_for
 from ._explained import about_predictions
 from ._metrics import NAMES, codes_of, in_words, measure
@@ -72,9 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
     with no_choice_of_features(), watched(data.X, "Predicting", arguments) as X:
         metrics = measure(model, X, y)
         found = _labels(model, X, y, metrics) if is_classifier(model) else _numbers(model, X, y, target, metrics)
+    headline, charts, words = found
     with no_choice_of_features():
         reasons = about_predictions(model, data.X)
-    headline, charts, words = found
+        charts.append(dependence(model, data.X))
     words = [*words, *of_model(model, n)]
     told = advice(words) if words else paragraph("Nothing stands out.")
     written = page(
@@ -83,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"<h1>How well “{text(', '.join(target))}” is predicted</h1>",
             paragraph(
                 f"{type(model).__name__} in {os.path.basename(arguments.model)}, on {plural(n, 'row')} of "
-                f"{', '.join(os.path.basename(path) for path in arguments.data)}. {time.strftime('%Y-%m-%d %H:%M')}.",
+                f"{', '.join(os.path.basename(path) for path in arguments.data)}. {time.strftime('%Y-%m-%d %H:%M')}, "
+                f"gyrfalcon {package_version()}.",
                 soft=True,
             ),
             headline,
@@ -129,10 +133,14 @@ def _numbers(
     charts: list[str] = []
     words: list[str] = []
     for k, name in enumerate(target[:_MOST_OUTPUTS]):
-        half = None if ends is None else float((ends[0, 1, k] - ends[0, 0, k]) / 2)
+        half = None if ends is None else float(np.median(ends[:, 1, k] - ends[:, 0, k]) / 2)
         charts.append(about_numbers(columns[:, k], predictions[:, k], name, half, several=len(target) > 1))
+        if ends is not None:
+            charts.append(intervals_by_fifths(columns[:, k], ends[:, :, k], predictions[:, k]))
         share = None if inside is None else float(inside[:, k].mean())
         words += of_numbers(model, columns[:, k], predictions[:, k], share, name)
+    errors = (columns - predictions)[:, 0]
+    charts.append(worst_rows(model, X, columns[:, 0].tolist(), predictions[:, 0].tolist(), np.abs(errors), "error"))
     return cards(boxes), charts, words
 
 
@@ -164,4 +172,9 @@ def _labels(model: Any, X: Any, y: Array, metrics: dict[str, Any]) -> tuple[str,
     }
     boxes = [(NAMES[name], number(metrics[name]), remarks[name]) for name in remarks if name in metrics]
     charts = about_labels(model.classes_, codes, probabilities, predicted)
+    if probabilities is not None:
+        # labels that the model does not know have a probability of 0
+        missed = 1.0 - np.where(codes < 0, 0.0, probabilities[np.arange(len(codes)), codes])
+        said = [str(label) for label in model.classes_[predicted]]
+        charts.append(worst_rows(model, X, [str(label) for label in y], said, missed, "1 - P(true label)"))
     return cards(boxes), charts, list(of_labels(model, y, codes, probabilities, predicted))
