@@ -20,11 +20,12 @@ from gyrfalcon.estimators._sklearn import SITE
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-sys.path.insert(0, str(DOCS))
+sys.path[:0] = [str(DOCS), str(ROOT / "cmake")]
 import api_pages  # noqa: E402
 import check_links  # noqa: E402
 import gallery_order  # noqa: E402
 import plain_text  # noqa: E402
+import pypi_readme  # noqa: E402
 
 MODULES = ["", *api_pages.public_modules()]
 TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -188,3 +189,14 @@ def test_the_picture_to_follow_is_drawn_by_its_script():
     for _, answer in draw_which_estimator.STEPS:
         for name in re.findall(r"\b[A-Z]\w+|mmd_test", " ".join(answer)):
             assert name in gyrfalcon.__all__
+
+
+def test_links_of_the_readme_on_pypi_are_whole():
+    """The build puts this text into the metadata of wheels, where nothing else of the repository is."""
+    text = pypi_readme.absolute((ROOT / "README.md").read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)\s]*)\)", text)
+    assert len(links) > 20
+    assert all(link.startswith("https://") for link in links)
+    assert f"{pypi_readme.SITE}/tables.html" in links
+    assert f"{pypi_readme.SOURCE}/raw/main/docs/images/demo.png" in links
+    assert pypi_readme.absolute("[a](#e), [b](docs/x.md#y)") == f"[a](#e), [b]({pypi_readme.SITE}/x.html#y)"
