@@ -262,7 +262,7 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
 
     @property
     def origins(self) -> Array:
-        """The two columns that each output is made of, of shape (2, n_features_out): the same one unless it is a pair."""
+        """The two columns that each output is made of, of shape (2, n_features_out): one twice, unless it is a pair."""
         return self._encoding().origins
 
     def column_totals(self, values: ArrayLike) -> Array:

@@ -118,7 +118,7 @@ class FittedEncoding:
 
     @property
     def origins(self) -> Array:
-        """The two columns that each output is made of, of shape (2, n_outputs): the same one twice unless it is a pair."""
+        """The two columns that each output is made of, of shape (2, n_outputs): one twice, unless it is a pair."""
         second = self.feature_origin.copy()
         end = len(self.places) - self._n_text
         for pair, (_, at) in zip(reversed(self.pairs), self.pair_columns[::-1].tolist(), strict=True):
