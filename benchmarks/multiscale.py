@@ -2,8 +2,10 @@
 
     --part auto     AutoRegressor and AutoClassifier beyond 100,000 rows, beside LightGBM and CatBoost
                     [--time-budget 60 300] [--tables NAME ...] [--methods NAME ...] [--files]
-    --part hierarchical   HierarchicalRegressor beside exact fits and FALKON on four data sets [--sets NAME ...]
+    --part hierarchical   HierarchicalRegressor beside exact fits and FALKON on four data sets
+                    [--sets NAME ...] [--mus MU ...]
     --part growth   time and memory of a hierarchical fit from 10^5 to 3 x 10^6 rows [--sizes N ...]
+                    [--files] [--features D] [--memory-budget BYTES]: rows in a file, larger than the memory
 
 Each row is printed as soon as it is known. `--quick` runs the same code with fewer rows and seconds, where bars may be
 missed. A part is a module here with ``arguments(parser)`` and ``run(options)``, which returns whether its bars are met.
@@ -16,7 +18,11 @@ import importlib
 import sys
 from pathlib import Path
 
-PARTS = {"hierarchical": "multiscale_hierarchical", "growth": "multiscale_growth", "auto": "multiscale_auto"}
+PARTS = {
+    "hierarchical": "multiscale_hierarchical",
+    "growth": "multiscale_growth",
+    "auto": "multiscale_auto",
+}
 
 
 def main() -> int:

@@ -1,8 +1,9 @@
 """The part `growth` of multiscale.py: time and memory of a hierarchical fit from 10^5 to 3 x 10^6 rows.
 
 Each size is fitted in a process of its own, so that its peak of memory is its own. The memory planned is what `fit`
-compares with `memory_budget`, plus the rows. With `--files`, rows of 40 features are in a file and `memory_budget` is
-400 MB: the peak is that of the whole process, with Python and the libraries, before the fit and at its end.
+compares with `memory_budget`, plus the rows. With `--files`, rows are in a file of `--features` columns and do not
+fit into `--memory-budget`: the peak is that of the whole process, with Python and the libraries, before the fit and at
+its end.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ import gyrfalcon
 from gyrfalcon import HierarchicalRegressor
 from gyrfalcon.kernels import Laplacian
 
-n, rng = int(sys.argv[1]), np.random.default_rng(0)
+n, d, budget = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+rng = np.random.default_rng(0)
 with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-    X = np.lib.format.open_memmap(f"{folder}/X.npy", mode="w+", dtype=np.float32, shape=(n, 40))
+    X = np.lib.format.open_memmap(f"{folder}/X.npy", mode="w+", dtype=np.float32, shape=(n, d))
     y = np.empty(n, dtype=np.float32)
     for start in range(0, n, 100_000):
-        block = rng.standard_normal((min(100_000, n - start), 40), dtype=np.float32)
+        block = rng.standard_normal((min(100_000, n - start), d), dtype=np.float32)
         noise = rng.standard_normal(len(block), dtype=np.float32)
         X[start : start + len(block)] = block
         y[start : start + len(block)] = np.sin(block[:, 0]) * block[:, 1] + 0.1 * noise
@@ -58,7 +60,7 @@ with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
     del X
     rows = gyrfalcon.open(f"{folder}/X.npy")
     model = HierarchicalRegressor(
-        Laplacian(20.0), n_centers=0, penalty=0.1 / n, n_trees=1, scale=False, memory_budget="400MB", random_state=0
+        Laplacian(d / 2), n_centers=0, penalty=0.1 / n, n_trees=1, scale=False, memory_budget=budget, random_state=0
     )
     model.fit(rows.take(np.arange(2_000)), y[:2_000])
     with open("/proc/self/clear_refs", "w") as file:
@@ -74,6 +76,8 @@ with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", nargs="*", type=int, default=None, help="rows of the part growth")
+    parser.add_argument("--features", type=int, default=40, help="of the files of the part growth")
+    parser.add_argument("--memory-budget", default="400MB", help="of fits to these files")
 
 
 def run(options: argparse.Namespace) -> bool:
@@ -81,7 +85,7 @@ def run(options: argparse.Namespace) -> bool:
 
     sizes = options.sizes or (QUICK if options.quick else SIZES)
     if options.files:
-        return _files(sizes)
+        return _files(sizes, options.features, options.memory_budget)
     found = []
     print("\n     rows   seconds  processor   memory, a row")
     for n in sizes:
@@ -97,14 +101,15 @@ def run(options: argparse.Namespace) -> bool:
     return met
 
 
-def _files(sizes: tuple[int, ...]) -> bool:
+def _files(sizes: tuple[int, ...], d: int, budget: str) -> bool:
     """Print the peak of memory of fits to files."""
     print("\n     rows   in the file   seconds  processor   before the fit      peak")
     for n in sizes:
-        done = subprocess.run([sys.executable, "-c", _FIT_FILE, str(n)], capture_output=True, text=True, check=True)
+        command = [sys.executable, "-c", _FIT_FILE, str(n), str(d), budget]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
         result = json.loads(done.stdout)
         print(
-            f"{n:9,} {160e-6 * n:10.0f} MB {result['seconds']:9.2f} {result['processor']:10.2f}"
+            f"{n:9,} {4e-6 * n * d:10.0f} MB {result['seconds']:9.2f} {result['processor']:10.2f}"
             f" {result['before']:13.0f} MB {result['peak']:6.0f} MB",
             flush=True,
         )

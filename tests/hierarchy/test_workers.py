@@ -43,6 +43,25 @@ def test_equals_the_solve_in_memory(leaf_size: int, chunk: int) -> None:
         assert seen[-1] == hierarchy.tree.n_leaves
 
 
+def test_a_fit_in_this_process() -> None:
+    X, Y = data()
+    model = HierarchicalRegressor(Laplacian(2.0), penalty=1e-4, leaf_size=40, n_centers=0, n_trees=2, random_state=0)
+    wanted = model.fit(X, Y).predict(X)
+    with dask.config.set(scheduler="synchronous"):
+        assert_allclose(model.fit(da.from_array(X, chunks=(200, -1)), Y).predict(X), wanted, atol=1e-9)
+
+
+def test_too_little_memory_on_the_workers_names_sizes_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = data()
+    monkeypatch.setattr("gyrfalcon.sources._schedulers.InProcess.room", lambda self, budget: (10**6,) * 3)
+    model = HierarchicalRegressor(Laplacian(2.0), penalty=1e-4, leaf_size=200, rank=100, random_state=0)
+    with (
+        dask.config.set(scheduler="synchronous"),
+        pytest.raises(MemoryError, match=r"on the workers.*leaf_size=\d+ with rank=\d+ would fit"),
+    ):
+        model.fit(da.from_array(X, chunks=(200, -1)), Y)
+
+
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")

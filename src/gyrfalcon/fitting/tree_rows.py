@@ -166,12 +166,13 @@ def check_sizes(settings: HierarchySettings, problem: EveryRow, n_penalties: int
             "blocks at work": 8 * compute.n_threads * leaf_size * (3 * leaf_size + 4 * rank + d),
         }
 
-    def remedy(limit: int) -> str:
+    def remedy(limit: int, purpose: str | None = None) -> str:
         leaf_size = settings.sizes(n)[0]
         while leaf_size > 8:
             leaf_size //= 2
             rank = _default_rank(leaf_size)
-            if sum(needs(leaf_size, rank).values()) <= limit:
+            found = needs(leaf_size, rank)
+            if (sum(found.values()) if purpose is None else found[purpose]) <= limit:
                 return f"leaf_size={leaf_size} with rank={rank} would fit"
         return "no size fits, so raise memory_budget"
 
@@ -182,7 +183,9 @@ def check_sizes(settings: HierarchySettings, problem: EveryRow, n_penalties: int
     if isinstance(rows, DaskRows):  # whose workers hold the factors
         _, room, _ = rows.scheduler.room("auto")
         needed = {"the factors": wanted.pop("the factors")}
-        check_memory(room, needed, f"{words} on the workers", remedy, limit=room)
+        if room:  # Dask's own pool of processes tells none
+            advice = remedy(room, "the factors")
+            check_memory("auto", needed, f"on the workers, {words}", advice, limit=room)
     on_disk = sum(wanted.values()) > limit and has_room(wanted.get("the factors", 0))
     if on_disk:
         wanted["the factors"] = 0

@@ -100,12 +100,12 @@ class Tree:
                 end[node] = -1 - child if child < 0 else end[child]
         return ends[0], ends[1]
 
-    def subtree(self, child: int) -> tuple[Tree, slice, slice]:
+    def subtree(self, child: int, ends: tuple[Array, Array]) -> tuple[Tree, slice, slice]:
         """Return the tree below an inner node, or of the leaf -1 - child; also its inner nodes and its leaves.
 
-        Nodes and leaves of a subtree have consecutive numbers.
+        Nodes and leaves of a subtree have consecutive numbers; `ends` are those that `ranges` returns.
         """
-        first, last = (-1 - child, -1 - child) if child < 0 else (int(end[child]) for end in self.ranges())
+        first, last = (-1 - child, -1 - child) if child < 0 else (int(end[child]) for end in ends)
         nodes = slice(max(child, 0), max(child, 0) + last - first)
         children = self.children[nodes]
         below = np.where(children < 0, children + first, children - nodes.start)

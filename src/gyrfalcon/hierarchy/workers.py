@@ -137,6 +137,7 @@ class _SolveOnWorkers(Solve):
         super().__init__(*others)
         self._scheduler: Scheduler = self._rows.scheduler
         self._states: list[Any] = []
+        self._ends = self.tree.ranges()
 
     def ups(self, tasks: list[Task], above: dict[int, Above]) -> list[Sums]:
         from dask.delayed import delayed
@@ -168,11 +169,11 @@ class _SolveOnWorkers(Solve):
             self._keep(child, one)
 
     def _rows_of(self, child: int) -> slice:
-        _, _, leaves = self.tree.subtree(child)
+        _, _, leaves = self.tree.subtree(child, self._ends)
         return slice(int(self.tree.starts[leaves.start]), int(self.tree.starts[leaves.stop]))
 
     def _subtree(self, child: int) -> Subtree:
-        tree, nodes, _ = self.tree.subtree(child)
+        tree, nodes, _ = self.tree.subtree(child, self._ends)
         rows = self.hierarchy.order[self._rows_of(child)]
         back = np.argsort(rows)
         pivots = back[np.searchsorted(rows, self.hierarchy.pivots[nodes], sorter=back)]
@@ -190,7 +191,7 @@ class _SolveOnWorkers(Solve):
         )
 
     def _keep(self, child: int, found: Solved) -> None:
-        _, nodes, leaves = self.tree.subtree(child)
+        _, nodes, leaves = self.tree.subtree(child, self._ends)
         rows, n_leaves = self._rows_of(child), self.tree.n_leaves
         self.coef[rows], self.pivot_coef[leaves] = found.coef, found.pivot_coef
         own = leaves.stop - leaves.start
