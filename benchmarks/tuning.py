@@ -26,7 +26,7 @@ Result = tuple[np.ndarray, np.ndarray]  # means and standard deviations of y
 
 
 def ours(X: np.ndarray, y: np.ndarray, T: np.ndarray, M: int, tune_centers: bool) -> Result:
-    model = NystromRegressor(Gaussian(1.0), n_centers=M, uncertainty=True, random_state=0)
+    model = NystromRegressor(Gaussian(), n_centers=M, uncertainty=True, random_state=0)
     model = tune(model, X, y, tune_centers=tune_centers, random_state=0)
     mean, std = model.predict(T, return_std=True)
     return mean, np.sqrt(std**2 + model.noise_variance_)

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
 from gyrfalcon.kernels import Gaussian, Laplacian, Matern, RationalQuadratic
-from gyrfalcon.solvers.objectives import TuningProblem, slopes_of, validation_slopes
+from gyrfalcon.solvers.objectives import TuningProblem, _inverse, slopes_of, validation_slopes
 
 SCALES = np.array([0.8, 1.3, 2.0])
 KERNELS = [
@@ -101,3 +101,22 @@ def test_several_blocks_give_the_same(monkeypatch):
     parts = slopes_of("evidence", kernel, Z, 0.4, problem)
     assert_allclose(parts.value, whole.value, rtol=1e-12)
     assert_allclose(parts.theta, whole.theta, rtol=1e-9)
+
+
+@pytest.mark.parametrize("objective", ["evidence", "complexity"])
+def test_sums_of_products_and_whitened_rows_give_the_same(objective, monkeypatch):
+    problem = data(n=200, k=2, weighted=True)
+    kernel, Z = Matern(SCALES), problem.X[:30]
+    found = []
+    for share in (np.inf, 0.0):  # always L^-1 (K'K) L^-T, and never
+        monkeypatch.setattr("gyrfalcon.solvers.objectives._ROUNDED", share)
+        found.append(slopes_of(objective, kernel, Z, 0.4, problem, of_centers=True))
+    assert_allclose(found[0].value, found[1].value, rtol=1e-10)
+    assert_allclose(found[0].theta, found[1].theta, rtol=1e-7)
+    assert_allclose(found[0].centers, found[1].centers, rtol=1e-6, atol=1e-8)
+
+
+def test_triangular_factors_are_inverted_by_blocks():
+    L = np.tril(np.random.default_rng(0).standard_normal((301, 301))) / 20 + 2 * np.eye(301)
+    assert_allclose(_inverse(L) @ L, np.eye(301), rtol=0, atol=1e-10)
+    assert (np.triu(_inverse(L), 1) == 0).all()

@@ -1,10 +1,14 @@
-"""Tuning by gradients: length scales, the penalty and centers that minimise a smooth objective, by L-BFGS."""
+"""Tuning by gradients: length scales, the penalty and centers that minimise a smooth objective.
+
+A few parameters are found by L-BFGS. With the centers there are thousands, for which Adam gains more in each
+evaluation, and can evaluate the objective on other rows in each step.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,33 +20,124 @@ from ..solvers.objectives import Slopes, TuningProblem, slopes_of, validation_sl
 
 Array = NDArray[Any]
 Watch = Callable[[dict[str, Any]], bool]
+Keep = Callable[["Tuned", int], None]
 
 _FARTHEST = np.log(1e4)  # how far the logarithm of a parameter may move
 _FARTHEST_MU = np.log(1e6)
+_RATE = 0.1  # of Adam, in logarithms of parameters and in standard deviations of features
+_DECAYS = (0.9, 0.99)  # of Adam's moments: short, since there are few steps
 
 
 @dataclass(frozen=True)
 class TuningSettings:
-    """objective; whether centers are tuned; the largest number of iterations of L-BFGS."""
+    """How the objective is minimised.
+
+    objective : "evidence", "complexity" or "validation"
+    of_centers : whether centers are tuned, by Adam
+    max_iter : largest number of iterations
+    batch : rows that each step of Adam draws; None is all
+    last : whether this is the last stage, at the end of which Adam takes shorter and shorter steps
+    seed : from which rows are drawn
+    """
 
     objective: str
     of_centers: bool
     max_iter: int
+    batch: int | None = None
+    last: bool = True
+    seed: int = 0
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best parameters found so far: kernel, mu = penalty * n, centers, the objective; records of all iterations."""
+    """The parameters found so far.
+
+    kernel, mu, centers : parameters; mu = penalty * n
+    value : the objective
+    history : records of all iterations
+    moments : first and second moments of Adam, or None
+    is_stopped : whether a callback has stopped the search
+    """
 
     kernel: Kernel
     mu: float
     centers: Array
     value: float
     history: list[dict[str, Any]]
+    moments: Array | None = None
+    is_stopped: bool = False
+
+
+class _Search:
+    """An objective as a function of one vector: logarithms of parameters and of mu, and centers, standardised."""
+
+    def __init__(
+        self, problem: TuningProblem, held: TuningProblem | None, start: Tuned, settings: TuningSettings, watch: Watch
+    ) -> None:
+        self.problem, self.held, self.start, self.settings, self.watch = problem, held, start, settings, watch
+        self.d, self.M = problem.X.shape[1], len(start.centers)
+        self.unit = problem.X.std(axis=0) + 1e-300
+        theta = start.kernel.log_parameters(self.d)
+        self.p = len(theta)
+        first = [(start.centers / self.unit).ravel()] if settings.of_centers else []
+        self.x0 = np.concatenate([theta, [np.log(start.mu)], *first])
+        self.reach = np.full(len(self.x0), np.inf)
+        self.reach[: self.p], self.reach[self.p] = _FARTHEST, _FARTHEST_MU
+        self.history, self.began, self.evaluations = list(start.history), time.perf_counter(), 0
+
+    def at(self, x: Array) -> tuple[Kernel, float, Array]:
+        """Return kernel, mu and centers."""
+        moved = self.settings.of_centers
+        centers = x[self.p + 1 :].reshape(self.M, self.d) * self.unit if moved else self.start.centers
+        return self.start.kernel.with_log_parameters(x[: self.p], self.d), float(np.exp(x[self.p])), centers
+
+    def evaluate(self, x: Array, problem: TuningProblem) -> tuple[float, Array]:
+        """Return the objective and its gradient, divided by n so that steps do not depend on the number of rows."""
+        self.evaluations += 1
+        kernel, mu, centers = self.at(x)
+        slopes = self._slopes(kernel, centers, mu, problem)
+        moved = [] if slopes.centers is None else [(slopes.centers * self.unit).ravel()]
+        gradient = np.concatenate([slopes.theta, [slopes.log_mu], *moved])
+        scale = 1.0 if self.settings.objective == "validation" else max(1.0, float(len(problem.X)))
+        return slopes.value / scale, gradient / scale
+
+    def _slopes(self, kernel: Kernel, Z: Array, mu: float, problem: TuningProblem) -> Slopes:
+        of_centers, objective = self.settings.of_centers, self.settings.objective
+        if objective == "validation":
+            assert self.held is not None
+            return validation_slopes(kernel, Z, mu, problem, self.held, of_centers=of_centers)
+        return slopes_of(objective, kernel, Z, mu, problem, of_centers=of_centers)
+
+    def record(self, x: Array, value: float, rows: int) -> bool:
+        """Note an iteration, and return whether a callback wants to stop."""
+        scale = 1.0 if self.settings.objective == "validation" else rows
+        record = {
+            "iteration": len(self.history) + 1,
+            "rows": rows,
+            "objective": value * scale,
+            "penalty": float(np.exp(x[self.p])) / max(1, rows),
+            "residual": None,
+            "passes": self.evaluations,
+            "seconds": time.perf_counter() - self.began,
+        }
+        self.history.append(record)
+        return self.watch(record)
+
+    def tuned(self, x: Array, value: float, moments: Array | None = None) -> Tuned:
+        """Return the parameters of a vector."""
+        kernel, mu, centers = self.at(x)
+        scale = 1.0 if self.settings.objective == "validation" else len(self.problem.X)
+        return Tuned(kernel, mu, centers, value * scale, list(self.history), moments)
 
 
 def tune_on(
-    problem: TuningProblem, held: TuningProblem | None, start: Tuned, settings: TuningSettings, watch: Watch
+    problem: TuningProblem,
+    held: TuningProblem | None,
+    start: Tuned,
+    settings: TuningSettings,
+    watch: Watch,
+    keep: Keep = lambda tuned, done: None,
+    done: int = 0,
 ) -> Tuned:
     """Minimise the objective on a problem.
 
@@ -56,66 +151,71 @@ def tune_on(
     settings : TuningSettings
     watch : callable
         Is shown the record of each iteration, and stops the search if it returns True.
+    keep : callable
+        Is given the parameters after each iteration and the number of iterations of this call.
+    done : int
+        Iterations of this call that were made before.
     """
-    d, M = problem.X.shape[1], len(start.centers)
-    theta, unit = start.kernel.log_parameters(d), problem.X.std(axis=0) + 1e-300
-    p, size = len(theta), max(1.0, float(len(problem.X)))
-    history, began = list(start.history), time.perf_counter()
-    evaluations, latest = 0, {}
+    search = _Search(problem, held, start, settings, watch)
+    if settings.max_iter <= done:
+        return start
+    return (_adam if settings.of_centers else _lbfgs)(search, keep, done)
 
-    def at(x: Array) -> tuple[Kernel, float, Array]:
-        centers = x[p + 1 :].reshape(M, d) * unit if settings.of_centers else start.centers
-        return start.kernel.with_log_parameters(x[:p], d), float(np.exp(x[p])), centers
+
+def _lbfgs(search: _Search, keep: Keep, done: int) -> Tuned:
+    latest: dict[bytes, float] = {}
+    n, is_stopped = len(search.problem.X), False
 
     def evaluate(x: Array) -> tuple[float, Array]:
-        nonlocal evaluations
-        evaluations += 1
-        kernel, mu, centers = at(x)
-        slopes = _slopes(settings, kernel, centers, mu, problem, held)
-        moved = [] if slopes.centers is None else [(slopes.centers * unit).ravel()]
-        gradient = np.concatenate([slopes.theta, [slopes.log_mu], *moved])
-        latest[x.tobytes()] = slopes.value
-        # divided by n, so that steps and tolerances do not depend on the number of rows
-        scale = 1.0 if settings.objective == "validation" else size
-        return slopes.value / scale, gradient / scale
+        value, gradient = search.evaluate(x, search.problem)
+        latest[x.tobytes()] = value
+        return value, gradient
 
     def each(x: Array) -> None:
-        record = {
-            "iteration": len(history) + 1,
-            "rows": len(problem.X),
-            "objective": latest.get(x.tobytes(), np.nan),
-            "penalty": float(np.exp(x[p])) / size,
-            "residual": None,
-            "passes": evaluations,
-            "seconds": time.perf_counter() - began,
-        }
-        history.append(record)
+        nonlocal done, is_stopped
+        value = latest.get(x.tobytes(), np.nan)
         latest.clear()
-        if watch(record):
+        done += 1
+        is_stopped = search.record(x, value, n)
+        keep(search.tuned(x, value), done)
+        if is_stopped:
             raise StopIteration
 
-    first = [(start.centers / unit).ravel()] if settings.of_centers else []
-    x0 = np.concatenate([theta, [np.log(start.mu)], *first])
-    reach = np.full(len(x0), np.inf)
-    reach[:p], reach[p] = _FARTHEST, _FARTHEST_MU
     found = minimize(
         evaluate,
-        x0,
+        search.x0,
         jac=True,
         method="L-BFGS-B",
-        bounds=np.stack([x0 - reach, x0 + reach], axis=1),
+        bounds=np.stack([search.x0 - search.reach, search.x0 + search.reach], axis=1),
         callback=each,
-        options={"maxiter": settings.max_iter, "ftol": 1e-7, "gtol": 1e-6},
+        options={"maxiter": search.settings.max_iter - done, "ftol": 1e-7, "gtol": 1e-6},
     )
-    kernel, mu, centers = at(found.x)
-    scale = 1.0 if settings.objective == "validation" else size
-    return Tuned(kernel, mu, centers, float(found.fun) * scale, history)
+    return replace(search.tuned(found.x, float(found.fun)), is_stopped=is_stopped)
 
 
-def _slopes(
-    settings: TuningSettings, kernel: Kernel, Z: Array, mu: float, problem: TuningProblem, held: TuningProblem | None
-) -> Slopes:
-    if settings.objective == "validation":
-        assert held is not None
-        return validation_slopes(kernel, Z, mu, problem, held, of_centers=settings.of_centers)
-    return slopes_of(settings.objective, kernel, Z, mu, problem, of_centers=settings.of_centers)
+def _adam(search: _Search, keep: Keep, done: int) -> Tuned:
+    settings, x = search.settings, search.x0.copy()
+    low, high = search.x0 - search.reach, search.x0 + search.reach
+    moments = np.zeros((2, len(x))) if search.start.moments is None else search.start.moments.copy()
+    tuned, n = search.start, len(search.problem.X)
+    for step in range(done, settings.max_iter):
+        total = len(search.history) + 1
+        problem = search.problem
+        if settings.batch is not None and settings.batch < n:
+            # other rows in each step, by its number, so that a search that was interrupted draws the same
+            drawn = np.random.RandomState((settings.seed + total) % 2**32).permutation(n)[: settings.batch]
+            problem = search.problem.subset(np.sort(drawn))
+        value, gradient = search.evaluate(x, problem)
+        for moment, decay, power in zip(moments, _DECAYS, (1, 2), strict=True):
+            moment *= decay
+            moment += (1 - decay) * gradient**power
+        first, second = (moment / (1 - decay**total) for moment, decay in zip(moments, _DECAYS, strict=True))
+        left = 1 - (step + 1) / (settings.max_iter + 1)
+        rate = _RATE * (min(1.0, 2 * left) if settings.last else 1.0)
+        x = np.clip(x - rate * first / (np.sqrt(second) + 1e-8), low, high)
+        is_stopped = search.record(x, value, len(problem.X))
+        tuned = replace(search.tuned(x, value, moments.copy()), is_stopped=is_stopped)
+        keep(tuned, step + 1)
+        if is_stopped:
+            break
+    return tuned

@@ -7,7 +7,16 @@ import pytest
 from numpy.testing import assert_allclose
 
 import gyrfalcon
-from gyrfalcon import ExactRegressor, FalkonClassifier, FalkonRegressor, KernelPCA, NystromRegressor, tune
+from gyrfalcon import (
+    Checkpoint,
+    CheckpointError,
+    ExactRegressor,
+    FalkonClassifier,
+    FalkonRegressor,
+    KernelPCA,
+    NystromRegressor,
+    tune,
+)
 from gyrfalcon.kernels import Gaussian, Linear, Matern, RationalQuadratic
 
 
@@ -108,6 +117,70 @@ def test_callbacks_stop_the_search():
     model = tune(NystromRegressor(n_centers=30), X, y, callbacks=watch, random_state=0)
     assert seen == [1, 2, 3]
     assert len(model.tuning_history_) == 3
+
+
+def test_a_stop_in_the_sample_is_a_stop():
+    X, y = data()
+    model = tune(
+        NystromRegressor(n_centers=20), X, y, sample_size=100, callbacks=lambda r: r["iteration"] == 2, random_state=0
+    )
+    assert {record["rows"] for record in model.tuning_history_} == {100}
+
+
+def test_kernels_take_turns():
+    X, y = data()
+    rough = np.sign(X[:, 0]) + 0.1 * y
+    kernels = [Matern(nu=2.5), Matern(nu=0.5), Gaussian()]
+    settings = {"max_iter": 15, "random_state": 0}
+    model = tune(NystromRegressor(n_centers=60), X, rough, kernels=kernels, **settings)
+    alone = [tune(NystromRegressor(kernel, n_centers=60), X, rough, **settings) for kernel in kernels]
+    values = [one.tuning_history_[-1]["objective"] for one in alone]
+    best = int(np.argmin(values))
+    assert type(model.kernel) is type(kernels[best])
+    assert_allclose(model.kernel.length_scale, alone[best].kernel.length_scale, rtol=1e-6)
+    with pytest.raises(ValueError, match="kernels is empty"):
+        tune(NystromRegressor(), X, y, kernels=[])
+
+
+@pytest.mark.parametrize("tune_centers", [True, False])
+def test_an_interrupted_search_goes_on(tmp_path, tune_centers):
+    X, y = data()
+    settings = {"tune_centers": tune_centers, "sample_size": 200, "max_iter": 6, "max_iter_all": 5, "random_state": 0}
+
+    def run(folder, callbacks=None):
+        checkpoint = None if folder is None else Checkpoint(tmp_path / folder, every=0)
+        return tune(NystromRegressor(n_centers=20), X, y, checkpoint=checkpoint, callbacks=callbacks, **settings)
+
+    whole = run(None)
+    for at in (3, 8):  # in the sample, and in all rows
+
+        def interrupt(record, at=at):
+            if record["iteration"] == at + 1:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run(f"at{at}", interrupt)
+        found = run(f"at{at}")
+        assert [record["iteration"] for record in found.tuning_history_][: at + 1] == list(range(1, at + 2))
+        if tune_centers:  # Adam draws the same rows
+            assert_allclose(found.centers_, whole.centers_, rtol=1e-6)
+        else:
+            assert_allclose(found.kernel.length_scale[:2], whole.kernel.length_scale[:2], rtol=0.3)
+        again = run(f"at{at}", lambda record: pytest.fail("nothing is left to do"))
+        assert np.array_equal(again.kernel.length_scale, found.kernel.length_scale)
+
+
+def test_checkpoints_of_other_searches_and_damaged_ones(tmp_path):
+    X, y = data()
+    settings = {"checkpoint": Checkpoint(tmp_path, every=0), "max_iter": 3, "random_state": 0}
+    tune(NystromRegressor(n_centers=20), X, y, **settings)
+    with pytest.raises(CheckpointError, match="objective differ"):
+        tune(NystromRegressor(n_centers=20), X, y, objective="complexity", **settings)
+    with pytest.raises(CheckpointError, match="y differ"):
+        tune(NystromRegressor(n_centers=20), X, -y, **settings)
+    (tmp_path / "tuning.npz").write_bytes(b"no archive")
+    with pytest.raises(CheckpointError, match="is damaged"):
+        tune(NystromRegressor(n_centers=20), X, y, **settings)
 
 
 def test_errors_say_what_to_do():
