@@ -258,7 +258,7 @@ class _Run:
             Tuned(kernel, _NOISE * float(kernel.diag(points).mean()), centers, np.nan, []) for kernel in kernels
         ]
         if found is None:
-            tried = []
+            tried: list[Tuned] = []
             for number, start in enumerate(beginnings):
                 before = [] if not tried else tried[-1].history
                 tried.append(self._stage(replace(start, history=before), stages, 0, 0, number))

@@ -40,7 +40,7 @@ class TuningJournal:
         if not at_once and time.monotonic() - self.written < self.every:
             return
         d = tuned.centers.shape[1]
-        arrays = {
+        arrays: dict[str, Any] = {
             "theta": tuned.kernel.log_parameters(d),
             "mu": np.array(tuned.mu),
             "centers": tuned.centers,

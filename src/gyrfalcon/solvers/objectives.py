@@ -26,16 +26,16 @@ from scipy.linalg import solve_triangular
 
 from .._utils.threads import effective_n_jobs, ordered_map, single_threaded_blas
 from ..kernels import Kernel
-from ..kernels.base import Evaluate
 from ..operators import KernelOperator
 from ..operators.derivatives import center_gradient
 
 Vectors = NDArray[np.float64]
+Evaluate = Callable[[Kernel, Any, Any], Vectors]
 
 _BLOCK = 2048  # rows, which one thread works on
 _JITTER = 1e-10  # of the mean of k(z, z)
 _ROUNDED = 1e-3  # share of mu that rounding errors of V V' may reach if it is made of K'K
-_SMALL = 128  # order of triangular matrices that are inverted by substitution
+_SMALL = 64  # order of triangular matrices that are inverted as any others
 _POWERS = 10  # steps of the power iteration that estimates the norm of an inverse
 
 
@@ -169,7 +169,7 @@ def slopes_of(
     E, h = 2 * (Li.T @ parts.C @ Li), 2 * (Li.T @ Va)
     theta, centers = np.zeros(len(kernel.log_parameters(Z.shape[1]))), np.zeros_like(Z) if of_centers else None
 
-    def derivatives(block: tuple[slice, Vectors]) -> tuple[Vectors, Vectors | None]:
+    def derivatives(block: tuple[slice, Vectors]) -> tuple[Any, Any]:
         at, K = block
         P = K @ E - U[at] @ h.T
         if root is not None:
@@ -243,11 +243,11 @@ def _blocks(n: int) -> Iterator[slice]:
     return (slice(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK))
 
 
-def _inverse(factor: Vectors) -> Vectors:
+def _inverse(factor: Any) -> Vectors:
     """Return the inverse of a lower triangular matrix, by products of its blocks, which are fast."""
     M = len(factor)
     if M <= _SMALL:
-        return np.asarray(solve_triangular(factor, np.eye(M), lower=True))
+        return np.tril(np.linalg.inv(factor))  # NumPy's: SciPy has BLAS threads of its own, which wait for NumPy's
     half, out = M // 2, np.zeros((M, M))
     out[:half, :half] = first = _inverse(factor[:half, :half])
     out[half:, half:] = last = _inverse(factor[half:, half:])
