@@ -9,14 +9,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
-from sklearn.utils.validation import _num_samples
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .._utils.checks import not_negative, positive
 from .._utils.registry import register
 from ..callbacks import CallbackLike
-from ..estimators._lazy import lazily
+from ..estimators._lazy import in_kind, lazily
 from ..estimators._sklearn import ClassifierMixin
 from ..fitting.calibration import Calibration, with_absent_classes
+from ..fitting.conformal import COVERAGE, MOST_SCORES, Conformity
 from ..fitting.explained import ExpansionPart
 from ..fitting.rows import computed, labelled
 from ..fitting.targets import with_class_weight
@@ -76,6 +77,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         Maps from the values of each model to probabilities, whose logarithms are averaged.
     temperature_ : float
         The number by which the average is divided before it becomes probabilities again.
+    conformity_ : Conformity
+        How unexpected the classes of held-out rows were, from which sets of classes follow.
     {auto.n_features_in_, auto.feature_names_in_}
 
     See Also
@@ -105,6 +108,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     temperature_: float
     class_offsets_: Array
     cv_scores_: dict[str, float]
+    conformity_: Conformity
 
     def __init__(
         self,
@@ -188,6 +192,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
             "calibrations_": learnt.calibrations,
             "temperature_": temperature,
             "cv_scores_": scores,
+            "conformity_": _conformity(logs, labels, weight),
         }
 
     def _check_model(self, fitted: Any, n_features: int) -> None:
@@ -204,6 +209,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
             raise ValueError("cv_scores_ is not a dict of accuracy and log_loss")
         for name, score in self.cv_scores_.items():
             not_negative()(name, score)
+        if not isinstance(self.conformity_, Conformity) or self.conformity_.scores.shape[1] != 1:
+            raise ValueError("conformity_ is not a Conformity of one column")
         check_list("calibrations_", self.calibrations_, len(self.models_))
         for one in self.calibrations_:
             if not isinstance(one, Calibration) or len(one.bias) != len(self.classes_):
@@ -279,6 +286,28 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         logs = self.predict_log_proba(X)
         return np.asarray(self.classes_[(logs + self.class_offsets_).argmax(axis=1)])
 
+    @in_kind
+    def predict_set(self, X: Any, coverage: float = 0.9) -> Array:
+        """Predict sets of classes that contain the right one with about the given probability.
+
+        A set has the classes whose probability is above a threshold, which predictions for rows that were held out in
+        cross-validation determine. If new rows are like those of training, sets contain the right class with the given
+        probability, up to what the models of all rows differ from those of the folds by. A row unlike all others may
+        have an empty set.
+
+        Parameters
+        ----------
+        {score.X, coverage}
+
+        Returns
+        -------
+        array of bool of shape (n, n_classes)
+            Which of `classes_` belong to the set of each row.
+        """
+        COVERAGE("coverage", coverage)
+        check_is_fitted(self)
+        return np.asarray(1.0 - np.asarray(self.predict_proba(X)) <= self.conformity_.quantile(coverage))
+
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy: the share of rows whose class is predicted correctly.
 
@@ -291,3 +320,10 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         float
         """
         return float(super().score(*self._for_score(X, y, sample_weight)))
+
+
+def _conformity(logs: Array, labels: Array, weight: Array | None) -> Conformity:
+    """Return how unexpected the labels of held-out rows were: 1 - probability, of at most some thousand rows."""
+    some = np.sort(np.random.RandomState(0).permutation(len(labels))[:MOST_SCORES])
+    scores = 1.0 - np.exp(logs[some, labels[some]])
+    return Conformity.of(scores[:, None], None if weight is None else weight[some])
