@@ -196,6 +196,7 @@ def pretend(monkeypatch, free=8 << 30, reserved=0):
         "is_available": lambda: True,
         "device_count": lambda: 2,
         "current_device": lambda: 0,
+        "get_device_capability": lambda device: (8, 0),
         "mem_get_info": lambda device: (free, 16 << 30),
         "memory_reserved": lambda device: reserved,
         "memory_allocated": lambda device: 0,

@@ -6,7 +6,7 @@ place                        table of its kernels                          claim
 kernels/                     `NAMES` of `kernels/names.py`                 every named kernel
 _native/profiles.h           `Profiles`, and `_PROFILES` of `native.py`    every named kernel
 backends/torch_tiles.py      `_PROFILES`                                   every named kernel
-backends/triton_kernels.py   `PROFILES`, and `_PROFILES` of triton_tiles   every named kernel of distances
+backends/triton_kernels.py   `PROFILES`, and `_PROFILES` of triton_tiles   every named kernel
 storage/onnx_graph.py        `_PROFILES`                                   every named kernel
 ============================ ============================================= =================================
 
@@ -36,7 +36,6 @@ from gyrfalcon.kernels import (
     Polynomial,
     RationalQuadratic,
     Sigmoid,
-    Stationary,
 )
 from gyrfalcon.storage import onnx_graph
 
@@ -172,8 +171,9 @@ def by_torch(kernel, X, Z):
 
 def by_triton(kernel, X, Z):
     torch = pytest.importorskip("torch")
-    tile = triton_tiles.MakeFusedTile(kernel, Z, torch.device("cpu"))(torch.from_numpy(X))
-    return (tile @ torch.eye(len(Z), dtype=torch.float32)).numpy()
+    method = triton_tiles._method(kernel, Z, torch.device("cpu"))
+    tile = triton_tiles.MakeFusedTile(kernel, Z, torch.device("cpu"), method)(torch.from_numpy(X))
+    return (tile @ torch.eye(len(Z), dtype=tile.dtype)).numpy()
 
 
 def by_onnx(kernel, X, Z):
@@ -199,20 +199,21 @@ PLACES = {
     "kernels": Place(by_kernels, NAMED),
     "_native/profiles.h": Place(by_native, set(native._PROFILES)),
     "backends/torch_tiles.py": Place(by_torch, set(torch_tiles._PROFILES), marks=(pytest.mark.devices,)),
-    TRITON: Place(by_triton, set(triton_tiles._PROFILES), [np.float32], (pytest.mark.devices,)),
+    TRITON: Place(by_triton, set(triton_tiles._PROFILES), marks=(pytest.mark.devices,)),
     "storage/onnx_graph.py": Place(by_onnx, set(onnx_graph._PROFILES)),
 }
 
 
 @pytest.fixture
 def interpreted(monkeypatch) -> Iterator[Any]:
-    """Triton's kernels in its interpreter, with larger tiles, since each takes 10 ms or more."""
+    """Triton's kernels in its interpreter, with tiles of which there are few, since each takes 10 ms or more."""
     pytest.importorskip("torch")
     monkeypatch.setenv("TRITON_INTERPRET", "1")  # is read when Triton is imported, and when kernels are made and run
     pytest.importorskip("triton")
     from gyrfalcon.backends import triton_kernels
 
-    monkeypatch.setattr(triton_kernels, "TILE", 64)
+    monkeypatch.setattr(triton_kernels, "TILES", dict.fromkeys(triton_kernels.TILES, (128, 32, 4)))
+    monkeypatch.setattr(triton_tiles, "FUSED_ON", {"cpu"})
     return triton_kernels
 
 
@@ -249,8 +250,7 @@ def test_every_public_kernel_has_a_name_and_a_formula():
 
 @pytest.mark.parametrize("name", PLACES)
 def test_a_place_has_the_kernels_that_it_claims(name):
-    of_distances = {kind for kind in NAMED if issubclass(kind, Stationary)}
-    assert PLACES[name].table == (of_distances if name == TRITON else NAMED)
+    assert PLACES[name].table == NAMED
 
 
 def test_every_native_profile_is_held_against_a_formula():
@@ -260,5 +260,5 @@ def test_every_native_profile_is_held_against_a_formula():
 
 @pytest.mark.devices
 def test_every_triton_profile_is_held_against_a_formula(interpreted):
-    fitting = [formula.kernel for formula in FORMULAS if type(formula.kernel) in triton_tiles._PROFILES]
-    assert {triton_tiles._PROFILES[type(kernel)](kernel) for kernel in fitting} == set(interpreted.PROFILES)
+    used = {triton_tiles._PROFILES[type(kernel)](kernel).name for kernel in (formula.kernel for formula in FORMULAS)}
+    assert used == set(interpreted.PROFILES)

@@ -1,4 +1,8 @@
-"""Compile the fused kernel for GPUs that are not there, and print the registers and spills of each variant."""
+"""Compile the fused kernels for GPUs that are not there, and print what each variant takes.
+
+That is registers and spills of a thread and, for NVIDIA's, instructions for an entry of K with 18 features that is made
+and multiplied with one column.
+"""
 
 from __future__ import annotations
 
@@ -18,48 +22,125 @@ from gyrfalcon.backends import triton_kernels
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
     "sm_90": GPUTarget("cuda", 90, 32),
+    "sm_120": GPUTarget("cuda", 120, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+WITH_DOTS = ("sm_80", "sm_90")
+OF_INNER_PRODUCTS = ["linear", "polynomial", "sigmoid"]
+SMOOTH = ["gaussian", "matern_3", "matern_5", "rational_quadratic"]
+BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+FEATURES, WIDTH = 18, 64  # and what these take as numbers of TF32
 
 
-def compiled(target, profile, **options):
-    """Compile as the kernel is launched: four pointers and two sizes are multiples of 16."""
-    kernel = triton_kernels.products
-    types = 4 * ["*fp32"] + 4 * ["i32"] + ["fp32"] + 4 * ["constexpr"]
-    constants = {
-        "measure": triton_kernels.MEASURES["manhattan" if profile == "exponential" else "distance"],
-        "profile": triton_kernels.PROFILES[profile],
-        "TI": triton_kernels.TILE,
-        "TJ": triton_kernels.SUMMED,
-    }
-    aligned = {(i,): [["tt.divisibility", 16]] for i in range(6)}
-    source = ASTSource(kernel, dict(zip(kernel.arg_names, types, strict=True)), constants, aligned)
-    options = {"num_warps": 4, "enable_fp_fusion": True, **options}
+def variants():
+    """Yield target, method, profile, precision, and whether there is one column.
+
+    Every profile is compiled for sm_80 in both precisions; of other targets what matters most, and what takes the most
+    registers.
+    """
+    for dtype in ("fp32", "fp64"):
+        for profile in triton_kernels.PROFILES:
+            yield "sm_80", method_of(profile), profile, dtype, True
+    yield "sm_80", "squares", "gaussian", "fp32", True
+    for target in TARGETS:
+        if target != "sm_80":
+            yield target, "inner", "gaussian", "fp32", True
+            yield target, "sizes", "exponential", "fp32", True
+            yield target, "inner", "rational_quadratic", "fp32", True
+            yield target, "squares", "arc_cosine_1", "fp64", True
+        yield target, "inner", "gaussian", "fp32", False
+    for target in WITH_DOTS:
+        for profile in (*SMOOTH, "sigmoid") if target == "sm_80" else ("gaussian", "rational_quadratic"):
+            yield target, "dots", profile, "fp32", True
+        yield target, "dots", "gaussian", "fp32", False
+        yield target, "long dots", "gaussian", "fp32", True
+
+
+def method_of(profile):
+    """Return how entries are made without tensor cores."""
+    if profile in (*SMOOTH, *OF_INNER_PRODUCTS):
+        return "inner"
+    return "sizes" if profile == "exponential" else "squares"
+
+
+def compiled(target, method, profile, dtype, single, **options):
+    """Compile as the kernel is launched: pointers and two sizes are multiples of 16."""
+    dots = method.endswith("dots")
+    kernel = triton_kernels.products_by_dots if dots else triton_kernels.products
+    TI, TJ, warps = tile_of(method, dtype)
+    constants = {"profile": triton_kernels.PROFILES[profile], "SINGLE": single, "TI": TI, "TJ": TJ}
+    constants |= {"C": WIDTH if method == "dots" else 32, "WHOLE": method == "dots"} if dots else {"measure": method}
+    if not dots:
+        constants["C"] = triton_kernels.FEATURES
+    names = kernel.arg_names
+    types = {name: "constexpr" if name in constants else "i32" for name in names}
+    types |= dict.fromkeys(names[:7], "*" + dtype)
+    aligned = [*range(9), *([10] if dots else [])]
+    source = ASTSource(kernel, types, constants, {(i,): [["tt.divisibility", 16]] for i in aligned})
+    options = {"num_warps": warps, "enable_fp_fusion": True, **options}
     return triton.compile(source, target=TARGETS[target], options=options)
 
 
+def tile_of(method, dtype):
+    return triton_kernels.TILES["dots" if method.endswith("dots") else {"fp32": "float32", "fp64": "float64"}[dtype]]
+
+
 def resources(target, code):
-    """Return the registers of a thread, and what it spills: bytes of its stack, or registers."""
+    """Return the registers of a thread, what it spills (bytes of its stack, or registers), and the instructions."""
     if target.startswith("gfx"):
         counts = {name: int(n) for name, n in re.findall(r"\.(\w+_count): +(\d+)", code.asm["amdgcn"])}
-        return counts["vgpr_count"] + counts["agpr_count"], counts["vgpr_spill_count"] + counts["sgpr_spill_count"]
+        # scalar registers are spilled to lanes of vector registers, not to memory
+        return counts["vgpr_count"] + counts["agpr_count"], counts["vgpr_spill_count"], None
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code.asm["cubin"])
         file.flush()
-        command = [CUOBJDUMP, "--dump-resource-usage", file.name]
-        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    counts = {name: int(n) for name, n in re.findall(r"(REG|STACK|LOCAL):(\d+)", out)}
-    return counts["REG"], counts["STACK"] + counts["LOCAL"]
+        usage, text = (
+            subprocess.run([BINARIES / command[0], *command[1:], file.name], check=True, capture_output=True, text=True)
+            for command in (["cuobjdump", "--dump-resource-usage"], ["nvdisasm", "-c"])
+        )
+    counts = {name: int(n) for name, n in re.findall(r"(REG|STACK|LOCAL):(\d+)", usage.stdout)}
+    return counts["REG"], counts["STACK"] + counts["LOCAL"], text.stdout
+
+
+def loops(text):
+    """Return the first and last instruction of each loop: of each branch back."""
+    labels, branches, n = {}, [], 0
+    for line in text.splitlines():
+        if label := re.match(r"\s*(\.L_x_\w+):", line):
+            labels[label[1]] = n
+        elif instruction := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?);", line):
+            if (target := re.search(r"BRA.*?(\.L_x_\w+)", instruction[1])) and labels.get(target[1], n) < n:
+                branches.append((labels[target[1]], n + 1))
+            n += 1
+    return branches
+
+
+def instructions(text, method, dtype):
+    """Return instructions for an entry: those of the loop over tiles, with the loop over features as often as it runs.
+
+    None where loops are not of this kind, as where the compiler has unrolled one, or a profile has one of its own.
+    """
+    TI, TJ, warps = tile_of(method, dtype)
+    found = sorted(loops(text), key=lambda loop: loop[0] - loop[1])
+    if len(found) > (1 if method == "dots" else 2) or not found:
+        return None
+    count = found[0][1] - found[0][0]
+    for inner in found[1:]:
+        count += (FEATURES // triton_kernels.FEATURES - 1) * (inner[1] - inner[0])
+    return round(count * 32 * warps / (TI * TJ), 1)
 
 
 def main():
     found = []
-    cases = [(target, profile, profile, {}) for target in TARGETS for profile in triton_kernels.PROFILES]
-    for target, name, profile, options in [*cases, ("sm_80", "starved", "gaussian", {"maxnreg": 32})]:
-        registers, spills = resources(target, compiled(target, profile, **options))
-        found.append({"target": target, "profile": name, "registers": registers, "spills": spills})
-    json.dump(found, sys.stdout)
+    for target, method, profile, dtype, single in variants():
+        registers, spills, text = resources(target, compiled(target, method, profile, dtype, single))
+        one = {"target": target, "method": method, "profile": profile, "dtype": dtype, "columns": 1 if single else "k"}
+        if text is not None and single and method != "long dots" and profile != "polynomial":
+            one["instructions"] = instructions(text, method, dtype)
+        found.append({**one, "registers": registers, "spills": spills})
+    _, spills, _ = resources("sm_80", compiled("sm_80", "inner", "gaussian", "fp32", True, maxnreg=32))
+    found.append({"target": "sm_80", "method": "starved", "spills": spills})
+    json.dump(found, sys.stdout, indent=1)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,32 @@ def has_float64(device: torch.device) -> bool:
     return device.type != "mps"
 
 
+# Compute capabilities whose float64 is half as fast as float32, or as fast; on others it is 1/32 or 1/64
+_FAST_FLOAT64 = {(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)}
+# Those whose tensor cores make three products in TF32 faster than other units make one in float32
+_FAST_TF32 = {(8, 0), (9, 0)}
+
+
+def _capability(device: torch.device) -> tuple[int, int] | None:
+    """Return the compute capability of an NVIDIA device, and None for others."""
+    torch = import_torch()
+    if device.type != "cuda" or torch.version.hip is not None:
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    return int(major), int(minor)
+
+
+def has_fast_float64(device: torch.device) -> bool:
+    """Return whether float64 is not much slower than float32 on a device; those for games have few units for it."""
+    capability = _capability(device)
+    return has_float64(device) and (capability is None or capability in _FAST_FLOAT64)
+
+
+def has_fast_tf32(device: torch.device) -> bool:
+    """Return whether three products in TF32 are faster on a device than one in float32."""
+    return _capability(device) in _FAST_TF32
+
+
 def require_precision(device: Any, dtype: Any) -> None:
     """Raise a ValueError if one of the devices that a user names cannot compute in a precision."""
     for one in resolve_devices(device) or ():

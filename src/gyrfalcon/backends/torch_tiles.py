@@ -31,7 +31,7 @@ from ..kernels import (
 )
 from .base import check_indices
 
-__all__ = ["SparseColumns", "centered", "prepare"]
+__all__ = ["SparseColumns", "centered", "expands", "prepare", "uncentered", "unit_rows"]
 
 Array = NDArray[Any]
 Tensor = Any
@@ -170,11 +170,27 @@ def centered(
     return _scaled(centers, _mean(centers), _scaling(kernel, centers, columns), device)
 
 
+def uncentered(
+    kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None = None
+) -> tuple[Tensor, MakeTile]:
+    """Return scaled centers on the device, and the function that does the same to rows."""
+    scale = _scaling(kernel, centers, columns)
+    return _scaled(centers, np.zeros_like(scale), scale, device)
+
+
+def unit_rows(X: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows of norm 1, and the norms; zero rows get a column of their own, and are orthogonal to all others."""
+    torch = import_torch()
+    norms = torch.linalg.vector_norm(X, dim=1, keepdim=True)
+    zero = norms == 0
+    return torch.cat([X / norms.masked_fill(zero, 1.0), zero.to(X.dtype)], dim=1), norms
+
+
 def _distance(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
     torch = import_torch()
     profile = _PROFILES[type(kernel)]
     Z, scaled = centered(kernel, centers, device, columns)
-    if not _expands(kernel, centers, _mean(centers), _scaling(kernel, centers, columns)):
+    if not expands(kernel, centers, columns):
         return lambda X: profile(kernel, _differences(torch, scaled(X), Z, 2))
     transposed, norms = Z.T.contiguous(), Z.square().sum(dim=1)
 
@@ -185,6 +201,11 @@ def _distance(kernel: Kernel, centers: Array, device: Any, columns: SparseColumn
         return profile(kernel, s.add_(X.square().sum(dim=1)[:, None]).clamp_(min=0.0))
 
     return tile
+
+
+def expands(kernel: Kernel, centers: Array, columns: SparseColumns | None = None) -> bool:
+    """Whether |x - z|^2 may be computed as |x|^2 - 2 x'z + |z|^2, about the centers' mean."""
+    return _expands(kernel, centers, _mean(centers), _scaling(kernel, centers, columns))
 
 
 def _expands(kernel: Kernel, centers: Array, shift: Array | float, scale: Array | float) -> bool:
@@ -204,8 +225,7 @@ def _manhattan(kernel: Kernel, centers: Array, device: Any, columns: SparseColum
 
 
 def _dot(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
-    scale = _scaling(kernel, centers, columns)
-    Z, scaled = _scaled(centers, np.zeros_like(scale), scale, device)
+    Z, scaled = uncentered(kernel, centers, device, columns)
     transposed = Z.T.contiguous()
     profile = _PROFILES[type(kernel)]
 
@@ -220,20 +240,12 @@ def _dot(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | N
 
 def _angle(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
     torch = import_torch()
-    scale = _scaling(kernel, centers, columns)
-    Z, scaled = _scaled(centers, np.zeros_like(scale), scale, device)
+    Z, scaled = uncentered(kernel, centers, device, columns)
     profile = _PROFILES[type(kernel)]
-
-    def unit(X: Tensor) -> tuple[Tensor, Tensor]:
-        # zero rows get a column of their own, and are orthogonal to all others
-        norms = torch.linalg.vector_norm(X, dim=1, keepdim=True)
-        zero = norms == 0
-        return torch.cat([X / norms.masked_fill(zero, 1.0), zero.to(X.dtype)], dim=1), norms
-
-    U, center_norms = unit(Z)
+    U, center_norms = unit_rows(Z)
 
     def tile(X: Tensor) -> Tensor:
-        V, norms = unit(scaled(X))
+        V, norms = unit_rows(scaled(X))
         K = profile(kernel, _differences(torch, V, U, 2).mul_(0.5))
         return K.mul_(norms).mul_(center_norms.T) if kernel.norm_power == 1 else K
 

@@ -1,7 +1,9 @@
-"""Products with K of distance kernels by one Triton kernel, which makes entries of K in registers and uses them there.
+"""Products with K by Triton, which makes entries of K in registers and uses them there.
 
-A program makes a tile of K once and multiplies it with all columns, so that K is never written to memory. Nothing is
-added by two programs: sums have the same bits when they are made again. Importing this imports Triton.
+A program makes tiles of K and multiplies them with all columns, so that K is never written to memory. Nothing is added
+by two programs: sums have the same bits when they are made again. Importing this imports Triton.
+
+Profiles are functions of h: -|x - z|^2 / 2 for kernels of distances and of angles, |x - z| in the 1-norm, or x'z.
 """
 
 from __future__ import annotations
@@ -9,106 +11,254 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["MEASURES", "PROFILES", "SUMMED", "TILE", "products"]
+__all__ = ["FEATURES", "PROFILES", "TILES", "products", "products_by_dots"]
 
-# Numbers of points that get a sum, and that are summed over, in a tile: each thread of 4 warps has 8 x 4 entries (8 x 2
-# with wavefronts of 64) from three loads of four numbers. The sum over a tile is a tree with 9 roundings.
-TILE, SUMMED = 8, 512
-
-
-@triton.jit
-def _square(t: tl.tensor) -> tl.tensor:
-    return t * t
+# Points in a tile of K that get a sum, points that are summed over, and warps. Each thread of "float32" has 8 x 4
+# entries (8 x 2 with wavefronts of 64) from three loads of four numbers for a feature.
+TILES = {"float32": (8, 512, 4), "float64": (4, 256, 4), "dots": (128, 64, 8)}
+FEATURES = 2  # that `products` takes at a time
 
 
-@triton.jit
-def _size(t: tl.tensor) -> tl.tensor:
-    return tl.abs(t)
+# ---- profiles --------------------------------------------------------------------------------------------------------
 
 
 @triton.jit
-def _gaussian(s: tl.tensor, alpha: tl.tensor) -> tl.tensor:
-    return tl.exp(-0.5 * s)
+def _power(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
+    return tl.exp2(tl.minimum(h, 0.0))  # Gaussian: points are scaled by sqrt(log2 e)
 
 
 @triton.jit
-def _exponential(s: tl.tensor, alpha: tl.tensor) -> tl.tensor:
-    return tl.exp(-s)
+def _exponential(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
+    return tl.exp2(-h)  # Laplacian in the 1-norm: points are scaled by log2 e
 
 
 @triton.jit
-def _laplacian(s: tl.tensor, alpha: tl.tensor) -> tl.tensor:
-    return tl.exp(-tl.sqrt(s))
+def _laplacian(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
+    return tl.exp2(-tl.sqrt(-2.0 * tl.minimum(h, 0.0)))  # as well
 
 
 @triton.jit
-def _matern_3(s: tl.tensor, alpha: tl.tensor) -> tl.tensor:
-    a = tl.sqrt(3.0 * s)
+def _matern_3(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
+    a = tl.sqrt(-6.0 * tl.minimum(h, 0.0))
     return (1.0 + a) * tl.exp(-a)
 
 
 @triton.jit
-def _matern_5(s: tl.tensor, alpha: tl.tensor) -> tl.tensor:
-    a = tl.sqrt(5.0 * s)
-    return (1.0 + a + a * a / 3.0) * tl.exp(-a)
+def _matern_5(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
+    a = tl.sqrt(-10.0 * tl.minimum(h, 0.0))
+    return (1.0 + a + a * a * (1.0 / 3.0)) * tl.exp(-a)
 
 
 @triton.jit
-def _rational_quadratic(s: tl.tensor, alpha: tl.tensor) -> tl.tensor:
-    # Devices' logarithms near 1 are exact to 1e-7 but not to that share of themselves, and alpha may be large: below
-    # 1/2, log(1 + x) = 2 artanh(x / (2 + x)) by its series
-    x = s / (2.0 * alpha)
-    y = x / (2.0 + x)
-    q = y * y
-    near = 2.0 * y * (1.0 + q * (1.0 / 3.0 + q * (1.0 / 5.0 + q * (1.0 / 7.0 + q * (1.0 / 9.0)))))
-    return tl.exp(-alpha * tl.where(x < 0.5, near, tl.log(1.0 + x)))
+def _rational_quadratic(h: tl.tensor, alpha: tl.tensor, inverse: tl.tensor, r: tl.tensor) -> tl.tensor:
+    x = -tl.minimum(h, 0.0) * inverse
+    u = 1.0 + x
+    far = tl.log(u)
+    if h.dtype == tl.float64:
+        near = tl.where(u == 1.0, x, far * x / tl.where(u == 1.0, 1.0, u - 1.0))
+    else:
+        # Devices' logarithms near 1 are exact to 1e-7 but not to that share of themselves, and alpha may be large:
+        # below 1/2, log(1 + x) = 2 artanh(x / (2 + x)) by its series
+        y = x / (2.0 + x)
+        v = y * y
+        near = 2.0 * y * (1.0 + v * (1.0 / 3.0 + v * (1.0 / 5.0 + v * (1.0 / 7.0 + v * (1.0 / 9.0)))))
+    return tl.exp(-alpha * tl.where(x < 0.5, near, far))
 
 
-MEASURES = {"distance": _square, "manhattan": _size}
+@triton.jit
+def _linear(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
+    return h
+
+
+@triton.jit
+def _polynomial(h: tl.tensor, gamma: tl.tensor, coef0: tl.tensor, degree: tl.tensor) -> tl.tensor:
+    base = gamma * h + coef0
+    value = base
+    for _ in range(1, degree.to(tl.int32)):
+        value *= base
+    return value
+
+
+@triton.jit
+def _sigmoid(h: tl.tensor, gamma: tl.tensor, coef0: tl.tensor, r: tl.tensor) -> tl.tensor:
+    x = gamma * h + coef0
+    v = tl.minimum(x * x, 0.25)  # Pade's approximant of tanh, where 1 - 2 / (exp(2 x) + 1) would lose digits
+    near = x * (135135.0 + v * (17325.0 + v * (378.0 + v))) / (135135.0 + v * (62370.0 + v * (3150.0 + v * 28.0)))
+    far = 1.0 - 2.0 / (tl.exp(2.0 * tl.abs(x)) + 1.0)
+    return tl.where(x * x < 0.25, near, tl.where(x < 0.0, -far, far))
+
+
+@triton.jit
+def _angle(h: tl.tensor) -> tl.tensor:
+    """Return the angle between unit vectors, from -|u - v|^2 / 2, by the arcsine of fdlibm."""
+    t = tl.sqrt(tl.minimum(-0.5 * tl.minimum(h, 0.0), 1.0))
+    large = t > 0.5
+    z = tl.where(large, 0.5 * (1.0 - t), t * t)
+    top = -4.00555345006794114027e-02 + z * (7.91534994289814532176e-04 + z * 3.47933107596021167570e-05)
+    top = 1.66666666666666657415e-01 + z * (-3.25565818622400915405e-01 + z * (2.01212532134862925881e-01 + z * top))
+    low = 2.02094576023350569471e00 + z * (-6.88283971605453293030e-01 + z * 7.70381505559019352791e-02)
+    low = 1.0 + z * (-2.40339491173441421878e00 + z * low)
+    s = tl.where(large, tl.sqrt(z), t)
+    half = s + s * (z * top / low)
+    return 2.0 * tl.where(large, 1.57079632679489661923 - 2.0 * half, half)
+
+
+@triton.jit
+def _arc_cosine_0(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
+    return 1.0 - _angle(h) * 0.318309886183790671538
+
+
+@triton.jit
+def _arc_cosine_1(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
+    versine = tl.minimum(-tl.minimum(h, 0.0), 2.0)  # 1 - cos(angle)
+    sine = tl.sqrt(versine * (2.0 - versine))
+    return (sine + (3.14159265358979323846 - _angle(h)) * (1.0 - versine)) * 0.318309886183790671538
+
 
 PROFILES = {
-    "gaussian": _gaussian,
+    "gaussian": _power,
     "exponential": _exponential,
     "laplacian": _laplacian,
     "matern_3": _matern_3,
     "matern_5": _matern_5,
     "rational_quadratic": _rational_quadratic,
+    "linear": _linear,
+    "polynomial": _polynomial,
+    "sigmoid": _sigmoid,
+    "arc_cosine_0": _arc_cosine_0,
+    "arc_cosine_1": _arc_cosine_1,
 }
 
 
-@triton.jit(do_not_specialize=["k", "d"])
+# ---- products --------------------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=["k", "d", "n", "tiles"])
 def products(
     A: tl.tensor,
     B: tl.tensor,
+    NA: tl.tensor,
+    NB: tl.tensor,
     W: tl.tensor,
     out: tl.tensor,
+    P: tl.tensor,
     I: tl.tensor,  # noqa: E741
     J: tl.tensor,
     k: tl.tensor,
     d: tl.tensor,
-    alpha: tl.tensor,
+    n: tl.tensor,
+    tiles: tl.tensor,
     measure: tl.constexpr,
     profile: tl.constexpr,
+    SINGLE: tl.constexpr,
     TI: tl.constexpr,
     TJ: tl.constexpr,
+    C: tl.constexpr,
 ) -> None:
-    """Compute out[t, c, i] = sum over j in tile t of k(a_i, b_j) W[c, j].
+    """Compute out[t, c, i] = sum over j in part t of k(a_i, b_j) W[c, j], for i < n.
 
-    A and B are points of shape (d, I) and (d, J), W is (k, J), and I and J are multiples of 16 that zeros fill up.
+    A and B are points of shape (d, I) and (d, J), and W is (k, J); I, J and d are multiples of TI, TJ and C, filled up
+    with zeros. A part is a number of tiles, which is 1 unless `SINGLE`, that is, k = 1. `measure` is "inner": the
+    inner product plus NA[i] + NB[j]; or the sum over differences, as "squares" or "sizes".
     """
-    across = tl.cdiv(I, TI)
-    tile = tl.program_id(0) // across  # programs of the same b come one after the other, and find them in the cache
+    across = tl.cdiv(n, TI)
+    part = tl.program_id(0) // across  # programs of the same b come one after the other, and find them in the cache
     i = (tl.program_id(0) % across) * TI + tl.arange(0, TI)[:, None]
-    j = tile * TJ + tl.arange(0, TJ)[None, :]
-    s = tl.zeros((TI, TJ), tl.float32)
-    for _ in range(d):
-        s += measure(tl.load(A + i, mask=i < I, other=0.0) - tl.load(B + j, mask=j < J, other=0.0))
-        A += I
-        B += J
-    K = profile(s, alpha)
-    out += tile.to(tl.int64) * k * I  # which may have more than 2^31 entries
-    for _ in range(k):
-        w = tl.load(W + j, mask=j < J, other=0.0)
-        tl.store(out + i, tl.sum(K * w, axis=1, keep_dims=True), mask=i < I)
-        W += J
-        out += I
+    p, q, r = tl.load(P), tl.load(P + 1), tl.load(P + 2)
+    total = tl.zeros((TI, TJ), A.dtype.element_ty)
+    start = part * tiles * TJ
+    out += part.to(tl.int64) * k * I + i  # which may have more than 2^31 entries
+    for first in range(start, tl.minimum(start + tiles * TJ, J), TJ):
+        j = first + tl.arange(0, TJ)[None, :]
+        a = A + i
+        b = B + j
+        if measure == "inner":
+            h = tl.load(NA + i) + tl.load(NB + j)
+        else:
+            h = tl.zeros((TI, TJ), A.dtype.element_ty)
+        for _ in range(0, d, C):
+            for c in tl.static_range(C):
+                x = tl.load(a + c * I)
+                z = tl.load(b + c * J)
+                if measure == "inner":
+                    h += x * z
+                elif measure == "squares":
+                    h += (x - z) * (x - z)
+                else:
+                    h += tl.abs(x - z)
+            a += C * I
+            b += C * J
+        K = profile(-0.5 * h if measure == "squares" else h, p, q, r)
+        if SINGLE:
+            total += K * tl.load(W + j)
+        else:
+            w = W + j
+            for _ in range(k):
+                tl.store(out, tl.sum(K * tl.load(w), axis=1, keep_dims=True))
+                w += J
+                out += I
+    if SINGLE:
+        tl.store(out, tl.sum(total, axis=1, keep_dims=True))
+
+
+@triton.jit(do_not_specialize=["k", "n", "tiles"])
+def products_by_dots(
+    A: tl.tensor,
+    B: tl.tensor,
+    NA: tl.tensor,
+    NB: tl.tensor,
+    W: tl.tensor,
+    out: tl.tensor,
+    P: tl.tensor,
+    I: tl.tensor,  # noqa: E741
+    J: tl.tensor,
+    k: tl.tensor,
+    d: tl.tensor,
+    n: tl.tensor,
+    tiles: tl.tensor,
+    profile: tl.constexpr,
+    SINGLE: tl.constexpr,
+    TI: tl.constexpr,
+    TJ: tl.constexpr,
+    C: tl.constexpr,
+    WHOLE: tl.constexpr,
+) -> None:
+    """Compute what `products` does with "inner", by tensor cores: A and B are (I, d) and (J, d), of numbers of TF32.
+
+    `WHOLE` says that d = C: the points of A are then loaded once.
+    """
+    across = tl.cdiv(n, TI)
+    part = tl.program_id(0) // across
+    lane = tl.arange(0, TI)
+    i = (tl.program_id(0) % across) * TI + lane
+    f = tl.arange(0, C)
+    p, q, r = tl.load(P), tl.load(P + 1), tl.load(P + 2)
+    norms = tl.load(NA + i)[:, None]
+    width = C if WHOLE else d
+    a = A + ((tl.program_id(0) % across) * TI).to(tl.int64) * width + (lane[:, None] * width + f[None, :])
+    if WHOLE:
+        x = tl.load(a)
+    total = tl.zeros((TI, TJ), tl.float32)
+    start = part * tiles * TJ
+    out += part.to(tl.int64) * k * I + i
+    b = B + start.to(tl.int64) * width + (tl.arange(0, TJ)[None, :] * width + f[:, None])
+    for first in range(start, tl.minimum(start + tiles * TJ, J), TJ):
+        j = first + tl.arange(0, TJ)
+        if WHOLE:
+            h = tl.dot(x, tl.load(b), input_precision="tf32")
+        else:
+            h = tl.zeros((TI, TJ), tl.float32)
+            for c in range(0, d, C):
+                h = tl.dot(tl.load(a + c), tl.load(b + c), h, input_precision="tf32")
+        b += TJ * width
+        K = profile(h + (norms + tl.load(NB + j)[None, :]), p, q, r)
+        if SINGLE:
+            total += K * tl.load(W + j)[None, :]
+        else:
+            w = W + j
+            for _ in range(k):
+                tl.store(out, tl.sum(K * tl.load(w)[None, :], axis=1))
+                w += J
+                out += I
+    if SINGLE:
+        tl.store(out, tl.sum(total, axis=1))

@@ -74,6 +74,8 @@ class DeviceOperator(Operator):
         "tf32" rounds float32 rows and centers, which must be dense, to the 11 bits of TF32. The inner products that
         kernels of one length scale are made of are then as exact in TF32 as in float32, so that this is the matrix of
         points that are slightly elsewhere, and no less positive. Products with the matrix are made in float32.
+    fuses : bool
+        False computes K by PyTorch also where a kernel of Triton would use its entries where they are made.
 
     Attributes
     ----------
@@ -102,6 +104,7 @@ class DeviceOperator(Operator):
         n_jobs: int | None = None,
         memory_budget: int | float | str = "auto",
         precision: str | None = None,
+        fuses: bool = True,
     ) -> None:
         devices = resolve_devices(device)
         if devices is None:
@@ -127,7 +130,7 @@ class DeviceOperator(Operator):
         }
         self._devices = devices
         self._tiles: list[tuple[Any, MakeTile]] = [(one, prepared[one]) for one in devices]
-        fusable = [] if self._tf32 or self._columns is not None else list(prepared)
+        fusable = list(prepared) if fuses and not self._tf32 and self._columns is None else []
         self._fused = {one: triton_tiles.prepare(self.kernel, points, one) for one in fusable}
         self._take(self._host, parse_memory(memory_budget))
 
