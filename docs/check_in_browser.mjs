@@ -1,12 +1,13 @@
 // Open pages of the built site in chromium, wide and narrow, light and dark: nothing may be wider than the window, no
-// picture may be missing, axe may find nothing serious, and a search for "penalty" must find pages.
+// code may be cut, no picture may be missing, axe may find nothing serious, and the search must answer what a newcomer
+// asks with the right page among the first three.
 //
 //   npm install --no-save playwright-core axe-core
 //   node docs/check_in_browser.mjs docs/_build/html [folder for screenshots]
 //
 // CHROMIUM names the browser, /usr/bin/chromium by default; PAGES a list of pages, separated by commas. FULL=1 makes
-// screenshots of whole pages.
-import { readFileSync, mkdirSync } from "node:fs";
+// screenshots of whole pages. PAGES=all opens every page.
+import { readFileSync, readdirSync, mkdirSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { extname, resolve } from "node:path";
@@ -18,7 +19,11 @@ const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const [site, shots] = process.argv.slice(2);
 if (!site) throw new Error("give the folder of the built site");
 if (shots) mkdirSync(shots, { recursive: true });
-const pages = (
+const every = () =>
+  readdirSync(site, { recursive: true })
+    .filter((name) => name.endsWith(".html") && !/^(404|genindex|py-modindex|_)/.test(name))
+    .map((name) => name.replaceAll("\\", "/").replace(/\.html$/, ""));
+const pages = process.env.PAGES === "all" ? every() : (
   process.env.PAGES ??
   "index,user_guide,which_estimator,tables,uncertainty,plots,devices,troubleshooting,coming_from,benchmarks,papers," +
     "command_line,auto_examples/index,auto_examples/regression,api/index,api/gyrfalcon.FalkonRegressor," +
@@ -70,6 +75,12 @@ for (const width of [1280, 390]) {
       if (shots) await page.screenshot({ path, fullPage: process.env.FULL === "1" });
       const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
       if (over > 0) complain(where, `the page is ${over} pixels wider than the window`);
+      const cut = await page.evaluate(() =>
+        [...document.querySelectorAll("div.highlight pre")]
+          .filter((block) => block.scrollWidth > block.clientWidth + 1)
+          .map((block) => block.textContent.slice(0, 40)),
+      );
+      if (cut.length) complain(where, `${cut.length} blocks of code are cut, the first is ${JSON.stringify(cut[0])}`);
       const missing = await page.evaluate(() =>
         [...document.images].filter((image) => image.complete && !image.naturalWidth).map((image) => image.src),
       );
@@ -85,6 +96,32 @@ for (const width of [1280, 390]) {
     }
     await context.close();
   }
+}
+
+// what a newcomer asks, and the page that answers it
+const questions = {
+  install: "install",
+  cite: "citing",
+  "missing values": "tables",
+  gpu: "devices",
+  "larger than memory": "files",
+  "prediction interval": "uncertainty",
+  "feature importance": "importances",
+  "save model": "saving",
+  "class imbalance": "cookbook",
+  onnx: "saving",
+};
+const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
+await context.route((url) => url.origin !== origin, (route) => route.abort());
+const page = await context.newPage();
+for (const [question, answer] of Object.entries(process.env.PAGES && process.env.PAGES !== "all" ? {} : questions)) {
+  await page.goto(`${origin}/search.html?q=${encodeURIComponent(question)}`);
+  await page.waitForSelector("#search-results li:nth-child(3) a", { timeout: 20000 }).catch(() => null);
+  const found = await page.evaluate(() =>
+    [...document.querySelectorAll("#search-results > ul > li > a")].map((link) => new URL(link.href).pathname),
+  );
+  const distinct = [...new Set(found)].slice(0, 3);
+  if (!distinct.includes(`/${answer}.html`)) complain(`search ${question}`, `${answer} is not among ${distinct.join(", ")}`);
 }
 await browser.close();
 server.close();

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ["MPLBACKEND"] = "Agg"
 
 import api_pages
+import link_names
 import plain_text
 
 from gyrfalcon.estimators._sklearn import SITE
@@ -127,7 +128,7 @@ html_sidebars = {"index": []}
 def adapt_links(app: object, docname: str, source: list[str]) -> None:
     """Let links that lead to files of the repository lead to pages of the site."""
     text = re.sub(r"\]\((?:\.\./)?examples/(\w+)\.py\)", r"](/auto_examples/\1.rst)", source[0])
-    source[0] = text
+    source[0] = re.sub(r"\]\(\.\./(benchmarks/\w+\.md)", rf"]({html_theme_options['github_url']}/blob/main/\1", text)
 
 
 def leave_out(app: object, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
@@ -183,5 +184,6 @@ def setup(app: object) -> None:
     app.connect("source-read", adapt_links)
     app.connect("autodoc-process-docstring", plain_text.on_docstring, priority=400)  # before numpydoc
     app.connect("autodoc-skip-member", leave_out)
+    app.connect("doctree-resolved", link_names.link)
     app.connect("html-page-context", describe)
     app.connect("html-page-context", edit_the_source, priority=900)  # after the theme's

@@ -24,6 +24,7 @@ sys.path[:0] = [str(DOCS), str(ROOT / "cmake")]
 import api_pages  # noqa: E402
 import check_links  # noqa: E402
 import gallery_order  # noqa: E402
+import link_names  # noqa: E402
 import plain_text  # noqa: E402
 import pypi_readme  # noqa: E402
 
@@ -200,3 +201,27 @@ def test_links_of_the_readme_on_pypi_are_whole():
     assert f"{pypi_readme.SITE}/tables.html" in links
     assert f"{pypi_readme.SOURCE}/raw/main/docs/images/demo.png" in links
     assert pypi_readme.absolute("[a](#e), [b](docs/x.md#y)") == f"[a](#e), [b]({pypi_readme.SITE}/x.html#y)"
+
+
+def test_names_in_pages_that_lead_to_the_reference():
+    known = {"AutoRegressor": "", "shapley_values": "", "open": "", "kernels.Gaussian": "", "Gaussian": ""}
+    for code, name in {
+        "AutoRegressor": "AutoRegressor",
+        'AutoRegressor(cv=5, families=("kernel",))': "AutoRegressor",
+        "gyrfalcon.AutoRegressor": "AutoRegressor",
+        "shapley_values": "shapley_values",
+        "gyrfalcon.open": "open",
+        "gyrfalcon.open(path)": "open",
+        "kernels.Gaussian": "kernels.Gaussian",
+        "open": None,
+        "AutoRegressor().fit": None,
+        "fit_intercept": None,
+        "--target": None,
+    }.items():
+        assert link_names.name_in(code, known) == name, code
+
+
+def test_names_of_other_projects_exist():
+    for name, address in link_names.FOREIGN.items():
+        module, _, last = address.rpartition("/")[2].removesuffix(".html").rpartition(".")
+        assert hasattr(importlib.import_module(module), last), name

@@ -46,7 +46,8 @@ def worst_rows(model: Any, X: Any, true: Sequence[Cell], said: Sequence[Cell], b
         "The largest errors",
         table(["row", "true", "predicted", measure, *names], rows),
         paragraph(
-            "Rows are counted from 1. Is something wrong with them, or does a column lack that tells?", soft=True
+            "Rows are counted from 1. Are their values right? Is there a column that would explain them?",
+            soft=True,
         ),
     )
 
