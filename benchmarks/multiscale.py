@@ -6,6 +6,7 @@
                     [--sets NAME ...] [--mus MU ...]
     --part growth   time and memory of a hierarchical fit from 10^5 to 3 x 10^6 rows [--sizes N ...]
                     [--files] [--features D] [--memory-budget BYTES]: rows in a file, larger than the memory
+    --part logistic   Newton steps for the logistic loss with the factors of trees, beside calibrated least squares
 
 Each row is printed as soon as it is known. `--quick` runs the same code with fewer rows and seconds, where bars may be
 missed. A part is a module here with ``arguments(parser)`` and ``run(options)``, which returns whether its bars are met.
@@ -21,6 +22,7 @@ from pathlib import Path
 PARTS = {
     "hierarchical": "multiscale_hierarchical",
     "growth": "multiscale_growth",
+    "logistic": "multiscale_logistic",
     "auto": "multiscale_auto",
 }
 
