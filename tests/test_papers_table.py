@@ -57,8 +57,9 @@ def test_no_row_points_nowhere(row):
         if option.startswith("--"):
             assert f'"{option}"' in source
         elif option not in ("DIR", "1000"):
-            settings = ROOT / "benchmarks" / "papers" / "_configurations.py"
-            assert f'"{option}"' in source + settings.read_text(encoding="utf-8") or f"def {option}" in source
+            folder = ROOT / "benchmarks" / "papers"
+            settings = [(folder / name).read_text(encoding="utf-8") for name in ("_configurations.py", "_rivals.py")]
+            assert f'"{option}"' in "".join([source, *settings]) or f"def {option}" in source
     assert published
     for page, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", measured):
         path = ROOT / "docs" / page if page else PAGE

@@ -3,9 +3,10 @@
     python benchmarks/papers/falkon_table1.py [--quick] [--only METHOD ...]
 
 Each method runs with lambda, M and t as the theory sets them for optimal rates, constants aside: lambda = 1/sqrt(n); M
-= 10 sqrt(n) centers or features; parts of 10 sqrt(n) rows; sqrt(n) iterations of gradient descent (the paper's row
-"KRR + iterative" has an accelerated one, with n^(1/4)); log(n)/2 + 5 of FALKON; 3 epochs of EigenPro; 5 of block
-coordinate descent, with blocks of 500 (Tu et al. 2016; not in the paper's table: the exponents are those of n M for a
+= 10 sqrt(n) centers or features; parts of 10 sqrt(n) rows; sqrt(n) iterations of gradient descent, n^(1/4) of the
+nu-method (the paper's row "KRR + iterative"); log(n)/2 + 5 of FALKON; 3 epochs of EigenPro and of SGD (EigenPro without
+a preconditioner, and mini-batches on Nyström centers); 5 of block coordinate descent, with blocks of 500 (Tu et al.
+2016; not in the paper's table: the exponents are those of n M for a
 fixed number of epochs, which it would have to be). FALKON, EigenPro and block descent compute K anew on each pass, the
 other iterations keep it. FALKON has its own preconditioner at every size, features are as they are made (deviation 1),
 and there is no intercept. Every size runs in a process of its own, where peak memory starts from nothing; kernel
@@ -27,11 +28,14 @@ from _data import in_subprocess, options, table
 METHODS: dict[str, tuple[str, tuple[float, float, float], list[int]]] = {
     "exact": ("KRR, direct", (3, 2, 2), [2_000, 4_000, 8_000]),
     "early_stopping": ("KRR, gradient descent", (2.5, 2, 2), [4_000, 8_000, 16_000]),
+    "nu": ("KRR, accelerated gradient (nu-method)", (2.25, 2, 2), [4_000, 8_000, 16_000]),
+    "sgd": ("KRR, SGD", (2, 2, 1), [8_000, 16_000, 32_000]),
     "eigenpro": ("KRR, preconditioned SGD (EigenPro)", (2, 2, 1), [8_000, 16_000, 32_000]),
     "divide": ("divide and conquer", (2, 1.5, 1), [8_000, 16_000, 32_000, 64_000]),
     "nystrom": ("Nyström, direct", (2, 1.5, 1), [8_000, 16_000, 32_000, 64_000]),
     "features": ("random features, direct", (2, 1.5, 1), [8_000, 16_000, 32_000, 64_000]),
     "nytro": ("Nyström, gradient descent (NYTRO)", (2, 1.5, 1), [8_000, 16_000, 32_000]),
+    "nystrom_sgd": ("Nyström, SGD", (2, 1.5, 1), [8_000, 16_000, 32_000]),
     "bcd": ("Nyström, block coordinate descent", (1.5, 1.5, 1), [8_000, 16_000, 32_000, 64_000]),
     "falkon": ("FALKON", (1.5, 1.5, 1), [8_000, 32_000, 128_000, 256_000]),
 }
@@ -58,12 +62,17 @@ def make(method: str, n: int) -> Any:
     makers = {
         "exact": lambda: ExactRegressor(penalty=penalty, **shared),
         "early_stopping": lambda: ExactRegressor(method="early_stopping", **descent, **shared),
+        "nu": lambda: ExactRegressor(method="nu", max_iter=math.isqrt(root) + 1, early_stopping=False, **shared),
+        "sgd": lambda: EigenProRegressor(n_components=0, max_iter=3, tol=0.0, **shared),
         "eigenpro": lambda: EigenProRegressor(max_iter=3, tol=0.0, **shared),
         "divide": lambda: DivideAndConquerRegressor(n_partitions=max(1, n // M), penalty=penalty, **shared),
         "nystrom": lambda: NystromRegressor(n_centers=M, penalty=penalty, memory_budget=0, **shared),
         "features": lambda: RandomFeaturesRegressor(n_components=M, penalty=penalty, **shared),
         "bcd": lambda: NystromRegressor(
             n_centers=M, penalty=penalty, solver="bcd", block_size=500, max_iter=5, tol=0.0, memory_budget=0, **shared
+        ),
+        "nystrom_sgd": lambda: NystromRegressor(
+            n_centers=M, penalty=penalty, solver="sgd", max_iter=3, memory_budget=0, **shared
         ),
         "nytro": lambda: NytroRegressor(n_centers=M, **descent, **shared),
         "falkon": lambda: FalkonRegressor(

@@ -8,7 +8,9 @@ MNIST, CIFAR-10, SVHN, InsuranceCompany, Adult, Ijcnn, YearPrediction, Covertype
 they are published, or with NAME.npz: arrays X, y and, where the set has a split, X_test, y_test. `--list` prints every
 configuration: files, preparation, kernel, penalty, centers, and where they come from. Most of the published runs have
 more centers than a small machine has memory for (8 M^2 bytes): `--centers` takes fewer, `--rows` fewer training rows,
-and the output says so. Settings and numbers are in _configurations.py, files in _readers.py.
+and the output says so. Without `--method`, the methods of the papers' authors are run, and the published numbers of all
+others are printed; `--method` runs one of either kind, the others with the settings of FALKON's row. Settings and
+numbers are in _configurations.py and _rivals.py, files in _readers.py.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ import numpy as np
 from _configurations import ROWS, SETS, DataSet, Row
 from _data import ROOT, Data, Scale, rmse, split, standardise, table
 from _readers import npz
+from _rivals import OTHERS, RIVALS, Rival, rival_of
 from sklearn.metrics import roc_auc_score
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor, NystromRegressor, NytroRegressor
@@ -30,6 +34,7 @@ from gyrfalcon.kernels import Gaussian, Kernel
 
 MINUTES_OF_HHMM = (6, 7)  # columns DepTime and ArrTime of flights
 AIR_TIME = 5
+METHODS = sorted({row.method for row in ROWS} | {rival.method for rival in RIVALS} - OTHERS)
 STATES = 3  # TIMIT: each phone has three states, which are what is learnt
 
 
@@ -136,10 +141,22 @@ def measure(model: Any, data: Data, spec: DataSet, scale: Scale) -> dict[str, fl
     return {name: out[name] for name in spec.metrics}
 
 
-def run(row: Row, data: Data, scale: Scale, M: int | None, seed: int) -> list[Any]:
-    """One line of the table: published and measured."""
+def settings_of(rival: Rival) -> Row:
+    """The row whose kernel, penalty and centers a rival has: the first of the same paper and data set that fits."""
+    methods = {"NYTRO (2016)": "NYTRO" if rival.method == "Early Stopping" else "NKRLS"}
+    wanted = (rival.data, rival.paper, methods.get(rival.paper, "FALKON"))
+    return next(row for row in ROWS if (row.data, row.paper, row.method) == wanted)
+
+
+def run(row: Row, data: Data, scale: Scale, M: int | None, seed: int, rival: Rival | None = None) -> list[Any]:
+    """One line of the table: published and measured, of a row of the authors or of a rival with its settings."""
     spec, centers = SETS[row.data], min(M or row.M, len(data.y))
-    model = model_of(row, centers, spec.metrics[0] in ("c-err", "AUC"), seed)
+    classes = spec.metrics[0] in ("c-err", "AUC")
+    if rival is None:
+        model = model_of(row, centers, classes, seed)
+    else:
+        model = rival_of(rival.method, row, centers, classes, seed)
+        row = replace(row, method=rival.method, published=rival.published, time=rival.time)
     start = time.perf_counter()
     model.fit(data.X, data.y)
     seconds = time.perf_counter() - start
@@ -169,6 +186,16 @@ def show() -> None:
         rows.append([row.data, row.paper, row.method, *settings, *prepared, published, row.settings, spec.files])
     settings = ["data", "paper", "method", "kernel", "lambda", "M", "features", "targets"]
     table("The papers' configurations", [*settings, "published", "settings from", "files"], rows)
+    show_rivals(RIVALS)
+
+
+def show_rivals(rivals: list[Rival]) -> None:
+    rows = []
+    for rival in rivals:
+        command = "another program" if rival.method in OTHERS else f'{rival.data} --method "{rival.method}"'
+        rows.append([rival.data, rival.paper, rival.method, numbers(rival.published), rival.time, command])
+    if rows:
+        table("Other rows of the papers' tables", ["data", "paper", "method", "published", "time", "here"], rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -177,7 +204,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the files")
     parser.add_argument("--rows", type=int, help="training rows, drawn at random; all of them if it is left out")
     parser.add_argument("--centers", type=int, help="centers in place of the published number")
-    parser.add_argument("--method", choices=sorted({row.method for row in ROWS}), help="this method alone")
+    parser.add_argument("--method", choices=METHODS, help="this method alone")
     parser.add_argument("--seed", type=int, default=0, help="of the split and of the centers")
     parser.add_argument("--list", action="store_true", help="print the configurations")
     given = parser.parse_args(arguments)
@@ -191,9 +218,17 @@ def main(arguments: list[str] | None = None) -> None:
     warnings.filterwarnings("ignore", category=UserWarning)
     data, scale = prepare(given.name, arrays, given.rows, given.seed)
     chosen = [row for row in ROWS if row.data == given.name and given.method in (None, row.method)]
+    rivals = [rival for rival in RIVALS if rival.data == given.name and given.method in (None, rival.method)]
     rows = [run(row, data, scale, given.centers, given.seed) for row in chosen]
+    if given.method is not None:
+        rows += [run(settings_of(rival), data, scale, given.centers, given.seed, rival) for rival in rivals]
+    if not rows:
+        print(f"the papers have no {given.method} on {given.name}")
+        return
     header = ["paper", "method", "kernel", "lambda", "M", "published", "measured", "published time", "time here"]
     table(f"{given.name}: n = {len(data.y):,}, {len(data.y_test):,} test rows, d = {data.X.shape[1]:,}", header, rows)
+    if given.method is None:
+        show_rivals(rivals)
     if any("*" in line[4] for line in rows):
         print("\n* not the published number of centers")
     for note in sorted({row.note for row in chosen if row.note}):

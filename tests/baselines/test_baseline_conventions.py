@@ -23,6 +23,7 @@ EXPECTED_TO_FAIL: dict[str, dict[str, str]] = {
         WEIGHTS: "twenty iterations are not enough, and two rows approach the solution otherwise than one"
     },
     "DoublyStochasticRegressor": {WEIGHTS: "a repeated row is in several mini-batches"},
+    "FeatureSelectionClassifier": {WEIGHTS: "a repeated row is drawn in several rounds"},
     "FeatureSelectionRegressor": {WEIGHTS: "a repeated row is drawn in several rounds"},
 }
 

@@ -1,4 +1,4 @@
-"""Classifiers that regress on targets +1 and -1: EigenPro, and divide and conquer."""
+"""Classifiers that regress on targets +1 and -1: each is its regressor on these."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from gyrfalcon.baselines import (
     DivideAndConquerRegressor,
     EigenProClassifier,
     EigenProRegressor,
+    EnsembleClassifier,
+    EnsembleRegressor,
+    FeatureSelectionClassifier,
+    FeatureSelectionRegressor,
 )
 from gyrfalcon.kernels import Gaussian, Laplacian
 
@@ -24,7 +28,18 @@ PAIRS = {
         DivideAndConquerRegressor,
         {"kernel": Gaussian(1.2), "penalty": 1e-3, "n_partitions": 4},
     ),
+    "ensemble": (
+        EnsembleClassifier,
+        EnsembleRegressor,
+        {"kernel": Gaussian(1.2), "penalty": 1e-3, "n_components": 20, "n_estimators": 3},
+    ),
+    "selected features": (
+        FeatureSelectionClassifier,
+        FeatureSelectionRegressor,
+        {"kernel": Gaussian(1.2), "penalty": 1e-3, "n_components": 30, "n_rounds": 3},
+    ),
 }
+WEIGHTED = [pair for pair in PAIRS if pair != "eigenpro"]
 
 
 def data(n_classes, n=150):
@@ -52,12 +67,15 @@ def test_it_is_the_regression_on_signs(pair, n_classes, fit_intercept):
     assert model.score(X, labels) > 0.7
 
 
-def test_class_weights_are_sample_weights():
+@pytest.mark.parametrize("pair", WEIGHTED)
+def test_class_weights_are_sample_weights(pair):
+    Classifier, _, parameters = PAIRS[pair]
     X, codes = data(2)
-    parameters = {"kernel": Gaussian(1.2), "penalty": 1e-2, "n_partitions": 3, "random_state": 0}
-    by_class = plain(DivideAndConquerClassifier, **parameters, class_weight={0: 1.0, 1: 5.0}).fit(X, codes)
-    by_row = plain(DivideAndConquerClassifier, **parameters).fit(X, codes, sample_weight=np.where(codes, 5.0, 1.0))
-    assert_array_equal(by_class.dual_coef_, by_row.dual_coef_)
+    options = {**parameters, "random_state": 0}
+    by_class = plain(Classifier, **options, class_weight={0: 1.0, 1: 5.0}).fit(X, codes)
+    by_row = plain(Classifier, **options).fit(X, codes, sample_weight=np.where(codes, 5.0, 1.0))
+    assert_array_equal(by_class.decision_function(X), by_row.decision_function(X))
+    assert np.mean(by_class.predict(X)) > np.mean(plain(Classifier, **options).fit(X, codes).predict(X))
 
 
 def test_early_stopping_by_wrong_classes():
@@ -75,3 +93,26 @@ def test_eigenpro_has_no_weights():
         EigenProClassifier().fit(X, codes, sample_weight=np.ones(len(X)))
     with pytest.raises(TypeError, match="class_weight"):
         EigenProClassifier(class_weight="balanced")
+
+
+@pytest.mark.parametrize(
+    ("cls", "wrong", "message"),
+    [
+        (EnsembleClassifier, {"n_estimators": 0}, "n_estimators=0"),
+        (EnsembleClassifier, {"n_components": 0}, "n_components=0"),
+        (EnsembleClassifier, {"penalty": -1.0}, "penalty=-1.0"),
+        (EnsembleClassifier, {"class_weight": "even"}, "even"),
+        (FeatureSelectionClassifier, {"n_rounds": 0}, "n_rounds=0"),
+        (FeatureSelectionClassifier, {"kernel": "box"}, "box"),
+        (FeatureSelectionClassifier, {"memory_budget": "1kB"}, "memory_budget"),
+        (DivideAndConquerClassifier, {"n_partitions": 0}, "n_partitions=0"),
+        (DivideAndConquerClassifier, {"penalty": -1.0}, "penalty=-1.0"),
+        (EigenProClassifier, {"max_iter": 0}, "max_iter=0"),
+        (EigenProClassifier, {"batch_size": 0}, "batch_size=0"),
+        (EigenProClassifier, {"step": -1.0}, "step=-1.0"),
+    ],
+)
+def test_wrong_parameters(cls, wrong, message):
+    X, codes = data(2)
+    with pytest.raises((ValueError, MemoryError), match=message):
+        cls(**wrong).fit(X, codes)

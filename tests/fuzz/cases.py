@@ -114,6 +114,8 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "DoublyStochasticRegressor": {**PENALTY, **DRAWN, "batch_size": [None, 1, 7], "block_size": [None, 1, 9]},
     "FeatureSelectionRegressor": {**PENALTY, **DRAWN, "n_rounds": [1, 2, 6]},
     "EnsembleRegressor": {**PENALTY, **DRAWN, "n_estimators": [1, 3]},
+    "FeatureSelectionClassifier": {**PENALTY, **DRAWN, "n_rounds": [1, 2, 6], "class_weight": [None, "balanced"]},
+    "EnsembleClassifier": {**PENALTY, **DRAWN, "n_estimators": [1, 3], "class_weight": [None, "balanced"]},
     "PegasosClassifier": {
         **CENTERS,
         "penalty": [1e-3, 1.0, 1e-300],

@@ -19,7 +19,9 @@ from .admm_regressor import AdmmRegressor
 from .divide_and_conquer_classifier import DivideAndConquerClassifier
 from .doubly_stochastic_regressor import DoublyStochasticRegressor
 from .eigenpro_classifier import EigenProClassifier
+from .ensemble_classifier import EnsembleClassifier
 from .ensemble_regressor import EnsembleRegressor
+from .feature_selection_classifier import FeatureSelectionClassifier
 from .feature_selection_regressor import FeatureSelectionRegressor
 from .pegasos_classifier import PegasosClassifier
 from .sketched_regressor import SketchedRegressor
@@ -32,9 +34,11 @@ __all__ = [
     "DoublyStochasticRegressor",
     "EigenProClassifier",
     "EigenProRegressor",
+    "EnsembleClassifier",
     "EnsembleRegressor",
     "ExactClassifier",
     "ExactRegressor",
+    "FeatureSelectionClassifier",
     "FeatureSelectionRegressor",
     "HierarchicalClassifier",
     "HierarchicalRegressor",

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from .._utils.checks import integer
 from .._utils.registry import register
 from ..callbacks import CallbackLike
+from ..estimators.random_features_regressor import OnRandomFeatures
 from ..fitting.arguments import described
 from ..fitting.random_features import FeatureProblem, ridge_on_features
 from ..fitting.session import Session, finite
@@ -19,9 +20,33 @@ from ..kernels.features import FeatureMap
 from ._features import FeatureBaseline
 
 
+class OnAverage(OnRandomFeatures):
+    """Coefficients of members, each with features of its own, divided by their number."""
+
+    _rules = {"n_estimators": integer(1)}
+
+    n_estimators: int
+
+    def _solve(self, problem: FeatureProblem, session: Session) -> tuple[FeatureMap, NDArray[Any]]:
+        L, drawn, coef = int(self.n_estimators), problem.features, np.empty((0, problem.targets.shape[1]))
+        session.start(problem.data, max_iter=L, n_components=len(drawn))
+        features, watch = drawn, problem.validation_error
+        for done in range(1, L + 1):
+            if done > 1:
+                drawn = problem.draw(int(self.n_components), session.random_state)
+                features = features + drawn
+            coef = np.vstack([coef, ridge_on_features(problem, drawn)])
+            record: dict[str, Any] = {"iteration": done, "passes": done}
+            if watch is not None:
+                record["validation_error"] = watch(features, coef / done * problem.scale)
+            if session.record(record):
+                break
+        return features, finite(coef / done * problem.scale, problem.data.rows.dtype)
+
+
 @register
 @described
-class EnsembleRegressor(FeatureBaseline):
+class EnsembleRegressor(OnAverage, FeatureBaseline):
     """The average of ridge regressions, each on random features of its own.
 
     L models with M features each take time L n M^2 and memory M^2, where one model with all L M features would take L
@@ -30,23 +55,14 @@ class EnsembleRegressor(FeatureBaseline):
 
     Parameters
     ----------
-    {features.kernel}
-    n_components : int, default=1000
-        Number of features M of each member.
-    n_estimators : int, default=10
-        Number of members L.
-    {features.penalty, fit_intercept, dense.scale, drawn.dtype}
-    memory_budget : "auto", int or str, default="auto"
-        Memory for the M x M normal equations of one member, which must fit, in bytes or as "4GB".
-    {n_jobs, drawn.random_state, callbacks, verbose}
+    {features.kernel, ensemble.n_components, ensemble.n_estimators, features.penalty, fit_intercept, dense.scale,
+    drawn.dtype, ensemble.memory_budget, n_jobs, drawn.random_state, callbacks, verbose}
 
     Attributes
     ----------
     feature_coef_ : array of shape (L M,) or (L M, n_outputs)
         Coefficients of the features of all members, divided by the number of members.
-    {penalty_, features.feature_map_, kernel_}
-    n_iter_ : int
-        Number of members; fewer than `n_estimators` if a callback stopped the fit, which then averages these.
+    {penalty_, features.feature_map_, kernel_, ensemble.n_iter_}
     history_ : list of dict
         For each member: `iteration`, `passes`, `seconds`, and the `validation_error` of the average so far, where there
         is a validation set.
@@ -72,8 +88,6 @@ class EnsembleRegressor(FeatureBaseline):
     >>> bool(model.score(X, y) > 0.999)
     True
     """
-
-    _rules = {"n_estimators": integer(1)}
 
     def __init__(
         self,
@@ -103,19 +117,3 @@ class EnsembleRegressor(FeatureBaseline):
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
-
-    def _solve(self, problem: FeatureProblem, session: Session) -> tuple[FeatureMap, NDArray[Any]]:
-        L, drawn, coef = int(self.n_estimators), problem.features, np.empty((0, problem.targets.shape[1]))
-        session.start(problem.data, max_iter=L, n_components=len(drawn))
-        features, watch = drawn, problem.validation_error
-        for done in range(1, L + 1):
-            if done > 1:
-                drawn = problem.draw(int(self.n_components), session.random_state)
-                features = features + drawn
-            coef = np.vstack([coef, ridge_on_features(problem, drawn)])
-            record: dict[str, Any] = {"iteration": done, "passes": done}
-            if watch is not None:
-                record["validation_error"] = watch(features, coef / done * problem.scale)
-            if session.record(record):
-                break
-        return features, finite(coef / done * problem.scale, problem.data.rows.dtype)

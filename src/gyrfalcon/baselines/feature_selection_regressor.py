@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from .._utils.checks import integer
 from .._utils.registry import register
 from ..callbacks import CallbackLike
+from ..estimators.random_features_regressor import OnRandomFeatures
 from ..fitting.arguments import described
 from ..fitting.random_features import FeatureProblem, ridge_on_features
 from ..fitting.session import Session, finite
@@ -21,9 +22,38 @@ from ._features import FeatureBaseline
 _ROWS_PER_FEATURE = 4  # least number of rows that a round learns from, for each feature
 
 
+class OnSelection(OnRandomFeatures):
+    """Coefficients of the features that all rounds kept, learnt from all rows."""
+
+    _rules = {"n_rounds": integer(1)}
+
+    n_rounds: int
+
+    def _solve(self, problem: FeatureProblem, session: Session) -> tuple[FeatureMap, NDArray[Any]]:
+        data, n, random_state = problem.data, problem.data.rows.shape[0], session.random_state
+        features, T, kept = problem.features, int(self.n_rounds), 0
+        M, size = len(features), min(n, max(_ROWS_PER_FEATURE * len(features), -(-n // T)))
+        session.start(data, max_iter=T, n_components=M)
+        watch = problem.validation_error
+        for t in range(1, T + 1):
+            at = None if t == T else np.sort(random_state.choice(n, size, replace=False))
+            coef = ridge_on_features(problem, features, at=at)
+            passes = (t * size if t < T else (T - 1) * size + n) / n
+            record: dict[str, Any] = {"iteration": t, "kept": kept, "passes": passes}
+            if watch is not None:
+                record["validation_error"] = watch(features, coef * problem.scale)
+            if session.record(record) or t == T:
+                break
+            kept = M * t // T
+            largest = np.argsort(-np.linalg.norm(coef, axis=1), kind="stable")[:kept]
+            new = problem.draw(M, random_state).columns(0, M - kept)
+            features = features.take(np.sort(largest)) + new if kept else new
+        return features, finite(coef * problem.scale, data.rows.dtype)
+
+
 @register
 @described
-class FeatureSelectionRegressor(FeatureBaseline):
+class FeatureSelectionRegressor(OnSelection, FeatureBaseline):
     """Ridge regression on random features that are selected among many: "Sparse Kernels".
 
     Each round learns from a random part of the rows, keeps the features with the largest coefficients, and replaces the
@@ -32,26 +62,12 @@ class FeatureSelectionRegressor(FeatureBaseline):
 
     Parameters
     ----------
-    {features.kernel}
-    n_components : int, default=1000
-        Number of features M of the model, and of each round. A round takes time n M^2 / `n_rounds`, and the last one
-        n M^2.
-    {features.penalty}
-    n_rounds : int, default=5
-        Number of rounds T. After round t, t M / T features are kept; 1 is no selection.
-    {fit_intercept, dense.scale, drawn.dtype}
-    memory_budget : "auto", int or str, default="auto"
-        Memory for the M x M normal equations, which must fit, in bytes or as "4GB".
-    {n_jobs}
-    random_state : int, RandomState or None, default=None
-        Seed of the features and of the rows of each round.
-    {callbacks, verbose}
+    {features.kernel, selection.n_components, features.penalty, selection.n_rounds, fit_intercept, dense.scale,
+    drawn.dtype, selection.memory_budget, n_jobs, selection.random_state, callbacks, verbose}
 
     Attributes
     ----------
-    {drawn.feature_coef_, penalty_, features.feature_map_, kernel_}
-    n_iter_ : int
-        Number of rounds; fewer than `n_rounds` if a callback stopped the fit.
+    {drawn.feature_coef_, penalty_, features.feature_map_, kernel_, selection.n_iter_}
     history_ : list of dict
         For each round: `iteration`, `kept` (the number of its features that earlier rounds had kept), `passes`,
         `seconds`, and `validation_error` where there is a validation set.
@@ -76,8 +92,6 @@ class FeatureSelectionRegressor(FeatureBaseline):
     >>> bool(model.score(X, y) > 0.999)
     True
     """
-
-    _rules = {"n_rounds": integer(1)}
 
     def __init__(
         self,
@@ -107,24 +121,3 @@ class FeatureSelectionRegressor(FeatureBaseline):
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
-
-    def _solve(self, problem: FeatureProblem, session: Session) -> tuple[FeatureMap, NDArray[Any]]:
-        data, n, random_state = problem.data, problem.data.rows.shape[0], session.random_state
-        features, T, kept = problem.features, int(self.n_rounds), 0
-        M, size = len(features), min(n, max(_ROWS_PER_FEATURE * len(features), -(-n // T)))
-        session.start(data, max_iter=T, n_components=M)
-        watch = problem.validation_error
-        for t in range(1, T + 1):
-            at = None if t == T else np.sort(random_state.choice(n, size, replace=False))
-            coef = ridge_on_features(problem, features, at=at)
-            passes = (t * size if t < T else (T - 1) * size + n) / n
-            record: dict[str, Any] = {"iteration": t, "kept": kept, "passes": passes}
-            if watch is not None:
-                record["validation_error"] = watch(features, coef * problem.scale)
-            if session.record(record) or t == T:
-                break
-            kept = M * t // T
-            largest = np.argsort(-np.linalg.norm(coef, axis=1), kind="stable")[:kept]
-            new = problem.draw(M, random_state).columns(0, M - kept)
-            features = features.take(np.sort(largest)) + new if kept else new
-        return features, finite(coef * problem.scale, data.rows.dtype)

@@ -37,10 +37,7 @@ class RandomFeaturesClassifier(OnRandomFeatures, KernelClassifier):
 
     Attributes
     ----------
-    {classes_}
-    feature_coef_ : array of shape (M,) for two classes, else (M, n_classes)
-        Coefficients of the features.
-    {penalty_, features.feature_map_, kernel_, features.n_iter_}
+    {classes_, labels.feature_coef_, penalty_, features.feature_map_, kernel_, features.n_iter_}
     history_ : list of dict
         As for `RandomFeaturesRegressor`; the validation error is the share of wrong classes.
     {classes.offset_, classes.output_dtype_, mean_ scale_, n_features_in_, feature_names_in_}

@@ -66,6 +66,32 @@ METHOD_ENTRIES: Mapping[str, Entry] = {
         "int, int, float", "The number of eigenvectors, the batch size and the step that were used."
     ),
     "eigenpro.n_iter_": Entry("int", "Number of epochs."),
+    "ensemble.n_components": Entry("int", "Number of features M of each member."),
+    "ensemble.n_estimators": Entry("int", "Number of members L."),
+    "ensemble.memory_budget": Entry(
+        '"auto", int or str',
+        'Memory for the M x M normal equations of one member, which must fit, in bytes or as "4GB".',
+    ),
+    "ensemble.n_iter_": Entry(
+        "int",
+        "Number of members; fewer than `n_estimators` if a callback stopped the fit, which then averages these.",
+    ),
+    "labels.feature_coef_": Entry(
+        "array of shape (M,) for two classes, else (M, n_classes)", "Coefficients of the features."
+    ),
+    "selection.n_components": Entry(
+        "int",
+        """Number of features M of the model, and of each round. A round takes time n M^2 / `n_rounds`, and the last one
+        n M^2.""",
+    ),
+    "selection.n_rounds": Entry(
+        "int", "Number of rounds T. After round t, t M / T features are kept; 1 is no selection."
+    ),
+    "selection.memory_budget": Entry(
+        '"auto", int or str', 'Memory for the M x M normal equations, which must fit, in bytes or as "4GB".'
+    ),
+    "selection.random_state": Entry("int, RandomState or None", "Seed of the features and of the rows of each round."),
+    "selection.n_iter_": Entry("int", "Number of rounds; fewer than `n_rounds` if a callback stopped the fit."),
     "parts.n_partitions": Entry("int or None", "Number of parts, at most n. None makes parts of at most 2,000 rows."),
     "parts.penalty": Entry(
         "float",
