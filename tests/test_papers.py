@@ -233,6 +233,9 @@ def test_svm(script):
     assert (ours.loss, ours.tol, ours.preconditioner) == ("squared_hinge", svm.TOL, "falkon")
     wrong = [np.sum(model.fit(X[:1200], y[:1200]).predict(X[1200:]) != y[1200:]) for model in (ours, theirs)]
     assert wrong[0] <= wrong[1] + 12  # two standard deviations of the number of errors
+    near = svm.NearMargin(1e-5, n_centers=200).fit(X[:1200], y[:1200])
+    assert near.model.centers_.shape == (200, 64)
+    assert np.sum(near.model.predict(X[1200:]) != y[1200:]) <= wrong[1] + 12
 
 
 @pytest.mark.parametrize("method", ["FALKON", "NKRLS", "NYTRO"])
