@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .._utils.checks import integer
+from .._utils.checks import Rule, integer
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..estimators.random_features_regressor import OnRandomFeatures
@@ -23,7 +23,7 @@ from ._features import FeatureBaseline
 class OnAverage(OnRandomFeatures):
     """Coefficients of members, each with features of its own, divided by their number."""
 
-    _rules = {"n_estimators": integer(1)}
+    _rules: ClassVar[Mapping[str, Rule]] = {"n_estimators": integer(1)}
 
     n_estimators: int
 

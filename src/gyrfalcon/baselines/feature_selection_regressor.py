@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .._utils.checks import integer
+from .._utils.checks import Rule, integer
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..estimators.random_features_regressor import OnRandomFeatures
@@ -25,7 +25,7 @@ _ROWS_PER_FEATURE = 4  # least number of rows that a round learns from, for each
 class OnSelection(OnRandomFeatures):
     """Coefficients of the features that all rounds kept, learnt from all rows."""
 
-    _rules = {"n_rounds": integer(1)}
+    _rules: ClassVar[Mapping[str, Rule]] = {"n_rounds": integer(1)}
 
     n_rounds: int
 
