@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 from pyarrow import parquet
 
 import gyrfalcon
-from gyrfalcon import FalkonRegressor
+from gyrfalcon import FalkonClassifier, FalkonRegressor
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.operators import KernelOperator, Shifted
 from gyrfalcon.sources import ArrayRows, as_rows, columns, rereading
@@ -235,3 +235,67 @@ def test_a_part_of_the_rows_is_compared_and_memory_is_small():
     with pytest.raises(RowsChangedError):
         read(part, 500)
     assert GroupHashes(10**8).nbytes < 200_000
+
+
+# ---- labels ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opened", [npy, table])
+@pytest.mark.parametrize(
+    ("n_classes", "dtype", "more"),
+    [
+        (2, np.int64, {}),
+        (2, np.bool_, {"penalty": "auto"}),
+        (4, np.int8, {"fit_intercept": False}),
+        (4, np.uint16, {"penalty": "auto"}),
+    ],
+)
+def test_a_classifier_has_the_bits_of_one_with_labels_in_memory(tmp_path, long, opened, n_classes, dtype, more):
+    codes = np.digitize(Y, np.quantile(Y, np.arange(1, n_classes) / n_classes))
+    target = codes.astype(dtype) if dtype == np.bool_ else (3 * codes).astype(dtype) + dtype(1)
+    data = opened(tmp_path, target)
+    settings = {"n_centers": 60, "max_iter": 4, "tol": 0.0, "random_state": 0, "penalty": 1e-6, **more}
+    found = FalkonClassifier(**settings).fit(data)
+    assert "y" not in data._kept
+    expected = FalkonClassifier(**settings).fit(data.X, target)
+    assert_array_equal(found.dual_coef_, expected.dual_coef_)
+    assert_array_equal(found.classes_, expected.classes_)
+    assert found.classes_.dtype == expected.classes_.dtype
+    assert_array_equal(found.predict(X), expected.predict(X))
+
+
+def test_labels_that_are_read_into_memory(tmp_path, long):
+    """Text, floats, very many classes, integers beyond 2^53, class weights, other losses and held-out rows."""
+    labels = (Y > 5).astype(np.int64)
+    for target in (labels.astype(np.float64), np.where(labels, "a", "b"), np.arange(N) * 2 + 2**60):
+        data = table(tmp_path, target)
+        assert data.long_labels() is None
+    for more in ({"class_weight": "balanced"}, {"loss": "logistic"}, {"early_stopping": True}):
+        data = npy(tmp_path, labels)
+        found = FalkonClassifier(n_centers=30, penalty=1e-4, max_iter=3, random_state=0, **more).fit(data)
+        assert "y" in data._kept
+        assert_array_equal(found.classes_, [0, 1])
+
+
+def test_one_class_in_a_file_is_refused(tmp_path, long):
+    with pytest.raises(ValueError, match="y has one class, 7"):
+        FalkonClassifier(n_centers=10).fit(npy(tmp_path, np.full(N, 7)))
+
+
+def test_very_many_labels_are_read_into_memory(tmp_path, long, monkeypatch):
+    monkeypatch.setattr(columns, "_MOST_CLASSES", 3)
+    assert npy(tmp_path, np.arange(N) % 4).long_labels() is None
+    assert_array_equal(npy(tmp_path, np.arange(N) % 3).long_labels().classes, [0, 1, 2])
+
+
+def test_the_memory_plan_has_no_vector_of_the_rows(tmp_path, long):
+    """A budget that y itself would exceed."""
+    settings = {"n_centers": 5, "penalty": 1e-4, "max_iter": 2, "random_state": 0, "memory_budget": 200_000}
+    with pytest.raises(MemoryError, match="for vectors"):
+        FalkonRegressor(**settings).fit(np.zeros((40_000, 1), dtype=np.float32), np.zeros(40_000, dtype=np.float32))
+    np.save(tmp_path / "X.npy", RNG.standard_normal((40_000, 1)).astype(np.float32))
+    np.save(tmp_path / "y.npy", RNG.standard_normal(40_000).astype(np.float32))
+    data = gyrfalcon.open(tmp_path / "X.npy", target=tmp_path / "y.npy")
+    with pytest.raises(MemoryError) as error:
+        FalkonRegressor(**settings).fit(data)
+    assert "for vectors" not in str(error.value)  # but those for reading

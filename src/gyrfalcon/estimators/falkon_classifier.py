@@ -199,8 +199,10 @@ class FalkonClassifier(KernelClassifier):
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
             validates = self.early_stopping or self.n_centers == AUTO
             hold_out = self.validation_fraction if validates else None
+            in_file = loss_name(self.loss) == "squared" and self.class_weight is None and not validates
+            options: dict[str, Any] = {"hold_out": hold_out, "make_loss": self._make_loss}
             data, classes = self._data(
-                session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, make_loss=self._make_loss
+                session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file and compute.device is None
             )
             settings, warm = self._settings, None
             # coefficients mean something else to other classes or another loss, and centers to features in other units

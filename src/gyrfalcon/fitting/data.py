@@ -18,6 +18,7 @@ from .._utils.statistics import average, means
 from ..losses import Loss, Squared
 from ..sources import ArrayRows, Rows
 from ..sources.columns import Column
+from ..sources.files import Dataset
 from ..sources.scratch import Scratch
 from .rows import (
     Features,
@@ -235,26 +236,29 @@ def classification_data(
     random_access: bool = False,
     make_loss: Callable[[int], Loss] | None = None,
     scratch: Scratch | None = None,
+    in_file: bool = False,
 ) -> tuple[FitData, Array]:
     """Check the arguments of `fit` of a classifier, as `regression_data` does; return the data and the sorted classes.
 
     Labels become columns of +1 and -1, or of 1 and 0 for a loss with coupled columns. `make_loss` returns the loss for
     a number of classes; the default is the squared loss.
     """
-    X, y, sample_weight = labelled(X, y, sample_weight)
+    long = X.long_labels() if in_file and isinstance(X, Dataset) and y is None and sample_weight is None else None
+    X, y, sample_weight = labelled(X, y if long is None else long.column, sample_weight)
     require_one_label(y, reading.owner)
     given = classify(X, mixed_labels(y), sample_weight, device=reading.device)
     train = training_rows(reading, given, random_access=random_access, scratch=scratch)
-    y = check_y(given.y, train.counted.n_given, reading.owner)
-    y = sortable_labels(train.counted.among(y), "y")
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
+    if long is not None:
+        check_lengths(train.counted.n_given, given.y)
+        classes, codes = long.classes, None
+    else:
+        y = check_y(given.y, train.counted.n_given, reading.owner)
+        y = sortable_labels(train.counted.among(y), "y")
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
     require_classes(classes)
-    weight = with_class_weight(class_weight, train.counted.weight, classes, codes)
-    if weight is not None:  # rows of a class of weight 0 are left out, and it remains a class
-        more = count(weight, len(codes))
-        train = replace(train, rows=more.rows(train.rows), counted=train.counted.then(more))
-        codes = more.among(codes)
+    if codes is not None:
+        train, codes = _with_class_weight(class_weight, train, classes, codes)
     loss = Squared() if make_loss is None else make_loss(len(classes))
     as_columns = indicators if loss.coupled else signs
     error: Error = share_wrong if type(loss) is Squared else partial(mean_loss, loss)
@@ -266,10 +270,26 @@ def classification_data(
         check_lengths(rows.shape[0], y_val, "y_val")
         require_known_classes(y_val, classes)
         held = Validation(rows, as_columns(np.searchsorted(classes, y_val), len(classes)), None, error)
-    targets = as_columns(codes, len(classes)).astype(tile_dtype(reading.dtype, train.rows))
+    dtype = tile_dtype(reading.dtype, train.rows)
+    targets: Any
+    if long is None:
+        assert codes is not None
+        targets = as_columns(codes, len(classes)).astype(dtype)
+    else:
+        targets = long.columns(as_columns, (0.0 if loss.coupled else -1.0, 1.0), dtype)
     data = replace(_begun(train, targets, held, flat=len(classes) == 2), loss=loss)
     data = _split_and_scaled(reading, data, train.standardised, error, hold_out, codes, random_state)
     return (_from_offset(data) if fit_intercept else data), classes
+
+
+def _with_class_weight(class_weight: Any, train: Training, classes: Array, codes: Array) -> tuple[Training, Array]:
+    """Multiply weights by those of classes; rows of a class of weight 0 are left out, and it remains a class."""
+    weight = with_class_weight(class_weight, train.counted.weight, classes, codes)
+    if weight is None:
+        return train, codes
+    more = count(weight, len(codes))
+    train = replace(train, rows=more.rows(train.rows), counted=train.counted.then(more))
+    return train, more.among(codes)
 
 
 def unlabelled_data(

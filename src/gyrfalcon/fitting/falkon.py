@@ -18,6 +18,7 @@ from ..solvers import Iterate, RowSample, conjugate_gradient, gradient_descent, 
 from ..solvers.base import recall
 from ..solvers.two_level import ENOUGH, is_poor
 from ..sources import as_rows
+from ..sources.columns import Column
 from ..storage.checkpoints import WARM
 from .convergence import tolerance, warn_if_unsettled, warn_of_lost_penalty
 from .data import FitData
@@ -100,6 +101,7 @@ def solve(
     own = 4 if settings.preconditioner == "krill" else 1
     needs = Needs(
         buffers=own if buffers <= 1 else max(own, buffers * 8 // data.rows.dtype.itemsize),
+        row_vectors=0 if isinstance(data.targets, Column) else Needs.row_vectors,  # of y and y less its mean
         passes=SAMPLED_PASSES if _expects_few_passes(settings, data) else passes_of(settings.max_iter),
         penalty=settings.penalty,
         resolves_penalty=True,

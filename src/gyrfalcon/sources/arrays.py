@@ -332,6 +332,11 @@ class NpyFiles(ArrayFiles):
         reader = open_checked(os.fspath(names[0]), self.format, partial(NpyReader, os.fspath(names[0]), as_column=True))
         return StoredRows([reader], None, reader.shape[1], tile_dtype(reader.stored))
 
+    def label_type(self, name: Any) -> np.dtype[Any] | None:
+        rows = self.numbers([name])
+        stored = None if rows is None else rows.readers[0].stored.newbyteorder("=")
+        return stored if stored is not None and stored.kind in "iub" else None
+
     def _values(self, name: Any) -> Array:
         column = self._column(name, self.readers[0].shape[1])
         n = sum(reader.n_rows for reader in self.readers)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ Array = NDArray[Any]
 LONG = 1 << 21  # number of rows from which a target is not held in memory
 _COPIED_ROWS = 1 << 18  # rows of a block that is written to the file
 _TAKEN_BYTES = 1 << 16  # bytes that are read at once to take single rows
+_MOST_CLASSES = 1 << 12  # different labels that may stay in a file
+_EXACT = 2.0**53  # below it all integers are different in float64
 
 
 class Column:
@@ -42,6 +45,9 @@ class Column:
     def __init__(self, file: IO[bytes], shape: tuple[int, int], stored: np.dtype[Any], extremes: Array) -> None:
         self._file, self._stored, self._extremes = file, stored, extremes
         self.shape, self.dtype = shape, stored
+        self._width = shape[1]  # numbers of a row in the file
+        self._decode: Callable[[Array], Array] | None = None
+        self._rounded = stored  # precision of numbers less their shift
         self._shift: Array | None = None
         self._unit: Array | None = None
 
@@ -78,29 +84,45 @@ class Column:
         assert self._unit is None
         return self._changed(self.dtype, self._shift, unit)
 
+    def decoded(self, decode: Callable[[Array], Array], extremes: Array, dtype: np.dtype[Any]) -> Column:
+        """Return the columns that a function makes of rows as they are in the file, rounded to a precision.
+
+        `extremes`, of shape (2, k), are the smallest and the largest number of each column that it makes.
+        """
+        assert self._shift is None
+        assert self._unit is None
+        other = self._changed(dtype, None, None)
+        other.shape, other._extremes = (self.shape[0], extremes.shape[1]), extremes
+        other._decode, other._rounded = decode, dtype
+        return other
+
     def min(self, axis: int | None = None, out: None = None, initial: float = np.inf) -> Any:
         """Return the smallest number, or that of each column."""
-        least = np.minimum(self._value(self._extremes[:1])[0], initial)
+        least = np.minimum(self._shifted(self._extremes[:1])[0], initial)
         return least if axis == 0 else least.min()
 
     def max(self, axis: int | None = None, out: None = None, initial: float = -np.inf) -> Any:
         """Return the largest number, or that of each column."""
-        most = np.maximum(self._value(self._extremes[1:])[0], initial)
+        most = np.maximum(self._shifted(self._extremes[1:])[0], initial)
         return most if axis == 0 else most.max()
 
     def _changed(self, dtype: np.dtype[Any], shift: Array | None, unit: Array | None) -> Column:
         other = Column(self._file, self.shape, self._stored, self._extremes)
+        other._width, other._decode, other._rounded = self._width, self._decode, self._rounded
         other.dtype, other._shift, other._unit = dtype, shift, unit
         return other
 
     def _value(self, raw: Array) -> Array:
+        return self._shifted(raw if self._decode is None else self._decode(raw).astype(self._rounded))
+
+    def _shifted(self, raw: Array) -> Array:
         with np.errstate(over="ignore"):
             if self._shift is not None:
-                raw = np.subtract(raw, self._shift).astype(self._stored)
+                raw = np.subtract(raw, self._shift).astype(self._rounded)
             return np.asarray(raw if self._unit is None else raw / self._unit).astype(self.dtype, copy=False)
 
     def _read(self, start: int, stop: int) -> Array:
-        k, size = self.shape[1], self._stored.itemsize
+        k, size = self._width, self._stored.itemsize
         out = np.empty((stop - start, k), dtype=self._stored)
         left, at = out.data.cast("B"), start * k * size
         while len(left):  # several threads read at the same time, so that the position of the file is not used
@@ -112,8 +134,8 @@ class Column:
         return out
 
     def _take(self, indices: Indices) -> Array:
-        out = np.empty((len(indices), self.shape[1]), dtype=self._stored)
-        group = max(1, _TAKEN_BYTES // (self.shape[1] * self._stored.itemsize))
+        out = np.empty((len(indices), self._width), dtype=self._stored)
+        group = max(1, _TAKEN_BYTES // (self._width * self._stored.itemsize))
         order = np.argsort(indices, kind="stable")
         ordered = indices[order]
         first = 0
@@ -148,3 +170,35 @@ def stored_column(rows: Rows) -> Column | None:
             file.close()
             return None
     return Column(file, (n, k), dtype, extremes)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels that stay in a file: a column of integers, and its different values in order and in their own type."""
+
+    column: Column
+    classes: Array
+
+    def columns(
+        self, as_columns: Callable[[Array, int], Array], extremes: tuple[float, float], dtype: np.dtype[Any]
+    ) -> Column:
+        """Return what `as_columns` makes of class numbers and the number of classes; `extremes` are those of it."""
+        known, n_classes = self.classes.astype(np.float64), len(self.classes)
+
+        def decode(raw: Array) -> Array:
+            return as_columns(np.searchsorted(known, raw[:, 0]), n_classes)
+
+        k = as_columns(np.zeros(1, dtype=np.intp), n_classes).shape[1]
+        return self.column.decoded(decode, np.repeat(np.array(extremes)[:, None], k, axis=1), dtype)
+
+
+def stored_labels(column: Column, dtype: np.dtype[Any]) -> Labels | None:
+    """Find the different values of a column of integers or booleans of a type; None if there are very many of them."""
+    known = np.empty(0)
+    for part in column.parts():
+        known = np.union1d(known, part.astype(np.float64))
+        if len(known) > _MOST_CLASSES:
+            return None
+    if not (np.abs(known) < _EXACT).all():
+        return None
+    return Labels(column, known.astype(dtype))

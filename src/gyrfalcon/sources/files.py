@@ -12,7 +12,7 @@ from .._utils.memory import format_bytes
 from .._utils.words import plural, shown
 from . import columns
 from .base import HeldTable, Rows
-from .columns import Column, stored_column
+from .columns import Column, Labels, stored_column, stored_labels
 from .csv_files import CsvFormat
 from .limits import require_in_proportion
 from .memory import ArrayRows
@@ -91,6 +91,16 @@ class Dataset:
             rows = self._numbers()
             self._long = None if rows is None else stored_column(rows)
         return self._long
+
+    def long_labels(self) -> Labels | None:
+        """Return a target of integers or booleans with its classes, as `long_target` does; None for others."""
+        if self.n_rows < columns.LONG or self._target is None or isinstance(self._target, list):
+            return None
+        dtype = self._files.label_type(self._target)
+        column = None if dtype is None else self.long_target()
+        if dtype is None or column is None or column.shape[1] != 1:
+            return None
+        return stored_labels(column, dtype)
 
     def _numbers(self) -> Rows | None:
         return self._files.numbers(self._target if isinstance(self._target, list) else [self._target])

@@ -221,6 +221,10 @@ class DataFiles(ABC):
         """Return targets as rows that are read in blocks, or None if they can only be read as a whole."""
         return None
 
+    def label_type(self, name: Any) -> np.dtype[Any] | None:
+        """Return the type that `values` has for a target of integers or booleans, or None for others."""
+        return None
+
     def is_category(self, name: Any) -> bool:
         """Whether the files say that a target is categories, whatever they are written as."""
         return False

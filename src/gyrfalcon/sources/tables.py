@@ -127,6 +127,13 @@ class TableFiles(DataFiles):
                 )
         return None
 
+    def label_type(self, name: str) -> np.dtype[Any] | None:
+        kinds, types = {reader.types[name] for reader in self.readers}, arrow().types
+        kind = kinds.pop()
+        if kinds or self.format == "CSV" or not (types.is_integer(kind) or types.is_boolean(kind)):
+            return None
+        return np.dtype(kind.to_pandas_dtype())
+
     def is_category(self, name: str) -> bool:
         return all(arrow().types.is_dictionary(reader.types[name]) for reader in self.readers)
 
