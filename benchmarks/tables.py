@@ -1,12 +1,14 @@
 """Real tables, default settings, beside boosted trees: python benchmarks/tables.py --data DIR
 
-Every table of DIR/tables, a random 80/20 split for each seed, at most 40,000 training rows, two threads. Each contender
-gets the same training rows as a DataFrame with its types, and makes its own validation share of them where it needs
-one. RMSE is in units of the target's standard deviation; for classes log-loss and AUC (one against the rest).
+Every table of DIR/tables and DIR/tables_more, a random 80/20 split for each seed, at most 40,000 training rows, two
+threads. Each contender gets the same training rows as a DataFrame with its types, and makes its own validation share of
+them where it needs one. RMSE is in units of the target's standard deviation; for classes log-loss and AUC (one against
+the rest).
 
 One line of JSON for each cell is added to --results as it is done, and cells that are there already are not run again;
 `--only report` prints the tables of what is there. Needs `pip install lightgbm catboost xrfm torch pyarrow pandas`; a
-contender whose package is missing is named and left out.
+contender whose package is missing is named and left out. A peer that needs other versions can have an environment of
+its own: run the script there with `--methods autogluon` and the same file of results.
 """
 
 from __future__ import annotations
@@ -33,6 +35,12 @@ THREADS = 2
 
 
 # ---- the tables ------------------------------------------------------------------------------------------------------
+
+
+def tables_of(data: Path) -> dict[str, Path]:
+    """Return the folder of each table."""
+    files = [data / folder / "tables.json" for folder in ("tables", "tables_more")]
+    return {name: file.parent for file in files if file.exists() for name in json.loads(file.read_text())}
 
 
 def split(folder: Path, name: str, seed: int) -> tuple[Any, Any, Any, Any, str]:
@@ -186,6 +194,28 @@ def gyrfalcon(X: Any, y: Any, T: Any, task: str, seed: int, **parameters: Any) -
     return predicted(kind(random_state=seed, n_jobs=THREADS, **parameters).fit(X, y), T, task)
 
 
+def gyrfalcon_kernels(X: Any, y: Any, T: Any, task: str, seed: int) -> np.ndarray:
+    return gyrfalcon(X, y, T, task, seed, families=("kernel",))
+
+
+def autogluon(X: Any, y: Any, T: Any, task: str, seed: int) -> np.ndarray:
+    """AutoGluon's default preset, with the seconds that AutoRegressor has by default."""
+    import tempfile
+
+    from autogluon.tabular import TabularPredictor
+
+    label = "the target"
+    kind = "regression" if task == "regression" else ("binary" if len(np.unique(y)) == 2 else "multiclass")
+    metric = "root_mean_squared_error" if task == "regression" else "log_loss"
+    with tempfile.TemporaryDirectory() as folder:
+        model = TabularPredictor(label, kind, metric, path=folder, verbosity=0)
+        model.fit(X.assign(**{label: y}), time_limit=60, presets="medium_quality", num_cpus=THREADS, num_gpus=0)
+        if task == "regression":
+            return model.predict(T).to_numpy(dtype=np.float64)
+        found = model.predict_proba(T)
+        return found[sorted(found.columns, key=str)].to_numpy(dtype=np.float64)
+
+
 def gyrfalcon_10s(X: Any, y: Any, T: Any, task: str, seed: int) -> np.ndarray:
     return gyrfalcon(X, y, T, task, seed, time_budget=10)
 
@@ -200,13 +230,15 @@ def predicted(model: Any, T: Any, task: str) -> np.ndarray:
 CONTENDERS: dict[str, Callable[..., np.ndarray]] = {
     "gyrfalcon": gyrfalcon,
     "gyrfalcon_10s": gyrfalcon_10s,
+    "gyrfalcon_kernels": gyrfalcon_kernels,
+    "autogluon": autogluon,
     "lightgbm": lightgbm,
     "hist_gradient_boosting": hist_gradient_boosting,
     "catboost": catboost,
     "xrfm": xrfm,
     "nystroem": nystroem,
 }
-PACKAGES = {"lightgbm": "lightgbm", "catboost": "catboost", "xrfm": "xrfm"}
+PACKAGES = {"autogluon": "autogluon", "lightgbm": "lightgbm", "catboost": "catboost", "xrfm": "xrfm"}
 
 
 # ---- one cell, in a process of its own -------------------------------------------------------------------------------
@@ -303,14 +335,14 @@ def main() -> None:
     parser.add_argument("--only", choices=["report"])
     parser.add_argument("--cell", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    folder = Path(options.data) / "tables"
-    if not (folder / "tables.json").exists():
-        sys.exit(f"{folder / 'tables.json'} is missing: give the folder with --data DIR")
+    folders = tables_of(Path(options.data))
+    if not folders:
+        sys.exit(f"{Path(options.data) / 'tables' / 'tables.json'} is missing: give the folder with --data DIR")
     if options.cell:
         name, seed, method = options.cell
-        print(json.dumps(run_cell(folder, name, int(seed), method)))
+        print(json.dumps(run_cell(folders[name], name, int(seed), method)))
         return
-    names = options.tables or list(json.loads((folder / "tables.json").read_text()))
+    names = options.tables or list(folders)
     for method in [method for method in options.methods if find_spec(PACKAGES.get(method, "numpy")) is None]:
         print(f"{method} is left out: its package is not installed")
         options.methods.remove(method)
