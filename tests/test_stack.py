@@ -29,7 +29,7 @@ def r2(length_scale, X, y):
 
 
 def test_mlflow(rows, tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow.sklearn")
+    flavor = pytest.importorskip("mlflow.sklearn")
     import mlflow as root
     import skops.io
 
@@ -41,10 +41,10 @@ def test_mlflow(rows, tmp_path, monkeypatch):
     assert types
     assert all(name.startswith("gyrfalcon.") for name in types)
     with root.start_run():
-        info = mlflow.sklearn.log_model(model, name="model", serialization_format="skops", skops_trusted_types=types)
+        info = flavor.log_model(model, name="model", serialization_format="skops", skops_trusted_types=types)
     np.testing.assert_array_equal(root.pyfunc.load_model(info.model_uri).predict(X), model.predict(X))
     with pytest.raises(root.exceptions.MlflowException, match="untrusted types"):
-        mlflow.sklearn.save_model(model, str(tmp_path / "refused"), serialization_format="skops")
+        flavor.save_model(model, str(tmp_path / "refused"), serialization_format="skops")
 
 
 def test_optuna(rows):

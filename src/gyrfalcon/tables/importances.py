@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from .._utils.compute import Compute
 from ..estimators._metric_rounds import under
 from ..operators import KernelOperator, mean_square_gradient
-from .boosted import Boosted
+from .boosted import Boosted, arrays_of
 from .boosting import TreeSettings
 from .encoded_tables import EncodedTable
 from .finding import Found
@@ -28,6 +28,7 @@ from .members import Member
 from .plain_candidates import PlainCandidate
 from .problems import expansion_of
 from .search import Candidate
+from .tree_arrays import joined
 from .validation import Split
 
 Array = NDArray[Any]
@@ -249,7 +250,7 @@ def _kernel_predictors(candidate: Candidate, X: Array, found: Found, compute: Co
 
 
 def _tree_predictors(
-    candidate: PlainCandidate, trees: TreeSettings, X: Array, found: Found, seconds: float, compute: Compute
+    candidate: PlainCandidate, growth: TreeSettings, X: Array, found: Found, seconds: float, compute: Compute
 ) -> list[Predictor] | None:
     """Fit trees to the training rows of each split; None if there is no time for it."""
     from sklearn.base import clone
@@ -262,7 +263,7 @@ def _tree_predictors(
     iterations = min(_MOST_TREES, int(_SHARE * seconds / (each * n_outputs * len(splits))))
     if iterations < _FEWEST_TREES or n_outputs > _TREE_OUTPUTS:
         return None
-    settings = {name: value for name, value in vars(trees).items() if name not in ("name", "label")}
+    settings = {name: value for name, value in vars(growth).items() if name not in ("name", "label")}
     threads = compute.n_threads if X.size > 20 * _TREE_ROWS else 1
 
     def predictor(split: Split) -> Predictor:
@@ -277,7 +278,10 @@ def _tree_predictors(
         )
         with threadpool_limits(limits=threads, user_api="openmp"):
             models = [clone(unfitted).fit(X[rows], column, weight) for column in y[rows].T]
-        return lambda Z: target.standard_inverse(np.column_stack([model.predict(Z) for model in models]))
+        # plain arrays: scikit-learn's threads would meet after each tree of each of these many short predictions
+        trees = joined([arrays_of(model, iterations, output) for output, model in enumerate(models)])
+        offset = np.concatenate([model._baseline_prediction.ravel() for model in models])
+        return lambda Z: target.standard_inverse(offset + trees.sums(Z, n_outputs))
 
     return [predictor(split) for split in splits]
 
