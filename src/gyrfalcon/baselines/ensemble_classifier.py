@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
+from .._utils.checks import Rule
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..fitting.arguments import described
+from ..fitting.random_features import FeatureProblem
+from ..fitting.session import Session
 from ..kernels import Kernel, KernelFunction
+from ..kernels.features import FeatureMap
 from ._features import FeatureClassifier
-from .ensemble_regressor import OnAverage
+from .ensemble_regressor import RULES, solve_average
 
 
 @register
 @described
-class EnsembleClassifier(OnAverage, FeatureClassifier):
+class EnsembleClassifier(FeatureClassifier):
     """Classification by the average of ridge regressions, each on random features of its own.
 
     Regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and predicts the class
@@ -59,6 +63,8 @@ class EnsembleClassifier(OnAverage, FeatureClassifier):
     True
     """
 
+    _rules: ClassVar[Mapping[str, Rule]] = RULES
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
@@ -89,3 +95,6 @@ class EnsembleClassifier(OnAverage, FeatureClassifier):
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
+
+    def _solve(self, problem: FeatureProblem, session: Session) -> tuple[FeatureMap, NDArray[Any]]:
+        return solve_average(problem, session, int(self.n_components), int(self.n_estimators))

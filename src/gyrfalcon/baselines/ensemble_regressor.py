@@ -11,7 +11,6 @@ from numpy.typing import DTypeLike, NDArray
 from .._utils.checks import Rule, integer
 from .._utils.registry import register
 from ..callbacks import CallbackLike
-from ..estimators.random_features_regressor import OnRandomFeatures
 from ..fitting.arguments import described
 from ..fitting.random_features import FeatureProblem, ridge_on_features
 from ..fitting.session import Session, finite
@@ -19,34 +18,32 @@ from ..kernels import Kernel, KernelFunction
 from ..kernels.features import FeatureMap
 from ._features import FeatureBaseline
 
+RULES: Mapping[str, Rule] = {"n_estimators": integer(1)}
 
-class OnAverage(OnRandomFeatures):
-    """Coefficients of members, each with features of its own, divided by their number."""
 
-    _rules: ClassVar[Mapping[str, Rule]] = {"n_estimators": integer(1)}
-
-    n_estimators: int
-
-    def _solve(self, problem: FeatureProblem, session: Session) -> tuple[FeatureMap, NDArray[Any]]:
-        L, drawn, coef = int(self.n_estimators), problem.features, np.empty((0, problem.targets.shape[1]))
-        session.start(problem.data, max_iter=L, n_components=len(drawn))
-        features, watch = drawn, problem.validation_error
-        for done in range(1, L + 1):
-            if done > 1:
-                drawn = problem.draw(int(self.n_components), session.random_state)
-                features = features + drawn
-            coef = np.vstack([coef, ridge_on_features(problem, drawn)])
-            record: dict[str, Any] = {"iteration": done, "passes": done}
-            if watch is not None:
-                record["validation_error"] = watch(features, coef / done * problem.scale)
-            if session.record(record):
-                break
-        return features, finite(coef / done * problem.scale, problem.data.rows.dtype)
+def solve_average(
+    problem: FeatureProblem, session: Session, n_components: int, n_estimators: int
+) -> tuple[FeatureMap, NDArray[Any]]:
+    """Return the coefficients of members, each with features of its own, divided by their number."""
+    drawn, coef = problem.features, np.empty((0, problem.targets.shape[1]))
+    session.start(problem.data, max_iter=n_estimators, n_components=len(drawn))
+    features, watch = drawn, problem.validation_error
+    for done in range(1, n_estimators + 1):
+        if done > 1:
+            drawn = problem.draw(n_components, session.random_state)
+            features = features + drawn
+        coef = np.vstack([coef, ridge_on_features(problem, drawn)])
+        record: dict[str, Any] = {"iteration": done, "passes": done}
+        if watch is not None:
+            record["validation_error"] = watch(features, coef / done * problem.scale)
+        if session.record(record):
+            break
+    return features, finite(coef / done * problem.scale, problem.data.rows.dtype)
 
 
 @register
 @described
-class EnsembleRegressor(OnAverage, FeatureBaseline):
+class EnsembleRegressor(FeatureBaseline):
     """The average of ridge regressions, each on random features of its own.
 
     L models with M features each take time L n M^2 and memory M^2, where one model with all L M features would take L
@@ -89,6 +86,8 @@ class EnsembleRegressor(OnAverage, FeatureBaseline):
     True
     """
 
+    _rules: ClassVar[Mapping[str, Rule]] = RULES
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
@@ -117,3 +116,6 @@ class EnsembleRegressor(OnAverage, FeatureBaseline):
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
+
+    def _solve(self, problem: FeatureProblem, session: Session) -> tuple[FeatureMap, NDArray[Any]]:
+        return solve_average(problem, session, int(self.n_components), int(self.n_estimators))

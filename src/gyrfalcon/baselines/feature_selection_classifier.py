@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
+from .._utils.checks import Rule
 from .._utils.registry import register
 from ..callbacks import CallbackLike
 from ..fitting.arguments import described
+from ..fitting.random_features import FeatureProblem
+from ..fitting.session import Session
 from ..kernels import Kernel, KernelFunction
+from ..kernels.features import FeatureMap
 from ._features import FeatureClassifier
-from .feature_selection_regressor import OnSelection
+from .feature_selection_regressor import RULES, solve_selection
 
 
 @register
 @described
-class FeatureSelectionClassifier(OnSelection, FeatureClassifier):
+class FeatureSelectionClassifier(FeatureClassifier):
     """Classification on random features that are selected among many: "Sparse Kernels".
 
     Regresses on targets +1 and -1 (one column for two classes, one for each class otherwise) and predicts the class
@@ -57,6 +61,8 @@ class FeatureSelectionClassifier(OnSelection, FeatureClassifier):
     True
     """
 
+    _rules: ClassVar[Mapping[str, Rule]] = RULES
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
@@ -87,3 +93,6 @@ class FeatureSelectionClassifier(OnSelection, FeatureClassifier):
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
+
+    def _solve(self, problem: FeatureProblem, session: Session) -> tuple[FeatureMap, NDArray[Any]]:
+        return solve_selection(problem, session, int(self.n_rounds))

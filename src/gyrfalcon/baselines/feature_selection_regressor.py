@@ -11,7 +11,6 @@ from numpy.typing import DTypeLike, NDArray
 from .._utils.checks import Rule, integer
 from .._utils.registry import register
 from ..callbacks import CallbackLike
-from ..estimators.random_features_regressor import OnRandomFeatures
 from ..fitting.arguments import described
 from ..fitting.random_features import FeatureProblem, ridge_on_features
 from ..fitting.session import Session, finite
@@ -22,38 +21,35 @@ from ._features import FeatureBaseline
 _ROWS_PER_FEATURE = 4  # least number of rows that a round learns from, for each feature
 
 
-class OnSelection(OnRandomFeatures):
-    """Coefficients of the features that all rounds kept, learnt from all rows."""
+RULES: Mapping[str, Rule] = {"n_rounds": integer(1)}
 
-    _rules: ClassVar[Mapping[str, Rule]] = {"n_rounds": integer(1)}
 
-    n_rounds: int
-
-    def _solve(self, problem: FeatureProblem, session: Session) -> tuple[FeatureMap, NDArray[Any]]:
-        data, n, random_state = problem.data, problem.data.rows.shape[0], session.random_state
-        features, T, kept = problem.features, int(self.n_rounds), 0
-        M, size = len(features), min(n, max(_ROWS_PER_FEATURE * len(features), -(-n // T)))
-        session.start(data, max_iter=T, n_components=M)
-        watch = problem.validation_error
-        for t in range(1, T + 1):
-            at = None if t == T else np.sort(random_state.choice(n, size, replace=False))
-            coef = ridge_on_features(problem, features, at=at)
-            passes = (t * size if t < T else (T - 1) * size + n) / n
-            record: dict[str, Any] = {"iteration": t, "kept": kept, "passes": passes}
-            if watch is not None:
-                record["validation_error"] = watch(features, coef * problem.scale)
-            if session.record(record) or t == T:
-                break
-            kept = M * t // T
-            largest = np.argsort(-np.linalg.norm(coef, axis=1), kind="stable")[:kept]
-            new = problem.draw(M, random_state).columns(0, M - kept)
-            features = features.take(np.sort(largest)) + new if kept else new
-        return features, finite(coef * problem.scale, data.rows.dtype)
+def solve_selection(problem: FeatureProblem, session: Session, n_rounds: int) -> tuple[FeatureMap, NDArray[Any]]:
+    """Return the features that all rounds kept, and their coefficients, learnt from all rows."""
+    data, n, random_state = problem.data, problem.data.rows.shape[0], session.random_state
+    features, T, kept = problem.features, n_rounds, 0
+    M, size = len(features), min(n, max(_ROWS_PER_FEATURE * len(features), -(-n // T)))
+    session.start(data, max_iter=T, n_components=M)
+    watch = problem.validation_error
+    for t in range(1, T + 1):
+        at = None if t == T else np.sort(random_state.choice(n, size, replace=False))
+        coef = ridge_on_features(problem, features, at=at)
+        passes = (t * size if t < T else (T - 1) * size + n) / n
+        record: dict[str, Any] = {"iteration": t, "kept": kept, "passes": passes}
+        if watch is not None:
+            record["validation_error"] = watch(features, coef * problem.scale)
+        if session.record(record) or t == T:
+            break
+        kept = M * t // T
+        largest = np.argsort(-np.linalg.norm(coef, axis=1), kind="stable")[:kept]
+        new = problem.draw(M, random_state).columns(0, M - kept)
+        features = features.take(np.sort(largest)) + new if kept else new
+    return features, finite(coef * problem.scale, data.rows.dtype)
 
 
 @register
 @described
-class FeatureSelectionRegressor(OnSelection, FeatureBaseline):
+class FeatureSelectionRegressor(FeatureBaseline):
     """Ridge regression on random features that are selected among many: "Sparse Kernels".
 
     Each round learns from a random part of the rows, keeps the features with the largest coefficients, and replaces the
@@ -93,6 +89,8 @@ class FeatureSelectionRegressor(OnSelection, FeatureBaseline):
     True
     """
 
+    _rules: ClassVar[Mapping[str, Rule]] = RULES
+
     def __init__(
         self,
         kernel: Kernel | str | KernelFunction = "gaussian",
@@ -121,3 +119,6 @@ class FeatureSelectionRegressor(OnSelection, FeatureBaseline):
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
+
+    def _solve(self, problem: FeatureProblem, session: Session) -> tuple[FeatureMap, NDArray[Any]]:
+        return solve_selection(problem, session, int(self.n_rounds))
