@@ -48,7 +48,7 @@ def test_numbers(tmp_path, capsys):
 def test_tables(tmp_path):
     table = frame()
     y = table["area"] * (1 + (table["city"] == "Roma"))
-    model = AutoRegressor(time_budget=30, callbacks=Brief(), random_state=0).fit(table, y)
+    model = AutoRegressor(time_budget=30, families=("kernel",), callbacks=Brief(), random_state=0).fit(table, y)
     found = explained(model, table[:20], tmp_path)
     assert list(found) == ["prediction", "base_value", "area", "age", "city"]
     np.testing.assert_allclose(found.iloc[:, 1:].sum(axis=1), found["prediction"], atol=1e-8)
@@ -57,7 +57,7 @@ def test_tables(tmp_path):
 def test_classes(tmp_path):
     table = frame()
     labels = np.array(["low", "mid", "high"])[np.digitize(table["area"], [80, 140])]
-    model = AutoClassifier(time_budget=30, callbacks=Brief(), random_state=0).fit(table, labels)
+    model = AutoClassifier(time_budget=30, families=("kernel",), callbacks=Brief(), random_state=0).fit(table, labels)
     found = explained(model, table[:5], tmp_path)
     expected = model.decision_function(table[:5])
     np.testing.assert_allclose(found[[f"prediction [{one}]" for one in model.classes_]], expected, atol=1e-6)

@@ -16,7 +16,7 @@ EXPECTED = {
 
 
 @parametrize_with_checks(
-    [AutoRegressor(callbacks=Brief()), AutoClassifier(callbacks=Brief())],
+    [AutoRegressor(families=("kernel",), callbacks=Brief()), AutoClassifier(families=("kernel",), callbacks=Brief())],
     expected_failed_checks=lambda estimator: EXPECTED,
 )
 def test_scikit_learn_checks(estimator, check):

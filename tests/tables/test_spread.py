@@ -21,7 +21,7 @@ def noisy(n, seed):
 
 @pytest.fixture(scope="module")
 def model():
-    return AutoRegressor(600, random_state=0, callbacks=Brief(12)).fit(*noisy(1500, 0))
+    return AutoRegressor(600, families=("kernel",), random_state=0, callbacks=Brief(12)).fit(*noisy(1500, 0))
 
 
 def test_widths_follow_the_noise(model):

@@ -54,10 +54,10 @@ def test_ids_are_dropped_with_a_warning_and_may_hold_anything_later():
     frame, y = frame_of()
     whole = frame.assign(id=np.random.default_rng(0).permutation(10_000)[:200])
     with pytest.warns(UserWarning, match="column 'id' is dropped, since it has the name of an id"):
-        model = AutoRegressor(callbacks=Brief(2), random_state=0).fit(whole, y)
+        model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0).fit(whole, y)
     assert model.best_estimator_[0].kinds_.tolist() == ["number", "category", "dropped"]
     np.testing.assert_array_equal(model.predict(whole), model.predict(whole.assign(id="other")))
-    without = AutoRegressor(callbacks=Brief(2), random_state=0).fit(frame, y)
+    without = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0).fit(frame, y)
     np.testing.assert_array_equal(model.predict(whole), without.predict(frame))
 
 
@@ -116,7 +116,7 @@ def test_a_fit_says_so():
     rows = np.r_[np.arange(200), np.arange(100)]
     labels = np.where(y > 0.5, "high", "low")
     with pytest.warns(UserWarning, match="rows are copies of rows in other folds"):
-        AutoClassifier(callbacks=Brief(1), random_state=0).fit(frame.iloc[rows], labels[rows])
+        AutoClassifier(families=("kernel",), callbacks=Brief(1), random_state=0).fit(frame.iloc[rows], labels[rows])
 
 
 def test_two_values_are_classes():

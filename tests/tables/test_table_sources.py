@@ -104,7 +104,7 @@ def test_the_encoder_of_numbers(opened):
 
 def test_the_same_model_as_of_the_table(opened):
     table = as_read(frame(), opened)
-    model = AutoRegressor(callbacks=Brief(2), random_state=0)
+    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0)
     expected = model.fit(table[FEATURES], table["y"], table["w"]).predict(table[FEATURES])
     data = opened(target="y", weight="w")
     model.fit(data)
@@ -118,7 +118,7 @@ def test_the_same_model_as_of_the_table(opened):
 
 def test_labels_that_are_text(opened):
     table = as_read(frame(), opened)
-    model = AutoClassifier(callbacks=Brief(2), random_state=0)
+    model = AutoClassifier(families=("kernel",), callbacks=Brief(2), random_state=0)
     expected = model.fit(table[FEATURES], table["label"]).predict_proba(table[FEATURES])
     data = opened(target="label")
     assert_array_equal(model.fit(data).predict_proba(data), expected)
@@ -133,10 +133,10 @@ def test_validation_rows_parts_and_chosen_rows(opened):
     train, test = data.split(random_state=0)
     chosen = data.take([7, 3, 150])
     assert_array_equal(chosen.y, y[[7, 3, 150]])
-    model = AutoRegressor(callbacks=Brief(2), random_state=0).fit(train, X_val=test)
+    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0).fit(train, X_val=test)
     assert_array_equal(model.predict(chosen), model.predict(X.iloc[[7, 3, 150]]))
     kept = np.setdiff1d(np.arange(N), test._chosen)
-    other = AutoRegressor(callbacks=Brief(2), random_state=0)
+    other = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0)
     other.fit(X.iloc[kept], y[kept], X_val=X.iloc[test._chosen], y_val=y[test._chosen])
     assert_array_equal(model.predict(X), other.predict(X))
 
@@ -145,7 +145,7 @@ def test_dask_dataframes():
     table = frame()
     X, y, w = table[FEATURES], table["y"], table["w"]
     lazy = dd.from_pandas(table, npartitions=3)
-    model = AutoRegressor(callbacks=Brief(2), random_state=0)
+    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0)
     expected = model.fit(X, y, w).predict(X)
     model.fit(lazy[FEATURES], lazy["y"], lazy["w"])
     predictions = model.predict(lazy[FEATURES])
@@ -153,13 +153,13 @@ def test_dask_dataframes():
     assert_array_equal(predictions.compute(), expected)
     assert_array_equal(model.predict_interval(lazy[FEATURES]), model.predict_interval(X))
     assert model.score(lazy[FEATURES], lazy["y"]) == model.score(X, y)
-    labels = AutoClassifier(callbacks=Brief(2), random_state=0).fit(lazy[FEATURES], lazy["label"])
+    labels = AutoClassifier(families=("kernel",), callbacks=Brief(2), random_state=0).fit(lazy[FEATURES], lazy["label"])
     assert set(labels.predict(lazy[FEATURES]).compute()) <= {"high", "low"}
 
 
 def test_a_lazy_frame_itself():
     table = pl.from_pandas(frame()[FEATURES])
-    model = AutoRegressor(callbacks=Brief(2), random_state=0).fit(table.lazy(), frame()["y"])
+    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0).fit(table.lazy(), frame()["y"])
     assert_array_equal(model.predict(table.lazy()), model.predict(table))
 
 
@@ -181,7 +181,7 @@ def test_numbers_alone_are_read_in_blocks_and_may_have_gaps(opened):
     table, names = frame(), ["x", "count"]
     data = opened(features=names, target="y")
     assert data.X.is_numeric()
-    model = AutoRegressor(callbacks=Brief(2), random_state=0).fit(data)
+    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0).fit(data)
     assert_array_equal(model.predict(data), model.predict(table[names]))
     with pytest.raises(ValueError, match=r"column 'x' has no value in row 0|contains NaN"):
         FalkonRegressor(n_centers=10).fit(data)
@@ -216,7 +216,7 @@ def test_codes_with_zeros_are_text(tmp_path):
     data = gyrfalcon.open(tmp_path / "rows.csv", target="y")
     assert not data.X.is_numeric()
     assert data.X.take(np.array([1]))[0].tolist() == [37, 1]  # as numbers, for who wants them
-    model = AutoRegressor(callbacks=Brief(2), random_state=0).fit(data)
+    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0).fit(data)
     assert model.encoders_[0].kinds_.tolist() == ["category", "number"]
     few = rows[rows["code"].isin(["00111"])].assign(code="111")  # which looks like a number
     few.to_csv(tmp_path / "few.csv", index=False)

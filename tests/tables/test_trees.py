@@ -160,7 +160,7 @@ def thresholds(n=600):
 
 def test_a_blend_with_trees_is_saved_and_loaded(tmp_path):
     X, y = thresholds()
-    model = AutoRegressor(time_budget=60, families=BOTH, random_state=0, callbacks=Brief()).fit(X[:400], y[:400])
+    model = AutoRegressor(time_budget=600, families=BOTH, random_state=0, callbacks=Brief()).fit(X[:400], y[:400])
     assert any(isinstance(one, BoostedRegressor) for one in model.models_)
     assert any(record["kernel"].startswith("trees") for record in model.candidates_)
     assert model.score(X[400:], y[400:]) > 0.9
@@ -190,7 +190,7 @@ def test_classes_weights_groups_and_validation_rows_reach_the_trees(tmp_path):
     X, y = thresholds()
     labels = np.array(["a", "b", "c"])[np.digitize(y, [0.5, 2.5])]
     weight = np.random.RandomState(1).uniform(0.5, 2.0, len(X))
-    model = AutoClassifier(time_budget=60, families=BOTH, random_state=0, callbacks=Brief())
+    model = AutoClassifier(time_budget=600, families=BOTH, random_state=0, callbacks=Brief())
     model.fit(X[:400], labels[:400], sample_weight=weight[:400], groups=np.arange(400) // 4)
     assert any(isinstance(one, BoostedClassifier) for one in model.models_)
     assert model.score(X[400:], labels[400:]) > 0.9
@@ -204,6 +204,6 @@ def test_classes_weights_groups_and_validation_rows_reach_the_trees(tmp_path):
 def test_several_outputs():
     X, y = thresholds()
     Y = np.column_stack([y, -100.0 * y + X[:, 4]])
-    model = AutoRegressor(time_budget=60, families=BOTH, random_state=0, callbacks=Brief()).fit(X[:400], Y[:400])
+    model = AutoRegressor(time_budget=600, families=BOTH, random_state=0, callbacks=Brief()).fit(X[:400], Y[:400])
     assert any(isinstance(one, BoostedRegressor) for one in model.models_)
     assert model.score(X[400:], Y[400:]) > 0.9

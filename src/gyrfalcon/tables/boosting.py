@@ -19,6 +19,8 @@ Array = NDArray[Any]
 
 _FEW_NUMBERS = 200_000  # rows times columns of a table whose trees are grown by one thread
 _TIMED_TREES = 10  # trees whose time is measured
+_LEAST_PART = 0.05  # least part of the time of these that their iterations take, whatever the clock says
+_CALLS = 4  # typical number of starts of a fold, which adds trees until time is up
 _FEWEST_ITERATIONS = 30  # fewest iterations of a fold that are worth their time
 _FIRST_ITERATIONS = 40  # iterations before the first look at the clock
 _MORE_ITERATIONS = 3  # factor by which the iterations of a fit grow between looks at the clock
@@ -101,8 +103,8 @@ class Boosting:
         deadline = time.perf_counter() + seconds
         fitted: list[list[Any]] = []
         with threadpool_limits(limits=self._threads, user_api="openmp"):
-            each = self._iteration_seconds(folds[0])
-            affordable = (deadline - time.perf_counter()) / each
+            start, each = self._seconds(folds[0])
+            affordable = (deadline - time.perf_counter() - _CALLS * len(folds) * start) / each
             if affordable < _FEWEST_ITERATIONS * len(folds):
                 return None
             rate = next(one for one, least in _RATES if affordable >= least * len(folds))
@@ -111,13 +113,18 @@ class Boosting:
                 fitted.append(self._fit_fold(fold, max(left, each * _FEWEST_ITERATIONS), rate, each))
         return self._average(fitted, folds)
 
-    def _iteration_seconds(self, fold: Fold) -> float:
-        """Time a few trees for each column of y, or one for each class."""
+    def _seconds(self, fold: Fold) -> tuple[float, float]:
+        """Time the start of a fit, which bins the rows, and an iteration: trees of all columns of y, or of all classes."""
         iterations = max(1, _TIMED_TREES // max(1, self.n_classes))
-        model = self._unfitted(_RATES[-1][0])  # the first one imports modules
-        began = time.perf_counter()
-        self._grow(model, fold, self._columns[0], iterations)
-        return len(self._columns) * (time.perf_counter() - began) / iterations
+        seconds = []
+        for number in (1, 1 + iterations):
+            model = self._unfitted(_RATES[-1][0])  # the first one imports modules
+            began = time.perf_counter()
+            self._grow(model, fold, self._columns[0], number)
+            seconds.append(len(self._columns) * (time.perf_counter() - began))
+        first, more = seconds
+        each = max(more - first, _LEAST_PART * more) / iterations
+        return max(first - each, 0.0), each
 
     @property
     def _threads(self) -> int:

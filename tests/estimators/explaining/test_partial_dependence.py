@@ -97,7 +97,7 @@ def test_tables():
         }
     )
     y = table["size"].fillna(1.0).to_numpy() + 2.0 * (table["kind"] == "red").to_numpy()
-    model = AutoRegressor(time_budget=30, callbacks=Brief(), random_state=0).fit(table, y)
+    model = AutoRegressor(time_budget=30, families=("kernel",), callbacks=Brief(), random_state=0).fit(table, y)
     kinds = partial_dependence(model, table, "kind")
     assert kinds.grid_values[0].tolist() == ["blue", "green", "red"]
     assert kinds.average[0, 2] > kinds.average[0, :2].max() + 1

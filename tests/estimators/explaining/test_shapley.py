@@ -250,7 +250,7 @@ def mixed_table(n=300):
 
 def test_tables_are_explained_by_their_own_columns():
     table, y = mixed_table()
-    model = AutoRegressor(time_budget=30, callbacks=Brief(), random_state=0).fit(table, y)
+    model = AutoRegressor(time_budget=30, families=("kernel",), callbacks=Brief(), random_state=0).fit(table, y)
     background = table[100:120].reset_index(drop=True)
     why = shapley_values(model, table[:8], background, random_state=0)
     assert why.feature_names == ["size", "kind", "day", "noise"]
@@ -265,7 +265,9 @@ def test_tables_are_explained_by_their_own_columns():
 
 def test_classes_of_tables_are_sampled():
     table, y = mixed_table(200)
-    model = AutoClassifier(time_budget=30, callbacks=Brief(), random_state=0).fit(table, np.where(y > 1, "high", "low"))
+    model = AutoClassifier(time_budget=30, families=("kernel",), callbacks=Brief(), random_state=0).fit(
+        table, np.where(y > 1, "high", "low")
+    )
     why = shapley_values(model, table[:4], table[100:110], n_permutations=8, random_state=0)
     assert not why.exact
     expected = model.decision_function(table[:4])
@@ -274,7 +276,9 @@ def test_classes_of_tables_are_sampled():
 
 def test_columns_of_other_kinds_are_refused():
     table, y = mixed_table(200)
-    model = AutoClassifier(time_budget=30, callbacks=Brief(), random_state=0).fit(table, np.where(y > 1, "high", "low"))
+    model = AutoClassifier(time_budget=30, families=("kernel",), callbacks=Brief(), random_state=0).fit(
+        table, np.where(y > 1, "high", "low")
+    )
     with pytest.raises(ValueError, match="'kind' is of kind 'text' in X and 'number' in background"):
         shapley_values(model, table[:4], table[:4].assign(kind=1.0))
     alone = shapley_values(model, table[:4], table[4:8].assign(kind=None), n_permutations=4, random_state=0)

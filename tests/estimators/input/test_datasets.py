@@ -110,7 +110,10 @@ def test_random_features(path):
 
 def test_lazy_frames(path):
     pl = pytest.importorskip("polars")
-    frame, model = pl.scan_parquet(path), AutoRegressor(callbacks=lambda record: True, random_state=0)
+    frame, model = (
+        pl.scan_parquet(path),
+        AutoRegressor(families=("kernel",), callbacks=lambda record: True, random_state=0),
+    )
     X, y = frame.select("a", "b"), frame.select("y")
     for each in (model, FalkonRegressor()):
         with pytest.raises(TypeError, match=r"y is a LazyFrame.*use open\(frame, target=...\)"):
