@@ -114,7 +114,7 @@ class Boosting:
         return self._average(fitted, folds)
 
     def _seconds(self, fold: Fold) -> tuple[float, float]:
-        """Time the start of a fit, which bins the rows, and an iteration: trees of all columns of y, or of all classes."""
+        """Time the start of a fit, which bins the rows, and an iteration: trees of all columns or classes."""
         iterations = max(1, _TIMED_TREES // max(1, self.n_classes))
         seconds = []
         for number in (1, 1 + iterations):
