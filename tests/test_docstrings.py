@@ -19,6 +19,10 @@ import pytest
 
 import gyrfalcon
 from gyrfalcon._utils.docstrings import Entry, describing, filled
+from gyrfalcon.fitting.arguments import ARGUMENTS, SHARED
+from gyrfalcon.fitting.attributes import ATTRIBUTES
+from gyrfalcon.fitting.method_entries import METHOD_ENTRIES
+from gyrfalcon.fitting.parameters import PARAMETERS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gyrfalcon"
@@ -157,6 +161,11 @@ def test_files_of_a_wheel_show_what_is_shown_when_they_are_imported(tmp_path):
                 if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
                     node.body = node.body[1:]
         assert ast.dump(before) == ast.dump(after), file
+
+
+def test_no_two_tables_have_an_entry_of_the_same_name():
+    tables = PARAMETERS, METHOD_ENTRIES, ATTRIBUTES, ARGUMENTS
+    assert len(SHARED) == sum(map(len, tables))
 
 
 def test_every_entry_of_a_docstring_is_written_once():

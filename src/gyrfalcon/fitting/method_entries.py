@@ -124,8 +124,8 @@ METHOD_ENTRIES: Mapping[str, Entry] = {
     ),
     "trees.memory_budget": Entry(
         '"auto", int or str',
-        """Limit of the memory for factors, about 20 n rank bytes. It is given in bytes, as a string such as "4GB", or
-        as "auto" for the available memory.""",
+        """Limit of the memory for factors, about 20 n rank bytes, and for rows of files: what does not fit is written
+        to temporary files. It is given in bytes, as a string such as "4GB", or as "auto" for the available memory.""",
     ),
     "trees.random_state": Entry(
         "int, RandomState or None",

@@ -370,10 +370,6 @@ PARAMETERS: Mapping[str, Entry] = {
         '"auto", "float32" or "float64"',
         'Precision of the features; "auto" follows X. The normal equations are in float64.',
     ),
-    "trees.dtype": Entry(
-        '"auto", "float32" or "float64"',
-        "Precision of predictions. Systems are solved in float64.",
-    ),
     "memory_budget": Entry(
         '"auto", int or str',
         """Memory that the fit may use beside X and y, in bytes or as "4GB": for factors, blocks at work, and buffers of
@@ -388,11 +384,6 @@ PARAMETERS: Mapping[str, Entry] = {
         used, and for the features of the validation rows, which are kept if they fit. It is given in bytes, as a string
         such as "4GB", or as "auto" for the available memory, half of it for features. The features of the training rows
         are never kept.""",
-    ),
-    "trees.memory_budget": Entry(
-        '"auto", int or str',
-        """Limit of the memory for factors, about 20 n rank bytes, and for rows of files: what does not fit is written
-        to temporary files. It is given in bytes, as a string such as "4GB", or as "auto" for the available memory.""",
     ),
     "device": Entry(
         "None, str, torch.device or list of these",
@@ -420,11 +411,6 @@ PARAMETERS: Mapping[str, Entry] = {
     "features.random_state": Entry(
         "int, RandomState or None",
         "Seed of the features, of the validation split and of the order of mini-batches.",
-    ),
-    "trees.random_state": Entry(
-        "int, RandomState or None",
-        """Seed of the splits, of the pivots, of the sample that chooses the penalty, and of rows held out for
-        validation.""",
     ),
     "callbacks": Entry(
         "callable, Callback, list of them, or None",
