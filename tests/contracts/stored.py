@@ -61,6 +61,26 @@ def csv_gz(folder, values):
     return gyrfalcon.open(folder / "rows.csv.gz").X
 
 
+def csv_zst(folder, values):
+    import pyarrow as pa
+    from pyarrow import csv
+
+    with pa.output_stream(folder / "rows.csv.zst", compression="zstd") as file:
+        csv.write_csv(_table(values), file)
+    return gyrfalcon.open(folder / "rows.csv.zst", target="y").X
+
+
+def filesystem(folder, values):
+    """Folders on a filesystem of pyarrow, whose names are no columns that were asked for."""
+    from pyarrow import fs, parquet
+
+    for number, part in enumerate((values[:37], values[37:])):
+        (folder / f"part={number}").mkdir()
+        parquet.write_table(_table(part), folder / f"part={number}" / "rows.parquet", row_group_size=20)
+    subtree = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
+    return gyrfalcon.open("", features=["x0", "x1", "x2", "x3"], filesystem=subtree).X
+
+
 def feather(folder, values):
     from pyarrow import feather
 
@@ -141,6 +161,8 @@ STORED = [
     parquet_features,
     csv,
     csv_gz,
+    csv_zst,
+    filesystem,
     feather,
     arrow_stream,
     npy,

@@ -811,15 +811,6 @@ def test_a_dataset_is_not_rows(tmp_path):
         np.asarray(data)
 
 
-def test_names_of_folders_are_no_columns(tmp_path):
-    folder = tmp_path / "year=2024"
-    folder.mkdir()
-    write(folder, table())
-    refuse(
-        ValueError, r"no column 'year' for target.*names of folders are not read as columns", tmp_path, target="year"
-    )
-
-
 def test_a_text_without_lines_says_nothing_of_types(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n")
     (tmp_path / "b.csv").write_text("a,b\n1,x\n2,y\n")

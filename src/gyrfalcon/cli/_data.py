@@ -76,7 +76,8 @@ def open_data(
     csv: CsvFormat | None = None,
 ) -> Dataset:
     """Open files as `gyrfalcon.open` does, with names as typed; columns of ``.npy`` files are numbers or files."""
-    files, format = find(list(paths) if len(paths) > 1 else paths[0])
+    opened = list(paths) if len(paths) > 1 else paths[0]
+    files, format = find(opened)
     if features is not None and (both := [name for name in target or [] if name in features]):
         raise UsageError(f"--target {both[0]} is one of --features as well: leave out one of them")
     columns: Any = features
@@ -86,7 +87,7 @@ def open_data(
         columns = _one_array(features, files[0])
     names: Any = target and list(target)
     one = names[0] if names and len(names) == 1 else names
-    return open_files(files, target=one, features=columns, weight=weight, **({} if csv is None else csv.given))
+    return open_files(opened, target=one, features=columns, weight=weight, **({} if csv is None else csv.given))
 
 
 def _columns_of_npy(target: Sequence[Any] | None, features: Sequence[str] | None, weight: str | None) -> Any:

@@ -6,12 +6,12 @@ https://arrow.apache.org/docs/format/Columnar.html, "Serialization and interproc
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
-from typing import IO
+from typing import Any
 
 from .limits import require_in_proportion
+from .locations import Location
 from .stored import ContentsError
 
 _MAGIC = b"ARROW1"
@@ -20,17 +20,18 @@ _DICTIONARY, _BATCH = 2, 3  # types of messages
 _REMEDY = "write smaller record batches"
 
 
-def check_messages(path: str, file_bytes: int) -> int:
+def check_messages(location: Location, file_bytes: int) -> int:
     """Return the bytes that all record batches decode to.
 
     Raises ContentsError if one of them, or all dictionaries together, take memory out of proportion to the file.
     """
     total = dictionaries = 0
+    path = location.path
     try:
-        with open(path, "rb") as file:
+        with location.file() as file:
             is_file = file.read(len(_MAGIC)) == _MAGIC
             for start, metadata in _of_file(file, file_bytes) if is_file else _of_stream(file, file_bytes):
-                kind, size = _decoded(file, metadata, start)
+                kind, size = _decoded(file, metadata, start, file_bytes)
                 if kind == _DICTIONARY:
                     dictionaries += size
                     require_in_proportion(path, file_bytes, dictionaries, "its dictionaries decode to", _REMEDY)
@@ -87,14 +88,14 @@ def _root(data: bytes) -> _Table:
     return _Table(data, _unpack("<I", data, 0))
 
 
-def _read(file: IO[bytes], start: int, length: int, file_bytes: int) -> bytes:
+def _read(file: Any, start: int, length: int, file_bytes: int) -> bytes:
     if not 0 <= start <= start + length <= file_bytes:
         raise IndexError(start)
     file.seek(start)
     return file.read(length)
 
 
-def _of_file(file: IO[bytes], file_bytes: int) -> Iterator[tuple[int, bytes]]:
+def _of_file(file: Any, file_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Iterate over the messages that the end of a file lists: where their bodies begin, and their metadata."""
     tail = 4 + len(_MAGIC)
     length = _unpack("<i", _read(file, file_bytes - tail, 4, file_bytes), 0)
@@ -105,7 +106,7 @@ def _of_file(file: IO[bytes], file_bytes: int) -> Iterator[tuple[int, bytes]]:
             yield offset + size, data[8 if data[:4] == _CONTINUES else 4 :]
 
 
-def _of_stream(file: IO[bytes], file_bytes: int) -> Iterator[tuple[int, bytes]]:
+def _of_stream(file: Any, file_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Iterate over the messages of a stream: where their bodies begin, and their metadata."""
     at = 0
     while at + 8 <= file_bytes:
@@ -126,11 +127,11 @@ def _read_end(start: int, length: int, file_bytes: int) -> int:
     return start + length
 
 
-def _decoded(file: IO[bytes], metadata: bytes, start: int) -> tuple[int, int]:
+def _decoded(file: Any, metadata: bytes, start: int, file_bytes: int) -> tuple[int, int]:
     """Return the type of a message, and the bytes that its buffers decode to; `start` is where its body begins."""
     message = _root(metadata)
     kind, header = message.number(1, "<B"), message.table(2)
-    _read_end(start, message.number(3, "<q"), os.fstat(file.fileno()).st_size)
+    _read_end(start, message.number(3, "<q"), file_bytes)
     if kind == _DICTIONARY and header is not None:
         header = header.table(1)
     if kind not in (_DICTIONARY, _BATCH) or header is None:

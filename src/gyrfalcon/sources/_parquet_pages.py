@@ -6,7 +6,7 @@ Thrift. See https://parquet.apache.org/docs/file-format/data-pages/.
 
 from __future__ import annotations
 
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from .stored import ContentsError
 
@@ -24,7 +24,7 @@ class Pages(NamedTuple):
     repeating: int  # bytes of the largest page whose values may repeat the beginnings of others; 0 if there is none
 
 
-def pages_of(path: str, file: IO[bytes], column: Any) -> Pages:
+def pages_of(path: str, file: Any, column: Any) -> Pages:
     """Walk over the pages of a column of a row group, as its reader does; `column` is pyarrow's metadata."""
     start, end = _range(column)
     dictionary = largest = repeating = seen = 0
@@ -60,7 +60,7 @@ def _range(column: Any) -> tuple[int, int]:
     return start, start + column.total_compressed_size
 
 
-def _header(file: IO[bytes], start: int, end: int) -> tuple[dict[int, Any], int]:
+def _header(file: Any, start: int, end: int) -> tuple[dict[int, Any], int]:
     """Read the header of a page, and its length."""
     size = _FIRST
     while True:

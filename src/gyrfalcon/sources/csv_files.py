@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from csv import Error as CsvError
 from csv import reader as csv_reader
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from .._utils.words import listed
 from .blocks import Indices
 from .limits import require_in_proportion
-from .stored import ContentsError, FileState
-from .table_reader import TableReader, arrow, check_columns, column_types, kind_of
+from .locations import LocatedReader, Location
+from .stored import ContentsError
+from .table_reader import arrow, check_columns, column_types, kind_of
 
 _BLOCK_BYTES = 1 << 22  # bytes of text that pyarrow parses at once
-_GZIP_BLOCK, _MANY_COLUMNS = 1 << 20, 10_000  # the same for gzip files; with this many columns a line may be longer
+_PACKED_BLOCK, _MANY_COLUMNS = (
+    1 << 20,
+    10_000,
+)  # the same for compressed files; with this many columns a line may be longer
 _FIELD_BYTES = 16  # bytes of memory for a field, which is read as a number and as text
 _PIECE = 1 << 20  # bytes of compressed text that are measured at once
 _COLUMN_BYTES = 10_000  # bytes of memory that pyarrow takes for each column
 FIRST_BLOCK = 1 << 22  # bytes of text that tell the names and types of columns
 _LARGEST_BLOCK = 1 << 30  # bytes of text that tell the types of columns of a table in memory
-_EXPANSION = 6  # typical ratio of text to its compression by gzip
+_EXPANSION = 6  # typical ratio of text to its compression
 _SEPARATORS = (";", "\t", "|")  # other than a comma
 _THOUSANDS = (",", ".", " ", "'", "_", "\u00a0", "\u202f")
 _QUOTED = re.compile('"[^"]*"')
@@ -74,29 +77,29 @@ class CsvFormat:
         """The fields that are not None."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
-    def of(self, path: str) -> CsvFormat:
+    def of(self, location: Location) -> CsvFormat:
         """Return the format of a file, with its delimiter, encoding and decimal point."""
-        encoding = _mark_of(path) or "utf-8" if self.encoding is None else self.encoding
-        with _open_text(path, encoding) as file:
+        encoding = _mark_of(location) or "utf-8" if self.encoding is None else self.encoding
+        with location.text(encoding) as file:
             line = file.readline(_BLOCK_BYTES)
         first = _QUOTED.sub("", line)
         others = [separator for separator in _SEPARATORS if separator in first and "," not in first]
         delimiter = (others[0] if others else ",") if self.delimiter is None else self.delimiter
         # before pyarrow makes a reader for each column
-        check_columns(path, FileState.of(path).size, line.count(delimiter) + 1, _COLUMN_BYTES)
+        check_columns(location.path, location.state().size, line.count(delimiter) + 1, _COLUMN_BYTES)
         point = "," if self.thousands == "." else "."
         found = replace(self, delimiter=delimiter, encoding=encoding, decimal=self.decimal or point)
         if self.decimal is not None or delimiter == "," or self.thousands is not None:
             return found
         comma = replace(found, decimal=",")
-        return comma if comma._count_numbers(path) > found._count_numbers(path) else found
+        return comma if comma._count_numbers(location) > found._count_numbers(location) else found
 
-    def _count_numbers(self, path: str) -> int:
+    def _count_numbers(self, location: Location) -> int:
         """Count the columns that are numbers, by the first lines."""
         from pyarrow import csv
 
         parsing = self.parsing(newlines_in_values=True)
-        with csv.open_csv(beginning(path), self.reading(FIRST_BLOCK), parsing, self.converting()) as reader:
+        with csv.open_csv(beginning(location), self.reading(FIRST_BLOCK), parsing, self.converting()) as reader:
             return sum(kind_of(type_) == "number" for type_ in reader.schema.types)
 
     def reading(self, block: int, threads: bool = False) -> Any:
@@ -134,47 +137,43 @@ def _is_character(text: Any) -> bool:
     return isinstance(text, str) and len(text) == 1 and text.isascii()
 
 
-def _opener(path: str) -> Any:
-    return gzip.open if path.lower().endswith(".gz") else open
-
-
-def beginning(path: str) -> Any:
+def beginning(location: Location) -> Any:
     """Read the text of two blocks; the first gives names and types.
 
     If pyarrow were given the whole file, it would read dozens of blocks ahead, however small the compressed file is.
     """
-    with arrow().input_stream(path) as file:  # decompresses by the suffix of the name
+    with location.stream() as file:
         return arrow().BufferReader(file.read(2 * FIRST_BLOCK))
 
 
-def _mark_of(path: str) -> str | None:
+def _mark_of(location: Location) -> str | None:
     """Return the encoding that the byte order mark of a file stands for, or None without a mark."""
-    with _opener(path)(path, "rb") as file:
+    with location.stream() as file:
         first = file.read(4)
     return next((encoding for mark, encoding in _MARKS.items() if first.startswith(mark)), None)
 
 
 @contextmanager
-def explained(path: str, encoding: str) -> Iterator[None]:
+def explained(location: Location, encoding: str) -> Iterator[None]:
     """Raise an error that names the file and the remedy where text cannot be decoded."""
     try:
         yield
     except (UnicodeError, arrow().ArrowInvalid) as error:
         if isinstance(error, UnicodeError) or "invalid UTF8" in str(error):
-            raise wrong_encoding(path, encoding) from error
+            raise wrong_encoding(location, encoding) from error
         raise
 
 
-def wrong_encoding(path: str, encoding: str) -> ContentsError:
+def wrong_encoding(location: Location, encoding: str) -> ContentsError:
     """Return an error that says where text cannot be decoded, and what to do."""
     name, place = codecs.lookup(encoding).name, ""
     if not name.startswith("utf-16"):  # whose line breaks are not single bytes
-        with suppress(OSError), _opener(path)(path, "rb") as file:
+        with suppress(OSError), location.binary() as file:
             lines = (number for number, line in enumerate(file, 1) if not _decodes(line, name))
             place = f": see line {next(lines, 1)}"
     return ContentsError(
-        f"{path} is not text in {name.upper()}{place}. Say how it was written, such as with encoding='cp1252' (Windows "
-        "in Western Europe) or encoding='latin-1', or write it again as UTF-8"
+        f"{location.path} is not text in {name.upper()}{place}. Say how it was written, such as with encoding='cp1252' "
+        "(Windows in Western Europe) or encoding='latin-1', or write it again as UTF-8"
     )
 
 
@@ -186,19 +185,20 @@ def _decodes(line: bytes, encoding: str) -> bool:
     return True
 
 
-class CsvReader(TableReader):
+class CsvReader(LocatedReader):
     """Reader of text with one line of names. Numbers are read as float64, with or without a decimal point."""
 
     parses_text = True
 
-    def __init__(self, path: str, format: CsvFormat | None = None) -> None:
+    def __init__(self, location: Location, format: CsvFormat | None = None) -> None:
         from pyarrow import csv
 
-        state = FileState.of(path)
-        self.format = (format or CsvFormat()).of(path)
-        types, first_rows = self._beginning(path, {})
+        self.location = location
+        state = location.state()
+        self.format = (format or CsvFormat()).of(location)
+        types, first_rows = self._beginning({})
         if any(arrow().types.is_binary(type_) for type_ in types.values()):
-            raise wrong_encoding(path, self.format.encoding or "utf-8")
+            raise wrong_encoding(location, self.format.encoding or "utf-8")
         float64 = arrow().float64()
         texts = [name for name, type_ in types.items() if kind_of(type_) == "label"]
         self.parsing = self.format.parsing(newlines_in_values=bool(texts))
@@ -214,37 +214,41 @@ class CsvReader(TableReader):
         count = 0
         first = next(iter(self.types))
         converting = self.format.converting(include_columns=[first], column_types={first: arrow().binary()})
-        packed = path.lower().endswith(".gz")  # pyarrow decompresses many blocks ahead
-        self.block = _GZIP_BLOCK if packed and len(self.types) < _MANY_COLUMNS else _BLOCK_BYTES
-        with csv.open_csv(path, self.format.reading(self.block, not packed), self.parsing, converting) as reader:
+        packed = location.compression is not None  # pyarrow decompresses many blocks ahead
+        self.block = _PACKED_BLOCK if packed and len(self.types) < _MANY_COLUMNS else _BLOCK_BYTES
+        reading = self.format.reading(self.block, not packed)
+        with location.stream() as file, csv.open_csv(file, reading, self.parsing, converting) as reader:
             for batch in reader:
                 count += batch.num_rows
-        super().__init__(path, np.array([0, count], dtype=np.intp), state, 8 * min(_BLOCK_BYTES, state.size))
+        buffers = 8 * min(_BLOCK_BYTES, state.size)
+        super().__init__(location.path, np.array([0, count], dtype=np.intp), state, buffers)
 
-    def _beginning(self, path: str, types: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    def _beginning(self, types: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         """Return the types of columns by the first lines, and their rows; columns in `types` are read as these."""
         from pyarrow import csv
 
         parsing = self.format.parsing(newlines_in_values=True)
         options = self.format.reading(FIRST_BLOCK), parsing, self.format.converting(column_types=types)
-        with explained(path, self.format.encoding or "utf-8"), csv.open_csv(beginning(path), *options) as reader:
-            return column_types(path, reader.schema), next(iter(reader), reader.schema.empty_table())
+        text = beginning(self.location)
+        with explained(self.location, self.format.encoding or "utf-8"), csv.open_csv(text, *options) as reader:
+            return column_types(self.location.path, reader.schema), next(iter(reader), reader.schema.empty_table())
 
     def has_codes(self, columns: Sequence[str]) -> bool:
         if self._codes is None:
-            whole = [name for name, type_ in self.types.items() if arrow().types.is_integer(type_)]
-            _, rows = self._beginning(self.path, dict.fromkeys(whole, arrow().string()))
+            stored, _ = self.split(list(self.types))
+            whole = [name for name in stored if arrow().types.is_integer(self.types[name])]
+            _, rows = self._beginning(dict.fromkeys(whole, arrow().string()))
             self._codes = _codes(rows, whole)
         return any(name in self._codes for name in columns)
 
     def table_bytes(self) -> int:
         assert self.state is not None
-        return self.state.size * (_EXPANSION if self.path.lower().endswith(".gz") else 1)
+        return self.state.size * (1 if self.location.compression is None else _EXPANSION)
 
     def _whole(self, columns: Sequence[str], as_text: Collection[str]) -> Iterator[tuple[int, Any]]:
         from pyarrow import csv
 
-        check_text(self.path, self.format.delimiter or ",")
+        check_text(self.location, self.format.delimiter or ",")
         block = min(max(self.table_bytes() + 1, FIRST_BLOCK), _LARGEST_BLOCK)
         string, parsing = arrow().string(), self.format.parsing(newlines_in_values=True)
 
@@ -253,12 +257,12 @@ class CsvReader(TableReader):
             converting = self.format.converting(
                 include_columns=list(names), column_types=types, strings_can_be_null=True
             )
-            with explained(self.path, self.format.encoding or "utf-8"):
-                return csv.read_csv(self.path, self.format.reading(block, threads=True), parsing, converting)
+            with explained(self.location, self.format.encoding or "utf-8"), self.location.stream() as file:
+                return csv.read_csv(file, self.format.reading(block, threads=True), parsing, converting)
 
         table = read(columns, as_text)
         if any(arrow().types.is_binary(type_) for type_ in table.schema.types):
-            raise wrong_encoding(self.path, self.format.encoding or "utf-8")
+            raise wrong_encoding(self.location, self.format.encoding or "utf-8")
         whole = [field.name for field in table.schema if arrow().types.is_integer(field.type)]
         if whole:
             text = read(whole, whole)
@@ -275,9 +279,9 @@ class CsvReader(TableReader):
         return table
 
     def place(self, row: int) -> str:
-        return place_of(self.path, row, self.format)
+        return place_of(self.location, row, self.format)
 
-    def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
+    def stored_batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
         from pyarrow import csv
 
         text = all(kind_of(self.types[name]) == "label" for name in columns)
@@ -293,8 +297,9 @@ class CsvReader(TableReader):
         start = 0
         try:
             with (
-                explained(self.path, self.format.encoding or "utf-8"),
-                csv.open_csv(self.path, self.format.reading(self.block), self.parsing, converting) as reader,
+                explained(self.location, self.format.encoding or "utf-8"),
+                self.location.stream() as file,
+                csv.open_csv(file, self.format.reading(self.block), self.parsing, converting) as reader,
             ):
                 for batch in reader:
                     yield start, self._ungrouped(batch, start)
@@ -335,10 +340,10 @@ def _present(column: Any) -> Any:
     return pc.and_(pc.is_valid(column), pc.invert(pc.is_in(column, arrow().array(_NULLS))))
 
 
-def place_of(path: str, row: int, format: CsvFormat) -> str:
+def place_of(location: Location, row: int, format: CsvFormat) -> str:
     """Describe the line of a row, which depends on empty lines and line breaks within quotes before it."""
     if row < _MOST_LINES:
-        with suppress(CsvError, OSError), _open_text(path, format.encoding or "utf-8") as file:
+        with suppress(CsvError, OSError), location.text(format.encoding or "utf-8") as file:
             reader = csv_reader(file, delimiter=format.delimiter or ",")
             ended = seen = 0
             for record in reader:
@@ -349,19 +354,16 @@ def place_of(path: str, row: int, format: CsvFormat) -> str:
     return f", about line {row + 2} of the file"
 
 
-def _open_text(path: str, encoding: str, errors: str = "replace") -> IO[str]:
-    file: IO[str] = _opener(path)(path, "rt", encoding=encoding, errors=errors, newline="")
-    return file
-
-
-def check_text(path: str, delimiter: str) -> None:
+def check_text(location: Location, delimiter: str) -> None:
     """Raise ContentsError if compressed text, and the table parsed from it, are out of proportion to the file."""
-    if not path.lower().endswith(".gz"):
+    if location.compression is None:
         return  # a character is a field at most
-    file_bytes = FileState.of(path).size
+    file_bytes = location.state().size
     size = 0
-    with gzip.open(path, "rb") as file:
+    with location.stream() as file:
         while piece := file.read(_PIECE):
             size += len(piece) + _FIELD_BYTES * (piece.count(delimiter.encode()) + piece.count(b"\n"))
             what = "its text and the table that it makes take more than"
-            require_in_proportion(path, file_bytes, size, what, "decompress the file, if its text is as long as that")
+            require_in_proportion(
+                location.path, file_bytes, size, what, "decompress the file, if its text is as long as that"
+            )

@@ -14,7 +14,9 @@ from . import columns
 from .base import HeldTable, Rows
 from .columns import Column, Labels, stored_column, stored_labels
 from .csv_files import CsvFormat
+from .folders import folder_columns
 from .limits import require_in_proportion
+from .locations import as_filesystem, locations
 from .memory import ArrayRows
 from .paths import PathLike, find
 from .stored import DataFiles
@@ -291,6 +293,7 @@ def open(
     features: Any = None,
     weight: Any = None,
     dtype: DTypeLike | None = None,
+    filesystem: Any = None,
     delimiter: str | None = None,
     encoding: str | None = None,
     decimal: str | None = None,
@@ -306,9 +309,10 @@ def open(
     path : str, path-like or list of these, polars.LazyFrame or pyarrow.dataset.Dataset
         One file, a folder (with its subfolders; names that begin with a dot or an underscore are ignored), a
         pattern such as ``"data/2024-*.parquet"``, or a list of files. Parquet (``.parquet``, ``.pq``), CSV (``.csv``,
-        ``.csv.gz``), Arrow or Feather (``.arrow``, ``.feather``, ``.ipc``), HDF5 (``.h5``, ``.hdf5``), zarr
-        (``.zarr``) and ``.npy``. Rows are in the order of the files' sorted names (for a list, in its order). A
+        ``.csv.gz``, ``.csv.zst``), Arrow or Feather (``.arrow``, ``.feather``, ``.ipc``), HDF5 (``.h5``, ``.hdf5``),
+        zarr (``.zarr``) and ``.npy``. Rows are in the order of the files' sorted names (for a list, in its order). A
         LazyFrame or a pyarrow Dataset is read in batches; target, weight and features come from one run of a query.
+        Names of folders below the one that is opened, such as ``year=2024``, are columns of Parquet, Arrow and CSV.
     target : str or list of str, optional
         The column to learn, or several. HDF5 and zarr: another array's name. ``.npy``: a column's number, or the name
         of another ``.npy`` file.
@@ -319,6 +323,8 @@ def open(
         The column of sample weights.
     dtype : float32 or float64, optional
         The type of the features; by default float32 if all of them are stored as float32 or less, else float64.
+    filesystem : pyarrow.fs.FileSystem or filesystem of fsspec, optional
+        Where Parquet, Arrow and CSV files are, such as ``pyarrow.fs.S3FileSystem()``; by default on this machine.
     delimiter : str, optional
         Separator of the columns of CSV files, such as ``";"`` or ``"\\t"``; by default a comma, unless the first line
         has none but semicolons, tabs or bars.
@@ -358,7 +364,14 @@ def open(
     (4, 2) [ 2.  5.  8. 11.]
     """
     lazy = is_lazy_table(path)
-    paths, format = ([], "table") if lazy else find(path)
+    if lazy and filesystem is not None:
+        raise ValueError("filesystem= is for paths: a LazyFrame or a pyarrow Dataset knows where its files are")
+    where = None if filesystem is None else as_filesystem(filesystem)
+    paths, format = ([], "table") if lazy else find(path, where)
+    if where is not None and format not in _TABLES:
+        raise ValueError(
+            f"filesystem= is for {', '.join(_TABLES)}, and {_listed(paths)} is {format}: copy it to a disk"
+        )
     asked = None if dtype is None else np.dtype(dtype)
     if asked is not None and asked not in (np.float32, np.float64):
         raise ValueError(f"dtype={dtype!r} must be float32 or float64")
@@ -369,7 +382,7 @@ def open(
     if isinstance(target, tuple | np.ndarray):
         target = np.asarray(target).tolist()
     targets, weights = _names(target, format), [] if weight is None else _names([weight], format)
-    files = _lazy_files(path) if lazy else _READERS[format](paths, format, csv)
+    files = _lazy_files(path) if lazy else _READERS[format](path, paths, format, where, csv)
     X = files.rows(features, targets, weights, asked)
     if X.shape[0] == 0:
         raise ValueError(f"there are no rows in {_listed(paths)}")
@@ -397,20 +410,21 @@ def _lazy_files(table: Any) -> DataFiles:
     return LazyTable(table)
 
 
-def _table_files(paths: list[str], format: str, csv: CsvFormat) -> DataFiles:
+def _table_files(asked: Any, paths: list[str], format: str, filesystem: Any, csv: CsvFormat) -> DataFiles:
     from .tables import TableFiles
 
-    return TableFiles(paths, format, csv)
+    return TableFiles(locations(paths, filesystem), format, folder_columns(asked, paths), csv)
 
 
-def _array_files(paths: list[str], format: str, csv: CsvFormat) -> DataFiles:
+def _array_files(asked: Any, paths: list[str], format: str, filesystem: Any, csv: CsvFormat) -> DataFiles:
     from .arrays import NamedArrays, NpyFiles
 
     return NpyFiles(paths) if format == "npy" else NamedArrays(paths, format)
 
 
-_READERS: dict[str, Callable[[list[str], str, CsvFormat], DataFiles]] = {
-    **dict.fromkeys(("Parquet", "Arrow", "CSV"), _table_files),
+_TABLES = ("Parquet", "Arrow", "CSV")
+_READERS: dict[str, Callable[[Any, list[str], str, Any, CsvFormat], DataFiles]] = {
+    **dict.fromkeys(_TABLES, _table_files),
     **dict.fromkeys(("HDF5", "zarr", "npy"), _array_files),
 }
 

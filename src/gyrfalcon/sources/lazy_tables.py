@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .._utils.words import plural
 from .base import Rows, hash_of_blocks
 from .blocks import Indices
+from .folders import NO_FOLDERS
 from .rereading import CheckedRows, RowHashes, RowsChangedError
 from .scratch import ScratchReader, temporary_file, write_block
 from .stored import READ_BYTES, RawColumns, StoredRows
@@ -34,7 +35,7 @@ class LazyTable(TableFiles):
     def __init__(self, table: Any) -> None:
         arrow()  # if pyarrow is missing, the error says what to install
         of_polars = type(table).__module__.startswith("polars")
-        self.format = "LazyFrame" if of_polars else "pyarrow Dataset"
+        self.format, self.folders = "LazyFrame" if of_polars else "pyarrow Dataset", NO_FOLDERS
         self.reader = LazyFrameReader(table) if of_polars else DatasetReader(table)
         self.readers = [self.reader]
         self._run: QueryRun | None = None
@@ -248,7 +249,7 @@ class LazyFrameReader(TableReader):
     def plan_memory(self, columns: Sequence[str]) -> None:
         self.buffer_bytes = 4 * 8 * len(columns) * min(_batch_rows(columns), self.n_rows)
 
-    def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
+    def stored_batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
         start = 0
         frames = self.frame.select(list(columns)).collect_batches(
             chunk_size=_batch_rows(columns), maintain_order=True, engine="streaming"
@@ -275,7 +276,7 @@ class DatasetReader(TableReader):
     def plan_memory(self, columns: Sequence[str]) -> None:
         self.buffer_bytes = 4 * 8 * len(columns) * min(_batch_rows(columns), self.n_rows)
 
-    def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
+    def stored_batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
         start = 0
         for batch in self.dataset.to_batches(
             columns=list(columns),

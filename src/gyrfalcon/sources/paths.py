@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 from collections.abc import Sequence
+from functools import partial
 from numbers import Number
 from typing import Any
 
@@ -15,6 +17,7 @@ SUFFIXES = {
     ".pq": "Parquet",
     ".csv": "CSV",
     ".csv.gz": "CSV",
+    ".csv.zst": "CSV",
     ".arrow": "Arrow",
     ".feather": "Arrow",
     ".ipc": "Arrow",
@@ -26,12 +29,16 @@ SUFFIXES = {
 _STORE_MARKS = ("zarr.json", ".zarray", ".zgroup")
 
 
-def find(path: PathLike | Sequence[PathLike]) -> tuple[list[str], str]:
-    """Find the files of a path, a folder, a pattern or a list, and their common format."""
+def find(path: PathLike | Sequence[PathLike], filesystem: Any = None) -> tuple[list[str], str]:
+    """Find the files of a path, a folder, a pattern or a list, and their common format.
+
+    They are on this machine, or on a filesystem of pyarrow.
+    """
+    expand = _expand if filesystem is None else partial(_expand_on, filesystem)
     if isinstance(path, str | os.PathLike):
-        paths = _expand(os.fspath(path))
+        paths = expand(os.fspath(path))
     elif isinstance(path, Sequence) and all(isinstance(item, str | os.PathLike) for item in path):
-        paths = [found for item in path for found in _expand(os.fspath(item))]
+        paths = [found for item in path for found in expand(os.fspath(item))]
     else:
         raise TypeError(
             f"path={_kind(path)} must be a path or a list of paths, a polars.LazyFrame or a pyarrow.dataset.Dataset; a "
@@ -39,13 +46,13 @@ def find(path: PathLike | Sequence[PathLike]) -> tuple[list[str], str]:
         )
     if not paths:
         raise ValueError("path=[] names no file")
-    formats = [_format(name) for name in paths]
+    formats = [_format(name, filesystem is None) for name in paths]
     for name, format in zip(paths, formats, strict=True):
         if format != formats[0]:
             raise ValueError(
                 f"{paths[0]} is {formats[0]} and {name} is {format}: give files of one kind, such as by a pattern"
             )
-        if os.path.isfile(name) and os.path.getsize(name) == 0:
+        if filesystem is None and os.path.isfile(name) and os.path.getsize(name) == 0:
             raise ValueError(f"{name} is empty: it has 0 bytes")
     return paths, formats[0]
 
@@ -64,7 +71,10 @@ def _expand(path: str) -> list[str]:
     if not isinstance(path, str):
         raise TypeError(f"path={path!r} must be text, not bytes")
     if "://" in path:
-        raise ValueError(f"{path} is not on this machine: copy it to a disk, or read it with Dask")
+        raise ValueError(
+            f"{path} is not on this machine: give the filesystem, such as filesystem=pyarrow.fs.S3FileSystem() and "
+            f"path={path.partition('://')[2]!r}, or copy it to a disk"
+        )
     path = os.path.expanduser(path)
     if _is_store(path) or os.path.isfile(path):
         return [os.path.abspath(path)]
@@ -101,10 +111,69 @@ def _in_folder(path: str) -> list[str]:
             if not name.startswith((".", "_")):
                 known = _suffix(name) is not None or name in stores
                 (found if known else others).append(os.path.join(folder, name))
+    return _known_files(path, found, others)
+
+
+def _known_files(path: str, found: list[str], others: list[str]) -> list[str]:
+    """Return the files of a folder that can be read, sorted; raise ValueError if there are only others."""
     if not found:
         holds = f"it holds {os.path.basename(min(others))!r}" if others else "it is empty"
         raise ValueError(f"the folder {path} has no file to read ({holds}): {_KNOWN}")
     return sorted(found)
+
+
+def _expand_on(filesystem: Any, path: str) -> list[str]:
+    """Find the files of a path, a folder or a pattern on a filesystem of pyarrow."""
+    from pyarrow import fs
+
+    if not isinstance(path, str):
+        raise TypeError(f"path={path!r} must be text, not bytes")
+    info = filesystem.get_file_info(path)
+    if info.type == fs.FileType.File:
+        return [_not_empty(info)]
+    if info.type == fs.FileType.Directory:
+        files = [(name, _suffix(name) is not None) for name in _files_below(filesystem, path)]
+        return _known_files(
+            path, [name for name, known in files if known], [name for name, known in files if not known]
+        )
+    if not glob.has_magic(path):
+        raise FileNotFoundError(f"{path} does not exist on {filesystem.type_name}")
+    parts = path.split("/")
+    fixed = "/".join(parts[: next(at for at, part in enumerate(parts) if glob.has_magic(part))])
+    found = sorted(name for name in _files_below(filesystem, fixed) if _matches(name.split("/"), parts))
+    if not found:
+        raise FileNotFoundError(f"no file matches {path!r} on {filesystem.type_name}")
+    return found
+
+
+def _files_below(filesystem: Any, folder: str) -> list[str]:
+    """List the files below a folder; names that begin with a dot or an underscore are ignored."""
+    from pyarrow import fs
+
+    found = filesystem.get_file_info(fs.FileSelector(folder, recursive=True))
+    files = (info for info in found if info.type == fs.FileType.File)
+    below = folder.strip("/").count("/") + 1 if folder.strip("/") else 0
+    hidden = (".", "_")
+    return [
+        _not_empty(info)
+        for info in files
+        if not any(part.startswith(hidden) for part in info.path.strip("/").split("/")[below:])
+    ]
+
+
+def _not_empty(info: Any) -> str:
+    if info.size == 0 and _suffix(info.path) is not None:
+        raise ValueError(f"{info.path} is empty: it has 0 bytes")
+    return str(info.path)
+
+
+def _matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether the parts of a path match those of a pattern, in which ``**`` stands for any number of folders."""
+    if not pattern or not name:
+        return not pattern and not name
+    if pattern[0] == "**":
+        return _matches(name, pattern[1:]) or _matches(name[1:], pattern)
+    return fnmatch.fnmatchcase(name[0], pattern[0]) and _matches(name[1:], pattern[1:])
 
 
 def _is_store(path: str) -> bool:
@@ -120,8 +189,8 @@ def _suffix(path: str) -> str | None:
     return next((suffix for suffix in SUFFIXES if path.lower().endswith(suffix)), None)
 
 
-def _format(path: str) -> str:
-    if _is_store(path):
+def _format(path: str, local: bool) -> str:
+    if local and _is_store(path):
         return "zarr"
     suffix = _suffix(path)
     if suffix is not None:

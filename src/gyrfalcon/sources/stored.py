@@ -158,7 +158,7 @@ class RowReader(ABC):
         if self.state is None:
             return
         try:
-            now = FileState.of(self.path)
+            now = self.state_now()
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{self.path} is gone: it was there when it was opened") from error
         except OSError as error:
@@ -168,6 +168,15 @@ class RowReader(ABC):
                 f"{self.path} has changed since it was opened: rows must be the same whenever they are read. "
                 f"{FILES_REMEDY}"
             )
+
+    def state_now(self) -> FileState:
+        """Look at the file as it is now."""
+        return FileState.of(self.path)
+
+    @property
+    def name(self) -> str:
+        """The name of the file, which stays the same if a whole folder is moved."""
+        return os.path.basename(self.path)
 
 
 class ContentsError(ValueError):
@@ -326,7 +335,7 @@ class StoredRows(Rows):
 
     def fingerprint(self) -> str:
         """Describe the files' names, sizes and modification times, the columns, and the type that they are read as."""
-        files = [(os.path.basename(reader.path), reader.state, reader.n_rows) for reader in self.readers]
+        files = [(reader.name, reader.state, reader.n_rows) for reader in self.readers]
         digest = hashlib.sha256(repr((files, self.columns, self.dtype.str)).encode()).hexdigest()[:16]
         states = [reader.state for reader in self.readers if reader.state is not None]
         if not states:

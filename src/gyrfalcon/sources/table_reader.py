@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from .._utils.memory import available_memory, require_memory
 from .._utils.words import shown
 from .blocks import Indices
 from .limits import require_in_proportion
-from .stored import ContentsError, RawColumns, RawRows, RowReader
+from .stored import READ_BYTES, ContentsError, RawColumns, RawRows, RowReader
 
 Array = NDArray[Any]
 
@@ -108,10 +108,51 @@ class TableReader(RowReader):
     types: dict[str, Any]  # the pyarrow type of each column
     without_values: Collection[str] = ()  # columns of unknown type, as the first rows of a text file have no value
     gaps = False  # whether missing numbers are read as NaN; otherwise they are an error
+    folders: Mapping[str, str | None] = {}  # values of columns that are not in the file, but names of its folders
 
     @abstractmethod
+    def stored_batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
+        """Read record batches of some columns of the file; yield them with the number of their first row."""
+
     def batches(self, columns: Sequence[str], groups: Indices | None) -> Iterator[tuple[int, Any]]:
-        """Read record batches of some columns; yield them with the number of their first row."""
+        """Read record batches of some columns, those of folders included, with the number of their first row."""
+        stored, others = self.split(columns)
+        if not others:
+            yield from self.stored_batches(stored, groups)
+        elif stored:
+            for start, batch in self.stored_batches(stored, groups):
+                arrays = [*batch.columns, *self._constants(others, batch.num_rows)]
+                yield start, arrow().RecordBatch.from_arrays(arrays, [*batch.schema.names, *others])
+        else:
+            for group in range(len(self.starts) - 1) if groups is None else groups.tolist():
+                start, end = self.starts[group : group + 2].tolist()
+                for first in range(start, end, READ_BYTES // 8):
+                    arrays = self._constants(others, min(READ_BYTES // 8, end - first))
+                    yield first, arrow().RecordBatch.from_arrays(arrays, others)
+
+    def split(self, columns: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return those columns that are in the file, and those that are names of folders."""
+        return [name for name in columns if name not in self.folders], [
+            name for name in columns if name in self.folders
+        ]
+
+    def _constants(self, names: Sequence[str], count: int, as_text: Collection[str] = ()) -> list[Any]:
+        """Return columns of folders: the same value in `count` rows."""
+        pa = arrow()
+        texts = [pa.scalar(self.folders[name], pa.string()) for name in names]
+        types = [pa.string() if name in as_text else self.types[name] for name in names]
+        return [pa.repeat(text.cast(type_), count) for text, type_ in zip(texts, types, strict=True)]
+
+    def in_folders(self, values: Mapping[str, str | None], types: Mapping[str, Any]) -> Self:
+        """Return a reader that has the values of its folders as columns, unless the file has columns of these names."""
+        other = copy.copy(self)
+        other.folders = {name: text for name, text in values.items() if name not in self.types}
+        other.types = self.types | {name: types[name] for name in other.folders}
+        return other
+
+    @property
+    def name(self) -> str:
+        return "/".join([*(f"{name}={text}" for name, text in self.folders.items()), super().name])
 
     def with_gaps(self) -> Self:
         """Return a reader that reads missing numbers as NaN."""
@@ -139,15 +180,20 @@ class TableReader(RowReader):
 
         In formats without types the columns in `as_text` are text, even if all of their values look like numbers.
         """
-        ((_, table),) = self.checked(self._whole(columns, as_text), self.n_rows)
-        return table
+        stored, others = self.split(columns)
+        if not stored:
+            return arrow().Table.from_arrays(self._constants(others, self.n_rows, as_text), others)
+        ((_, table),) = self.checked(self._whole(stored, as_text), self.n_rows)
+        for name, column in zip(others, self._constants(others, self.n_rows, as_text), strict=True):
+            table = table.append_column(name, column)
+        return table.select(list(columns))
 
     def _whole(self, columns: Sequence[str], as_text: Collection[str]) -> Iterator[tuple[int, Any]]:
         """Yield the number of the first row, 0, and the table that `whole` returns."""
         self.check_whole(columns)
         batches: list[Any] = []
         size, available = 0, available_memory()
-        for _, batch in self.batches(columns, None):
+        for _, batch in self.stored_batches(columns, None):
             size += batch.nbytes
             require_memory(self.path, size, available)
             batches.append(batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Self
@@ -17,6 +16,8 @@ from .._utils.words import shown, similar
 from .arrow_files import ArrowReader, ParquetReader
 from .blocks import Indices
 from .csv_files import CsvFormat, CsvReader
+from .folders import FolderColumns
+from .locations import Location
 from .stored import ContentsError, DataFiles, StoredRows, open_checked
 from .table_reader import (
     NAMES_WANTED,
@@ -37,16 +38,24 @@ _INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")  # names that pandas give
 
 
 class TableFiles(DataFiles):
-    """Parquet, Arrow or CSV files with the same columns: some are features, others targets or weights."""
+    """Parquet, Arrow or CSV files with the same columns: some are features, others targets or weights.
 
-    def __init__(self, paths: Sequence[str], format: str, csv: CsvFormat | None = None) -> None:
-        self.format = format
-        readers: dict[str, Callable[[str], TableReader]] = {
+    Names of `folders`, such as year=2024, are columns as well, behind those of the files.
+    """
+
+    def __init__(
+        self, files: Sequence[Location], format: str, folders: FolderColumns, csv: CsvFormat | None = None
+    ) -> None:
+        self.format, self.folders = format, folders
+        readers: dict[str, Callable[[Location], TableReader]] = {
             "Parquet": ParquetReader,
             "Arrow": ArrowReader,
             "CSV": partial(CsvReader, format=csv),
         }
-        self.readers: list[TableReader] = [open_checked(path, format, partial(readers[format], path)) for path in paths]
+        opened = [open_checked(file.path, format, partial(readers[format], file)) for file in files]
+        self.readers: list[TableReader] = [
+            reader.in_folders(values, folders.types) for reader, values in zip(opened, folders.values, strict=True)
+        ]
 
     @property
     def _first(self) -> TableReader:
@@ -80,22 +89,27 @@ class TableFiles(DataFiles):
 
     def _dtype(self, names: Sequence[str]) -> np.dtype[Any]:
         """Return the precision in which columns are read: float32 if all of them are stored as that or less."""
-        narrow = all(is_narrow(self._first.types[name]) for name in names) and self.format != "CSV"
-        return np.dtype(np.float32 if narrow else np.float64)
+        stored, others = self._first.split(names)
+        narrow = all(is_narrow(self._first.types[name]) for name in stored) and self.format != "CSV"
+        numbers = [name for name in others if kind_of(self._first.types[name]) == "number"]
+        return np.dtype(np.float32 if narrow and all(map(self.folders.is_narrow, numbers)) else np.float64)
 
     def _default_features(self, others: Sequence[str]) -> list[str]:
         """Return all columns that are neither target nor weight, which all files must have."""
         first = self._first
         for reader in self.readers:
-            new = [name for name in reader.types if name not in first.types]
+            new = [name for name in reader.types if name not in first.types and not self._is_optional(reader, name)]
             if new:
                 raise ContentsError(
                     f"{reader.path} has a column {new[0]!r} that {first.path} has not: files must have the same "
                     "columns, or choose those that all have with features=[...]"
                 )
-        names = [name for name in first.types if name not in others]
+        names = [name for name in first.types if name not in others and not self._is_optional(first, name)]
         self._warn_of_unlikely_features(names)
         return names
+
+    def _is_optional(self, reader: TableReader, name: str) -> bool:
+        return name in reader.folders and name in self.folders.optional
 
     def _obstacle(self, names: Sequence[str]) -> str | None:
         """Return why columns cannot be read as numbers, in the same way from all files; None if they can."""
@@ -128,6 +142,8 @@ class TableFiles(DataFiles):
         return None
 
     def label_type(self, name: str) -> np.dtype[Any] | None:
+        if name in self._first.folders:
+            return None
         kinds, types = {reader.types[name] for reader in self.readers}, arrow().types
         kind = kinds.pop()
         if kinds or self.format == "CSV" or not (types.is_integer(kind) or types.is_boolean(kind)):
@@ -138,9 +154,11 @@ class TableFiles(DataFiles):
         return all(arrow().types.is_dictionary(reader.types[name]) for reader in self.readers)
 
     def is_guessed(self, names: Sequence[str], as_text: Collection[str]) -> bool:
-        """Whether columns that look like numbers are text in a table: files of text have no types."""
-        return self.format == "CSV" and (
-            any(name in as_text for name in names) or any(reader.has_codes(names) for reader in self.readers)
+        """Whether columns that look like numbers are text in a table: files of text and folders have no types."""
+        stored, others = self._first.split(names)
+        return any(name in as_text for name in others) or (
+            self.format == "CSV"
+            and (any(name in as_text for name in stored) or any(reader.has_codes(stored) for reader in self.readers))
         )
 
     def table(self, names: Sequence[str], as_text: Collection[str] = ()) -> Any:
@@ -178,11 +196,9 @@ class TableFiles(DataFiles):
         first = self._first
         for name in names:
             if name not in first.types:
-                folders = f"/{name}=" in first.path.replace(os.sep, "/")
                 hint = NAMES_WANTED * (self.format == "CSV" and lacks_names(list(first.types)))
                 raise ValueError(
-                    f"{first.path} has no column {name!r} for {role}: {_suggestions(name, first.types)}"
-                    f"{' (values in names of folders are not read as columns)' * folders}{hint}"
+                    f"{first.path} has no column {name!r} for {role}: {_suggestions(name, first.types)}{hint}"
                 )
             for reader in self.readers:
                 if name not in reader.types:
@@ -208,7 +224,11 @@ class TableFiles(DataFiles):
 
     def _whole(self, name: str, column: Array) -> Array:
         """Convert numbers of CSV files to integers if all were written without a decimal point."""
-        if self.format != "CSV" or not all(arrow().types.is_integer(reader.types[name]) for reader in self.readers):
+        if (
+            self.format != "CSV"
+            or name in self._first.folders
+            or not all(arrow().types.is_integer(reader.types[name]) for reader in self.readers)
+        ):
             return column
         if len(column) and np.abs(column).max() >= 2.0**53:
             raise ContentsError(
