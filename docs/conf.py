@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ["MPLBACKEND"] = "Agg"
 
 import api_pages
+import gallery_order
+import keywords
 import link_names
 import plain_text
 
@@ -27,7 +29,7 @@ author = "The Gyrfalcon authors"
 copyright = "the Gyrfalcon authors, BSD-3-Clause"
 version = release = DESCRIPTION["version"]
 root_doc = "index"
-exclude_patterns = ["_build", "_snippets", "**/README.md"]
+exclude_patterns = ["_build", "_gallery", "_snippets", "**/README.md"]
 extensions = [
     "myst_parser",
     "numpydoc",
@@ -71,11 +73,12 @@ def example_arguments(gallery_conf: dict[str, object], script_vars: dict[str, ob
 
 
 sphinx_gallery_conf = {
-    "examples_dirs": "../examples",
+    "examples_dirs": "_gallery",  # examples/ in sections: gallery_order.py
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"(?<!checkpoint)\.py$",  # that one kills a process of its own, which the gallery's cannot be
     "ignore_pattern": r"__init__\.py",
     "reset_argv": "conf.example_arguments",
+    "subsection_order": gallery_order.SectionOrder(),
     "within_subsection_order": "gallery_order.ExampleOrder",
     "default_thumb_file": str(ROOT / "docs" / "images" / "output.png"),
     "download_all_examples": False,
@@ -98,6 +101,7 @@ html_static_path = ["_static"]
 html_css_files = ["gyrfalcon.css"]
 html_js_files = ["accessible.js"]
 html_show_sourcelink = False
+html_search_scorer = str(ROOT / "docs" / "_static" / "search_scorer.js")
 html_favicon = "_static/favicon.svg"
 html_extra_path = ["404.html"]
 html_baseurl = SITE
@@ -127,7 +131,8 @@ html_sidebars = {"index": []}
 
 def adapt_links(app: object, docname: str, source: list[str]) -> None:
     """Let links that lead to files of the repository lead to pages of the site."""
-    text = re.sub(r"\]\((?:\.\./)?examples/(\w+)\.py\)", r"](/auto_examples/\1.rst)", source[0])
+    pattern = r"\]\((?:\.\./)?examples/(\w+)\.py\)"
+    text = re.sub(pattern, lambda found: f"](/{gallery_order.page_of(found[1])}.rst)", source[0])
     source[0] = re.sub(r"\]\(\.\./(benchmarks/\w+\.md)", rf"]({html_theme_options['github_url']}/blob/main/\1", text)
 
 
@@ -143,8 +148,9 @@ SOURCES = {"changes": "CHANGELOG.md", "contributing": "CONTRIBUTING.md"}
 
 def source_of(page: str) -> str | None:
     """Return the file of the repository to edit for a page; None if there is no single one."""
-    if page.startswith("auto_examples/") and (ROOT / "examples" / f"{page.split('/')[1]}.py").exists():
-        return f"examples/{page.split('/')[1]}.py"
+    name = page.split("/")[-1]
+    if page.startswith("auto_examples/") and name in gallery_order.EXAMPLES:
+        return f"examples/{name}.py"
     written = next((name for name in (f"docs/{page}.md", f"docs/{page}.rst") if (ROOT / name).exists()), None)
     made = page.startswith(("api/", "auto_examples/"))
     return SOURCES.get(page, None if made else written)
@@ -181,6 +187,8 @@ def describe(app: object, page: str, template: str, context: dict[str, object], 
 
 def setup(app: object) -> None:
     api_pages.write(Path(__file__).parent / "api")
+    gallery_order.arrange(ROOT / "examples", Path(__file__).parent / "_gallery")
+    app.add_transform(keywords.IndexKeywords)
     app.connect("source-read", adapt_links)
     app.connect("autodoc-process-docstring", plain_text.on_docstring, priority=400)  # before numpydoc
     app.connect("autodoc-skip-member", leave_out)

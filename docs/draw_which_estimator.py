@@ -2,27 +2,28 @@
 
 python docs/draw_which_estimator.py
 
-Narrow and in large letters, so that a phone can show it; with a background of its own, so that it is legible in light
-and in dark themes.
+The page includes it as a part of itself, so that its names can be clicked. Narrow and in large letters, so that a phone
+can show it; with a background of its own, so that it is legible in light and in dark themes.
 """
 
 from __future__ import annotations
 
+import re
 from html import escape
 from pathlib import Path
 
 # a question in two lines, and the names that answer it when it is answered with yes
 STEPS = [
-    (("There is no target", "to predict?"), ("KernelPCA, KernelKMeans", "NoveltyDetector", "mmd_test")),
+    (("Nothing to predict:", "no target column?"), ("KernelPCA, KernelKMeans", "NoveltyDetector", "mmd_test")),
     (("A table with text,", "dates or gaps?"), ("AutoRegressor", "AutoClassifier")),
-    (("Little time to choose", "anything at all?"), ("AutoRegressor", "AutoClassifier")),
-    (("At most 50,000 rows,", "rough function?"), ("ExactRegressor(", '  method="pcg")', "ExactClassifier")),
-    (("More rows, and more", "centers help?"), ("HierarchicalRegressor", "HierarchicalClassifier")),
-    (("Many penalties", "to compare?"), ("NystromRegressor(", "  penalties=[...])")),
-    (("Mostly noise?",), ("NytroRegressor",)),
-    (("Classes, with", "probabilities?"), ("FalkonClassifier(", '  loss="logistic")')),
-    (("Classes?",), ("FalkonClassifier",)),
-    (("Quantiles, counts,", "outliers?"), ("FalkonRegressor(loss=", ' "quantile", "poisson",', ' "huber")')),
+    (("No wish to choose", "anything yourself?"), ("AutoRegressor", "AutoClassifier")),
+    (("At most 50,000 rows,", "accuracy first?"), ("ExactRegressor(", '  method="pcg")', "ExactClassifier")),
+    (("More rows, with fine", "detail everywhere?"), ("HierarchicalRegressor", "HierarchicalClassifier")),
+    (("Many strengths of", "smoothing to try?"), ("NystromRegressor(", "  penalties=[...])")),
+    (("Is y mostly noise?",), ("NytroRegressor",)),
+    (("Probabilities", "of classes?"), ("FalkonClassifier(", '  loss="logistic")')),
+    (("Only the classes?",), ("FalkonClassifier",)),
+    (("Quantiles, counts,", "outliers in y?"), ("FalkonRegressor(loss=", ' "quantile", "poisson",', ' "huber")')),
 ]
 LAST = ("FalkonRegressor",)
 
@@ -37,14 +38,21 @@ def box(x: int, y: int, width: int, lines: tuple[str, ...], *, fill: str, ink: s
     size, leading = (16, 20) if mono else (20, 25)
     family = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace" if mono else "sans-serif"
     first = y + HEIGHT / 2 - leading * (len(lines) - 1) / 2 + size * 0.35
+    shown = [linked(line) if mono else escape(line) for line in lines]
     words = "".join(
-        f'<text x="{x + 12}" y="{first + leading * at:g}" xml:space="preserve">{escape(line)}</text>'
-        for at, line in enumerate(lines)
+        f'<text x="{x + 12}" y="{first + leading * at:g}" xml:space="preserve">{line}</text>'
+        for at, line in enumerate(shown)
     )
     return (
         f'<rect x="{x}" y="{y}" width="{width}" height="{HEIGHT}" rx="9" fill="{fill}" stroke="{LINE}"/>'
         f'<g font-family="{family}" font-size="{size}" fill="{ink}">{words}</g>'
     )
+
+
+def linked(line: str) -> str:
+    """Return a line in which names of the package lead to the reference."""
+    link = r'<a href="api/gyrfalcon.\1.html" text-decoration="underline">\1</a>'
+    return re.sub(r"\b([A-Z]\w+|mmd_test)\b", link, escape(line))
 
 
 def arrow(x1: float, y1: float, x2: float, y2: float, word: str) -> str:
@@ -73,7 +81,8 @@ def draw() -> str:
     words = "; ".join(f"{' '.join(question)} {' '.join(''.join(answer).split())}" for question, answer in STEPS)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'role="img"><title>Which estimator? {escape(words)}; otherwise FalkonRegressor</title>'
+        f'style="max-width: 100%; height: auto">'
+        f"<title>Which estimator? {escape(words)}; otherwise FalkonRegressor</title>"
         f'<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="3" refY="4" orient="auto">'
         f'<path d="M0 0L8 4L0 8z" fill="{LINE}"/></marker></defs>'
         f'<rect width="{WIDTH}" height="{height}" rx="12" fill="{PAPER}"/>{"".join(parts)}</svg>\n'

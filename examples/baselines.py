@@ -9,6 +9,7 @@ Run it with ``python examples/baselines.py [rows]``.
 import sys
 import time
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from gyrfalcon import FalkonRegressor
@@ -31,6 +32,9 @@ from gyrfalcon.cli.demo import make_arm
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 8_000
 X, y = make_arm(rows)
 (X, X_val, X_test), (y, y_val, y_test) = (np.split(part, [rows // 2, 3 * rows // 4]) for part in (X, y - y.mean()))
+
+# %%
+# Every method gets the same rows, and the same number of centers or of random features.
 
 penalties = np.logspace(-7, 0, 15)
 few = {"n_centers": min(500, len(X) // 4), "random_state": 0}
@@ -60,6 +64,10 @@ methods = {
     "FALKON": FalkonRegressor(max_iter=20, **few),
 }
 
+# %%
+# Where a method chooses a penalty or an iteration, it does so by the error on the validation rows.
+
+results = {}
 print(f"{len(X)} rows, {few['n_centers']} centers\n")
 print(f"{'method':20} {'test error':>10} {'seconds':>8}  chosen")
 for name, model in methods.items():
@@ -67,9 +75,20 @@ for name, model in methods.items():
     model.fit(X, y, X_val=X_val, y_val=y_val)
     seconds = time.perf_counter() - began
     error = np.sqrt(np.mean((model.predict(X_test) - y_test) ** 2))
+    results[name] = seconds, error
     chosen = ""
     if getattr(model, "penalties", None) is not None:
         chosen = f"penalty {model.penalty_:.0e}"
     elif getattr(model, "early_stopping", False) and getattr(model, "method", "early_stopping") == "early_stopping":
         chosen = f"{model.n_iter_} iterations"
     print(f"{name:20} {error:10.4f} {seconds:8.2f}  {chosen}")
+
+# %%
+# Error against time: the best methods are at the lower left.
+
+figure, ax = plt.subplots(figsize=(8, 5), layout="constrained")
+for name, (seconds, error) in results.items():
+    ax.scatter(seconds, error, color="C1" if name == "FALKON" else "C0")
+    ax.annotate(name, (seconds, error), xytext=(4, 2), textcoords="offset points", fontsize=7)
+ax.set(xscale="log", yscale="log", xlabel="seconds", ylabel="test error")
+plt.show()

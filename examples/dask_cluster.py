@@ -12,6 +12,7 @@ The cluster is made of threads of this process, to be quick. On a real one only 
 import sys
 
 import dask.array as da
+import matplotlib.pyplot as plt
 import numpy as np
 from distributed import Client, LocalCluster
 
@@ -38,6 +39,12 @@ def main(rows: int) -> None:
     in_memory = FalkonRegressor(n_centers=300, penalty=1e-6, max_iter=10, random_state=0).fit(X, y)
     difference = np.abs(in_memory.predict(X_test) - model.predict(X_test)).max()
     print(f"largest difference from the fit in memory: {difference:.1e}")
+
+    _, ax = plt.subplots(figsize=(4.5, 4.5), layout="constrained")
+    ax.hexbin(y_test, model.predict(X_test), gridsize=40, mincnt=1, bins="log")
+    ax.axline((y_test.mean(), y_test.mean()), slope=1, color="C1")
+    ax.set(xlabel="y of new rows", ylabel="prediction by the cluster's fit")
+    plt.show()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ Run it with ``python examples/hard_negatives.py [pictures]``.
 import sys
 import time
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score
@@ -62,6 +63,9 @@ def report(name, detectors, seconds):
     print(f"{name}: {used} negatives a class, mean average precision {precision:.3f}, {seconds:.1f} s")
 
 
+# %%
+# The mini-bootstrap: few of the negatives are hard for the model of the batches before.
+
 start = time.perf_counter()
 bootstrapped = mini_bootstrap(X, y, detector, background=BACKGROUND, n_batches=40, random_state=0)
 seconds = time.perf_counter() - start
@@ -70,7 +74,8 @@ hard, seen = (sum(record[key] for record in later) for key in ("hard", "seen"))
 print(f"{hard} of {seen} negatives were hard ({hard / seen:.1%})")
 report("mini-bootstrap", bootstrapped, seconds)
 
-# as many negatives, drawn at random: one batch of them, which has the windows of the other classes too
+# %%
+# As many negatives, drawn at random: one batch of them, which has the windows of the other classes too
 others = np.mean([np.sum((y != BACKGROUND) & (y != label)) for label in CLASSES])
 size = int(np.mean([len(rows) for rows in bootstrapped.negatives]) - others)
 drawn = np.r_[np.flatnonzero(y != BACKGROUND), random.choice(np.flatnonzero(y == BACKGROUND), size, replace=False)]
@@ -78,6 +83,21 @@ start = time.perf_counter()
 some = mini_bootstrap(X[drawn], y[drawn], detector, background=BACKGROUND, n_batches=1, random_state=0)
 report("random background", some, time.perf_counter() - start)
 
+# %%
+# All negatives: the best detectors, and the longest fit.
+
 start = time.perf_counter()
 everything = mini_bootstrap(X, y, detector, background=BACKGROUND, n_batches=1, random_state=0)
 report("all negatives", everything, time.perf_counter() - start)
+
+# %%
+# The hardest windows without a digit of the class "3", by the last model of the mini-bootstrap.
+
+scores = bootstrapped.decision_function(X_test)[:, list(bootstrapped.classes).index(3)]
+hardest = np.flatnonzero(y_test != 3)[np.argsort(-scores[y_test != 3])[:8]]
+figure, axes = plt.subplots(1, 8, figsize=(10, 1.7), layout="constrained")
+for ax, at in zip(axes, hardest, strict=True):
+    ax.imshow(X_test[at].reshape(8, 8), cmap="gray_r")
+    ax.set_title("background" if y_test[at] == BACKGROUND else f"a {y_test[at]}", fontsize=9)
+    ax.axis("off")
+plt.show()

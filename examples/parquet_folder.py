@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
@@ -37,4 +38,14 @@ with tempfile.TemporaryDirectory() as work:
     count = gyrfalcon.write_predictions(model, test, f"{work}/predictions.parquet")
     written = parquet.read_table(f"{work}/predictions.parquet")["prediction"].to_numpy()
     unexplained = np.mean((written - test.y) ** 2) / np.var(test.y)
+    truth = test.y[:]
     print(f"{count:,} predictions written; R2 on the test rows {1 - unexplained:.3f}")
+
+# %%
+# The predictions that were written, against the truth.
+
+figure, ax = plt.subplots(figsize=(4.5, 4.5), layout="constrained")
+ax.hexbin(truth, written, gridsize=40, mincnt=1, bins="log")
+ax.axline((truth.mean(), truth.mean()), slope=1, color="C1")
+ax.set(xlabel="position", ylabel="prediction in the file")
+plt.show()

@@ -8,6 +8,7 @@ Run it with ``python examples/sparse_text.py [reviews]``.
 
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import Ridge
@@ -17,7 +18,9 @@ from gyrfalcon.kernels import Gaussian
 
 n = int(sys.argv[1]) if len(sys.argv) > 1 else 2_400
 
+# %%
 # Reviews of a dozen words. "not" turns the next opinion around, so single words tell less than phrases.
+
 rng = np.random.default_rng(0)
 opinions = {"good": 1.0, "lovely": 2.0, "bad": -1.0, "dreadful": -2.0}
 words = [f"word{i}" for i in range(2_000)]
@@ -32,7 +35,9 @@ for _ in range(n):
     ratings.append(rating)
 y = np.array(ratings)
 
+# %%
 # Words, pairs and triples, hashed to 2^22 columns: nothing is fitted, so texts can come in any number of parts.
+
 X = HashingVectorizer(ngram_range=(1, 3), n_features=2**22, dtype=np.float32).transform(reviews)
 train, test = slice(0, 2 * n // 3), slice(2 * n // 3, n)
 print(f"{X.shape[0]:,} x {X.shape[1]:,}, {X.nnz / X.shape[0]:.0f} numbers a row")
@@ -46,3 +51,15 @@ model = FalkonRegressor(Gaussian(2.0), n_centers=800, penalty=1e-6, random_state
 ridge = Ridge(alpha=0.1, solver="sparse_cg", fit_intercept=False).fit(X[train], y[train])
 print(f"ratings deviate by {y.std():.2f}; test error {error(model):.2f}, of scikit-learn's Ridge {error(ridge):.2f}")
 print(f"the model is {model.centers_.nnz:,} numbers in {model.centers_.shape[0]:,} sparse centers, and their weights")
+
+# %%
+# Predicted ratings for each true rating.
+
+levels = np.unique(y[test])
+figure, axes = plt.subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
+for ax, (name, fitted) in zip(axes, {"FalkonRegressor": model, "Ridge": ridge}.items(), strict=True):
+    predicted = fitted.predict(X[test])
+    ax.boxplot([predicted[y[test] == level] for level in levels], tick_labels=[f"{level:.0f}" for level in levels])
+    ax.set(title=f"{name}: error {error(fitted):.2f}", xlabel="rating")
+axes[0].set_ylabel("prediction")
+plt.show()

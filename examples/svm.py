@@ -23,7 +23,9 @@ rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 X, y = make_moons(2 * rows, noise=0.3, random_state=0)
 X_train, y_train, X_test, y_test = X[:rows], y[:rows], X[rows:], y[rows:]
 
-# the penalty is 1 / (n C)
+# %%
+# The penalty is 1 / (n C).
+
 C, width = 1.0, 0.5
 common = {"kernel": Gaussian(width), "n_centers": 200, "penalty": 1 / (C * rows), "random_state": 0}
 models = {
@@ -38,6 +40,9 @@ for name, model in models.items():
     seconds = time.perf_counter() - start
     inside = np.mean(np.abs(model.decision_function(X_test)) < 1)
     print(f"{name}: wrong {1 - model.score(X_test, y_test):.2%}, within the margin {inside:.0%}, {seconds:.2f} s")
+
+# %%
+# The decision (solid) and the margin (dashed) of each model.
 
 side = np.linspace(-2, 3, 100)
 grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)

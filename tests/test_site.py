@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 import sys
 import tomllib
@@ -29,6 +30,8 @@ import plain_text  # noqa: E402
 import pypi_readme  # noqa: E402
 
 MODULES = ["", *api_pages.public_modules()]
+# pages that only lead to others, or that are made of another file
+PARTS = ("index", "user_guide", "background", "project", "changes", "contributing", "papers", "papers_nytro")
 TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -78,6 +81,31 @@ def test_the_guide_says_what_its_pages_are_for():
 
 def test_the_gallery_has_an_order():
     assert sorted(gallery_order.EXAMPLES) == sorted(path.stem for path in ROOT.glob("examples/*.py"))
+
+
+def test_the_gallery_has_sections(tmp_path):
+    gallery_order.arrange(ROOT / "examples", tmp_path)
+    assert (tmp_path / "tables" / "regression.py").read_text() == (ROOT / "examples" / "regression.py").read_text()
+    folders = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
+    assert folders == sorted(gallery_order.SECTIONS)
+    assert sorted(folders, key=gallery_order.SectionOrder()) == list(gallery_order.SECTIONS)
+    assert gallery_order.page_of("regression") == "auto_examples/tables/regression"
+
+
+def test_every_question_has_a_page_of_the_guide():
+    """`docs/check_search.mjs` asks the search of the built site."""
+    questions = json.loads((DOCS / "search_questions.json").read_text(encoding="utf-8"))
+    assert len(questions) >= 10
+    pages = {page for answers in questions.values() for page in answers if "/" not in page}
+    assert pages <= {path.stem for path in DOCS.glob("*.md")}
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in sorted(DOCS.glob("*.md")) if page.stem not in PARTS], ids=lambda p: p.stem
+)
+def test_every_page_has_keywords(page):
+    """The words under which the search finds it: those of a reader who does not know ours."""
+    assert re.match(r"---\nmyst:\n  html_meta:\n    keywords: \w.*\w\n---\n\n# ", page.read_text(encoding="utf-8"))
 
 
 def test_links_that_lead_nowhere_are_found(tmp_path):
@@ -166,7 +194,7 @@ def test_the_readme_is_short():
 def test_every_install_line_is_that_of_the_address():
     """Pages include one file; README has the same line. Both change with the first release."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    line = f'pip install "gyrfalcon[plots] @ git+{project["urls"]["Source"]}"'
+    line = f'pip install "gyrfalcon[plots,tables] @ git+{project["urls"]["Source"]}"'
     for path in (ROOT / "README.md", DOCS / "_snippets" / "install.md", DOCS / "install.md"):
         assert line in path.read_text(encoding="utf-8"), path
 

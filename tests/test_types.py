@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import gyrfalcon
+from gyrfalcon import _core
 
 # Each line that ends with "# error: ..." must have that error, and no other line may have any.
 PROGRAM = """\
@@ -18,7 +20,8 @@ from typing import Any, assert_type
 import numpy as np
 from numpy.typing import NDArray
 
-from gyrfalcon import EigenProRegressor, FalkonClassifier, FalkonRegressor, KernelOperator, RandomFeaturesClassifier
+from gyrfalcon import AutoClassifier, EigenProRegressor, FalkonClassifier, FalkonRegressor, KernelKMeans
+from gyrfalcon import KernelOperator, RandomFeaturesClassifier
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.losses import Loss
 
@@ -30,6 +33,11 @@ assert_type(model.fit(X, y, sample_weight=y).set_params(penalty=1e-3), FalkonReg
 assert_type(FalkonClassifier(multi_class="ovr").fit(X, y), FalkonClassifier)
 assert_type(RandomFeaturesClassifier(n_components=5).fit(X, y), RandomFeaturesClassifier)
 assert_type(EigenProRegressor().fit(X, y), EigenProRegressor)
+assert_type(model.predict(X), NDArray[Any])
+assert_type(model.predict(X, return_std=True), tuple[NDArray[Any], NDArray[Any]])
+assert_type(model.predict_interval(X), NDArray[Any])
+assert_type(AutoClassifier().fit(X, y).predict(X), NDArray[Any])
+assert_type(KernelKMeans().fit(X).predict(X), NDArray[Any])
 assert_type(model.score(X, y), float)
 assert_type(model.dual_coef_, NDArray[Any])
 assert_type(model.loss_, Loss)
@@ -47,8 +55,19 @@ Gaussian(length=0.5)  # error: call-arg
 model.fit(X, y, sample_weights=y)  # error: call-arg
 model.fit()  # error: call-arg
 model.predictions(X)  # error: attr-defined
-model.predict(X, y)  # error: arg-type
+model.predict(X, y)  # error: call-overload
 """
+
+
+def test_the_native_core_is_typed():
+    """The stub has what the compiled module has: `python -m nanobind.stubgen -m gyrfalcon._core` writes it."""
+    stub = ast.parse((Path(__file__).parents[1] / "src" / "gyrfalcon" / "_core.pyi").read_text(encoding="utf-8"))
+    typed = {node.name: node for node in stub.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    assert set(typed) == {name for name in dir(_core) if not name.startswith("_")}
+    for name, node in typed.items():
+        if isinstance(node, ast.ClassDef) and name.startswith(("Centers", "Sparse")):
+            methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)} - {"__init__"}
+            assert methods == {part for part in dir(getattr(_core, name)) if not part.startswith("_")}
 
 
 def test_the_package_says_that_it_is_typed():

@@ -3,3 +3,4 @@ docs=$(.venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.
 .venv/bin/pip install -q $docs
 .venv/bin/python -m sphinx -q -b html -W --keep-going -D plot_gallery=0 docs build/site
 .venv/bin/python docs/check_links.py build/site
+node docs/check_search.mjs build/site

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .. import _core  # type: ignore[attr-defined]
+from .. import _core
 from .._utils.words import listed
 from ..kernels import (
     ArcCosine,

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .. import _core  # type: ignore[attr-defined]
+from .. import _core
 from .._utils.sparse import canonical
 from ..kernels import Kernel, Linear
 from .base import BlockWeight, weighted

@@ -45,7 +45,7 @@ def tree_sums(trees: Trees, X: Array, n_outputs: int) -> Array:
     if os.environ.get("GYRFALCON_BACKEND") == "reference":
         return reference_sums(trees, X, n_outputs)
     try:
-        from .. import _core  # type: ignore[attr-defined]
+        from .. import _core
     except ImportError:
         return reference_sums(trees, X, n_outputs)
     rows = np.ascontiguousarray(X)

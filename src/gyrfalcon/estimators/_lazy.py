@@ -23,8 +23,11 @@ Array = NDArray[Any]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def lazily(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Decorate a method that predicts: it returns a tensor for a tensor, and for a Dask collection an array to come."""
+def lazily(method: Method) -> Method:
+    """Decorate a method that predicts: it returns a tensor for a tensor, and for a Dask collection an array to come.
+
+    To type checkers the method keeps its own type: the array that it returns for rows in memory.
+    """
     now = in_kind(method)
 
     @wraps(method)
@@ -34,7 +37,7 @@ def lazily(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         check_is_fitted(self)
         return predict_lazily(self, X, method.__name__)
 
-    return predict
+    return cast(Method, predict)
 
 
 def in_kind(method: Method) -> Method:

@@ -78,7 +78,7 @@ def drop_unseen_columns(rows: SparseRows, centers: Any, n_threads: int, budget: 
 def _marked(bits: NDArray[np.uint8], columns: NDArray[Any]) -> NDArray[Any]:
     """Return, for each column, whether its bit is set."""
     try:
-        from .. import _core  # type: ignore[attr-defined]
+        from .. import _core
     except ImportError:
         return bits[columns >> 3] & np.left_shift(1, columns & 7).astype(np.uint8)
     marked = np.empty(len(columns), dtype=bool)

@@ -217,7 +217,7 @@ def hash_words(words: Array, multipliers: Array, out: Array) -> None:
 
 
 try:
-    from .. import _core  # type: ignore[attr-defined]
+    from .. import _core
 
     _hash_words = _core.hash_rows
 except (ImportError, AttributeError):  # no native core, or one of an earlier build
