@@ -88,6 +88,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "plot_gallery": "True",
     "abort_on_example_error": True,
+    "image_srcset": ["2x"],
     "capture_repr": (),
     "remove_config_comments": True,
 }
