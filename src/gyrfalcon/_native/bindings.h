@@ -108,7 +108,8 @@ inline size_t product(size_t a, size_t b) {
   return result;
 }
 
-void bind_sparse(nb::module_& m);  // sparse_module.cpp
-void bind_trees(nb::module_& m);   // trees_module.cpp
+void bind_sparse(nb::module_& m);    // sparse_module.cpp
+void bind_trees(nb::module_& m);     // trees_module.cpp
+void bind_boosting(nb::module_& m);  // boosting_module.cpp
 
 }  // namespace gyrfalcon

@@ -489,4 +489,5 @@ NB_MODULE(_core, m) {
         nb::arg("out").noconvert(), "Hash the rows of a matrix of words.");
   bind_sparse(m);
   bind_trees(m);
+  bind_boosting(m);
 }

@@ -66,8 +66,8 @@ AUTO: Mapping[str, Entry] = {
     ),
     "auto.families": Entry(
         "tuple of str",
-        """Families of models that are averaged: "kernel", which is always among them; "trees": gradient-boosted trees
-        (scikit-learn's); "linear": ridge or logistic regression. All are fitted on the same folds, and held-out rows
+        """Families of models that are averaged: "kernel", which is always among them; "trees": gradient-boosted
+        trees; "linear": ridge or logistic regression. All are fitted on the same folds, and held-out rows
         decide what each counts. ``("kernel",)`` gives kernel models alone.""",
     ),
     "auto.cv": Entry(

@@ -1,4 +1,4 @@
-"""Models of gradient-boosted trees that are plain arrays: fitted by scikit-learn, saved and applied without it."""
+"""Models of gradient-boosted trees that are plain arrays, saved and applied without pickle."""
 
 from __future__ import annotations
 

@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from .._utils.compute import Compute
-from .boosted import BoostedClassifier, BoostedRegressor, arrays_of
+from .._utils.threads import ordered_map
+from ..backends.boosting import BoostTask, Grown, Growth, bin_rows, boost
+from .boosted import BoostedClassifier, BoostedRegressor
 from .tree_arrays import TreeArrays, joined
 
 Array = NDArray[Any]
 
-_FEW_NUMBERS = 200_000  # rows times columns of a table whose trees are grown by one thread
-_TIMED_TREES = 10  # trees whose time is measured
-_LEAST_PART = 0.05  # least part of the time of these that their iterations take, whatever the clock says
-_CALLS = 4  # typical number of starts of a fold, which adds trees until time is up
+_MOST_BINS, _FEWEST_BINS = 255, 16  # most bins of a column, and those of tables with many columns
+_HISTOGRAM_BYTES = 2**28  # most bytes of the histograms of all leaves of a tree
+_BIN_BYTES = 24  # bytes of a bin of a histogram
+_TIMES = 2  # number of times that a single fold is fitted, with other columns for each tree
+_TIMED_TREES = 8  # trees whose time is measured
 _FEWEST_ITERATIONS = 30  # fewest iterations of a fold that are worth their time
-_FIRST_ITERATIONS = 40  # iterations before the first look at the clock
-_MORE_ITERATIONS = 3  # factor by which the iterations of a fit grow between looks at the clock
 _MOST_ITERATIONS = 2_000
-_PATIENCE = 30  # iterations without a smaller loss of held-out rows that end a fit
-# Learning rates, and the fewest iterations in which one can learn
-_RATES = ((0.04, 500), (0.07, 250), (0.15, 80), (0.3, 0))
+_LEAST_RATE, _MOST_RATE = 0.03, 0.3  # range of learning rates
+_REACH = 40.0  # iterations in which a rate of 1 would have learnt: the rate is this by the iterations there is time for
+_PATIENCE, _LEAST_PATIENCE = 3.0, 20  # iterations without a smaller loss that end a fit, times the rate, and at least
 
 
 @dataclass(frozen=True)
 class TreeSettings:
-    """How trees grow: those of scikit-learn's HistGradientBoosting.
+    """How trees grow.
 
     name : what tells these settings from others
+    min_samples_leaf : fewest rows of a leaf
+    l2_regularization : added to the second derivatives of a leaf
+    max_features : share of the columns that a tree may use, drawn anew for each
     """
 
     name: str
@@ -101,113 +104,135 @@ class Boosting:
         itself would make its rows look easier than others.
         """
         deadline = time.perf_counter() + seconds
-        fitted: list[list[Any]] = []
-        with threadpool_limits(limits=self._threads, user_api="openmp"):
-            start, each = self._seconds(folds[0])
-            affordable = (deadline - time.perf_counter() - _CALLS * len(folds) * start) / each
-            if affordable < _FEWEST_ITERATIONS * len(folds):
-                return None
-            rate = next(one for one, least in _RATES if affordable >= least * len(folds))
-            for number, fold in enumerate(folds):
-                left = (deadline - time.perf_counter()) / (len(folds) - number)
-                fitted.append(self._fit_fold(fold, max(left, each * _FEWEST_ITERATIONS), rate, each))
-        return self._average(fitted, folds)
+        tasks = self._tasks(folds)
+        rounds = -(-len(tasks) // self.compute.n_threads)
+        each = self._seconds(tasks[0])
+        affordable = (deadline - time.perf_counter()) / rounds / each
+        if affordable < _FEWEST_ITERATIONS:
+            return None
+        rate = float(np.clip(_REACH / affordable, _LEAST_RATE, _MOST_RATE))
+        return self._grow(tasks, folds, rate, _MOST_ITERATIONS, deadline)
 
-    def _seconds(self, fold: Fold) -> tuple[float, float]:
-        """Time the start of a fit, which bins the rows, and an iteration: trees of all columns or classes."""
-        iterations = max(1, _TIMED_TREES // max(1, self.n_classes))
-        seconds = []
-        for number in (1, 1 + iterations):
-            model = self._unfitted(_RATES[-1][0])  # the first one imports modules
-            began = time.perf_counter()
-            self._grow(model, fold, self._columns[0], number)
-            seconds.append(len(self._columns) * (time.perf_counter() - began))
-        first, more = seconds
-        each = max(more - first, _LEAST_PART * more) / iterations
-        return max(first - each, 0.0), each
+    def fit_few(self, folds: Sequence[Fold], rate: float, iterations: int, seconds: float = np.inf) -> Boosts:
+        """Fit all folds with a given rate and number of iterations, whose models are the same on every machine.
+
+        If `seconds` are too few, there are fewer iterations.
+        """
+        return self._grow(self._tasks(folds), folds, rate, iterations, time.perf_counter() + seconds)
+
+    def _grow(
+        self, tasks: list[BoostTask], folds: Sequence[Fold], rate: float, iterations: int, deadline: float
+    ) -> Boosts:
+        threads = self.compute.n_threads
+        rounds = -(-len(tasks) // threads)
+        growth = self._growth(rate, iterations, max(_LEAST_PATIENCE, round(_PATIENCE / rate)))
+
+        def one(number: int) -> Grown:
+            left = (deadline - time.perf_counter()) / (rounds - number // threads)
+            return boost(replace(tasks[number], growth=growth), left)
+
+        return self._average(tasks, list(ordered_map(one, range(len(tasks)), threads)), folds)
 
     @property
-    def _threads(self) -> int:
-        """Number of threads: for few numbers, threads spend their time waiting for each other."""
-        return self.compute.n_threads if self.X.size > _FEW_NUMBERS else 1
+    def _n_bins(self) -> int:
+        """Most bins of a column: fewer if there are many columns, since leaves have a histogram of each."""
+        values = self.X.shape[1] * self.settings.max_leaf_nodes * _BIN_BYTES * self.compute.n_threads
+        return int(np.clip(_HISTOGRAM_BYTES // max(values, 1), _FEWEST_BINS, _MOST_BINS))
 
     @property
     def _columns(self) -> list[Array]:
         """What one model each learns: the classes, or a column of y."""
-        return [self.y] if self.n_classes else list(self.y.T)
+        return [self.y.astype(np.float64)] if self.n_classes else list(self.y.T)
 
-    def _fit_fold(self, fold: Fold, seconds: float, rate: float, each: float) -> list[Any]:
-        """Fit a model for each column of y, or one for all classes; `each` iteration of all takes these seconds."""
-        columns = self._columns
-        models = []
-        for y in columns:
-            model = self._unfitted(rate)
-            self._fit_one(model, fold, y, time.perf_counter() + seconds / len(columns), each / len(columns))
-            models.append(model)
-        return models
+    def _tasks(self, folds: Sequence[Fold]) -> list[BoostTask]:
+        """Return what is fitted: for each fold, time and column of y, in this order; a single fold is fitted twice."""
+        times = _TIMES if len(folds) == 1 else 1
+        binned = bin_rows(self.X, self._n_bins, self.compute.n_threads, self.seed)
+        growth = self._growth(_MOST_RATE, _MOST_ITERATIONS, _LEAST_PATIENCE)
+        seeds = np.random.RandomState(self.seed % 2**32).randint(2**31 - 1, size=len(folds) * times).tolist()
+        return [
+            BoostTask(
+                binned, fold.train, fold.held, y, self.weight, self.n_classes, self._offset(y, fold.train), growth, seed
+            )
+            for fold, seed in zip([fold for fold in folds for _ in range(times)], seeds, strict=True)
+            for y in self._columns
+        ]
 
-    def _fit_one(self, model: Any, fold: Fold, y: Array, deadline: float, each: float) -> None:
-        """Add trees until the loss of held-out rows falls no more, or time is up."""
-        iterations = 0
-        while iterations < _MOST_ITERATIONS:
-            affordable = int((deadline - time.perf_counter()) / each)
-            more = min(max(_FIRST_ITERATIONS, _MORE_ITERATIONS * iterations), affordable)
-            if iterations and more < _PATIENCE:
-                return
-            before, iterations = iterations, min(_MOST_ITERATIONS, iterations + max(more, 1))
-            began = time.perf_counter()
-            self._grow(model, fold, y, iterations)
-            each = (time.perf_counter() - began) / (model.n_iter_ - before)
-            if model.n_iter_ < iterations:
-                return
-
-    def _grow(self, model: Any, fold: Fold, y: Array, iterations: int) -> None:
-        """Add trees until there are those of a number of iterations, or the loss falls no more."""
-        weight, held_weight = (None if self.weight is None else self.weight[rows] for rows in (fold.train, fold.held))
-        model.set_params(max_iter=iterations).fit(
-            self.X[fold.train],
-            y[fold.train],
-            weight,
-            X_val=self.X[fold.held],
-            y_val=y[fold.held],
-            sample_weight_val=held_weight,
+    def _growth(self, rate: float, iterations: int, patience: int) -> Growth:
+        one = self.settings
+        return Growth(
+            rate,
+            one.l2_regularization,
+            one.max_features,
+            one.max_leaf_nodes,
+            one.min_samples_leaf,
+            iterations,
+            patience,
         )
 
-    def _average(self, fitted: list[list[Any]], folds: Sequence[Fold]) -> Boosts:
+    def _offset(self, y: Array, rows: Array) -> Array:
+        """Return the scores that predict the mean of rows, or the shares of their classes."""
+        weight = None if self.weight is None else self.weight[rows]
+        if not self.n_classes:
+            return np.array([np.average(y[rows], weights=weight)])
+        counts = np.bincount(y[rows].astype(np.intp), weight, minlength=self.n_classes)
+        logs = np.log(np.maximum(counts, np.finfo(np.float64).tiny) / counts.sum())
+        return np.asarray(logs[1:] - logs[:1] if self.n_classes == 2 else logs)
+
+    def _seconds(self, task: BoostTask) -> float:
+        """Time an iteration: a tree, or one for each of several classes."""
+        iterations = max(1, _TIMED_TREES // max(1, self.n_classes))
+        began = time.perf_counter()
+        boost(replace(task, growth=self._growth(_MOST_RATE, iterations, iterations)), np.inf)
+        return (time.perf_counter() - began) / iterations
+
+    def _average(self, tasks: list[BoostTask], grown: list[Grown], folds: Sequence[Fold]) -> Boosts:
         """Average the models of all folds."""
-        sizes = np.array([len(fold.held) for fold in folds], dtype=np.float64)
-        outputs = range(len(self._columns))
-        best = [_best_iterations([models[k] for models in fitted], sizes) for k in outputs]
-        parts = [joined([arrays_of(models[k], best[k], output=k) for k in outputs]) for models in fitted]
-        offsets = [np.concatenate([one._baseline_prediction.ravel() for one in models]) for models in fitted]
+        outputs = len(self._columns)
+        sizes = np.array([len(task.held) for task in tasks], dtype=np.float64)
+        best = [_best_iterations([one.curve for one in grown[k::outputs]], sizes[k::outputs]) for k in range(outputs)]
+        parts, offsets = [], []
+        for start in range(0, len(tasks), outputs):
+            some = list(zip(tasks[start : start + outputs], grown[start : start + outputs], best, strict=True))
+            parts.append(joined([_trees_of(task, one, most, k) for k, (task, one, most) in enumerate(some)]))
+            offsets.append(np.concatenate([task.offset for task, _, _ in some]))
+        times = len(parts) // len(folds)
         scores = [
-            offset + part.sums(self.X[fold.held], len(offset))
-            for part, offset, fold in zip(parts, offsets, folds, strict=True)
+            np.mean(
+                [offsets[i] + parts[i].sums(self.X[fold.held], len(offsets[i])) for i in range(first, first + times)], 0
+            )
+            for fold, first in zip(folds, range(0, len(parts), times), strict=True)
         ]
         return Boosts(joined(parts, 1.0 / len(parts)), np.mean(offsets, axis=0), scores)
 
-    def _unfitted(self, rate: float) -> Any:
-        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-        make = HistGradientBoostingClassifier if self.n_classes else HistGradientBoostingRegressor
-        settings = {name: value for name, value in vars(self.settings).items() if name != "name"}
-        return make(
-            learning_rate=rate,
-            early_stopping=True,
-            n_iter_no_change=_PATIENCE,
-            tol=0.0,
-            scoring="loss",
-            warm_start=True,
-            random_state=self.seed,
-            **settings,
-        )
+def _trees_of(task: BoostTask, grown: Grown, iterations: int, output: int) -> TreeArrays:
+    """Return the trees of the first iterations; the last columns of several classes follow `output`."""
+    each = len(task.offset)
+    n_trees = min(iterations * each, len(grown.root))
+    end = int(grown.root[n_trees]) if n_trees < len(grown.root) else len(grown.feature)
+    feature, left = grown.feature[:end], grown.left[:end]
+    first = np.cumsum([0, *(len(edges) for edges in task.binned.edges)])[:-1]
+    edges = np.concatenate([*task.binned.edges, np.zeros(1)]).astype(np.float64)
+    inner = left >= 0
+    place = np.where(inner, first[feature] + grown.bin[:end], len(edges) - 1)
+    return TreeArrays(
+        feature=feature,
+        threshold=edges[place],
+        left=left,
+        right=grown.right[:end],
+        missing_left=np.zeros(end, dtype=bool),
+        value=np.where(inner, 0.0, grown.value[:end]),
+        root=grown.root[:n_trees],
+        output=(output + np.arange(n_trees) % each).astype(np.int32),
+    )
 
 
-def _best_iterations(fitted: list[Any], sizes: Array) -> int:
-    """Return the number of iterations with the least loss of the held-out rows of all folds."""
-    longest = max(len(one.validation_score_) for one in fitted)
-    curves = [np.pad(one.validation_score_, (0, longest - len(one.validation_score_)), "edge") for one in fitted]
-    return max(1, int(np.argmax(np.average(curves, axis=0, weights=sizes))))
+def _best_iterations(curves: list[Array], sizes: Array) -> int:
+    """Return the number of iterations with the least loss of the held-out rows of all fits."""
+    longest = max(len(one) for one in curves)
+    same = [np.pad(one, (0, longest - len(one)), "edge") for one in curves]
+    return max(1, int(np.argmin(np.average(same, axis=0, weights=sizes))))
 
 
 def boosted_regressor(trees: TreeArrays, offset: Array, mean: Array, deviation: Array, n_features: int) -> Any:

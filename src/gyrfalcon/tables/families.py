@@ -19,6 +19,7 @@ from .linear import LinearFits, LinearSettings
 from .members import LEAST_SHARE, Member, ModelFits
 from .plain_candidates import LINEAR, PlainCandidate
 from .scored import ScoreModel
+from .screening import squared_error
 from .transforms import Target
 
 Array = NDArray[Any]
@@ -26,9 +27,12 @@ Array = NDArray[Any]
 FAMILIES = ("kernel", "trees", "linear")
 
 _LINEAR_SHARE = 0.1  # share of the time left for linear models
-_FIRST_SHARE = 0.4  # share of the time left for the first trees, which kernel models follow
+# Learning rate and iterations of a trial of trees on the sample of the search, and its share of the time left
+_TRIAL_RATE, _TRIAL_ITERATIONS, _TRIAL_SHARE = 0.15, 150, 0.1
+# Share of the time left for the first trees, which kernel models follow, by their error on the sample of the search
+# relative to that of the best kernel; trees that are worse come last
+_FIRST_SHARES = ((0.97, 0.65), (1.1, 0.5), (1.4, 0.3))
 _LAST_SHARE = 0.9  # the same for later ones
-_FEW_OUTPUTS = 8  # with more outputs, kernel models have precedence: there is a tree for each output
 _MOST_CLASSES = 50  # with more classes, a tree for each class takes too long
 _FEWEST_ROWS = 60  # with fewer rows, trees of several leaves have nothing to learn from
 _MEMORY_SHARE = 0.2  # share of memory that rows for trees may take: scikit-learn copies them as float64
@@ -49,8 +53,9 @@ class FamilyFits:
         Yields stages and members. The members of an earlier run, in `fitted`, are not fitted again.
         """
         trees = self._trees()
-        first = [] if self.kernels.data.problem.n_outputs > _FEW_OUTPUTS else trees[:1]
-        before = [(one, _LINEAR_SHARE) for one in self._linear()] + [(one, _FIRST_SHARE) for one in first]
+        share = self._first_share() if trees and not _has(trees[0], fitted) else 0.0
+        first = trees[:1] if share > 0 else []
+        before = [(one, _LINEAR_SHARE) for one in self._linear()] + [(one, share) for one in first]
         for candidate, share in before:
             for stage, member in [] if _has(candidate, fitted) else self._fit(candidate, share * self._left):
                 fitted = (*fitted, member)
@@ -58,10 +63,10 @@ class FamilyFits:
         for stage, member in self.kernels.members(tuple(one for one in fitted if not is_plain(one))):
             fitted = (*fitted, member)
             yield stage, member
-        for candidate in trees[len(first) :]:
+        for candidate in [one for one in trees if not _has(one, fitted)]:
             if not self._goes_on(fitted):
                 return
-            for stage, member in [] if _has(candidate, fitted) else self._fit(candidate, _LAST_SHARE * self._left):
+            for stage, member in self._fit(candidate, _LAST_SHARE * self._left):
                 fitted = (*fitted, member)
                 yield stage, member
 
@@ -92,6 +97,23 @@ class FamilyFits:
         best, *others = self._targets
         first, *rest = (PlainCandidate(0, best, settings) for settings in SETTINGS)
         return [first, *(PlainCandidate(0, target, SETTINGS[0]) for target in others), *rest]
+
+    def _first_share(self) -> float:
+        """Return the share of the time left for the first trees; 0 if kernel models are fitted before them.
+
+        Trees of the sample of the search, judged by the same rows, tell how they compare with kernels.
+        """
+        found, compute = self.kernels.found, self.kernels.run.compute
+        sample, target = found.sample, found.best.target
+        folds = [Fold(split.train, split.held) for split in sample.splits]
+        y = target.standard_forward(sample.targets)
+        trial = Boosting(found.views[0].X, y, sample.weight, 0, SETTINGS[0], compute, seed=0)
+        boosts = trial.fit_few(folds, _TRIAL_RATE, _TRIAL_ITERATIONS, _TRIAL_SHARE * self._left)
+        predictions = np.zeros_like(sample.targets)
+        for fold, scores in zip(folds, boosts.scores, strict=True):
+            predictions[fold.held] = target.standard_inverse(scores)
+        ratio = np.sqrt(squared_error(predictions, sample)) / found.best.error
+        return next((share for most, share in _FIRST_SHARES if ratio < most), 0.0)
 
     @property
     def _left(self) -> float:

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from .._utils.compute import Compute
 from ..estimators._metric_rounds import under
 from ..operators import KernelOperator, mean_square_gradient
-from .boosted import Boosted, arrays_of
-from .boosting import TreeSettings
+from .boosted import Boosted
+from .boosting import Boosting, Fold, TreeSettings
 from .encoded_tables import EncodedTable
 from .finding import Found
 from .linear import LinearSettings
@@ -28,7 +27,6 @@ from .members import Member
 from .plain_candidates import PlainCandidate
 from .problems import expansion_of
 from .search import Candidate
-from .tree_arrays import joined
 from .validation import Split
 
 Array = NDArray[Any]
@@ -253,9 +251,6 @@ def _tree_predictors(
     candidate: PlainCandidate, growth: TreeSettings, X: Array, found: Found, seconds: float, compute: Compute
 ) -> list[Predictor] | None:
     """Fit trees to the training rows of each split; None if there is no time for it."""
-    from sklearn.base import clone
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
     sample, target = found.sample, candidate.target
     y = target.standard_forward(sample.targets)
     n_outputs, splits = y.shape[1], sample.splits
@@ -263,24 +258,11 @@ def _tree_predictors(
     iterations = min(_MOST_TREES, int(_SHARE * seconds / (each * n_outputs * len(splits))))
     if iterations < _FEWEST_TREES or n_outputs > _TREE_OUTPUTS:
         return None
-    settings = {name: value for name, value in vars(growth).items() if name not in ("name", "label")}
-    threads = compute.n_threads if X.size > 20 * _TREE_ROWS else 1
+    boosting = Boosting(X, y, sample.weight, 0, growth, compute, seed=0)
 
     def predictor(split: Split) -> Predictor:
         rows = split.train[:: -(-len(split.train) // _TREE_ROWS)]
-        weight = None if sample.weight is None else sample.weight[rows]
-        unfitted = HistGradientBoostingRegressor(
-            max_iter=iterations,
-            learning_rate=max(0.1, 5.0 / iterations),
-            early_stopping=False,
-            random_state=0,
-            **settings,
-        )
-        with threadpool_limits(limits=threads, user_api="openmp"):
-            models = [clone(unfitted).fit(X[rows], column, weight) for column in y[rows].T]
-        # plain arrays: scikit-learn's threads would meet after each tree of each of these many short predictions
-        trees = joined([arrays_of(model, iterations, output) for output, model in enumerate(models)])
-        offset = np.concatenate([model._baseline_prediction.ravel() for model in models])
+        trees, offset, _ = boosting.fit_few([Fold(rows, split.held)], max(0.1, 5.0 / iterations), iterations)
         return lambda Z: target.standard_inverse(offset + trees.sums(Z, n_outputs))
 
     return [predictor(split) for split in splits]
