@@ -129,7 +129,7 @@ def boost(task: BoostTask, seconds: float) -> Grown:
     if os.environ.get("GYRFALCON_BACKEND") == "reference":
         return reference_boost(task, seconds)
     try:
-        from .. import _core  # type: ignore[attr-defined]
+        from .. import _core
     except ImportError:
         return reference_boost(task, seconds)
     growth = task.growth
