@@ -185,9 +185,8 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         """
         COVERAGE("coverage", coverage)
         check_is_fitted(self)
-        threshold = self.conformity_.quantile(coverage)
         scores = _scores(self.estimator_.predict_proba(at_once(X)), self.method_)
-        return np.asarray(scores <= threshold)
+        return self.conformity_.accepted(scores, coverage)
 
     def _check_loaded(self) -> None:
         super()._check_loaded()

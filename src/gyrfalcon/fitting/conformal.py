@@ -86,6 +86,10 @@ class Conformity:
             )
         return found
 
+    def accepted(self, scores: ArrayLike, coverage: float) -> NDArray[np.bool_]:
+        """Return which scores a new row stays below with the given probability."""
+        return np.asarray(np.asarray(scores) <= self.quantile(coverage))
+
 
 @dataclass(frozen=True)
 class Part:

@@ -95,29 +95,16 @@ def expansion_shapley_values(
     >>> values[:, :, 0].round(4), base  # f(x) - f(0) = exp(-1/2) - 1 is due to the first feature alone
     (array([[-0.3935,  0.    ]]), array([1.]))
     """
-    terms = _checked_terms(expansion, rows, background)
-    n_groups = int(groups.max()) + 1
-    coef = np.asarray(expansion.coef, dtype=np.float64)
-    values, base = np.zeros((len(rows), n_groups, coef.shape[1])), np.zeros(coef.shape[1])
-    n_background = 1 if background is None else len(background)
-    x, w = np.polynomial.legendre.leggauss(-(-n_groups // 2))
-    nodes, weights = (x + 1) / 2, w / 2
-    for term, at in _chunks(terms, len(coef), n_background * n_groups):
-        centers = np.asarray(expansion.centers[at], dtype=np.float64)
-        A = np.ascontiguousarray(coef[at]) * (term.constant / n_background)
-        if background is None:
-            absent = np.ones((1, n_groups, len(centers)))
-        else:
-            absent = _factors(term, background, centers, groups, n_groups)
-        base += absent.prod(axis=1).sum(axis=0) @ A
+    n_groups, k = int(groups.max()) + 1, expansion.coef.shape[1]
+    values, base = np.zeros((len(rows), n_groups, k)), np.zeros(k)
+    nodes, weights = _quadrature(n_groups)
+    for part in _parts(expansion, rows, background, groups):
+        base += part.absent.prod(axis=1).sum(axis=0) @ part.coef
 
-        def run(block: slice, term: Any = term, centers: Any = centers, A: Any = A, absent: Any = absent) -> None:
-            present = _factors(term, rows[block], centers, groups, n_groups)
-            sums = shapley_sums(present, absent, nodes, weights)
-            values[block] += (sums.reshape(-1, len(A)) @ A).reshape(len(present), n_groups, -1)
+        def run(block: slice, part: _Part = part) -> None:
+            values[block] += part.summed(shapley_sums(part.factors(rows[block]), part.absent, nodes, weights))
 
-        blocks = [slice(start, min(start + _ROWS, len(rows))) for start in range(0, len(rows), _ROWS)]
-        share(run, blocks, effective_n_jobs(n_jobs))
+        share(run, _blocks(len(rows)), effective_n_jobs(n_jobs))
     return values, base
 
 
@@ -154,43 +141,24 @@ def expansion_interactions(
     array([0.1548])
     """
     values, base = expansion_shapley_values(expansion, rows, background, groups, n_jobs)
-    terms, n_groups = _checked_terms(expansion, rows, background), int(groups.max()) + 1
-    coef = np.asarray(expansion.coef, dtype=np.float64)
-    found = np.zeros((len(rows), n_groups, n_groups, coef.shape[1]))
-    n_background = 1 if background is None else len(background)
-    x, w = np.polynomial.legendre.leggauss(-(-n_groups // 2))
-    nodes, weights = (x + 1) / 2, w / 2
-    for term, at in _chunks(terms, len(coef), n_background * n_groups):
-        centers = np.asarray(expansion.centers[at], dtype=np.float64)
-        A = np.ascontiguousarray(coef[at]) * (term.constant / n_background)
-        if background is None:
-            absent = np.ones((1, n_groups, len(centers)))
-        else:
-            absent = _factors(term, background, centers, groups, n_groups)
+    n_groups = int(groups.max()) + 1
+    found = np.zeros((len(rows), n_groups, n_groups, expansion.coef.shape[1]))
+    nodes, weights = _quadrature(n_groups)
+    for part in _parts(expansion, rows, background, groups):
         for i in range(n_groups - 1):
-            without = absent.copy()
+            without = part.absent.copy()
             without[:, i] = 1.0
 
-            def run(
-                block: slice,
-                i: Any = i,
-                term: Any = term,
-                centers: Any = centers,
-                A: Any = A,
-                absent: Any = absent,
-                without: Any = without,
-            ) -> None:
-                factors = _factors(term, rows[block], centers, groups, n_groups)
+            def run(block: slice, i: int = i, part: _Part = part, without: Vectors = without) -> None:
+                factors = part.factors(rows[block])
                 mine = factors[:, i].copy()
                 factors[:, i] = 1.0
                 sums = shapley_sums(factors, without, nodes, weights) * mine[:, None]
                 factors[:, i] = 0.0
-                sums -= shapley_sums(factors, absent, nodes, weights / (1 - nodes))
-                later = sums[:, i + 1 :]  # the others are known by symmetry
-                found[block, i, i + 1 :] += (later.reshape(-1, len(A)) @ A).reshape(*later.shape[:2], -1)
+                sums -= shapley_sums(factors, part.absent, nodes, weights / (1 - nodes))
+                found[block, i, i + 1 :] += part.summed(sums[:, i + 1 :])  # the others are known by symmetry
 
-            blocks = [slice(start, min(start + _ROWS, len(rows))) for start in range(0, len(rows), _ROWS)]
-            share(run, blocks, effective_n_jobs(n_jobs))
+            share(run, _blocks(len(rows)), effective_n_jobs(n_jobs))
     return found + np.swapaxes(found, 1, 2), values, base
 
 
@@ -237,12 +205,52 @@ def _checked_terms(expansion: Expansion, rows: Vectors, background: Vectors | No
     return terms
 
 
-def _chunks(terms: list[ProductTerm], M: int, factors_of_a_center: int) -> Iterator[tuple[ProductTerm, slice]]:
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A term of the kernel at some of the centers.
+
+    `coef` are their coefficients, divided by the number of background rows, and `absent` the factors of the background.
+    """
+
+    term: ProductTerm
+    centers: Vectors
+    groups: Array
+    coef: Vectors
+    absent: Vectors
+
+    def factors(self, rows: Vectors) -> Vectors:
+        return _factors(self.term, rows, self.centers, self.groups, self.absent.shape[1])
+
+    def summed(self, sums: Vectors) -> Vectors:
+        """Return numbers of rows, groups and centers, summed over the centers with their coefficients."""
+        return np.asarray((sums.reshape(-1, len(self.coef)) @ self.coef).reshape(*sums.shape[:2], -1))
+
+
+def _parts(expansion: Expansion, rows: Vectors, background: Vectors | None, groups: Array) -> Iterator[_Part]:
     """Yield each term with each range of centers whose factors fit the memory of a block."""
-    size = max(1, min(_CENTERS, _BLOCK_NUMBERS // factors_of_a_center))
+    terms, n_groups = _checked_terms(expansion, rows, background), int(groups.max()) + 1
+    coef, M = np.asarray(expansion.coef, dtype=np.float64), len(expansion.coef)
+    n_background = 1 if background is None else len(background)
+    size = max(1, min(_CENTERS, _BLOCK_NUMBERS // (n_background * n_groups)))
     for term in terms:
         for start in range(0, M, size):
-            yield term, slice(start, min(start + size, M))
+            centers = np.asarray(expansion.centers[start : start + size], dtype=np.float64)
+            A = np.ascontiguousarray(coef[start : start + size]) * (term.constant / n_background)
+            if background is None:
+                absent = np.ones((1, n_groups, len(centers)))
+            else:
+                absent = _factors(term, background, centers, groups, n_groups)
+            yield _Part(term, centers, groups, A, absent)
+
+
+def _quadrature(n_groups: int) -> tuple[Vectors, Vectors]:
+    """Return nodes in [0, 1] and weights that integrate a polynomial of degree n_groups - 1 exactly."""
+    x, w = np.polynomial.legendre.leggauss(-(-n_groups // 2))
+    return (x + 1) / 2, w / 2
+
+
+def _blocks(n: int) -> list[slice]:
+    return [slice(start, min(start + _ROWS, n)) for start in range(0, n, _ROWS)]
 
 
 def _factors(term: ProductTerm, rows: Vectors, centers: Vectors, groups: Array, n_groups: int) -> Vectors:

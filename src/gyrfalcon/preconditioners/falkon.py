@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .._utils.checks import integer, not_negative
+from ..operators import Operator
 from .coordinates import Coordinates, Halfway, Vectors
 from .factors import BLOCK, column, copy_to_lower, eps, growing, set_diagonal
 from .whitening import Whitening
@@ -121,6 +122,32 @@ class TwoFactors(Coordinates):
 
     def invert(self, alpha: NDArray[Any]) -> Vectors:
         return self.A.multiply(self.whitening.invert(alpha))
+
+
+class RowFactors(TwoFactors):
+    """Two factors whose A is made from rows: from a sketch of them, or from a sample."""
+
+    def __init__(
+        self,
+        rows: Operator,
+        gram: NDArray[Any],
+        penalty: float,
+        n: int,
+        *,
+        jitter: float | Literal["auto"] = "auto",
+        n_jobs: int | None = None,
+        devices: Sequence[torch.device] | None = None,
+    ) -> None:
+        M = rows.shape[1]
+        if gram.shape != (M, M):
+            raise ValueError(f"gram has shape {gram.shape}, but the operator has {M} centers")
+        _PENALTY("penalty", penalty)
+        super().__init__(Whitening(gram, n, jitter=jitter, tile_dtype=rows.dtype, n_jobs=n_jobs, devices=devices))
+        self.penalty = float(penalty)
+
+    def factor(self, fill: Fill) -> None:
+        """Make A from the matrix that `fill` writes; the ridge is the penalty, or the least that rounding allows."""
+        self.ridge = self.A.factor(fill, max(self.penalty, self.least_penalty))
 
 
 class Preconditioner(TwoFactors):

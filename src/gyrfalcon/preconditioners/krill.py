@@ -30,10 +30,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csc_matrix
 
-from .._utils.checks import not_negative, number
+from .._utils.checks import number
 from ..operators import Operator
 from .factors import FactorEngine
-from .falkon import TwoFactors
+from .falkon import RowFactors
 from .whitening import Whitening
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _ENTRIES = 8  # entries of a column of Phi, which the paper found to be enough
 _CHUNK = 1024  # rows of the sketch that are processed at once
 
 
-class Krill(TwoFactors):
+class Krill(RowFactors):
     """KRILL's preconditioner, with A from a sketch of the rows: for any centers.
 
     Parameters
@@ -97,18 +97,13 @@ class Krill(TwoFactors):
         n_jobs: int | None = None,
         devices: Sequence[torch.device] | None = None,
     ) -> None:
-        n, M = operator.shape
-        if gram.shape != (M, M):
-            raise ValueError(f"gram has shape {gram.shape}, but the operator has {M} centers")
         number(lambda x: 1 <= x < math.inf, "a finite number, at least 1")("oversampling", oversampling)
-        not_negative()("penalty", penalty)
-        super().__init__(Whitening(gram, n, jitter=jitter, tile_dtype=operator.dtype, n_jobs=n_jobs, devices=devices))
-        self.penalty = float(penalty)
+        n, M = operator.shape
+        super().__init__(operator, gram, penalty, n, jitter=jitter, n_jobs=n_jobs, devices=devices)
         size = math.ceil(oversampling * M)
         S = sketch(operator, size, self.whitening.dtype, weight=weight, random_state=random_state)
         S = whitened(S, self.whitening)
-        fill = partial(_put_square, S, self.whitening.engine)
-        self.ridge = self.A.factor(fill, max(self.penalty, self.least_penalty))
+        self.factor(partial(_put_square, S, self.whitening.engine))
 
 
 def sketch(

@@ -17,17 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.checks import not_negative
 from ..operators import Operator
-from .falkon import TwoFactors
+from .falkon import RowFactors
 from .krill import whitened
-from .whitening import Whitening
 
 if TYPE_CHECKING:
     import torch
 
 
-class Sampled(TwoFactors):
+class Sampled(RowFactors):
     """FALKON's preconditioner with A from a sample of the rows.
 
     Parameters
@@ -77,13 +75,8 @@ class Sampled(TwoFactors):
         n_jobs: int | None = None,
         devices: Sequence[torch.device] | None = None,
     ) -> None:
-        if gram.shape[0] != sample.shape[1]:
-            raise ValueError(f"gram has shape {gram.shape}, but the operator has {sample.shape[1]} centers")
-        not_negative()("penalty", penalty)
-        super().__init__(Whitening(gram, n, tile_dtype=sample.dtype, n_jobs=n_jobs, devices=devices))
-        self.penalty = float(penalty)
-        square = self._square(sample, weight)
-        self.ridge = self.A.factor(partial(_put, square), max(self.penalty, self.least_penalty))
+        super().__init__(sample, gram, penalty, n, n_jobs=n_jobs, devices=devices)
+        self.factor(partial(_put, self._square(sample, weight)))
 
     def _square(self, sample: Operator, weight: NDArray[Any]) -> NDArray[Any]:
         """Return the lower triangle of R'(K_s'W_s K_s)R / n."""

@@ -12,13 +12,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from .base import Rows
 from .blocks import Indices
-from .scratch import temporary_file, write_block
+from .scratch import take_rows, temporary_file, write_block
 
 Array = NDArray[Any]
 
 LONG = 1 << 21  # number of rows from which a target is not held in memory
 _COPIED_ROWS = 1 << 18  # rows of a block that is written to the file
-_TAKEN_BYTES = 1 << 16  # bytes that are read at once to take single rows
 _MOST_CLASSES = 1 << 12  # different labels that may stay in a file
 _EXACT = 2.0**53  # below it all integers are different in float64
 
@@ -58,7 +57,7 @@ class Column:
         if isinstance(at, slice):
             start, stop, _ = at.indices(self.shape[0])
             return self._value(self._read(start, max(start, stop)))
-        return self._value(self._take(np.asarray(at, dtype=np.intp)))
+        return self._value(take_rows(self._read, at, self._width, self._stored))
 
     def parts(self) -> Iterator[Array]:
         """Iterate over all rows, some at a time."""
@@ -131,19 +130,6 @@ class Column:
                 raise EOFError("the temporary file of the target ends before its last row")
             left[: len(found)] = found
             left, at = left[len(found) :], at + len(found)
-        return out
-
-    def _take(self, indices: Indices) -> Array:
-        out = np.empty((len(indices), self._width), dtype=self._stored)
-        group = max(1, _TAKEN_BYTES // (self._width * self._stored.itemsize))
-        order = np.argsort(indices, kind="stable")
-        ordered = indices[order]
-        first = 0
-        while first < len(ordered):
-            start = int(ordered[first])
-            last = int(np.searchsorted(ordered, start + group))
-            out[order[first:last]] = self._read(start, int(ordered[last - 1]) + 1)[ordered[first:last] - start]
-            first = last
         return out
 
 

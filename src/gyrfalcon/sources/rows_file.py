@@ -13,11 +13,9 @@ from numpy.typing import DTypeLike, NDArray
 from .._utils.memory import format_bytes
 from .base import Rows
 from .blocks import Indices
-from .scratch import temporary_file
+from .scratch import take_rows, temporary_file
 
 Array = NDArray[Any]
-
-_TAKEN_BYTES = 1 << 16  # bytes that are read at once to take single rows
 
 
 class RowsFile(Rows):
@@ -77,18 +75,7 @@ class RowsFile(Rows):
         return (self[start : start + size] for start in range(0, len(self), size))
 
     def take(self, indices: Indices) -> Array:
-        wanted = np.asarray(indices, dtype=np.intp)
-        out = np.empty((len(wanted), self.shape[1]), dtype=self.dtype)
-        group = max(1, _TAKEN_BYTES // self._row_bytes)
-        order = np.argsort(wanted, kind="stable")
-        ordered = wanted[order]
-        first = 0
-        while first < len(ordered):
-            start = int(ordered[first])
-            last = int(np.searchsorted(ordered, start + group))
-            out[order[first:last]] = self._read(start, int(ordered[last - 1]) + 1)[ordered[first:last] - start]
-            first = last
-        return out
+        return take_rows(self._read, indices, self.shape[1], self.dtype)
 
     def mapped(self) -> Array:
         """Return the rows as an array that is read from the file where it is used."""

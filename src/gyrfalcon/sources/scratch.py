@@ -28,6 +28,7 @@ Array = NDArray[Any]
 
 _FILL_ROWS = 65_536  # rows of a block, if rows are read only to fill the file
 _LEFT_FREE = 1 << 28  # bytes of the disk that are left free
+_TAKEN_BYTES = 1 << 16  # bytes that are read at once to take single rows
 
 
 class Scratch:
@@ -79,6 +80,22 @@ def temporary_file(size: int, folder: str | None = None) -> IO[bytes] | None:
         return tempfile.TemporaryFile(dir=folder, prefix="gyrfalcon-", buffering=0)
     except OSError:  # a folder that cannot be written into, or none
         return None
+
+
+def take_rows(read: Callable[[int, int], Array], indices: Indices, width: int, dtype: np.dtype[Any]) -> Array:
+    """Return single rows, in any order, of those that ``read(start, stop)`` returns: near ones are read together."""
+    wanted = np.asarray(indices, dtype=np.intp)
+    out = np.empty((len(wanted), width), dtype=dtype)
+    group = max(1, _TAKEN_BYTES // (width * dtype.itemsize))
+    order = np.argsort(wanted, kind="stable")
+    ordered = wanted[order]
+    first = 0
+    while first < len(ordered):
+        start = int(ordered[first])
+        last = int(np.searchsorted(ordered, start + group))
+        out[order[first:last]] = read(start, int(ordered[last - 1]) + 1)[ordered[first:last] - start]
+        first = last
+    return out
 
 
 def _temporary_folder() -> str:

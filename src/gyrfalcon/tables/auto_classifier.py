@@ -306,7 +306,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         """
         COVERAGE("coverage", coverage)
         check_is_fitted(self)
-        return np.asarray(1.0 - np.asarray(self.predict_proba(X)) <= self.conformity_.quantile(coverage))
+        return self.conformity_.accepted(1.0 - np.asarray(self.predict_proba(X)), coverage)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy: the share of rows whose class is predicted correctly.
