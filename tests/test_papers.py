@@ -126,6 +126,35 @@ def test_nytro_penalties(script):
         assert wrong[0] == np.mean((expected > 0) != (y[200:] > 0))
 
 
+def test_nytro_theorems(script):
+    """S is that of dense formulas, and every theorem holds but the second as it is printed."""
+    theorems = script("nytro_theorems")
+    design = theorems.Design.make(60, 0.25)
+    K = np.exp(-np.sqrt(np.square(design.X[:, None] - design.X).sum(axis=2)) / theorems.KERNEL.length_scale)
+    n, f = design.n, design.f
+
+    def risk(S):
+        return np.mean((S @ f - f) ** 2) + design.noise * np.sum(S**2) / n
+
+    steps = np.eye(n) - np.linalg.matrix_power(np.eye(n) - K / n, 30)
+    assert design.risk(theorems.early_stopping(30)) == pytest.approx(risk(steps), rel=1e-6)
+    values, vectors = np.linalg.eigh(K[::6, ::6])
+    A = K[:, ::6] @ (vectors / np.sqrt(values))
+    ridge = A @ np.linalg.solve(A.T @ A + 0.1 * n * np.eye(10), A.T)
+    assert design.risk(theorems.nkrls(design.X[::6], 0.1)) == pytest.approx(risk(ridge), rel=1e-5)
+    left = np.linalg.matrix_power(np.eye(10) - A.T @ A / n, 30)
+    descent = A @ np.linalg.solve(A.T @ A, (np.eye(10) - left) @ A.T)
+    assert design.risk(theorems.nytro(design.X[::6], 30)) == pytest.approx(risk(descent), rel=1e-4)
+
+    kols, printed, proven = theorems.first_two(design)
+    assert float(kols[3]) == pytest.approx(design.noise / 2, rel=1e-3)
+    assert (printed[4], proven[4]) == ("does not hold", "holds")
+    assert theorems.fourth(design, 2)[4] == "holds"
+    found = theorems.ratios(design, 10, 6, 2)
+    assert max(found["3"], found["5"]) <= theorems.bound(10) == pytest.approx(4 * (10 / 9) ** 2)
+    assert found["1'"] == pytest.approx(found["4"] * found["5"])
+
+
 def test_nytro_regimes(script):
     """SNR and d~ by their formulas, in dense matrices."""
     nytro = script("nytro")

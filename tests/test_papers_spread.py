@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_digits
 
+from gyrfalcon.kernels import Gaussian
+
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SEEDS = range(4)
@@ -56,6 +58,13 @@ NUMBERS = {  # of the other scripts: mean and deviation
     "falkon2: mnist, %": (2.75, 0.19),
     "unsupervised_centers: left": (0.1678, 0.0039),
     "unsupervised_centers: agreement": (0.7488, 0.023),
+    "svm: near the margin, %": (1.85, 0.36),
+    "falkon_theorems: condition": (238.8, 60),
+    "nytro_penalties: validation RMSE": (0.4281, 0.05),
+    "nytro_theorems: NYTRO / KRLS": (1.088, 0.091),
+    "published: FALKON": (0.5753, 0.085),
+    "bbkb: regret": (0.2722, 0.19),
+    "dpp_vfx: rows": (9.675, 0.24),
 }
 
 
@@ -131,12 +140,53 @@ def wrong(model: Any, seed: int, pixels: float) -> float:
     return 100 * (1 - model.set_params(random_state=seed).fit(X, y).score(X_test, y_test))
 
 
+def theorem_numbers(script: Callable[[str], ModuleType], seed: int) -> tuple[float, float]:
+    """The condition number of FALKON's system, and NYTRO's risk relative to KRLS's, for a draw of centers."""
+    theorems, risks = script("falkon_theorems"), script("nytro_theorems")
+    X, _ = smooth(600)
+    centers = X[np.random.default_rng(seed).choice(600, 50, replace=False)]
+    condition = theorems.Dense.of(Gaussian(1.0), X, theorems.Selection(centers)).condition_number(1e-4)
+    design = risks.Design.make(80, 0.25)
+    few = design.X[np.random.default_rng(seed).choice(80, 20, replace=False)]
+    return condition, design.risk(risks.nytro(few, 30)) / design.risk(risks.krls(1 / 30))
+
+
+def validation_error(script: Callable[[str], ModuleType], seed: int) -> float:
+    """The validation error at the penalty that it chooses."""
+    penalties = script("nytro_penalties")
+    X, y = smooth(900)
+    held, _, _ = penalties.path(penalties.Data(X[:600], y[:600], X[600:], y[600:]), 100, 1.0, seed)
+    return float(held.min())
+
+
+def published_error(script: Callable[[str], ModuleType], seed: int) -> float:
+    """The test RMSE of FALKON with the settings of a published row."""
+    published = script("published")
+    X, y = smooth(900)
+    row = published.Row("MillionSongs", "", "FALKON", Gaussian(1.0), 1e-6, 100, {}, "")
+    model = published.model_of(row, 100, classes=False, seed=seed).fit(X[:600], y[:600])
+    return float(np.sqrt(np.mean(np.square(model.predict(X[600:]) - y[600:]))))
+
+
+def regret(script: Callable[[str], ModuleType], seed: int) -> float:
+    """The regret of BBKB relative to uniform play, after 100 plays."""
+    bbkb = script("bbkb")
+    X, y = smooth(200)
+    order = np.random.default_rng(seed).permutation(200)  # noise is drawn as arms are played
+    X, values = ((X - X.mean(axis=0)) / X.std(axis=0))[order], ((y - y.min()) / np.ptp(y))[order]
+    bandit = bbkb.BBKB(bbkb.KERNEL, noise=bbkb.NOISE, exploration=0.1, random_state=seed).fit(X)
+    return float(bbkb.play(bandit, values, 100, [100])[0][0])
+
+
 def measured(script: Callable[[str], ModuleType], seed: int) -> dict[str, float]:
     """All numbers of `NUMBERS` for one seed."""
     direct, nytro, penalty = nkrls(script, seed)
     svm, falkon2, unsupervised = script("svm"), script("falkon2"), script("unsupervised_centers")
     X, y, *_ = digits(seed, 2.0)
     (left, _, agreement), _ = unsupervised.measure(X[:300], y[:300], 60, seed)
+    X, y, X_test, y_test = digits(seed, 5.0)
+    near = svm.NearMargin(1e-5, n_centers=200).fit(X, y)
+    condition, ratio = theorem_numbers(script, seed)
     return {
         "nytro: NKRLS": direct,
         "nytro: NYTRO": nytro,
@@ -148,6 +198,13 @@ def measured(script: Callable[[str], ModuleType], seed: int) -> dict[str, float]
         "falkon2: mnist, %": wrong(falkon2.falkon("mnist", 100), seed, 4.0),
         "unsupervised_centers: left": left,
         "unsupervised_centers: agreement": agreement,
+        "svm: near the margin, %": 100 * (1 - near.score(X_test, y_test)),
+        "falkon_theorems: condition": condition,
+        "nytro_penalties: validation RMSE": validation_error(script, seed),
+        "nytro_theorems: NYTRO / KRLS": ratio,
+        "published: FALKON": published_error(script, seed),
+        "bbkb: regret": regret(script, seed),
+        "dpp_vfx: rows": script("dpp_vfx").ours(X[:200], expected_size=10)[2],
     }
 
 
@@ -167,6 +224,12 @@ def test_methods(script, method):
 
 def test_every_method_is_recorded(script):
     assert set(METHODS) == set(script("comparison").METHODS)
+
+
+def test_every_script_has_a_number():
+    """A changed default cannot change a table silently: each script has a number here."""
+    scripts = {path.stem for path in (ROOT / "benchmarks" / "papers").glob("[a-z]*.py")} - {"comparison"}
+    assert {name.split(":")[0] for name in NUMBERS} == scripts
 
 
 def test_numbers(script):
