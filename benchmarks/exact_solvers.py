@@ -5,7 +5,7 @@ and that of two scales) and block coordinate descent (`method="askotch"`) on the
 penalty, without room to keep the kernel matrix. Each runs to the error that fitted values may have by default, and at
 most `--sweeps` iterations; with `--all` it runs all of them. The kernel's width is `--width` times the root of the
 number of features. `to 1%` is the first iteration from which the test error stays within 1% of the least at the end of
-all methods, and "after 2" to "after 20" are test errors after so many iterations; `setup` is the time until the first
+all methods, and "after 2" to "after 20" are test errors after these iterations; `setup` is the time until the first
 iteration, and `cpu s` that of the whole fit, in processor seconds. FOLDER holds kin40k.npz and protein_raw.npz, with
 arrays X and y, and tables_more/bng_pw_linear.parquet and bng_breast_tumor.parquet. Each fit runs in a
 process of its own, and `memory` is its peak beyond the rows.

@@ -235,7 +235,7 @@ def suggest_nytro(
     kappa : float
         Bound k(x, x) <= kappa^2.
     delta : float
-        Share, in (0, 1), by a multiple of which the risk of fewer centers may exceed that of all (Theorem 4: 4 delta).
+        In (0, 1): with fewer centers the risk may exceed that of all rows by 4 delta times it (Theorem 4).
 
     Returns
     -------

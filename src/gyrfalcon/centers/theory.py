@@ -203,7 +203,7 @@ def centers_needed(
 
     With log = log(8 kappa^2 / (penalty delta)), Theorem 2 asks for 5 (1 + 14 kappa^2 / penalty) log uniform centers;
     Theorems 4 and 5 ask for 70 (1 + N_infinity) log uniform ones, or for 215 (Theorem 5: 220) (2 + q^2 N) log drawn by
-    leverage scores, where N is the effective dimension. With so many centers, the condition number of the
+    leverage scores, where N is the effective dimension. With this number of centers, the condition number of the
     preconditioned system is below 17 (Theorems 2 and 4), and FALKON learns at the fast rates (Theorem 5).
 
     A warning says which of the theorem's conditions does not hold for `n` rows, or that it asks for more centers than

@@ -89,7 +89,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Parts:
-    """value; C and the factors of a a' for each output, of which G is made; derivatives by mu and by tr K."""
+    """value; C and the factors of a a' for each output, which make up G; derivatives by mu and by tr K."""
 
     value: float
     C: Vectors
