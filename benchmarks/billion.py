@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from _common import in_subprocess, table
 
-BLOCK = 1_000_000  # rows that are drawn at once
+BLOCK, PART = 1_000_000, 10_000_000  # rows that are drawn at once, and rows of a file
 FEATURES, NOISE = 9, 0.5
 
 FIT = """
@@ -74,26 +74,59 @@ def bytes_read() -> int:
         return int(file.readline().split()[1])
 
 
-def blocks(n: int):
-    """Draw all blocks of n rows."""
+def blocks(first: int, n: int):
+    """Draw n rows, from those of block `first` on."""
     for number in range(-(-n // BLOCK)):
-        X, y = rides(BLOCK, number)
+        X, y = rides(BLOCK, first + number)
         rows = min(BLOCK, n - number * BLOCK)
         yield X[:rows], y[:rows]
 
 
-def write(folder: Path, n: int, format: str) -> Path:
-    """Write n rows, unless they are there, and return the path to open."""
-    path = folder / f"{n}" / ("X.npy" if format == "npy" else "rides.parquet")
-    if path.exists():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if format == "parquet":
-        import pyarrow as pa
-        from pyarrow import parquet
+def npy_part(folder: Path, number: int, n: int = PART) -> Path:
+    """Write n rows of part `number` and their targets, unless they are there, and return the path of the rows."""
+    path = folder / f"X-{number:04d}-{n}.npy"
+    if not path.exists():
+        target = folder / f"y-{number:04d}-{n}.npy"
+        with open(f"{path}.part", "wb") as rows, open(target, "wb") as values:
+            for file, shape in ((rows, (n, FEATURES)), (values, (n,))):
+                np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+            for X, y in blocks(number * (PART // BLOCK), n):
+                X.tofile(rows)
+                y.tofile(values)
+        os.replace(f"{path}.part", path)
+    return path
 
-        writer = None
-        for X, y in blocks(n):
+
+def npy_files(folder: Path, n: int) -> tuple[list[str], dict[str, str]]:
+    """Write n rows in parts, which all sizes share; return their paths, and those of y, labels and weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [npy_part(folder, k, min(PART, n - k * PART)) for k in range(-(-n // PART))]
+    columns = {name: folder / f"{name}-{n}.npy" for name in ("y", "labels", "weight")}
+    if not all(path.exists() for path in columns.values()):
+        types = {"y": np.float32, "labels": np.int8, "weight": np.float32}
+        files = {name: open(path, "wb") for name, path in columns.items()}  # noqa: SIM115
+        for name, file in files.items():
+            header = {"descr": np.dtype(types[name]).str, "fortran_order": False, "shape": (n,)}
+            np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            y = np.load(str(part).replace("X-", "y-"))
+            y.tofile(files["y"])
+            (np.digitize(y, [1.0, 2.0]).astype(np.int8)).tofile(files["labels"])
+            (0.5 + np.abs(y)).tofile(files["weight"])
+        for file in files.values():
+            file.close()
+    return [str(part) for part in parts], {name: str(path) for name, path in columns.items()}
+
+
+def parquet_file(folder: Path, n: int) -> str:
+    """Write n rows with their targets into a Parquet file, unless it is there, and return its path."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path, writer = folder / f"rides-{n}.parquet", None
+    if not path.exists():
+        for X, y in blocks(0, n):
             found = pa.table({**{f"x{j}": X[:, j] for j in range(FEATURES)}, "y": y})
             if writer is None:
                 writer = parquet.ParquetWriter(
@@ -102,15 +135,7 @@ def write(folder: Path, n: int, format: str) -> Path:
             writer.write_table(found)
         writer.close()
         os.replace(f"{path}.part", path)
-        return path
-    with open(f"{path}.part", "wb") as rows, open(path.parent / "y.npy", "wb") as target:
-        for file, shape in ((rows, (n, FEATURES)), (target, (n,))):
-            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
-        for X, y in blocks(n):
-            X.tofile(rows)
-            y.tofile(target)
-    os.replace(f"{path}.part", path)
-    return path
+    return str(path)
 
 
 def main() -> None:

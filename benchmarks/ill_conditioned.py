@@ -1,12 +1,13 @@
 """Hard problems against a dense solve in float64: how many fits are off, and how many of these say so.
 
-    python benchmarks/ill_conditioned.py [--part kinds grid large] [--max-iter 20] [--only WORD] [--list]
+    python benchmarks/ill_conditioned.py [--part kinds grid large many] [--max-iter 20] [--only WORD] [--list]
 
   kinds   32 kinds of data (R2 from 1e-3 to 0.9, heavy tails, outliers, weights, duplicates, offsets, clusters, low
           rank) x kernels x float32 and float64 x preconditioners chosen automatically and by a sample of the rows
   grid    240 float32 fits: two kernels, length scales from 1/100 to 100 times the data's, penalties from 1e-5 to
           1e-12, duplicate rows, an offset of the features, sample weights over twelve orders of magnitude
   large   some of the kinds with as many rows and centers as the default needs to sample rows for its preconditioner
+  many    the kinds with 800 rows for each center, where the sample's normal equations are factored
 
 The dense solve sees the numbers that the fit sees, in float64, and has the same centers. A fit is off if the root mean
 square difference of its predictions from the dense solve's, on the rows and on new ones, is more than 5% of the
@@ -208,6 +209,13 @@ def large() -> Iterator[tuple[str, Problem, dict[str, Any]]]:
         yield f"{kind}, {fit}, large", Problem(X[:n], y[:n], at, X[n:], kernel(typical), penalty), {"n_centers": M}
 
 
+def many() -> Iterator[tuple[str, Problem, dict[str, Any]]]:
+    """Those of `kinds` that sample rows, with so many of them that factors take less time than steps on the sample."""
+    for name, problem, parameters in kinds(40_000, 50):
+        if parameters["preconditioner"] == "sample":
+            yield f"{name}, many", problem, parameters
+
+
 def grid() -> Iterator[tuple[str, Problem, dict[str, Any]]]:
     """Length scales, penalties, duplicates, offsets and weights, in float32."""
     n, M = 2000, 200
@@ -235,6 +243,7 @@ PARTS: dict[str, Callable[[], Iterator[tuple[str, Problem, dict[str, Any]]]]] = 
     "kinds": lambda: kinds(8_000, 300),
     "grid": grid,
     "large": large,
+    "many": many,
 }
 
 # ---- the oracle ------------------------------------------------------------------------------------------------------

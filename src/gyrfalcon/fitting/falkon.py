@@ -107,6 +107,7 @@ def solve(
         resolves_penalty=True,
     )
     space = begin(settings, needs, data, compute, session, warm)
+    session.remember_sums(space.operator)
     tol = tolerance(settings.tol, space.data.rows.dtype)
     descends = settings.solver == "gd"
     solution = session.run(

@@ -1,8 +1,8 @@
 """A sample of the rows that preconditions conjugate gradient on all of them: how many, and when it pays off.
 
-Where M^2 is no more than about n, the sample's normal equations are factored (`gyrfalcon.preconditioners.Sampled`),
-which takes no longer than some passes over all rows; a fit is then done after two or three passes. Where M is larger,
-some steps of conjugate gradient solve the sample's problem.
+Where n is several times M^2, the sample's normal equations are factored (`gyrfalcon.preconditioners.Sampled`), which
+takes no longer than the passes over all rows that it saves; a fit is then done after two or three passes. Where M is
+larger, some steps of conjugate gradient solve the sample's problem.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ _LARGEST_SAMPLE = 1 << 19  # rows of a sample of many more rows, unless there ar
 _WORTH_SAMPLING = 1_000_000_000
 # Operations of an entry of K: those of its profile, added to one for each feature, and all of them for sparse rows
 _PROFILE_COST, _SPARSE_COST = 16, 34
-# Least and largest number of rows for each center of a sample whose normal equations are factored, the time of the
-# factors, in passes, up to which that pays off, and the time for which rows are added. With n = 10^6, M = 1,000 and
-# heavy tails, 12, 31, 62 and 125 rows for each center took 10, 2, 2 and 2 passes over all rows, and 6.1, 3.7, 5.9 and
-# 10.3 processor seconds
-_FACTORED_A_CENTER, _MOST_A_CENTER, _MOST_FACTORING, _FACTORING = 32, 512, 3.0, 0.75
+# Least and largest number of rows for each center of a sample whose normal equations are factored, and the time of the
+# factors, in passes, for which rows are added. With n = 10^6, M = 1,000 and heavy tails, 12, 31, 62 and 125 rows for
+# each center took 10, 2, 2 and 2 passes over all rows, and 6.1, 3.7, 5.9 and 10.3 processor seconds
+_FACTORED_A_CENTER, _MOST_A_CENTER, _FACTORING = 32, 512, 0.75
+# Time of one of the 2 s M^2 operations of the factors, in float64, over that of one of an entry of K, in float32
+_FACTOR_COST = 2.0
 _DEFAULT_ITERATIONS = 20  # default `max_iter` of the estimators
 # Typical number of passes over all rows, by steps on a sample and by its factors, and over the sample
 SAMPLED_PASSES, _FACTORED_PASSES, _PASSES_OF_SAMPLE = 4, 3, 24
@@ -50,31 +51,43 @@ def entry_cost(rows: Rows) -> int:
 
 def expected_passes(rows: Rows, M: int) -> float:
     """Return the typical number of passes over all rows of a fit with uniform centers and default iterations."""
-    n = rows.shape[0]
     if not sampling_pays(rows, M):
         return passes_of(_DEFAULT_ITERATIONS)
-    if factors_pay(rows, M):
-        return _FACTORED_PASSES + _factoring(rows, M, sample_rows(rows, M))
-    return SAMPLED_PASSES + _PASSES_OF_SAMPLE * sample_rows(rows, M) / n
+    return min(_factored_passes(rows, M), _stepped_passes(rows, M))
 
 
 def factors_pay(rows: Rows, M: int) -> bool:
-    """Whether factors of the normal equations of a sample take less time than the passes that they save."""
-    return sampling_pays(rows, M) and _factoring(rows, M, _FACTORED_A_CENTER * M) <= _MOST_FACTORING
+    """Whether factors of the normal equations of a sample take less time than steps of conjugate gradient on it."""
+    enough = rows.shape[0] >= 4 * _FACTORED_A_CENTER * M
+    return enough and _factored_passes(rows, M) <= _stepped_passes(rows, M)
+
+
+def _factored_passes(rows: Rows, M: int) -> float:
+    """Return the expected time of a fit with factors, in passes over all rows."""
+    return _FACTORED_PASSES + _factoring(rows, M, _FACTORED_A_CENTER * M)
+
+
+def _stepped_passes(rows: Rows, M: int) -> float:
+    """Return the expected time of a fit with steps on a sample, in passes over all rows."""
+    return SAMPLED_PASSES + _PASSES_OF_SAMPLE * _stepped_rows(rows.shape[0], M) / rows.shape[0]
 
 
 def _factoring(rows: Rows, M: int, s: int) -> float:
-    """Return the operations of the factors of s rows as a share of those of a pass over all rows."""
-    return 2 * s * M / (rows.shape[0] * entry_cost(rows))
+    """Return the time of the factors of s rows, in passes over all rows."""
+    return _FACTOR_COST * 2 * s * M / (rows.shape[0] * entry_cost(rows))
 
 
 def sample_rows(rows: Rows, M: int) -> int:
     """Return the number of rows of the sample."""
     n = rows.shape[0]
-    if factors_pay(rows, M):
-        affordable = int(_FACTORING / _factoring(rows, M, 1))
-        enough = min(affordable, _LARGEST_SAMPLE, _MOST_A_CENTER * M)
-        return min(n // 4, max(_FACTORED_A_CENTER * M, enough))
+    if not factors_pay(rows, M):
+        return _stepped_rows(n, M)
+    affordable = int(_FACTORING / _factoring(rows, M, 1))
+    return min(n // 4, max(_FACTORED_A_CENTER * M, min(affordable, _LARGEST_SAMPLE, _MOST_A_CENTER * M)))
+
+
+def _stepped_rows(n: int, M: int) -> int:
+    """Return the number of rows of a sample on which steps of conjugate gradient are made."""
     wanted = max(min(n // _LEAST_SHARE, _LARGEST_SAMPLE), min(_ROWS_A_CENTER * M, n // _LARGEST_SHARE))
     return min(n, max(wanted, _FEWEST_A_CENTER * M))
 

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 
 from .._utils.memory import require_workspace
 from ..callbacks import CallbackList, NoImprovement
+from ..operators import Operator
 from ..solvers import Iterate, StateError
 from ..sources.scratch import Scratch
 from ..storage.checkpoints import Beginning, Checkpoint, CheckpointError, Journal, Progress, identify, journal
@@ -101,6 +102,14 @@ class Session:
             return
         assert self._journal.random_state is not None  # the constructor has asked for the generator
         self._journal.begin(decided(self._journal.random_state))
+
+    def remember_sums(self, operator: Operator) -> None:
+        """Let the passes of an operator go on where a killed process left them, if there is a checkpoint.
+
+        Its rows, targets and weights must be those of the fit.
+        """
+        if self._journal is not None:
+            operator.remember(self._journal.sums)
 
     @property
     def resume(self) -> dict[str, Any] | None:

@@ -34,6 +34,7 @@ from .._utils.portable import library
 from ..backends import BlockWeight, weighted
 from ..kernels import Kernel
 from ..sources import Rows
+from .interrupted import Sums
 
 __all__ = [
     "Operator",
@@ -284,6 +285,17 @@ class Operator(ABC):
     @abstractmethod
     def on(self, rows: Rows | ArrayLike) -> Operator:
         """Make the operator of other rows with the same kernel and prepared centers, which keeps no K."""
+
+    def remember(self, sums: Sums) -> None:  # noqa: B027 (operators that cannot do so do nothing)
+        """Let passes go on from sums over their first rows, and tell these sums how far they have come.
+
+        `rmatmat` and `sandwich` do so, unless the weight of the latter is a function other than `Shifted`, if K is not
+        kept and the rows are multiplied in this process.
+
+        Parameters
+        ----------
+        sums : Sums
+        """
 
     def fill(self) -> None:
         """Make the pass that fills a K that is kept; do nothing if none is.

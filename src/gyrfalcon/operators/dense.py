@@ -33,6 +33,7 @@ from .base import (
     locate_non_finite,
     recording,
 )
+from .interrupted import Pass, Sums, name_of
 from .keeping import SMALLEST_BLOCK, Halving, Keeping, block_rows, choose_keeping, stored_per_row
 
 __all__ = ["KernelOperator"]
@@ -151,6 +152,7 @@ class KernelOperator(Operator):
         dtype = {Keeping.WHOLE: self.dtype, Keeping.HALF: np.dtype(np.uint16)}.get(keeping)
         self._kept: Array | None = None if dtype is None else np.empty(self.shape, dtype)
         self._filled = False
+        self._sums: Sums | None = None
 
     @property
     def arithmetic(self) -> str:
@@ -184,6 +186,7 @@ class KernelOperator(Operator):
             columns.shape[1],
             lambda at, rows: self._tiles.rmatmat(rows, columns[at]),
             lambda at, K: self._tiles.left(K, columns[at]),
+            None if self._sums is None else name_of("rmatmat", [columns]),
         )
         return like_given(total)
 
@@ -197,6 +200,7 @@ class KernelOperator(Operator):
             U.shape[1],
             lambda at, rows: self._tiles.rmatmat(rows, part(at)),
             lambda at, K: self._tiles.left(K, part(at)),
+            None if self._sums is None else name_of("rmatmat", U.parts()),
         )
 
     def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
@@ -221,6 +225,7 @@ class KernelOperator(Operator):
             columns.shape[1],
             lambda at, rows: self._tiles.sandwich(rows, columns, of_block(at)),
             lambda at, K: self._tiles.both(K, columns, of_block(at)),
+            None if self._sums is None or callable(checked) else name_of("sandwich", [columns]),
         )
         return like_given(total)
 
@@ -275,6 +280,9 @@ class KernelOperator(Operator):
         other._take(rows, keeping, block_size)
         return other
 
+    def remember(self, sums: Sums) -> None:
+        self._sums = sums
+
     def set_filled(self, filled: bool) -> None:
         """Bring a K that is kept into its state before the first pass (False) or after it (True).
 
@@ -326,9 +334,16 @@ class KernelOperator(Operator):
             )
 
     def _pass(
-        self, with_rows: BlockProduct, with_kept: BlockProduct, join: Callable[[list[Array]], Array]
+        self,
+        with_rows: BlockProduct,
+        with_kept: BlockProduct,
+        join: Callable[[list[Array]], Array],
+        first: int = 0,
     ) -> Iterator[tuple[slice, Array]]:
-        """Run every block once, with its rows or its block of K, and yield products in order; `join` combines tiles."""
+        """Run every block once, with its rows or its block of K, and yield products in order; `join` combines tiles.
+
+        Blocks before the row `first` are read, so that sources can compare them with other readings, and left out.
+        """
         halved = self.keeping is Keeping.HALF
         kept = None if halved and self._filled else self._kept
 
@@ -351,7 +366,8 @@ class KernelOperator(Operator):
             return at, check_product(join(products), self.kernel, self.dtype)
 
         with single_threaded_blas():
-            yield from ordered_map(run, self._blocks(from_rows=kept is None or not self._filled), self._pass_threads)
+            blocks = self._blocks(from_rows=kept is None or not self._filled, first=first)
+            yield from ordered_map(run, blocks, self._pass_threads)
         self.passes += 1
         self._filled = self._kept is not None
 
@@ -379,19 +395,24 @@ class KernelOperator(Operator):
             columns.shape[1],
             lambda at, rows: tiles.sandwich(rows, columns, weight.weights(at, dtype), weight.added(at, dtype)),
             lambda at, K: tiles.both(K, columns, weight.weights(at, dtype), added=weight.added(at, dtype)),
+            None if self._sums is None else name_of("shifted", [columns, weight.C]),
         )
 
-    def _blocks(self, from_rows: bool) -> Iterator[tuple[slice, Array | None]]:
+    def _blocks(self, from_rows: bool, first: int = 0) -> Iterator[tuple[slice, Array | None]]:
         n = self.shape[0]
         if not from_rows:
             for start in range(0, n, self.block_size):
                 yield slice(start, min(start + self.block_size, n)), None
             return
-        yield from self.read_blocks(self.block_size)
+        yield from (block for block in self.read_blocks(self.block_size) if block[0].start >= first)
 
-    def _sum(self, k: int, with_rows: BlockProduct, with_kept: BlockProduct) -> Array:
-        """Add the blocks' products of `k` columns, in their order and in float64."""
-        total = np.zeros((self.shape[1], k))
-        for _, product in self._pass(with_rows, with_kept, partial(reduce, np.add)):
-            total += product
-        return total
+    def _sum(self, k: int, with_rows: BlockProduct, with_kept: BlockProduct, name: str | None) -> Array:
+        """Add the blocks' products of `k` columns, in their order and in float64; `name` is that of the sum, if any."""
+        (n, M), sums = self.shape, None if name is None or self.keeps else self._sums
+        found = Pass(sums, name or "", n, self.block_size, (M, k))
+        if found.is_over:
+            self.passes += 1
+            return found.total
+        for at, product in self._pass(with_rows, with_kept, partial(reduce, np.add), found.start):
+            found.add(at, product)
+        return found.total

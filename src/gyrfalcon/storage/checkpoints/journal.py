@@ -20,11 +20,10 @@ from ..values import Decoder, Encoder, ModelFileError
 from .identity import explain_difference
 from .parameter import Checkpoint, CheckpointError
 from .state import Beginning, Progress, read_beginning, read_progress
+from .sums import KeptSums, Pace
 
 FORMAT = Format("gyrfalcon-checkpoint", 1, "checkpoint")
 _FILE = "checkpoint.safetensors"
-# largest share of the time that writing may take
-_SHARE = 0.02
 _ONE_EACH = (
     "Fits must not share a folder: each fit of a search, of a cross-validation or of several clones needs its own"
 )
@@ -61,7 +60,8 @@ class Journal:
         self.progress: Progress | None = None
         self.random_state: dict[str, Any] | None = None
         self._lock: IO[str] | None = None
-        self._written, self._took = time.perf_counter(), 0.0
+        self._pace = Pace(self.every)
+        self._sums: KeptSums | None = None
 
     def __enter__(self) -> Self:
         self._open_folder()
@@ -119,13 +119,21 @@ class Journal:
     @property
     def due(self) -> bool:
         """Whether it is time to write."""
-        since = time.perf_counter() - self._written
-        return self.every == 0 or since >= max(self.every, self._took / _SHARE)
+        return self.every == 0 or self._pace.due
 
     def keep(self, progress: Progress) -> None:
         """Write the progress in place of the one in the file."""
         self.progress = progress
         self._write()
+        self.sums.clear()
+
+    @property
+    def sums(self) -> KeptSums:
+        """Sums over rows since the last progress; `check` must have been called."""
+        assert self.identity is not None
+        if self._sums is None:
+            self._sums = KeptSums(self.folder, self.identity, self.every)
+        return self._sums
 
     def unfit(self, why: str) -> str:
         """Return the message about a file that cannot be resumed."""
@@ -193,8 +201,7 @@ class Journal:
             write_file(self.path, FORMAT, text, encoder.tensors)
         except OSError as error:
             raise OSError(error.errno or errno.EIO, self._explain_failure(error), self.path) from error
-        self._written = time.perf_counter()
-        self._took = self._written - began
+        self._pace.wrote(began)
 
     def _explain_failure(self, error: OSError) -> str:
         reason = error.strerror or str(error)
