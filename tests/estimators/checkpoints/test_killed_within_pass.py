@@ -20,7 +20,7 @@ N, D = 40_000, 3
 PENALTY = 1e-6
 
 
-class Stopped(Exception):
+class StopError(Exception):
     pass
 
 
@@ -75,7 +75,7 @@ def blocks(monkeypatch):
     def check(self, at, rows):
         if self.shape[0] == N:
             if count.done == count.last:
-                raise Stopped
+                raise StopError
             count.done += 1
         real(self, at, rows)
 
@@ -106,7 +106,7 @@ def test_a_fit_that_fails_within_a_pass_goes_on_there(name, blocks, tmp_path):
     model = model_of(kind, tmp_path / "fit", n_jobs=1, **options)
     for last in (needed - 30, 10):
         blocks.fail_after(last)
-        with pytest.raises(Stopped):
+        with pytest.raises(StopError):
             model.fit(Source(), y)
     blocks.fail_after(None)
     model.fit(Source(), y)
@@ -121,7 +121,7 @@ def test_sums_of_another_fit_are_ignored_and_damaged_ones_refused(blocks, tmp_pa
     y, folder = target(), tmp_path / "fit"
     options = {"preconditioner": "falkon", "max_iter": 2, "tol": 1.0}
     blocks.fail_after(12)
-    with pytest.raises(Stopped):
+    with pytest.raises(StopError):
         model_of(FalkonRegressor, folder, **options).fit(Source(), y)
     blocks.fail_after(None)
     left = (folder / "sums.safetensors").read_bytes()
