@@ -385,7 +385,7 @@ def test_due(monkeypatch):
     assert not journal.due
     now[0] += 30
     assert journal.due
-    journal._took = 2.0  # a slow disk: not more than 2% of the time
+    journal._pace._took = 2.0  # a slow disk: not more than 2% of the time
     assert not journal.due
     now[0] += 70
     assert journal.due
