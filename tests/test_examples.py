@@ -102,7 +102,7 @@ def pages() -> list[Any]:
 
 @pytest.mark.parametrize("page", pages())
 def test_page(page, tmp_path, monkeypatch):
-    if page.stem in ("devices", "tensors"):
+    if page.stem in ("devices", "devices_report", "tensors"):
         pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")

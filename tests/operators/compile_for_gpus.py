@@ -1,11 +1,16 @@
 """Compile the fused kernels for GPUs that are not there, and print what each variant takes.
 
-That is registers and spills of a thread and, for NVIDIA's, instructions for an entry of K with 18 features that is made
-and multiplied with one column.
+    python tests/operators/compile_for_gpus.py [--all] [--write]
+
+That is registers and spills of a thread and, for NVIDIA's, the share of a multiprocessor's threads that these registers
+leave room for, and instructions for an entry of K with 18 features that is made and multiplied with one column. `--all`
+compiles every variant, otherwise those that take the most; `--write` records them in `compiled_kernels.json`, which a
+test compares.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -28,19 +33,23 @@ TARGETS = {
 WITH_DOTS = ("sm_80", "sm_90")
 OF_INNER_PRODUCTS = ["linear", "polynomial", "sigmoid"]
 SMOOTH = ["gaussian", "matern_3", "matern_5", "rational_quadratic"]
+MOST_REGISTERS = ["gaussian", "rational_quadratic", "sigmoid", "arc_cosine_1"]  # of profiles in float64
+REGISTERS, THREADS = 65_536, {"sm_80": 2048, "sm_90": 2048, "sm_120": 1536}  # of a multiprocessor
+RECORDED = Path(__file__).with_name("compiled_kernels.json")
 BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 FEATURES, WIDTH = 18, 64  # and what these take as numbers of TF32
 
 
-def variants():
+def variants(every):
     """Yield target, method, profile, precision, and whether there is one column.
 
-    Every profile is compiled for sm_80 in both precisions; of other targets what matters most, and what takes the most
-    registers.
+    Every profile is compiled for sm_80 in float32, and in float64 those that take the most registers, or `every` one;
+    for other targets what matters most, and what takes the most registers.
     """
-    for dtype in ("fp32", "fp64"):
-        for profile in triton_kernels.PROFILES:
-            yield "sm_80", method_of(profile), profile, dtype, True
+    for profile in triton_kernels.PROFILES:
+        yield "sm_80", method_of(profile), profile, "fp32", True
+    for profile in triton_kernels.PROFILES if every else MOST_REGISTERS:
+        yield "sm_80", method_of(profile), profile, "fp64", True
     yield "sm_80", "squares", "gaussian", "fp32", True
     for target in TARGETS:
         if target != "sm_80":
@@ -130,14 +139,34 @@ def instructions(text, method, dtype):
     return round(count * 32 * warps / (TI * TJ), 1)
 
 
-def main():
-    found = []
-    for target, method, profile, dtype, single in variants():
-        registers, spills, text = resources(target, compiled(target, method, profile, dtype, single))
-        one = {"target": target, "method": method, "profile": profile, "dtype": dtype, "columns": 1 if single else "k"}
-        if text is not None and single and method != "long dots" and profile != "polynomial":
+def occupancy(target, method, dtype, registers):
+    """Return the share of the threads of a multiprocessor that have registers; they are given out by eights."""
+    _, _, warps = tile_of(method, dtype)
+    programs = REGISTERS // (-(-registers // 8) * 8 * 32 * warps)
+    return round(min(1.0, programs * 32 * warps / THREADS[target]), 2)
+
+
+def measured(variant):
+    """Compile a variant, and return what it takes."""
+    target, method, profile, dtype, single = variant
+    registers, spills, text = resources(target, compiled(*variant))
+    one = {"target": target, "method": method, "profile": profile, "dtype": dtype, "columns": 1 if single else "k"}
+    if text is not None:
+        one["occupancy"] = occupancy(target, method, dtype, registers)
+        if single and method != "long dots" and profile != "polynomial":
             one["instructions"] = instructions(text, method, dtype)
-        found.append({**one, "registers": registers, "spills": spills})
+    return {**one, "registers": registers, "spills": spills}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="compile every variant")
+    parser.add_argument("--write", action="store_true", help="record them in compiled_kernels.json, with --all")
+    arguments = parser.parse_args()
+    found = [measured(variant) for variant in variants(arguments.all or arguments.write)]
+    if arguments.write:
+        RECORDED.write_text("[\n" + ",\n".join(f" {json.dumps(one)}" for one in found) + "\n]\n")
+        return
     _, spills, _ = resources("sm_80", compiled("sm_80", "inner", "gaussian", "fp32", True, maxnreg=32))
     found.append({"target": "sm_80", "method": "starved", "spills": spills})
     json.dump(found, sys.stdout, indent=1)

@@ -52,8 +52,7 @@ def distance(found, expected):
     return np.linalg.norm(found.astype(np.float64) - expected) / np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("device", ["cpu", ["cpu"] * 3], ids=str)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda t: t.__name__)
+@pytest.mark.parametrize(("dtype", "device"), [(np.float64, "cpu"), (np.float32, ["cpu"] * 3)], ids=str)
 @pytest.mark.parametrize("name", FITS)
 def test_fits(name, dtype, device):
     model, targets = FITS[name]
