@@ -862,3 +862,16 @@ else:
     raise AssertionError("no error")
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype", "count"), [((8, 9), float, 1), ((8, 9), "float32", 0), ((8, 0), float, 0)]
+)
+def test_float64_is_slow_on_devices_for_games(cuda, monkeypatch, recwarn, capability, dtype, count):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    X = np.zeros((40, 2), dtype=dtype)
+    DeviceOperator("gaussian", X, X[:5], device="cuda:0", fuses=False)
+    assert len(recwarn.list) == count
+    for warning in recwarn.list:
+        assert str(warning.message).startswith("cuda:0 computes in float64 at 1/32 of its speed in float32")
+        assert warning.filename == __file__

@@ -10,6 +10,7 @@ import numpy as np
 
 from .checks import one_of
 from .memory import available_memory
+from .warnings import warn
 
 if TYPE_CHECKING:
     import torch
@@ -134,6 +135,16 @@ def require_precision(device: Any, dtype: Any) -> None:
     for one in resolve_devices(device) or ():
         if np.dtype(dtype) == np.float64 and not has_float64(one):
             raise ValueError(f'device={str(one)!r} has no float64: use dtype="float32", or float32 rows')
+
+
+def warn_if_slow(devices: Sequence[torch.device], dtype: Any) -> None:
+    """Warn of devices that have few units for float64, if this is what they are to compute in."""
+    if np.dtype(dtype) != np.float64:
+        return
+    for device in dict.fromkeys(devices):
+        if not has_fast_float64(device):
+            remedy = 'use dtype="float32", or float32 rows'
+            warn(f"{device} computes in float64 at 1/32 of its speed in float32 or less: {remedy}", UserWarning)
 
 
 def torch_dtype(dtype: Any) -> Any:

@@ -25,6 +25,7 @@ from .._utils.devices import (
     resolve_devices,
     round_to_tf32,
     torch_dtype,
+    warn_if_slow,
 )
 from .._utils.memory import format_bytes, parse_memory
 from .._utils.reservations import Claim
@@ -112,6 +113,7 @@ class DeviceOperator(Operator):
         check_precision(precision, devices)
         rows = as_rows(near(rows, devices))
         require_precision(devices, rows.dtype)
+        warn_if_slow(devices, rows.dtype)
         self._tf32 = precision == "tf32" and rows.dtype == np.float32
         if self._tf32:
             if rows.is_sparse:

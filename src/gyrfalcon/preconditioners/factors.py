@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import get_blas_funcs
 
 from .._utils import linalg
-from .._utils.threads import single_threaded_blas
+from .._utils.threads import share, single_threaded_blas
 
 Array = NDArray[Any]
 Vectors = NDArray[np.float64]
@@ -71,8 +71,12 @@ class FactorEngine(ABC):
     """The steps that make T and A, on matrices in host memory.
 
     Each step overwrites one triangle of its first argument, and neither reads nor writes the other one. Matrices are
-    Fortran-ordered, float32 or float64, and everything is computed in their precision.
+    Fortran-ordered, float32 or float64, and everything is computed in their precision. `n_threads` is the number of
+    threads for what is done on the host.
     """
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
 
     @abstractmethod
     def cholesky(self, matrix: Array, *, lower: bool) -> bool:
@@ -98,20 +102,17 @@ class FactorEngine(ABC):
 class LapackFactors(FactorEngine):
     """Factorisations on this machine's cores, with the same bits for any number of threads."""
 
-    def __init__(self, n_threads: int) -> None:
-        self._n_threads = n_threads
-
     def cholesky(self, matrix: Array, *, lower: bool) -> bool:
-        return linalg.cholesky(matrix, lower=lower, n_threads=self._n_threads)
+        return linalg.cholesky(matrix, lower=lower, n_threads=self.n_threads)
 
     def square_lower(self, matrix: Array) -> None:
-        linalg.square_lower(matrix, n_threads=self._n_threads)
+        linalg.square_lower(matrix, n_threads=self.n_threads)
 
     def add_square(self, matrix: Array, S: Array) -> None:
-        linalg.add_square(matrix, S, n_threads=self._n_threads)
+        linalg.add_square(matrix, S, n_threads=self.n_threads)
 
     def solve_upper_transposed(self, U: Array, B: Array) -> None:
-        linalg.solve_upper_transposed(U, B, n_threads=self._n_threads)
+        linalg.solve_upper_transposed(U, B, n_threads=self.n_threads)
 
     def triangles(self, buffer: Array) -> Triangles:
         return Triangles(buffer)
@@ -160,15 +161,18 @@ def set_diagonal(matrix: Array, values: Array) -> None:
     matrix.T.reshape(-1)[:: matrix.shape[0] + 1] = values
 
 
-def copy_to_lower(matrix: Array, scale: Array) -> None:
+def copy_to_lower(matrix: Array, scale: Array, n_threads: int = 1) -> None:
     """Make the lower triangle and the diagonal ``diag(scale) U'``, where U is the upper triangle, by blocks."""
     M = matrix.shape[0]
-    for i in range(0, M, BLOCK):
+
+    def copy_row(i: int) -> None:
         corner = matrix[i : i + BLOCK, i : i + BLOCK]
         corner[...] = np.triu(corner, 1) + np.tril(corner.T * scale[i : i + BLOCK, None])
         for j in range(i + BLOCK, M, BLOCK):
             block = matrix[i : i + BLOCK, j : j + BLOCK]
             matrix[j : j + BLOCK, i : i + BLOCK] = block.T * scale[j : j + BLOCK, None]
+
+    share(copy_row, range(0, M, BLOCK), n_threads)
 
 
 def copy_to_upper(matrix: Array) -> None:

@@ -241,7 +241,7 @@ def _put_TWTt(whitening: Whitening, root: NDArray[Any], T1: NDArray[Any]) -> Non
     """Put T W T' / M into the lower triangle of the square part of T, with root = (W / M)^(1/2)."""
     rank, engine = whitening.rank, whitening.engine
     T2 = whitening.T[:, rank:]
-    copy_to_lower(T1, scale=root[:rank])
+    copy_to_lower(T1, root[:rank], engine.n_threads)
     engine.square_lower(T1)
     for j in range(0, T2.shape[1], BLOCK):
         block = T2[:, j : j + BLOCK] * root[rank + j :][:BLOCK]

@@ -51,7 +51,8 @@ class TorchFactors(FactorEngine):
     device; by default most of what is free there at the time.
     """
 
-    def __init__(self, devices: Sequence[torch.device], budget: int | None = None) -> None:
+    def __init__(self, devices: Sequence[torch.device], budget: int | None = None, n_threads: int = 1) -> None:
+        super().__init__(n_threads)
         self.devices = tuple(devices)
         self._budget = budget
 
@@ -229,7 +230,9 @@ class _Tiles:
 
     def _put(self, matrix: Tensor, i: int, j: int, tile: Tensor) -> None:
         place = matrix[self.spans[i], self.spans[j]]
-        tile = tile if tile.device == place.device else Fetched(tile).tensor()
+        if place.stride(0) < place.stride(1) and i != j:
+            place, tile = place.T, tile.T  # in the order in which it is stored: the host transposes slowly
+        tile = tile if tile.device == place.device else Fetched(tile.contiguous()).tensor()
         place.copy_(tile.tril() + place.triu(1) if i == j else tile)
 
 

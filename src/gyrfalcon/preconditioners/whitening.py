@@ -260,4 +260,4 @@ def choose_engine(devices: Sequence[torch.device] | None, n_threads: int) -> Fac
     """Return the engine for resolved devices; LAPACK if there are none, or if one lacks float64 (MPS)."""
     if devices is None or not all(has_float64(device) for device in devices):
         return LapackFactors(n_threads)  # up to 1,500 centers the factors are in float64
-    return TorchFactors(devices)
+    return TorchFactors(devices, n_threads=n_threads)
