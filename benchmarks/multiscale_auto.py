@@ -161,11 +161,14 @@ def run_cell(data: Path, quick: bool, name: str, method: str, seconds: float, se
 
 
 def described(model: Any) -> str:
-    """Return the class, the number of centers, the kernel and the weight of each model of a blend."""
-    parts = [
-        f"{weight:.2f} {type(one).__name__} {type(one.kernel_).__name__} M={len(one.centers_):,} {one.penalty_:.1e}"
-        for weight, one in zip(model.weights_, model.models_, strict=True)
-    ]
+    """Return the weight and the class of each model of a blend, and of kernel models centers, kernel and penalty."""
+    parts = []
+    for weight, one in zip(model.weights_, model.models_, strict=True):
+        facts = vars(one)
+        text = f"{weight:.2f} {type(one).__name__}"
+        if "kernel_" in facts:
+            text += f" {type(one.kernel_).__name__} M={len(one.centers_):,} {one.penalty_:.1e}"
+        parts.append(text)
     return "; ".join(parts)
 
 

@@ -103,7 +103,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
         "method": ["ridge", "pcg", "gd", "landweber", "nu"],
     },
     "ExactClassifier": {**PENALTY, "max_iter": [1, 20], "cv": [2, 5], "class_weight": [None, "balanced"]},
-    "HierarchicalRegressor": {**TREES, **CERTAIN},
+    "HierarchicalRegressor": {**TREES, **CERTAIN, "n_neighbors": [0, 0, 1, 7]},
     "HierarchicalClassifier": {**TREES, "class_weight": [None, "balanced"]},
     "NytroRegressor": {**CENTERS, **ENDING, **STEPS, "solver": ["gd", "sgd"]},
     "DivideAndConquerRegressor": {**PENALTY, "n_partitions": [None, 1, 2, 7]},

@@ -11,11 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.checks import array
 from .._utils.threads import effective_n_jobs
 from ..fitting.data import FitData
-from ..fitting.hierarchical import HierarchicalSolution, predictions, solve
+from ..fitting.hierarchical import HierarchicalSolution, neighborhood_predictions, predictions, solve
 from ..fitting.ridge import EveryRow
 from ..fitting.session import Session
 from ..fitting.tree_rows import HierarchySettings, tree_rows
-from ..hierarchy import LocalExpansion
+from ..hierarchy import LocalExpansion, Neighborhoods
 from ..kernels import Kernel
 from ..operators.choose import PreparedCenters
 from ..operators.shapley import Expansion
@@ -42,8 +42,9 @@ class OnTrees(KernelEstimator):
     trees_: list[LocalExpansion]
     global_centers_: Array | None
     global_coef_: Array | None
+    neighborhoods_: Neighborhoods | None
 
-    def _settings(self, **needed: bool) -> HierarchySettings:
+    def _settings(self, **needed: Any) -> HierarchySettings:
         return HierarchySettings(
             self.leaf_size, self.rank, self.n_trees, self.split, self.n_centers, self.choose_by, **needed
         )
@@ -61,6 +62,7 @@ class OnTrees(KernelEstimator):
         self.leaf_size_, self.rank_ = found.sizes
         smooth = found.smooth
         self.global_centers_, self.global_coef_ = (None, None) if smooth is None else (smooth.centers, smooth.coef)
+        self.neighborhoods_ = found.neighborhoods
         self._prepared = PreparedCenters()
 
     @property
@@ -74,7 +76,11 @@ class OnTrees(KernelEstimator):
         if not self._is_fitted:
             check_is_fitted(self)
         rows = self._scaled_rows(X, self.centers_.dtype)
-        found = predictions(self.trees_, self.kernel_, self.centers_, rows, effective_n_jobs(self.n_jobs))
+        learnt = (self.kernel_, self.centers_, rows, effective_n_jobs(self.n_jobs))
+        if self.neighborhoods_ is None:
+            found = predictions(self.trees_, *learnt)
+        else:
+            found = neighborhood_predictions(self.neighborhoods_, self.trees_[0], *learnt)
         if self.global_centers_ is not None and self.global_coef_ is not None:
             prepared: PreparedCenters = vars(self).setdefault("_prepared", PreparedCenters())  # a model file has none
             operator = prepared.operator(self.kernel_, rows, self.global_centers_, n_jobs=self.n_jobs)
@@ -100,5 +106,10 @@ class OnTrees(KernelEstimator):
         if self.global_centers_ is not None:
             array((None, self.n_features_in_), centers.dtype)("global_centers_", self.global_centers_)
             array((len(self.global_centers_), np.size(self.offset_)))("global_coef_", self.global_coef_)
+        near = self.neighborhoods_
+        if near is not None and (
+            not isinstance(near, Neighborhoods) or near.targets.shape != (len(centers), np.size(self.offset_))
+        ):
+            raise ValueError("neighborhoods_ do not fit the rows or the outputs")
         self._check_offset(self.trees_[0].coef[:, 0] if self._has_one_column else self.trees_[0].coef)
         self.kernel_.resolve(centers)

@@ -45,7 +45,7 @@ class HierarchicalRegressor(UncertainRegressor, OnTrees):
         What chooses among `penalties`: the error on the validation rows (given to `fit`, or held out of X), the
         leave-one-out error, or the evidence, which is the probability of y under the model. None is "validation" if
         `fit` is given validation rows, else "loo".
-    {leaf_size, rank, n_trees, split}
+    {leaf_size, rank, n_trees, n_neighbors, split}
     {fit_intercept, dense.scale}
     uncertainty : bool, default=False
         Whether to keep what `predict(X, return_std=True)` and `predict_interval` need: about n rank / 2 numbers for
@@ -56,7 +56,7 @@ class HierarchicalRegressor(UncertainRegressor, OnTrees):
     Attributes
     ----------
     {rows.centers_}
-    {trees_, global_centers_ global_coef_, leaf_size_ rank_, kernel_, penalty_, trees.n_iter_}
+    {trees_, global_centers_ global_coef_, neighborhoods_, leaf_size_ rank_, kernel_, penalty_, trees.n_iter_}
     history_ : list of dict
         For each tree: `iteration`, `n_leaves`, `seconds`, `penalties`, and for each penalty the `log_evidences`, and,
         where they are computed, the `loo_errors` and `validation_errors` of the mean of the trees so far.
@@ -109,6 +109,7 @@ class HierarchicalRegressor(UncertainRegressor, OnTrees):
         leaf_size: int | None = None,
         rank: int | None = None,
         n_trees: int = 4,
+        n_neighbors: int = 0,
         split: str = "axis",
         fit_intercept: bool = True,
         scale: bool | str = "auto",
@@ -130,6 +131,7 @@ class HierarchicalRegressor(UncertainRegressor, OnTrees):
         self.leaf_size = leaf_size
         self.rank = rank
         self.n_trees = n_trees
+        self.n_neighbors = n_neighbors
         self.split = split
         self.fit_intercept = fit_intercept
         self.scale = scale
@@ -159,7 +161,7 @@ class HierarchicalRegressor(UncertainRegressor, OnTrees):
         check_parameters(self.get_params(deep=False), **RULES)
         if self.uncertainty:
             check_noise(self.penalty, self.penalties)
-        settings = self._settings(uncertainty=self.uncertainty)
+        settings = self._settings(uncertainty=self.uncertainty, n_neighbors=self.n_neighbors)
         settings.check()
         with self._session(checkpoint=self.checkpoint) as session:
             hold_out = self.validation_fraction if self.choose_by == "validation" else None

@@ -98,6 +98,10 @@ ATTRIBUTES: Mapping[str, Entry] = {
         "arrays of shape (M, n_features_in_) and (M, n_outputs), or None",
         "Centers and coefficients of the global part; None if there is none.",
     ),
+    "neighborhoods_": Entry(
+        "Neighborhoods or None",
+        "With a positive `n_neighbors`, `targets` and `noise` of the training rows, from which predictions follow.",
+    ),
     "leaf_size_ rank_": Entry("int", "The sizes that were used."),
     "trees.n_iter_": Entry("int", "Number of trees."),
     "calibration_": Entry(

@@ -21,6 +21,7 @@ from ..hierarchy import (
     Hierarchy,
     LocalExpansion,
     LocalPosterior,
+    Neighborhoods,
     factorise,
     factorise_on_workers,
     make_hierarchy,
@@ -76,6 +77,7 @@ class HierarchicalSolution:
 
     left_out : predictions of the rows by models that have not seen them, without the offset; None if not computed
     validation : the same of validation rows; None if there are none
+    neighborhoods : what predicts in place of the trees, if `n_neighbors` is positive
     """
 
     trees: list[LocalExpansion]
@@ -85,6 +87,7 @@ class HierarchicalSolution:
     left_out: Array | None
     validation: Array | None
     uncertainty: HierarchicalUncertainty | None
+    neighborhoods: Neighborhoods | None
 
 
 def solve(settings: HierarchySettings, problem: EveryRow, compute: Compute, session: Session) -> HierarchicalSolution:
@@ -200,6 +203,14 @@ def predictions(trees: Sequence[LocalExpansion], kernel: Kernel, centers: Array,
     return out
 
 
+def neighborhood_predictions(
+    neighborhoods: Neighborhoods, cells: LocalExpansion, kernel: Kernel, centers: Array, rows: Rows, n_threads: int
+) -> Array:
+    """Return the values at rows that follow from their neighbors, of shape (n, k)."""
+    parts = [neighborhoods.predict(kernel, centers, cells, X, n_threads) for _, X in checked_blocks(rows)]
+    return np.concatenate([np.empty((0, neighborhoods.targets.shape[1]), dtype=centers.dtype), *parts])
+
+
 def _noises(problem: EveryRow, penalties: Array) -> list[Array]:
     """Return penalty n / weight of each row, for each penalty, not below what rounding leaves."""
     n, weight = len(problem.points), problem.data.weight
@@ -290,8 +301,11 @@ def _solution(
         smooth = smooth._replace(coef=finite(smooth.coef * scale, dtype))
     validation = None if found[0].validation is None else _mean([one.validation for one in found]) * scale
     uncertainty = _uncertainty(problem, hierarchies, found, noise) if settings.uncertainty else None
-    sizes = settings.sizes(len(problem.points))
-    return HierarchicalSolution(trees, smooth, penalty, sizes, left_out, validation, uncertainty)
+    sizes, neighborhoods = settings.sizes(len(problem.points)), None
+    if settings.n_neighbors:
+        size = min(settings.n_neighbors, len(problem.points))
+        neighborhoods = Neighborhoods(size, problem.targets * scale, noise)
+    return HierarchicalSolution(trees, smooth, penalty, sizes, left_out, validation, uncertainty, neighborhoods)
 
 
 def _uncertainty(

@@ -138,6 +138,14 @@ PARAMETERS: Mapping[str, Entry] = {
         optional(integer(1)),
     ),
     "n_trees": Entry("int", "Number of trees whose values are averaged.", integer(1)),
+    "n_neighbors": Entry(
+        "int",
+        """If positive, a prediction is that of the exact kernel for this number of training rows nearest to the new
+        row, in place of the mean of the trees, which then only choose the penalty and find neighbors. It is more
+        accurate, most of all for smooth functions of several columns, and predicting a row takes about n_neighbors^3 /
+        3 multiplications.""",
+        integer(0),
+    ),
     "trees.n_centers": Entry(
         "int or None",
         """Number of centers of a global part, fitted by FALKON before the trees, which then learn what it leaves.

@@ -47,6 +47,7 @@ class HierarchySettings(NamedTuple):
 
     with_left_out : whether predictions of rows by models that have not seen them are needed in any case
     uncertainty : whether to keep what deviations are computed from
+    n_neighbors : number of rows from which a prediction is computed; 0 if the trees' own functions predict
     """
 
     leaf_size: int | None
@@ -57,6 +58,7 @@ class HierarchySettings(NamedTuple):
     choose_by: str | None = None
     with_left_out: bool = False
     uncertainty: bool = False
+    n_neighbors: int = 0
 
     def global_centers(self, n: int) -> int:
         """Return the number of centers of the global part."""
@@ -67,7 +69,11 @@ class HierarchySettings(NamedTuple):
         return 0 if probabilistic or is_exact else min(_GLOBAL_CENTERS, n // _GLOBAL_SHARE)
 
     def check(self) -> None:
-        """Raise ValueError if a global part is asked for beside something that it does not have."""
+        """Raise ValueError if a global part or neighbors are asked for beside something that they do not have."""
+        if self.n_neighbors and self.uncertainty:
+            raise ValueError(
+                f"n_neighbors={self.n_neighbors!r} has no deviations for uncertainty=True: use n_neighbors=0"
+            )
         if not self.n_centers:
             return
         for name, asked in (
@@ -161,6 +167,7 @@ def check_sizes(settings: HierarchySettings, problem: EveryRow, n_penalties: int
             "the factors": 8 * (n * rank if inner else 0) + 8 * 2 * inner * rank * rank,
             "coefficients": 8 * kept * k * (n + inner * rank) + 8 * n * settings.n_trees,
             "deviations": 8 * settings.n_trees * inner * rank * rank if settings.uncertainty else 0,
+            "targets of neighbors": 8 * n * (k + 1) if settings.n_neighbors else 0,
             "the global part": 8 * M * (3 * M + k) + 8 * n * k * (M > 0),
             "the index of rows": 0 if problem.stored is None else n * _INDEX_BYTES + limit // _AT_ONCE_SHARE,
             "blocks at work": 8 * compute.n_threads * leaf_size * (3 * leaf_size + 4 * rank + d),

@@ -4,6 +4,7 @@ tree       who is in which leaf
 blocks     the kernel matrices of leaves and inner nodes
 factors    (K_hc + noise) a = Y, up and down the tree
 expansion  predictions and deviations: a product for each leaf
+neighborhoods  predictions by the rows nearest to a new one
 spread     trees over rows in a file
 workers    the solve on a Dask cluster
 preconditioner  one inner node above all leaves, for conjugate gradient on the exact kernel
@@ -12,6 +13,7 @@ preconditioner  one inner node above all leaves, for conjugate gradient on the e
 from .blocks import Hierarchy, make_hierarchy
 from .expansion import LocalExpansion, LocalPosterior
 from .factors import Factors, factorise
+from .neighborhoods import Neighborhoods
 from .preconditioner import HierarchicalPreconditioner, shared_shifts
 from .spread import make_stored_hierarchy
 from .tree import SPLITS, Tree, grow_tree, pieces
@@ -24,6 +26,7 @@ __all__ = [
     "Hierarchy",
     "LocalExpansion",
     "LocalPosterior",
+    "Neighborhoods",
     "Tree",
     "factorise",
     "factorise_on_workers",

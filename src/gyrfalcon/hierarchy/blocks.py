@@ -72,14 +72,7 @@ class Hierarchy:
     def pivot_factor(self, node: int) -> tuple[Array, Vectors]:
         """Return the pivots of a node and the lower triangle L, L L' = k(P, P) with a small ridge."""
         P = self.pivot_points(node)
-        S = self.block(P, P)
-        diagonal = S.diagonal().copy()
-        size = max(float(diagonal.mean()), float(np.finfo(np.float64).tiny))
-        for jitter in JITTER * 10.0 ** np.arange(9):
-            S.flat[:: len(S) + 1] = diagonal + jitter * size
-            with suppress(np.linalg.LinAlgError):
-                return P, np.asarray(np.linalg.cholesky(S), dtype=np.float64)
-        raise ValueError(f"the kernel matrix of {len(S)} rows is not positive semidefinite: choose another kernel")
+        return P, ridged_cholesky(self.block(P, P), JITTER * 10.0 ** np.arange(9))
 
     def whitened(self, rows: Array, P: Array, L: Vectors) -> Vectors:
         """Return F = k(rows, P) L^-T, of shape (b, rank)."""
@@ -88,6 +81,17 @@ class Hierarchy:
     def transfer(self, P: Array, L: Vectors, above: tuple[Array, Vectors]) -> Vectors:
         """Return T = L^-1 k(P, P_p) L_p^-T of a node with pivots P and factor L; `above` are those of its parent p."""
         return solve_lower(L, self.whitened(P, *above))
+
+
+def ridged_cholesky(S: Vectors, ridges: Array) -> Vectors:
+    """Return L of L L' = S + a ridge, the first of these shares of the mean diagonal that suffices; S is changed."""
+    diagonal = S.diagonal().copy()
+    size = max(float(diagonal.mean()), float(np.finfo(np.float64).tiny))
+    for ridge in ridges:
+        S.flat[:: len(S) + 1] = diagonal + ridge * size
+        with suppress(np.linalg.LinAlgError):
+            return np.asarray(np.linalg.cholesky(S), dtype=np.float64)
+    raise ValueError(f"the kernel matrix of {len(S)} rows is not positive semidefinite: choose another kernel")
 
 
 def make_hierarchy(kernel: Kernel, X: Array, *, leaf_size: int, rank: int, split: str, seed: int) -> Hierarchy:
