@@ -92,6 +92,13 @@ def test_the_gallery_has_sections(tmp_path):
     assert gallery_order.page_of("regression") == "auto_examples/tables/regression"
 
 
+def test_this_version_is_in_the_switcher():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    versions = json.loads((DOCS / "_static" / "switcher.json").read_text(encoding="utf-8"))
+    assert {"version": version, "url": SITE}.items() <= versions[0].items()
+    assert sum(entry.get("preferred", False) for entry in versions) == 1
+
+
 def test_every_question_has_a_page_of_the_guide():
     """`docs/check_search.mjs` asks the search of the built site."""
     questions = json.loads((DOCS / "search_questions.json").read_text(encoding="utf-8"))
