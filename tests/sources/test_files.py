@@ -851,3 +851,11 @@ def test_numbers_too_large_for_float32_are_refused_as_infinite(tmp_path):
     data = gyrfalcon.open(write(tmp_path, table(X, y=VALUES[:, 0])), target="y", dtype="float32")
     with pytest.raises(ValueError, match="infinity"):
         FalkonRegressor(n_centers=10, random_state=0).fit(data.X, data.y)
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
+def test_what_to_install_for_tables(tmp_path, monkeypatch, name):
+    (tmp_path / name).write_text("x,y\n1,2\n")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match="pip install pyarrow"):
+        gyrfalcon.open(tmp_path / name, target="y")

@@ -197,11 +197,11 @@ def _report(
         )
         return
     most = ", ".join(f"{name} {share:.0%}" for name, share in matters[:5])
-    used = "the best is used" if len(model.models_) == 1 else f"{len(model.models_)} are averaged"
+    used = "the best is used" if len(model.models_) == 1 else f"{len(model.models_)} of them averaged"
     lines = [
         ("fitted", f"{type(model).__name__} of {', '.join(arguments.target)}"),
         ("rows", f"{train.n_rows:,} of {plural(train.n_features, 'column')}"),
-        ("tried", f"{plural(len(model.candidates_), 'model')}, of which {used}"),
+        ("tried", f"{plural(len(model.candidates_), 'model')}, {used}"),
         ("matters most", most),
         ("time", seconds(took)),
     ]

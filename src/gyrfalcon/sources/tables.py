@@ -46,6 +46,7 @@ class TableFiles(DataFiles):
     def __init__(
         self, files: Sequence[Location], format: str, folders: FolderColumns, csv: CsvFormat | None = None
     ) -> None:
+        arrow()  # a user without pyarrow is told to install it
         self.format, self.folders = format, folders
         readers: dict[str, Callable[[Location], TableReader]] = {
             "Parquet": ParquetReader,
