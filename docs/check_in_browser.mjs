@@ -6,7 +6,7 @@
 //   node docs/check_in_browser.mjs docs/_build/html [folder for screenshots]
 //
 // CHROMIUM names the browser, /usr/bin/chromium by default; PAGES a list of pages, separated by commas. FULL=1 makes
-// screenshots of whole pages. PAGES=all opens every page.
+// screenshots of whole pages. PAGES=all opens every page. VIEWS is a list such as "1280 light,390 dark": all four by default.
 import { readFileSync, readdirSync, mkdirSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
@@ -54,48 +54,49 @@ const complain = (where, what) => {
   console.log(`${where}: ${what}`);
 };
 
-for (const width of [1280, 390]) {
-  for (const theme of ["light", "dark"]) {
-    const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: theme });
-    // what is on other hosts is not part of the check
-    await context.route((url) => url.origin !== origin, (route) => route.abort());
-    const page = await context.newPage();
-    for (const name of pages) {
-      const where = `${name} ${width} ${theme}`;
-      await page.goto(`${origin}/${name}.html${name === "search" ? "?q=penalty" : ""}`);
-      await page.evaluate((mode) => {
-        document.documentElement.dataset.mode = mode;
-        document.documentElement.dataset.theme = mode;
-      }, theme);
-      if (name === "search") {
-        // results come one after another; the sentence around the word is fetched
-        await page.waitForSelector("#search-results li p.context", { timeout: 20000 }).catch(() => complain(where, "nothing found"));
-      }
-      const path = shots && resolve(shots, `${name.replaceAll("/", "_")}_${width}_${theme}.png`);
-      if (shots) await page.screenshot({ path, fullPage: process.env.FULL === "1" });
-      const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
-      if (over > 0) complain(where, `the page is ${over} pixels wider than the window`);
-      const cut = await page.evaluate(() =>
-        [...document.querySelectorAll("div.highlight pre")]
-          .filter((block) => block.scrollWidth > block.clientWidth + 1)
-          .map((block) => block.textContent.slice(0, 40)),
-      );
-      if (cut.length) complain(where, `${cut.length} blocks of code are cut, the first is ${JSON.stringify(cut[0])}`);
-      const missing = await page.evaluate(() =>
-        [...document.images].filter((image) => image.complete && !image.naturalWidth).map((image) => image.src),
-      );
-      for (const source of missing.filter((source) => source.startsWith(origin))) complain(where, `no picture ${source}`);
-      await page.evaluate(axe);
-      const found = await page.evaluate(() =>
-        window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa"], resultTypes: ["violations"] }),
-      );
-      for (const violation of found.violations) {
-        const places = violation.nodes.slice(0, 3).map((node) => node.target.join(" "));
-        complain(where, `${violation.id} (${violation.impact}) ${violation.nodes.length} times: ${places.join(", ")}`);
-      }
+const views = (process.env.VIEWS ?? "1280 light,1280 dark,390 light,390 dark").split(",");
+for (const [size, theme] of views.map((view) => view.split(" "))) {
+  const width = Number(size);
+  const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: theme });
+  // what is on other hosts is not part of the check
+  await context.route((url) => url.origin !== origin, (route) => route.abort());
+  const page = await context.newPage();
+  page.setDefaultTimeout(300_000); // a busy machine may stand still for minutes
+  for (const name of pages) {
+    const where = `${name} ${width} ${theme}`;
+    await page.goto(`${origin}/${name}.html${name === "search" ? "?q=penalty" : ""}`);
+    await page.evaluate((mode) => {
+      document.documentElement.dataset.mode = mode;
+      document.documentElement.dataset.theme = mode;
+    }, theme);
+    if (name === "search") {
+      // results come one after another; the sentence around the word is fetched
+      await page.waitForSelector("#search-results li p.context").catch(() => complain(where, "nothing found"));
     }
-    await context.close();
+    const path = shots && resolve(shots, `${name.replaceAll("/", "_")}_${width}_${theme}.png`);
+    if (shots) await page.screenshot({ path, fullPage: process.env.FULL === "1" });
+    const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+    if (over > 0) complain(where, `the page is ${over} pixels wider than the window`);
+    const cut = await page.evaluate(() =>
+      [...document.querySelectorAll("div.highlight pre")]
+        .filter((block) => block.scrollWidth > block.clientWidth + 1)
+        .map((block) => block.textContent.slice(0, 40)),
+    );
+    if (cut.length) complain(where, `${cut.length} blocks of code are cut, the first is ${JSON.stringify(cut[0])}`);
+    const missing = await page.evaluate(() =>
+      [...document.images].filter((image) => image.complete && !image.naturalWidth).map((image) => image.src),
+    );
+    for (const source of missing.filter((source) => source.startsWith(origin))) complain(where, `no picture ${source}`);
+    await page.evaluate(axe);
+    const found = await page.evaluate(() =>
+      window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa"], resultTypes: ["violations"] }),
+    );
+    for (const violation of found.violations) {
+      const places = violation.nodes.slice(0, 3).map((node) => node.target.join(" "));
+      complain(where, `${violation.id} (${violation.impact}) ${violation.nodes.length} times: ${places.join(", ")}`);
+    }
   }
+  await context.close();
 }
 
 // what a newcomer asks, and the pages that answer it; check_search.mjs asks the same without a browser
@@ -103,9 +104,10 @@ const questions = JSON.parse(readFileSync(new URL("search_questions.json", impor
 const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
 await context.route((url) => url.origin !== origin, (route) => route.abort());
 const page = await context.newPage();
+page.setDefaultTimeout(60_000);
 for (const [question, answers] of Object.entries(process.env.PAGES && process.env.PAGES !== "all" ? {} : questions)) {
   await page.goto(`${origin}/search.html?q=${encodeURIComponent(question)}`);
-  await page.waitForSelector("#search-results li:nth-child(3) a", { timeout: 20000 }).catch(() => null);
+  await page.waitForSelector("#search-results li:nth-child(3) a").catch(() => null);
   const found = await page.evaluate(() =>
     [...document.querySelectorAll("#search-results > ul > li > a")].map((link) => new URL(link.href).pathname),
   );
