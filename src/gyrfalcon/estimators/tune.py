@@ -20,7 +20,7 @@ from ..callbacks.progress import progress_callback
 from ..fitting.data import FitData, classification_data, regression_data
 from ..fitting.rows import Reading, is_scaled
 from ..fitting.tuning import Tuned, TuningSettings, tune_on
-from ..fitting.tuning_state import TuningJournal
+from ..fitting.tuning_state import Place, TuningJournal
 from ..kernels import Kernel, as_kernel
 from ..solvers.objectives import TuningProblem
 from ..storage.checkpoints import Checkpoint
@@ -160,7 +160,7 @@ def tune(
     watchers = CallbackList([*([] if bar is None else [bar]), *CallbackList(callbacks).callbacks])
     steps = sum(stage.steps for stage in stages) + (len(begun) - 1) * stages[0].steps
     with watchers.fitting(model, {"max_iter": steps, "n_rows": n, "n_centers": M}) as watching:
-        run = _Run(data, objective, tune_centers, sample_size, seed, compute.n_jobs, watching.on_iteration, journal)
+        run = _Run(data, objective, tune_centers, seed, compute.n_jobs, watching.on_iteration, journal)
         tuned = run.search(begun, centers, stages, points)
     found = clone(model).set_params(kernel=tuned.kernel)
     if data.is_least_squares and parameters.get("loss", "squared") in ("squared", "squared_error"):
@@ -220,10 +220,10 @@ def _begin(kernel: Kernel, scale: bool | str, points: Array) -> Kernel:
 
 @dataclass(frozen=True)
 class _Stage:
-    """Rows to tune on, whether each step draws a sample of them, and the largest number of iterations."""
+    """Rows to tune on, how many of them each step draws (None: all), and the largest number of iterations."""
 
     rows: Array
-    draws: bool
+    batch: int | None
     steps: int
 
 
@@ -233,9 +233,10 @@ def _stages(n: int, sample: Array, of_centers: bool, max_iter: int | None, max_i
     more = len(sample) < n and after > 0
     before = (_STEPS_CENTERS if of_centers and more else _STEPS) if max_iter is None else max_iter
     if not more:
-        return [_Stage(sample, False, before)]
+        return [_Stage(sample, None, before)]
     every = np.arange(n)
-    return [_Stage(every if of_centers else sample, of_centers, before), _Stage(every, False, after)]
+    first = _Stage(every, len(sample), before) if of_centers else _Stage(sample, None, before)
+    return [first, _Stage(every, None, after)]
 
 
 @dataclass(frozen=True)
@@ -245,7 +246,6 @@ class _Run:
     data: FitData
     objective: str
     of_centers: bool
-    sample_size: int
     seed: int
     n_jobs: int | None
     watch: Callable[[dict[str, Any]], bool]
@@ -254,42 +254,39 @@ class _Run:
     def search(self, kernels: list[Kernel], centers: Array, stages: list[_Stage], points: Array) -> Tuned:
         """Tune each kernel on the first stage, and the best of them on the others; continue what was begun."""
         found = None if self.journal is None else self.journal.read(kernels, centers)
-        beginnings = [
-            Tuned(kernel, _NOISE * float(kernel.diag(points).mean()), centers, np.nan, []) for kernel in kernels
-        ]
-        if found is None:
-            tried: list[Tuned] = []
-            for number, start in enumerate(beginnings):
-                before = [] if not tried else tried[-1].history
-                tried.append(self._stage(replace(start, history=before), stages, 0, 0, number))
+        tried, place = found or ([], Place(0, 0, 0))
+        if place.stage == 0:
+            for number in range(place.kernel, len(kernels)):
+                if len(tried) <= number:
+                    history = tried[-1].history if tried else []
+                    mu = _NOISE * float(kernels[number].diag(points).mean())
+                    tried.append(Tuned(kernels[number], mu, centers, np.nan, history))
+                done = place.done if number == place.kernel else 0
+                tried[-1] = self._stage(tried, stages, Place(number, 0, done))
                 if tried[-1].is_stopped:
                     break
             number = int(np.nanargmin([one.value for one in tried])) if len(tried) > 1 else 0
-            tuned = replace(tried[number], history=tried[-1].history)
-            place = (number, 0, stages[0].steps)
-        else:
-            tuned, place = found
-            if place[1] == 0:
-                tuned = self._stage(tuned, stages, 0, place[2], place[0])
-        for at in range(max(1, place[1]), len(stages)):
-            if not tuned.is_stopped:
-                tuned = self._stage(tuned, stages, at, place[2] if at == place[1] else 0, place[0])
-        if self.journal is not None and len(tuned.history):
-            self.journal.write(tuned, (place[0], len(stages) - 1, stages[-1].steps), at_once=True)
-        return tuned
+            tried = [replace(tried[number], history=tried[-1].history, is_stopped=tried[-1].is_stopped)]
+            place = Place(number, 1, 0)
+        for at in range(place.stage, len(stages)):
+            if not tried[0].is_stopped:
+                tried = [self._stage(tried, stages, Place(place.kernel, at, place.done if at == place.stage else 0))]
+        if self.journal is not None and len(tried[0].history):
+            self.journal.write(tried, Place(place.kernel, len(stages), 0), at_once=True)
+        return tried[0]
 
-    def _stage(self, start: Tuned, stages: list[_Stage], at: int, done: int, number: int) -> Tuned:
-        stage = stages[at]
+    def _stage(self, tried: list[Tuned], stages: list[_Stage], place: Place) -> Tuned:
+        """Tune the last of the tried ones."""
+        stage, earlier = stages[place.stage], tried[:-1]
         problem, held = self._problem(stage.rows)
-        batch = self.sample_size if stage.draws else None
-        settings = TuningSettings(self.objective, self.of_centers, stage.steps, batch, at == len(stages) - 1, self.seed)
+        is_last = place.stage == len(stages) - 1
+        settings = TuningSettings(self.objective, self.of_centers, stage.steps, stage.batch, is_last, self.seed)
 
-        def keep(tuned: Tuned, steps: int) -> None:
-            # what was found for several kernels is kept once one of them is chosen
-            if self.journal is not None and (number == 0 or at > 0):
-                self.journal.write(tuned, (number, at, steps))
+        def keep(tuned: Tuned, done: int) -> None:
+            if self.journal is not None:
+                self.journal.write([*earlier, tuned], replace(place, done=done))
 
-        return tune_on(problem, held, start, settings, self.watch, keep, done)
+        return tune_on(problem, held, tried[-1], settings, self.watch, keep, place.done)
 
     def _problem(self, rows: Array) -> tuple[TuningProblem, TuningProblem | None]:
         """Return the rows to tune on, and those held out of them for the objective "validation"."""

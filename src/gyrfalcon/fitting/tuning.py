@@ -56,6 +56,7 @@ class Tuned:
     value : the objective
     history : records of all iterations
     moments : first and second moments of Adam, or None
+    steps : iterations of Adam that these are of
     is_stopped : whether a callback has stopped the search
     """
 
@@ -65,6 +66,7 @@ class Tuned:
     value: float
     history: list[dict[str, Any]]
     moments: Array | None = None
+    steps: int = 0
     is_stopped: bool = False
 
 
@@ -98,8 +100,12 @@ class _Search:
         slopes = self._slopes(kernel, centers, mu, problem)
         moved = [] if slopes.centers is None else [(slopes.centers * self.unit).ravel()]
         gradient = np.concatenate([slopes.theta, [slopes.log_mu], *moved])
-        scale = 1.0 if self.settings.objective == "validation" else max(1.0, float(len(problem.X)))
+        scale = self.scale(problem)
         return slopes.value / scale, gradient / scale
+
+    def scale(self, problem: TuningProblem) -> float:
+        """Return how many rows the objective is a sum over."""
+        return 1.0 if self.settings.objective == "validation" else max(1.0, float(len(problem.X)))
 
     def _slopes(self, kernel: Kernel, Z: Array, mu: float, problem: TuningProblem) -> Slopes:
         of_centers, objective = self.settings.of_centers, self.settings.objective
@@ -108,14 +114,13 @@ class _Search:
             return validation_slopes(kernel, Z, mu, problem, self.held, of_centers=of_centers)
         return slopes_of(objective, kernel, Z, mu, problem, of_centers=of_centers)
 
-    def record(self, x: Array, value: float, rows: int) -> bool:
+    def record(self, x: Array, value: float, problem: TuningProblem) -> bool:
         """Note an iteration, and return whether a callback wants to stop."""
-        scale = 1.0 if self.settings.objective == "validation" else rows
         record = {
             "iteration": len(self.history) + 1,
-            "rows": rows,
-            "objective": value * scale,
-            "penalty": float(np.exp(x[self.p])) / max(1, rows),
+            "rows": len(problem.X),
+            "objective": value * self.scale(problem),
+            "penalty": float(np.exp(x[self.p])) / max(1.0, float(len(problem.X))),
             "residual": None,
             "passes": self.evaluations,
             "seconds": time.perf_counter() - self.began,
@@ -123,11 +128,10 @@ class _Search:
         self.history.append(record)
         return self.watch(record)
 
-    def tuned(self, x: Array, value: float, moments: Array | None = None) -> Tuned:
+    def tuned(self, x: Array, value: float, moments: Array | None = None, steps: int = 0) -> Tuned:
         """Return the parameters of a vector."""
         kernel, mu, centers = self.at(x)
-        scale = 1.0 if self.settings.objective == "validation" else len(self.problem.X)
-        return Tuned(kernel, mu, centers, value * scale, list(self.history), moments)
+        return Tuned(kernel, mu, centers, value * self.scale(self.problem), list(self.history), moments, steps)
 
 
 def tune_on(
@@ -164,7 +168,7 @@ def tune_on(
 
 def _lbfgs(search: _Search, keep: Keep, done: int) -> Tuned:
     latest: dict[bytes, float] = {}
-    n, is_stopped = len(search.problem.X), False
+    is_stopped = False
 
     def evaluate(x: Array) -> tuple[float, Array]:
         value, gradient = search.evaluate(x, search.problem)
@@ -176,7 +180,7 @@ def _lbfgs(search: _Search, keep: Keep, done: int) -> Tuned:
         value = latest.get(x.tobytes(), np.nan)
         latest.clear()
         done += 1
-        is_stopped = search.record(x, value, n)
+        is_stopped = search.record(x, value, search.problem)
         keep(search.tuned(x, value), done)
         if is_stopped:
             raise StopIteration
@@ -199,7 +203,7 @@ def _adam(search: _Search, keep: Keep, done: int) -> Tuned:
     moments = np.zeros((2, len(x))) if search.start.moments is None else search.start.moments.copy()
     tuned, n = search.start, len(search.problem.X)
     for step in range(done, settings.max_iter):
-        total = len(search.history) + 1
+        total = tuned.steps + 1
         problem = search.problem
         if settings.batch is not None and settings.batch < n:
             # other rows in each step, by its number, so that a search that was interrupted draws the same
@@ -213,8 +217,8 @@ def _adam(search: _Search, keep: Keep, done: int) -> Tuned:
         left = 1 - (step + 1) / (settings.max_iter + 1)
         rate = _RATE * (min(1.0, 2 * left) if settings.last else 1.0)
         x = np.clip(x - rate * first / (np.sqrt(second) + 1e-8), low, high)
-        is_stopped = search.record(x, value, len(problem.X))
-        tuned = replace(search.tuned(x, value, moments.copy()), is_stopped=is_stopped)
+        is_stopped = search.record(x, value, problem)
+        tuned = replace(search.tuned(x, value, moments.copy(), total), is_stopped=is_stopped)
         keep(tuned, step + 1)
         if is_stopped:
             break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,15 @@ from .tuning import Tuned
 Array = NDArray[Any]
 
 _FILE = "tuning.npz"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a search is: which kernel, which stage of it, and how many iterations of that stage are done."""
+
+    kernel: int
+    stage: int
+    done: int
 
 
 class TuningJournal:
@@ -35,25 +45,29 @@ class TuningJournal:
         self.every, self.identity, self.written = checkpoint.every, identity, -np.inf
         os.makedirs(checkpoint.folder, exist_ok=True)
 
-    def write(self, tuned: Tuned, place: tuple[int, int, int], at_once: bool = False) -> None:
-        """Write parameters, and at which kernel, stage and iteration they were found, unless that was just done."""
+    def write(self, tried: list[Tuned], place: Place, at_once: bool = False) -> None:
+        """Write where the search is, unless that was just done.
+
+        In the first stage `tried` has what was found for each kernel up to the one it is at; later, for the chosen one.
+        """
         if not at_once and time.monotonic() - self.written < self.every:
             return
-        d = tuned.centers.shape[1]
         arrays: dict[str, Any] = {
-            "theta": tuned.kernel.log_parameters(d),
-            "mu": np.array(tuned.mu),
-            "centers": tuned.centers,
-            "value": np.array(tuned.value),
-            "place": np.array(place, dtype=np.int64),
-            "text": np.array(json.dumps({"identity": self.identity, "history": tuned.history})),
-            **({} if tuned.moments is None else {"moments": tuned.moments}),
+            "place": np.array(astuple(place), dtype=np.int64),
+            "text": np.array(json.dumps({"identity": self.identity, "history": tried[-1].history})),
         }
+        for i, tuned in enumerate(tried):
+            arrays |= {
+                f"theta{i}": tuned.kernel.log_parameters(tuned.centers.shape[1]),
+                f"centers{i}": tuned.centers,
+                f"numbers{i}": np.array([tuned.mu, tuned.value, tuned.steps]),
+                **({} if tuned.moments is None else {f"moments{i}": tuned.moments}),
+            }
         with replacing(self.path) as partial, open(partial, "wb") as file:
             np.savez(file, **arrays)
         self.written = time.monotonic()
 
-    def read(self, kernels: list[Kernel], centers: Array) -> tuple[Tuned, tuple[int, int, int]] | None:
+    def read(self, kernels: list[Kernel], centers: Array) -> tuple[list[Tuned], Place] | None:
         """Return what was written before and its place; None if there is nothing."""
         if not os.path.exists(self.path):
             return None
@@ -62,35 +76,38 @@ class TuningJournal:
                 values = {name: stored[name] for name in stored.files}
             text = json.loads(str(values["text"]))
             identity, history = dict(text["identity"]), list(text["history"])
-            number, stage, done = (int(i) for i in values["place"])
-            kernel = kernels[number]
-            theta = kernel.log_parameters(centers.shape[1])
-            moments = values.get("moments")
-            mu = float(values["mu"])
-            sound = (
-                values["theta"].shape == theta.shape
-                and values["centers"].shape == centers.shape
-                and all(np.isfinite(values[name]).all() for name in ("theta", "centers", "mu"))
-                and mu > 0
-                and min(number, stage, done) >= 0
-                and (moments is None or moments.shape == (2, len(theta) + 1 + centers.size))
-            )
+            place = Place(*(int(i) for i in values["place"]))
+            differ = [name for name in {**identity, **self.identity} if identity.get(name) != self.identity.get(name)]
+            if not differ:
+                return _all_tuned(kernels, centers, values, place, history), place
         except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError) as error:
             raise CheckpointError(f"{self.path} is damaged ({error}): delete it to begin anew") from error
-        differ = [name for name in {**identity, **self.identity} if identity.get(name) != self.identity.get(name)]
-        if differ:
-            raise CheckpointError(
-                f"{self.path} is of another search: {', '.join(sorted(differ))} differ; use another folder, or delete "
-                "this one"
-            )
-        if not sound:
-            raise CheckpointError(f"{self.path} is damaged: delete it to begin anew")
-        tuned = Tuned(
-            kernel.with_log_parameters(values["theta"], centers.shape[1]),
-            mu,
-            values["centers"],
-            float(values["value"]),
-            history,
-            moments,
+        raise CheckpointError(
+            f"{self.path} is of another search: {', '.join(sorted(differ))} differ; use another folder, or delete this "
+            "one"
         )
-        return tuned, (number, stage, done)
+
+
+def _all_tuned(
+    kernels: list[Kernel], centers: Array, values: dict[str, Array], place: Place, history: list[dict[str, Any]]
+) -> list[Tuned]:
+    """Return what was written for the kernels that a search was at."""
+    if min(astuple(place)) < 0:
+        raise ValueError(f"{place} has negative numbers")
+    chosen = kernels[: place.kernel + 1] if place.stage == 0 else [kernels[place.kernel]]
+    return [_tuned(kernel, centers, values, i, history) for i, kernel in enumerate(chosen)]
+
+
+def _tuned(kernel: Kernel, centers: Array, values: dict[str, Array], i: int, history: list[dict[str, Any]]) -> Tuned:
+    """Return the parameters that were written with a number."""
+    theta, found, moments = values[f"theta{i}"], values[f"centers{i}"], values.get(f"moments{i}")
+    mu, value, steps = (float(number) for number in values[f"numbers{i}"])
+    n_parameters = len(kernel.log_parameters(centers.shape[1]))
+    if theta.shape != (n_parameters,) or found.shape != centers.shape:
+        raise ValueError("other shapes of parameters")
+    if not (np.isfinite(theta).all() and np.isfinite(found).all() and 0 < mu < np.inf):
+        raise ValueError("parameters that are not finite")
+    if moments is not None and moments.shape != (2, n_parameters + 1 + centers.size):
+        raise ValueError("other shapes of moments")
+    tuned = kernel.with_log_parameters(theta, centers.shape[1])
+    return Tuned(tuned, mu, found, value, history, moments, int(steps))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -169,6 +173,56 @@ def test_an_interrupted_search_goes_on(tmp_path, tune_centers):
             assert values[-1] < values[0]
         again = run(f"at{at}", lambda record: pytest.fail("nothing is left to do"))
         assert np.array_equal(again.kernel.length_scale, found.kernel.length_scale)
+
+
+KILLED = """
+import os, signal, sys
+import signal
+import subprocess
+import sys
+
+import numpy as np
+from gyrfalcon import NystromRegressor, tune
+from gyrfalcon.kernels import Gaussian, Matern
+from gyrfalcon.storage.checkpoints import Checkpoint
+
+folder, at, tune_centers, out = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True", sys.argv[4]
+rng = np.random.default_rng(0)
+X = rng.uniform(-3, 3, size=(400, 3))
+y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(400)
+
+def kill(record):
+    if record["iteration"] == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+model = tune(
+    NystromRegressor(n_centers=30), X, y, kernels=[Matern(nu=0.5), Gaussian(), Matern(nu=2.5)], sample_size=200,
+    tune_centers=tune_centers, max_iter=4, max_iter_all=2, random_state=0, callbacks=kill,
+    checkpoint=Checkpoint(folder, every=0),
+)
+iterations = [record["iteration"] for record in model.tuning_history_]
+np.savez(out, kernel=repr(type(model.kernel)), scales=model.kernel.length_scale, iterations=iterations)
+"""
+
+
+@pytest.mark.parametrize("tune_centers", [True, False])
+def test_a_killed_search_with_several_kernels_goes_on_with_all(tmp_path, tune_centers):
+    def run(folder, *kill_at):
+        for at in kill_at:
+            out = str(tmp_path / f"{folder}.npz")
+            child = subprocess.run([sys.executable, "-c", KILLED, tmp_path / folder, str(at), str(tune_centers), out])
+            assert child.returncode == (0 if at == 0 else -signal.SIGKILL)
+        return np.load(out)
+
+    whole = run("whole", 0)
+    found = run("killed", 3, 6, 10, 0)  # in the first, the second and the third kernel
+    assert found["kernel"] == whole["kernel"]
+    assert list(found["iterations"]) == list(range(1, len(found["iterations"]) + 1))
+    if tune_centers:  # Adam goes on as if nothing had happened: 4 iterations for each kernel, 2 on all rows
+        assert len(found["iterations"]) == 14
+        assert_allclose(found["scales"], whole["scales"], rtol=1e-6)
+    else:
+        assert "Gaussian" in str(found["kernel"])  # smooth, and not the first of the list
 
 
 def test_checkpoints_of_other_searches_and_damaged_ones(tmp_path):
