@@ -143,6 +143,19 @@ def test_held_out_rows_are_predicted_by_trees_of_other_folds():
     assert error < 0.3
 
 
+def test_trees_are_left_out_if_there_is_no_time_for_a_few_of_each_fold():
+    X, y = make_friedman1(300, random_state=0)
+    fold = np.arange(300) % 3
+    folds = [Fold(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(3)]
+    boosting = Boosting(X, y[:, None], None, 0, TreeSettings("all columns"), Compute(1), seed=3)
+    assert boosting.fit(folds, seconds=0.5 * boosting.least_seconds(folds)) is None
+    few = boosting.fit_few(folds, rate=0.3, iterations=4)
+    assert len(few.trees.root) == 12
+    one = boosting.fit_few(folds[:1], rate=0.3, iterations=4)  # a single fold is fitted twice
+    assert len(one.trees.root) == 8
+    np.testing.assert_allclose(one.scores[0], one.offset + one.trees.sums(X[folds[0].held], 1), rtol=1e-12)
+
+
 BOTH = ("kernel", "trees")
 
 

@@ -28,10 +28,10 @@ FAMILIES = ("kernel", "trees", "linear")
 
 _LINEAR_SHARE = 0.1  # share of the time left for linear models
 # Learning rate and iterations of a trial of trees on the sample of the search, and its share of the time left
-_TRIAL_RATE, _TRIAL_ITERATIONS, _TRIAL_SHARE = 0.15, 150, 0.1
+_TRIAL_RATE, _TRIAL_ITERATIONS, _TRIAL_SHARE = 0.2, 100, 0.05
 # Share of the time left for the first trees, which kernel models follow, by their error on the sample of the search
-# relative to that of the best kernel; trees that are worse come last
-_FIRST_SHARES = ((0.97, 0.65), (1.1, 0.5), (1.4, 0.3))
+# relative to that of the best kernel
+_FIRST_SHARES = ((0.97, 0.6), (1.1, 0.45), (np.inf, 0.3))
 _LAST_SHARE = 0.9  # the same for later ones
 _MOST_CLASSES = 50  # with more classes, a tree for each class takes too long
 _FEWEST_ROWS = 60  # with fewer rows, trees of several leaves have nothing to learn from
@@ -52,10 +52,8 @@ class FamilyFits:
 
         Yields stages and members. The members of an earlier run, in `fitted`, are not fitted again.
         """
-        trees = self._trees()
-        share = self._first_share() if trees and not _has(trees[0], fitted) else 0.0
-        first = trees[:1] if share > 0 else []
-        before = [(one, _LINEAR_SHARE) for one in self._linear()] + [(one, share) for one in first]
+        trees, share = self._trees()
+        before = [(one, _LINEAR_SHARE) for one in self._linear()] + [(one, share) for one in trees[:1]]
         for candidate, share in before:
             for stage, member in [] if _has(candidate, fitted) else self._fit(candidate, share * self._left):
                 fitted = (*fitted, member)
@@ -90,30 +88,36 @@ class FamilyFits:
             return []
         return [PlainCandidate(0, self._targets[0], LINEAR)]
 
-    def _trees(self) -> list[PlainCandidate]:
-        """Return what trees may learn, the most promising first; none if they cannot be judged, or take too long."""
-        if "trees" not in self.families or not self._can_judge:
-            return []
-        best, *others = self._targets
-        first, *rest = (PlainCandidate(0, best, settings) for settings in SETTINGS)
-        return [first, *(PlainCandidate(0, target, SETTINGS[0]) for target in others), *rest]
+    def _trees(self) -> tuple[list[PlainCandidate], float]:
+        """Return what trees may learn, the most promising first, and the share of the time left for the first.
 
-    def _first_share(self) -> float:
-        """Return the share of the time left for the first trees; 0 if kernel models are fitted before them.
-
-        Trees of the sample of the search, judged by the same rows, tell how they compare with kernels.
+        There are none if they cannot be judged. Trees of the sample of the search tell which target suits them, and how
+        they compare with kernels.
         """
+        if "trees" not in self.families or not self._can_judge:
+            return [], 0.0
+        errors = [self._trial_error(target) for target in self._targets]
+        best, *others = [self._targets[i] for i in np.argsort(errors, kind="stable")]
+        first, *rest = (PlainCandidate(0, best, settings) for settings in SETTINGS)
+        ratio = min(errors) / self.kernels.found.best.error
+        share = next(share for most, share in _FIRST_SHARES if ratio <= most)
+        return [first, *(PlainCandidate(0, target, SETTINGS[0]) for target in others), *rest], share
+
+    def _trial_error(self, target: Target) -> float:
+        """Return the error of trees of the sample, as that of a candidate; infinite if there is no time."""
         found, compute = self.kernels.found, self.kernels.run.compute
-        sample, target = found.sample, found.best.target
+        sample = found.sample
         folds = [Fold(split.train, split.held) for split in sample.splits]
         y = target.standard_forward(sample.targets)
         trial = Boosting(found.views[0].X, y, sample.weight, 0, SETTINGS[0], compute, seed=0)
-        boosts = trial.fit_few(folds, _TRIAL_RATE, _TRIAL_ITERATIONS, _TRIAL_SHARE * self._left)
+        seconds = _TRIAL_SHARE * self._left
+        if trial.least_seconds(folds) > seconds:
+            return np.inf
+        boosts = trial.fit_few(folds, _TRIAL_RATE, _TRIAL_ITERATIONS, seconds)
         predictions = np.zeros_like(sample.targets)
         for fold, scores in zip(folds, boosts.scores, strict=True):
             predictions[fold.held] = target.standard_inverse(scores)
-        ratio = np.sqrt(squared_error(predictions, sample)) / found.best.error
-        return next((share for most, share in _FIRST_SHARES if ratio < most), 0.0)
+        return float(np.sqrt(squared_error(predictions, sample)))
 
     @property
     def _left(self) -> float:

@@ -22,7 +22,7 @@ _LARGER = 8 / 3  # rows of the second sample relative to the first
 _FEWEST_ROWS = 300  # fewest rows of the first sample
 _SAMPLE_ROWS = 3 * MOST_SEARCHED // 8  # most rows of the first sample
 _LISTED = 6  # candidates of the first search that the second one tries, before earlier rounds of these
-SEARCH_SHARE, REFINE_SHARE = 0.3, 0.45  # shares of the budget at which the first and the second search end
+SEARCH_SHARE, REFINE_SHARE = 0.27, 0.4  # shares of the budget at which the first and the second search end
 # Of large tables both samples grow as the root of the time beyond some seconds, up to a factor: a fit of a sample takes
 # time in proportion to the square of its rows
 _GROWTH_SECONDS, _MOST_GROWTH = 60.0, 2.5

@@ -46,6 +46,7 @@ _LEAST_ITERATIONS, _FEWEST_ITERATIONS = 5, 2  # fewest iterations of a fit of fe
 _CUT_SHORT = 1.2  # a final fit whose error is this many times that of the sample had no time to converge
 _FIRST_SHARE = 0.65  # share of the time left for a fit that others may follow
 LEAST_SHARE = 0.08  # share of the budget that must be left to begin another fit
+_MARGIN = 1.3  # time that an exact fit may take, relative to its estimate: one that is cut short predicts badly
 LEAST_SECONDS = 0.5  # seconds that the first fit may take even if the budget is used up
 TOLERANCE = 3e-3  # residual at which a fit has converged
 _PRECONDITIONERS = (500, 250, 100)  # centers of an exact fit's preconditioner, if memory allows no more
@@ -261,7 +262,7 @@ class ModelFits:
             choices += [(1, LEAST_FOLDS)] if self._has_many_outputs else []
         for share in shares:
             for n_penalties, n_folds in choices:
-                if seconds(n_penalties * (n_folds + 1) * outputs) < share:
+                if _MARGIN * seconds(n_penalties * (n_folds + 1) * outputs) < share:
                     return n_penalties, n_folds, share
             if len(points) <= QUICK_ROWS:
                 return *choices[-1], share
