@@ -200,10 +200,18 @@ def test_bars_where_somebody_looks(capsys, monkeypatch, new):
 
 def test_a_bar_counts_rows_as_they_are_read(new):
     class Bar:
-        count = 0
+        count = initial = 0
+        text = ""
+
+        @property
+        def n(self):
+            return self.count
 
         def update(self, n):
             self.count += n
+
+        def set_postfix_str(self, text, refresh):
+            self.text = text
 
     rows = gyrfalcon.open("new.parquet", features=["a", "b"]).X
     counted = CountedRows(rows, Bar())
@@ -213,6 +221,10 @@ def test_a_bar_counts_rows_as_they_are_read(new):
     assert counts == [0, 200, 400]  # a block counts when the next one is asked for
     assert counted.bar.count == N
     assert counted.feature_names == ["a", "b"]
+    assert counted.bar.text == ""
+    continued = CountedRows(rows, Bar(), file_bytes=4 * 10**9)
+    assert [continued.bar.count for _ in continued.blocks_from(200, 400)] == [400]
+    assert (continued.bar.initial, continued.bar.count, continued.bar.text) == (400, N, "4.00 of 4.00 GB")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell")

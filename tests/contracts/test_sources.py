@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from gyrfalcon import KernelOperator
 from gyrfalcon.kernels import Gaussian
@@ -14,6 +15,10 @@ from gyrfalcon.testing import check_rows
 from .market import BACKENDS, SOURCE_VALUES, SOURCES
 
 pytestmark = pytest.mark.parametrize("name", SOURCES)
+
+
+def dense(block):
+    return block.toarray() if scipy.sparse.issparse(block) else block
 
 
 def test_says_what_it_is(name, tmp_path):
@@ -39,6 +44,14 @@ def test_derived_rows_are_as_slow_and_as_large_as_their_source(name, tmp_path):
 def test_keeps_the_contract(name, tmp_path):
     """Blocks of every size, again and again, readers beside each other, and rows by their numbers."""
     check_rows(SOURCES[name](tmp_path), SOURCE_VALUES)
+
+
+def test_blocks_from_a_row(name, tmp_path):
+    rows = as_rows(SOURCES[name](tmp_path))
+    for start in (0, 40, 100):
+        blocks = [dense(block) for block in rows.blocks_from(20, start)]
+        assert [len(block) for block in blocks] == [min(20, 103 - at) for at in range(start, 103, 20)]
+        np.testing.assert_array_equal(np.concatenate(blocks), SOURCE_VALUES[start:])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -30,6 +30,7 @@ from .main import UsageError
 Array = NDArray[Any]
 
 _WITH_NAMES = ("Parquet", "Arrow", "CSV")  # formats whose columns have names
+_TYPED = ("Parquet", "Arrow")  # formats whose columns have types
 _BLOCK_ROWS = 65_536  # rows that are read at once where a table becomes an array
 _SMALLER = ": give the rows in several files, one after another"
 
@@ -149,9 +150,17 @@ def read_data(
 
 
 def rows_for(
-    model: Any, arguments: argparse.Namespace, target: Sequence[str] | None = None, weight: str | None = None
+    model: Any,
+    arguments: argparse.Namespace,
+    target: Sequence[str] | None = None,
+    weight: str | None = None,
+    *,
+    in_blocks: bool = False,
 ) -> Dataset | TableData:
-    """Read the data of the arguments as the model takes it: numbers block by block, or a table in memory."""
+    """Read the data of the arguments as the model takes it: numbers block by block, or a table in memory.
+
+    With `in_blocks`, tables whose files have types are read block by block as well.
+    """
     paths, features = arguments.data, arguments.features
     known = vars(model).get("feature_names_in_")  # only a model of named columns has them
     automatic = isinstance(model, AutoEstimator)
@@ -162,7 +171,9 @@ def rows_for(
         features = [str(name) for name in known]
     csv, options = csv_format(arguments), {"target": target, "features": features, "weight": weight}
     data: Dataset | TableData
-    if not automatic:
+    if automatic and known is not None and in_blocks and format in _TYPED:
+        data = open_data(paths, csv=csv, **{**options, "features": [str(name) for name in known]})
+    elif not automatic:
         data = open_data(paths, csv=csv, **options)
         names = data.feature_names
         if names is not None and known is not None and list(names) != list(known):

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -211,29 +211,53 @@ def shows_progress(arguments: argparse.Namespace) -> bool:
 class CountedRows(DerivedRows):
     """Rows that advance a progress bar as they are read."""
 
-    def __init__(self, rows: Rows, bar: Any) -> None:
+    def __init__(self, rows: Rows, bar: Any, file_bytes: int = 0) -> None:
         super().__init__(rows)
-        self.bar = bar
+        self.bar, self.file_bytes = bar, file_bytes
 
     def blocks(self, size: int) -> Iterator[Block]:
-        for block in self.rows.blocks(size):
+        return self._counted(self.rows.blocks(size), 0)
+
+    def blocks_from(self, size: int, start: int) -> Iterator[Block]:
+        return self._counted(self.rows.blocks_from(size, start), start)
+
+    def tables_from(self, size: int, start: int, as_text: Collection[str] = ()) -> Iterator[Any]:
+        return self._counted(self.rows.tables_from(size, start, as_text), start)
+
+    def _counted(self, blocks: Iterator[Any], start: int) -> Iterator[Any]:
+        if start:  # an earlier run has read these: they do not count in the rate, which tells the time left
+            self.bar.initial = start
+            self.bar.update(start)
+        for block in blocks:
             yield block
             self.bar.update(block.shape[0])
+            if self.file_bytes:
+                read = self.bar.n / self.shape[0] * self.file_bytes
+                self.bar.set_postfix_str(f"{read / 1e9:.2f} of {self.file_bytes / 1e9:.2f} GB", refresh=False)
+
+    def is_numeric(self, as_text: Collection[str] = ()) -> bool:
+        return self.rows.is_numeric(as_text)
+
+    def fingerprint(self) -> str:
+        return self.rows.fingerprint()
 
     def take(self, indices: Indices) -> Block:
         return self.rows.take(indices)
 
 
 @contextmanager
-def watched(rows: Any, what: str, arguments: argparse.Namespace) -> Iterator[Any]:
-    """Yield the rows, with a progress bar if progress is shown and the rows are not a table in memory."""
+def watched(rows: Any, what: str, arguments: argparse.Namespace, file_bytes: int = 0) -> Iterator[Any]:
+    """Yield the rows, with a progress bar if progress is shown and the rows are not a table in memory.
+
+    It shows rows, the bytes of their files if there are any, and the time left.
+    """
     if not shows_progress(arguments) or not isinstance(rows, Rows):
         yield rows
         return
     with bar_class(notebook=False)(
         desc=what, total=rows.shape[0], unit=" rows", unit_scale=True, file=sys.stderr, dynamic_ncols=True, leave=False
     ) as bar:
-        yield CountedRows(rows, bar)
+        yield CountedRows(rows, bar, file_bytes)
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------

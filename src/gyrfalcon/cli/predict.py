@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import io
 import os
 import sys
 import time
+from functools import partial
 from typing import Any
 
-import numpy as np
 from sklearn.base import is_classifier
 
 from .._utils.terminal import printable
 from .._utils.words import a, plural
-from ..storage.predictions import WRITERS, Predictions, write, write_csv
-from ..tables import AutoRegressor
+from ..sources import Rows
+from ..sources.files import Dataset
+from ..storage.parts import PART_ROWS, remove_parts
+from ..storage.predictions import WRITERS, Predictions, WithInterval, write, write_csv, write_in_parts
+from ..tables._auto import AutoEstimator
+from ..tables.inputs import text_columns
 from ._data import no_choice_of_features, rows_for
 from ._shared import (
     add_model_arguments,
@@ -68,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         type=_coverage,
         help="also the lower and the upper end of an interval that holds the true value with this probability, such as "
-        "0.9, from a model of numbers fitted with --method auto",
+        "0.9, from a model of numbers fitted with --method auto, or any other with intervals",
     )
     parser.set_defaults(method="predict")
     parser.add_argument(
@@ -76,6 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         help="where to write: a name that ends in .parquet, .csv or .npy. Not given: as CSV to standard output",
+    )
+    parser.add_argument(
+        "--restart",
+        action="store_true",
+        help="begin again, and remove what an earlier run that was killed has left; not given: continue with it",
     )
     parser.add_argument("--n-jobs", metavar="N", type=int, help="threads (not given: as when the model was fitted)")
     add_talk_arguments(parser)
@@ -98,27 +108,6 @@ class _Terminal(io.StringIO):
         return sys.stdout.write(printable(text, keep="\n"))
 
 
-class _WithInterval:
-    """Predictions with the ends of their intervals, as one array."""
-
-    def __init__(self, model: AutoRegressor, coverage: float) -> None:
-        self.model = model
-        self.coverage = coverage
-
-    def predict(self, X: Any) -> Any:
-        """Return prediction, lower and upper end for each row; of several targets one after another."""
-        ends = self.model.predict_interval(X, self.coverage)
-        lower, upper = ends[:, 0].reshape(len(ends), -1), ends[:, 1].reshape(len(ends), -1)
-        predictions = self.model.predict(X).reshape(len(ends), -1)
-        return np.stack([predictions, lower, upper], axis=2).reshape(len(ends), -1)
-
-    @property
-    def names(self) -> list[str]:
-        parts = ("prediction", "lower", "upper")
-        outputs = self.model.range_.shape[1]
-        return [part if outputs == 1 else f"{part}_{k}" for k in range(outputs) for part in parts]
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Predict, print or write the predictions, and return the exit code."""
     if arguments.json and arguments.output is None:
@@ -127,15 +116,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--output {arguments.output} must end in {', '.join(WRITERS)}: the formats of predictions")
     model = load_model(arguments.model, arguments.n_jobs)
     _check_method(model, arguments)
-    data = rows_for(model, arguments)
-    names = None
+    data = rows_for(model, arguments, in_blocks=True)
+    automatic = isinstance(model, AutoEstimator)
+    tables: dict[str, Any] = {"tables": automatic, "as_text": text_columns(model.encoders_[0]) if automatic else ()}
     if arguments.interval is not None:
-        model = _WithInterval(model, arguments.interval)
-        names = model.names
+        model = WithInterval(model, arguments.interval)
     if arguments.output is None:
         with (
             no_choice_of_features(),
-            Predictions(model, data.X, arguments.method, block_rows=_BLOCK_ROWS, names=names) as predictions,
+            Predictions(model, data.X, arguments.method, block_rows=_BLOCK_ROWS, **tables) as predictions,
         ):
             write_csv(_Terminal() if sys.stdout.isatty() else sys.stdout, predictions)
         return 0
@@ -146,12 +135,16 @@ def run(arguments: argparse.Namespace) -> int:
     n, d = data.X.shape
     say(f"Predicting for {plural(n, 'row')} of {plural(d, 'feature')} ...", arguments)
     began = time.perf_counter()
-    with (
-        no_choice_of_features(),
-        watched(data.X, "Predicting", arguments) as X,
-        Predictions(model, X, arguments.method, names=names) as predictions,
-    ):
-        written = write(predictions, arguments.output)
+    if arguments.restart:
+        remove_parts(arguments.output)
+    size = data.file_bytes if isinstance(data, Dataset) else 0
+    with no_choice_of_features(), watched(data.X, "Predicting", arguments, size) as X:
+        if isinstance(X, Rows) and n > PART_ROWS:
+            identify = partial(_identity, arguments)
+            written = write_in_parts(model, X, arguments.output, arguments.method, identify, **tables)
+        else:
+            with Predictions(model, X, arguments.method, **tables) as predictions:
+                written = write(predictions, arguments.output)
     took = time.perf_counter() - began
     if arguments.json:
         print_json({"output": arguments.output, "method": arguments.method, "rows": written, "seconds": took})
@@ -160,11 +153,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _identity(arguments: argparse.Namespace) -> str:
+    """Tell the model of the arguments from others, by the contents of its file."""
+    with open(arguments.model, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return f"{digest}, with intervals of {arguments.interval}"
+
+
 def _check_method(model: Any, arguments: argparse.Namespace) -> None:
-    if arguments.interval is not None and not isinstance(model, AutoRegressor):
+    if arguments.interval is not None and not hasattr(model, "predict_interval"):
         raise UsageError(
-            f"--interval: {arguments.model} is {a(type(model).__name__)}, and intervals come from an AutoRegressor, "
-            "the model of numbers that --method auto fits"
+            f"--interval: {arguments.model} is {a(type(model).__name__)}, which has no intervals: they come from "
+            "models of numbers, such as --method auto fits"
         )
     if hasattr(model, arguments.method):  # which scikit-learn's classifiers have or lack by their parameters
         return

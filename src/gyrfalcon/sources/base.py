@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -91,6 +92,18 @@ class Rows(ABC):
     @abstractmethod
     def take(self, indices: Indices) -> Block:
         """Return the rows at `indices`, in that order, as the same kind of matrix as a block."""
+
+    def blocks_from(self, size: int, start: int) -> Iterator[Block]:
+        """Iterate over the blocks of `blocks(size)` that begin at row `start` or later, a multiple of `size`."""
+        return islice(self.blocks(size), start // size, None)
+
+    def tables_from(self, size: int, start: int, as_text: Collection[str] = ()) -> Iterator[Any]:
+        """Iterate over what `table` returns, `size` rows at a time from row `start` on.
+
+        Sources that can read a part of a table with its types hold only that part in memory.
+        """
+        table = self.table(as_text=as_text)
+        return (table[at : at + size] for at in range(start, self.shape[0], size))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
         # without it NumPy makes an array of one object, and its errors name something else

@@ -289,24 +289,39 @@ class StoredRows(Rows):
         """Iterate over blocks of `size` rows; a thread reads ahead until the generator is closed."""
         return prefetch(self._blocks(size), self._ahead)
 
-    def _blocks(self, size: int) -> Generator[Array, None, None]:
+    def blocks_from(self, size: int, start: int) -> Iterator[Array]:
+        return prefetch(self._blocks(size, start), self._ahead)
+
+    def _blocks(self, size: int, start: int = 0) -> Generator[Array, None, None]:
         n, d = self.shape
-        given = filled = 0
-        out = np.empty((min(size, n), d), dtype=self.dtype)
-        for reader in self.readers:
-            for _, raw in reader.read_checked(self.columns):
-                done = 0
-                while done < len(raw):
-                    if given == n:
-                        raise ContentsError(f"{reader.path} gave more rows than were found when it was opened")
-                    count = min(len(out) - filled, len(raw) - done)
-                    with np.errstate(over="ignore"):  # values that overflow become infinite, and are refused as such
-                        raw.copy_to(out[filled : filled + count], slice(done, done + count))
-                    done, filled = done + count, filled + count
-                    if filled == len(out):
-                        yield out
-                        given, filled = given + len(out), 0
-                        out = np.empty((min(size, n - given), d), dtype=self.dtype)
+        given, filled = start, 0
+        out = np.empty((min(size, n - start), d), dtype=self.dtype)
+        for reader, done, raw in self._pieces(start, lambda reader, groups: reader.read(self.columns, groups)):
+            while done < len(raw):
+                if given == n:
+                    raise ContentsError(f"{reader.path} gave more rows than were found when it was opened")
+                count = min(len(out) - filled, len(raw) - done)
+                with np.errstate(over="ignore"):  # values that overflow become infinite, and are refused as such
+                    raw.copy_to(out[filled : filled + count], slice(done, done + count))
+                done, filled = done + count, filled + count
+                if filled == len(out):
+                    yield out
+                    given, filled = given + len(out), 0
+                    out = np.empty((min(size, n - given), d), dtype=self.dtype)
+
+    def _pieces(
+        self, start: int, read: Callable[[Any, Indices | None], Iterator[tuple[int, Any]]]
+    ) -> Iterator[tuple[Any, int, Any]]:
+        """Read from row `start` on by groups; yield the reader, the number of rows before `start`, and rows."""
+        for reader, offset in zip(self.readers, self._starts.tolist(), strict=False):
+            first = max(0, start - offset)
+            if first >= reader.n_rows:
+                continue
+            begun = int(np.searchsorted(reader.starts, first, side="right")) - 1
+            groups = np.arange(begun, len(reader.starts) - 1) if first else None
+            for at, raw in reader.checked(read(reader, groups), None if first else reader.n_rows):
+                if at + len(raw) > first:
+                    yield reader, max(0, first - at), raw
 
     def take(self, indices: Indices) -> Array:
         """Return the rows at `indices`, in that order; only the groups of rows that hold them are read, each once."""

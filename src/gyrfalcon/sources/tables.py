@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -13,22 +13,25 @@ from numpy.typing import NDArray
 from .._utils.memory import available_memory, require_memory
 from .._utils.warnings import warn
 from .._utils.words import shown, similar
+from ._prefetch import prefetch
 from .arrow_files import ArrowReader, ParquetReader
 from .blocks import Indices
 from .csv_files import CsvFormat, CsvReader
 from .folders import FolderColumns
 from .locations import Location
-from .stored import ContentsError, DataFiles, StoredRows, open_checked
+from .stored import AHEAD, ContentsError, DataFiles, StoredRows, open_checked
 from .table_reader import (
     NAMES_WANTED,
     TableReader,
     arrow,
     is_narrow,
     is_time,
+    is_view,
     kind_of,
     labels,
     lacks_names,
     numbers,
+    plain,
     shortened,
 )
 
@@ -162,6 +165,15 @@ class TableFiles(DataFiles):
             and (any(name in as_text for name in stored) or any(reader.has_codes(stored) for reader in self.readers))
         )
 
+    def table_type(self, name: str, as_text: Collection[str] = ()) -> Any:
+        """Return the type that a column has in a table: one that holds the values of all files."""
+        if name in self._first.folders and name in as_text:
+            return arrow().string()
+        types = [reader.types[name] for reader in self.readers if reader.n_rows]
+        empty = [arrow().schema([(name, type_)]) for type_ in types]
+        type_ = arrow().unify_schemas(empty, promote_options="permissive").field(name).type
+        return arrow().large_string() if is_view(type_) else type_
+
     def table(self, names: Sequence[str], as_text: Collection[str] = ()) -> Any:
         """Read whole columns as a table of pyarrow; in CSV files, those in `as_text` are read as text in any case."""
         size = sum(reader.table_bytes() for reader in self.readers)
@@ -259,6 +271,26 @@ class TableRows(StoredRows):
     def table(self, indices: Indices | None = None, as_text: Collection[str] = ()) -> Any:
         table = self.files.table(self.columns, as_text)
         return table if indices is None else table.take(indices)
+
+    def tables_from(self, size: int, start: int, as_text: Collection[str] = ()) -> Iterator[Any]:
+        if self.slow_to_read:  # text, whose types all rows tell
+            return super().tables_from(size, start, as_text)
+        return prefetch(self._tables(size, start, as_text), AHEAD)
+
+    def _tables(self, size: int, start: int, as_text: Collection[str]) -> Generator[Any, None, None]:
+        types = {name: self.files.table_type(name, as_text) for name in self.columns}
+        schema = arrow().schema(types)
+        waiting, count = [], 0
+        for _, done, batch in self._pieces(start, lambda reader, groups: reader.batches(self.columns, groups)):
+            columns = [plain(batch.column(name)).cast(type_) for name, type_ in types.items()]
+            waiting.append(arrow().RecordBatch.from_arrays(columns, schema=schema).slice(done))
+            count += len(waiting[-1])
+            while count >= size:
+                whole = arrow().Table.from_batches(waiting)
+                yield whole.slice(0, size)
+                waiting, count = whole.slice(size).to_batches(), count - size
+        if count:
+            yield arrow().Table.from_batches(waiting)
 
     def with_gaps(self) -> Self:
         other = copy.copy(self)

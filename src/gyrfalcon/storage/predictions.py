@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import os
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import IO, Any, Self
@@ -17,8 +18,10 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from .._utils.atomic import replacing
+from .._utils.version import package_version
 from ..sources import Rows, as_source, as_table
 from ..sources.files import Dataset
+from .parts import PART_ROWS, Parts
 
 Array = NDArray[Any]
 
@@ -26,7 +29,15 @@ _BLOCK_BYTES = 32 << 20
 _LEAST_ROWS = 1024
 
 
-def write_predictions(model: Any, X: Any, path: str | os.PathLike[str], *, method: str = "predict") -> int:
+def write_predictions(
+    model: Any,
+    X: Any,
+    path: str | os.PathLike[str],
+    *,
+    method: str = "predict",
+    coverage: float | None = None,
+    resume: bool = False,
+) -> int:
     """Predict block by block and write the predictions to a file, so that neither rows nor predictions fill memory.
 
     The file is written under a temporary name and moved when it is complete, so that a failure leaves an existing file
@@ -44,6 +55,14 @@ def write_predictions(model: Any, X: Any, path: str | os.PathLike[str], *, metho
     method : str
         "predict", "predict_proba", "decision_function" or any other method that takes rows and returns one or more
         numbers or labels for each.
+    coverage : float, optional
+        Between 0 and 1: write "lower" and "upper" as well, the ends of the intervals that ``model.predict_interval(X,
+        coverage)`` returns.
+    resume : bool, default=False
+        Whether to continue after a run that was killed. Finished predictions are kept in a hidden folder beside `path`,
+        in parts of about a million rows, until the file is complete; it then has the same bits as without a break. X
+        must be a source such as ``gyrfalcon.open`` returns, and the model must be the same: one with other predictions
+        for the first rows is refused.
 
     Returns
     -------
@@ -53,7 +72,8 @@ def write_predictions(model: Any, X: Any, path: str | os.PathLike[str], *, metho
     Raises
     ------
     ValueError
-        If the suffix is another one, or predictions cannot be written in that format.
+        If the suffix is another one, predictions cannot be written in that format, or there are parts of other
+        predictions.
     OSError
         If the file cannot be written, for example because the disk is full.
 
@@ -71,8 +91,73 @@ def write_predictions(model: Any, X: Any, path: str | os.PathLike[str], *, metho
     """
     name = os.fspath(path)
     _check_path(name)
+    if coverage is not None:
+        model, method = WithInterval(model, coverage, method), "predict"
+    if resume:
+        return write_in_parts(model, X, name, method, partial(_identity, model, X, method))
     with Predictions(model, X, method) as predictions:
         return write(predictions, name)
+
+
+def _identity(model: Any, X: Any, method: str) -> str:
+    """Tell a model from others, which may be of any library, by its predictions for the first rows."""
+    with Predictions(model, X, method, block_rows=_LEAST_ROWS) as predictions:
+        values = predictions.first
+        text = values.tobytes() if values.dtype.kind != "O" else repr(values.tolist()).encode()
+    return f"one with the predictions {hashlib.sha256(text).hexdigest()[:16]} for the first rows"
+
+
+def write_in_parts(
+    model: Any,
+    X: Any,
+    name: str,
+    method: str,
+    identify: Callable[[], str],
+    *,
+    tables: bool = False,
+    as_text: Collection[str] = (),
+) -> int:
+    """Write predictions to a file, and continue with the parts that an earlier run has left; return the rows.
+
+    `identify` returns a text that tells the model from others. See `Predictions` for `tables` and `as_text`.
+    """
+    _check_path(name)
+    rows = as_source(X.X if isinstance(X, Dataset) else X)
+    if rows is None:
+        raise ValueError("resume=True is for rows of a source, such as gyrfalcon.open(...): an array needs no parts")
+    n, size = rows.shape[0], _block_rows(rows.shape, rows)
+    step = size * -(-PART_ROWS // size)
+    parts = Parts(
+        name,
+        {
+            "the rows": rows.fingerprint(),
+            "the model": identify(),
+            "what is predicted": method,
+            "the number of rows of a part": str(step),
+            "gyrfalcon's version": package_version(),
+        },
+    )
+    with parts.opened():
+        first = min(parts.count(), max(0, -(-n // step) - 1))  # at least the last one, for names and types
+        options: dict[str, Any] = {"block_rows": size, "start": first * step, "tables": tables, "as_text": as_text}
+        with Predictions(model, rows, method, **options) as predictions:
+            for number, values in enumerate(_joined(predictions, step), first):
+                parts.add(number, predictions.names, values)
+        write(StoredPredictions(predictions, parts, -(-n // step)), name)
+        parts.remove()
+    return n
+
+
+def _joined(blocks: Iterable[Array], step: int) -> Iterator[Array]:
+    """Join blocks to arrays of `step` rows, a multiple of theirs."""
+    waiting: list[Array] = []
+    for values in blocks:
+        waiting.append(values)
+        if sum(map(len, waiting)) >= step:
+            yield np.concatenate(waiting)
+            waiting = []
+    if waiting:
+        yield np.concatenate(waiting)
 
 
 def _check_path(name: str) -> None:
@@ -83,7 +168,7 @@ def _check_path(name: str) -> None:
         raise FileNotFoundError(f"cannot write {name}: the folder {folder} does not exist")
 
 
-def write(predictions: Predictions, name: str) -> int:
+def write(predictions: Written, name: str) -> int:
     """Write predictions to a file, under a temporary name until it is complete, and return the number of rows."""
     _check_path(name)
     suffix = os.path.splitext(name)[1].lower()
@@ -102,7 +187,9 @@ class Predictions:
 
     Blocks of a source have `block_rows` rows, by default enough that the fixed cost of a block does not matter. Columns
     are named `names`, by default after the prediction or the classes. `n` is the number of rows of X, `first` holds the
-    predictions for the first block, and `written` counts the rows that were iterated over.
+    predictions for the first block, and `written` counts the rows that were iterated over. Predictions begin at row
+    `start`, a multiple of `block_rows`. With `tables`, and where columns are not numbers, the model is given tables
+    with the types of the columns, in which those in `as_text` are text.
     """
 
     def __init__(
@@ -113,6 +200,9 @@ class Predictions:
         *,
         block_rows: int | None = None,
         names: Sequence[str] | None = None,
+        start: int = 0,
+        tables: bool = False,
+        as_text: Collection[str] = (),
     ) -> None:
         predict = getattr(model, method, None)  # the user names the method of an estimator that may be of any library
         if not callable(predict):
@@ -124,18 +214,21 @@ class Predictions:
         self.n = _num_samples(X if rows is None else rows)
         if self.n == 0:
             raise ValueError("X has no rows to predict for")
+        tables = rows is not None and (tables or not rows.is_numeric())
         if rows is None:
             read: Callable[[], Iterator[Any]] = partial(_blocks_like, X)
         else:
             _check_names(rows, model)
-            read = partial(rows.blocks, block_rows or _block_rows(rows.shape, X))
+            size = block_rows or _block_rows(rows.shape, X)
+            read = partial(rows.tables_from, size, start, as_text) if tables else partial(rows.blocks_from, size, start)
+        self.start = start
         classes = getattr(model, "classes_", None)  # scikit-learn's, of classifiers only
         self.classes = classes if isinstance(classes, np.ndarray) else None  # several outputs have lists of classes
-        self.method = method
+        self.method, self._model = method, model
         self.written = 0
         self._names = names
         # names were checked above, and the blocks of a source are arrays, which have none
-        self._rest = _predict_blocks(predict, read, method, ignore_names=rows is not None)
+        self._rest = _predict_blocks(predict, read, method, ignore_names=rows is not None and not tables)
         self.first = next(self._rest)
         if self.first.dtype.kind not in "fiubUSO":
             self._rest.close()
@@ -152,6 +245,8 @@ class Predictions:
         """Names of the columns."""
         if self._names is not None:
             return list(self._names)
+        if isinstance(self._model, WithInterval):
+            return self._model.names(self.first)
         if self.first.ndim == 1:
             return ["prediction"]
         k = self.first.shape[1]
@@ -176,8 +271,69 @@ class Predictions:
                 )
             yield values
             self.written += len(values)
+        if self.start + self.written != self.n:
+            given = self.start + self.written
+            raise ValueError(f"X gave {given} rows where its shape says {self.n}: did it change meanwhile?")
+
+
+class StoredPredictions:
+    """Predictions that are all in parts, for the writers of files; names and types are those of `predictions`."""
+
+    def __init__(self, predictions: Predictions, parts: Parts, count: int) -> None:
+        self.names, self.dtype_of, self.n = predictions.names, predictions, predictions.n
+        self.parts, self.count = parts, count
+        self.written = 0
+        self.shape = predictions.first.shape[1:]
+        self.first = self._read(0)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """A type of fixed size that holds every prediction."""
+        return self.dtype_of.dtype
+
+    def _read(self, number: int) -> Array:
+        values = self.parts.read(number)
+        return values.reshape(len(values), *self.shape)
+
+    def __iter__(self) -> Iterator[Array]:
+        for number in range(self.count):
+            yield (values := self._read(number))
+            self.written += len(values)
         if self.written != self.n:
-            raise ValueError(f"X gave {self.written} rows where its shape says {self.n}: did it change meanwhile?")
+            raise ValueError(
+                f"{self.parts.folder} has {self.written} predictions for {self.n} rows: remove it, and begin again"
+            )
+
+
+class WithInterval:
+    """A model whose predictions have the ends of their intervals beside them."""
+
+    def __init__(self, model: Any, coverage: float, method: str = "predict") -> None:
+        if method != "predict":
+            raise ValueError(f"coverage={coverage} is for the intervals of predict, not of {method}")
+        if not callable(getattr(model, "predict_interval", None)):  # of a model of any library
+            raise ValueError(f"coverage={coverage}: {type(model).__name__} has no predict_interval")
+        self.model, self.coverage = model, coverage
+
+    def predict(self, X: Any) -> Array:
+        """Return prediction, lower and upper end for each row; of several targets one after another."""
+        ends = np.asarray(self.model.predict_interval(X, self.coverage))
+        lower, upper = ends[:, 0].reshape(len(ends), -1), ends[:, 1].reshape(len(ends), -1)
+        predictions = np.asarray(self.model.predict(X)).reshape(len(ends), -1)
+        if predictions.shape != lower.shape:
+            raise ValueError(
+                f"the model has {predictions.shape[1]} predictions for an interval: write them without coverage"
+            )
+        return np.stack([predictions, lower, upper], axis=2).reshape(len(ends), -1)
+
+    @staticmethod
+    def names(values: Array) -> list[str]:
+        """Return the names of the columns of predictions."""
+        parts, outputs = ("prediction", "lower", "upper"), values.shape[1] // 3
+        return [part if outputs == 1 else f"{part}_{k}" for k in range(outputs) for part in parts]
+
+
+Written = Predictions | StoredPredictions
 
 
 # ---- blocks of rows --------------------------------------------------------------------------------------------------
@@ -214,6 +370,7 @@ def _blocks_like(X: Any) -> Iterator[Any]:
 
 
 def _check_names(rows: Rows, model: Any) -> None:
+    model = model.model if isinstance(model, WithInterval) else model
     names, known = rows.feature_names, getattr(model, "feature_names_in_", None)  # scikit-learn's, of tables only
     if names is not None and known is not None and list(names) != list(known):
         raise ValueError(
@@ -225,7 +382,7 @@ def _check_names(rows: Rows, model: Any) -> None:
 # ---- formats ---------------------------------------------------------------------------------------------------------
 
 
-def write_csv(file: IO[str], predictions: Predictions) -> None:
+def write_csv(file: IO[str], predictions: Written) -> None:
     """Write predictions as CSV to a text stream, after a line with the names of the columns."""
     lines = csv.writer(file, lineterminator="\n")
     lines.writerow(predictions.names)
@@ -234,7 +391,7 @@ def write_csv(file: IO[str], predictions: Predictions) -> None:
         lines.writerows(values.reshape(len(values), -1).astype(str).tolist())
 
 
-def _write_parquet(path: str, predictions: Predictions) -> None:
+def _write_parquet(path: str, predictions: Written) -> None:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -249,12 +406,12 @@ def _write_parquet(path: str, predictions: Predictions) -> None:
             writer.write_table(table(values))
 
 
-def _write_csv_file(path: str, predictions: Predictions) -> None:
+def _write_csv_file(path: str, predictions: Written) -> None:
     with open(path, "w", newline="", encoding="utf-8") as file:
         write_csv(file, predictions)
 
 
-def _write_npy(path: str, predictions: Predictions) -> None:
+def _write_npy(path: str, predictions: Written) -> None:
     dtype = predictions.dtype
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
     with open(path, "wb") as file:
@@ -263,7 +420,7 @@ def _write_npy(path: str, predictions: Predictions) -> None:
             file.write(np.ascontiguousarray(values, dtype=dtype).data)
 
 
-WRITERS: dict[str, Callable[[str, Predictions], None]] = {
+WRITERS: dict[str, Callable[[str, Written], None]] = {
     ".parquet": _write_parquet,
     ".csv": _write_csv_file,
     ".npy": _write_npy,
