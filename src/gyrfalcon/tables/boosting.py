@@ -23,6 +23,7 @@ _HISTOGRAM_BYTES = 2**28  # most bytes of the histograms of all leaves of a tree
 _BIN_BYTES = 24  # bytes of a bin of a histogram
 # Seconds per value to find its bin, and in a tree of 31 leaves, on one core of an AMD Zen 4 processor
 _BIN_SECONDS, _TREE_SECONDS = 5e-8, 3e-9
+_FEW_COLUMNS = 20  # fewest columns of a tree: without some of a few columns, trees miss how these act together
 _TIMES = 2  # number of times that a single fold is fitted, with other columns for each tree
 _TIMED_TREES = 8  # trees whose time is measured
 _FEWEST_ITERATIONS = 30  # fewest iterations of a fold that are worth their time
@@ -39,7 +40,7 @@ class TreeSettings:
     name : what tells these settings from others
     min_samples_leaf : fewest rows of a leaf
     l2_regularization : added to the second derivatives of a leaf
-    max_features : share of the columns that a tree may use, drawn anew for each
+    max_features : share of the columns that a tree may use, drawn anew for each; of few columns, all are used
     """
 
     name: str
@@ -177,7 +178,7 @@ class Boosting:
         return Growth(
             rate,
             one.l2_regularization,
-            one.max_features,
+            max(one.max_features, min(1.0, _FEW_COLUMNS / self.X.shape[1])),
             one.max_leaf_nodes,
             one.min_samples_leaf,
             iterations,
