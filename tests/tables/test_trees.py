@@ -156,6 +156,23 @@ def test_trees_are_left_out_if_there_is_no_time_for_a_few_of_each_fold():
     np.testing.assert_allclose(one.scores[0], one.offset + one.trees.sums(X[folds[0].held], 1), rtol=1e-12)
 
 
+def test_a_single_fold_has_as_many_rows_as_there_is_time_for():
+    X = np.random.RandomState(0).randn(4_000, 3)
+    y = (np.arange(4_000) % 5).astype(np.float64)
+    y[17] = 5.0  # the only row of its class
+    folds = [Fold(np.arange(3_000), np.arange(3_000, 4_000))]
+    boosting = Boosting(X, y, None, 6, TreeSettings("all columns"), Compute(1), seed=3)
+    least = boosting.least_seconds(folds)
+    assert boosting.in_time(folds, 100 * least) is folds
+    (fold,) = boosting.in_time(folds, least)
+    assert 900 < len(fold.train) < 1_100
+    assert set(y[fold.train]) == set(range(6))
+    assert np.isin(fold.train, folds[0].train).all()
+    np.testing.assert_array_equal(fold.held, folds[0].held)
+    several = [*folds, Fold(np.arange(1_000, 4_000), np.arange(1_000))]
+    assert boosting.in_time(several, least) is several  # which judge all rows
+
+
 BOTH = ("kernel", "trees")
 
 

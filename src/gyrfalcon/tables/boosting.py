@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ _FEW_COLUMNS = 20  # fewest columns of a tree: without some of a few columns, tr
 _TIMES = 2  # number of times that a single fold is fitted, with other columns for each tree
 _TIMED_TREES = 8  # trees whose time is measured
 _FEWEST_ITERATIONS = 30  # fewest iterations of a fold that are worth their time
+_ENOUGH_TIMES = 3  # multiple of the fewest iterations for which the rows of a single fold are thinned
 _MOST_ITERATIONS = 2_000
 _LEAST_RATE, _MOST_RATE = 0.03, 0.3  # range of learning rates
 _REACH = 40.0  # iterations in which a rate of 1 would have learnt: the rate is this by the iterations there is time for
@@ -107,6 +109,7 @@ class Boosting:
         itself would make its rows look easier than others.
         """
         deadline = time.perf_counter() + seconds
+        folds = self.in_time(folds, seconds)
         if self.least_seconds(folds) > seconds:
             return None
         tasks = self._tasks(folds)
@@ -122,7 +125,22 @@ class Boosting:
         trees = (self.n_classes if self.n_classes > 2 else 1) * (
             _TIMED_TREES + _FEWEST_ITERATIONS * self._rounds(folds)
         )
-        return self.X.size * (_BIN_SECONDS / self.compute.n_threads + _TREE_SECONDS * trees)
+        rows = max(len(fold.train) for fold in folds)
+        return self.X.shape[1] * (_BIN_SECONDS / self.compute.n_threads * len(self.X) + _TREE_SECONDS * rows * trees)
+
+    def in_time(self, folds: Sequence[Fold], seconds: float) -> Sequence[Fold]:
+        """Return a single fold with as many training rows as there is time for, at least one of each class.
+
+        Only large tables have a single fold. Trees of a part of their rows are better than none.
+        """
+        step = math.ceil(_ENOUGH_TIMES * self.least_seconds(folds) / max(seconds, 1e-6))
+        if len(folds) > 1 or step <= 1:
+            return folds
+        train = folds[0].train
+        some = train[::step]
+        if self.n_classes:
+            some = np.union1d(some, train[np.unique(self.y[train], return_index=True)[1]])
+        return [Fold(some, folds[0].held)]
 
     def _rounds(self, folds: Sequence[Fold]) -> int:
         """Number of fits of each thread."""
