@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from gyrfalcon import FalkonRegressor, RandomFeatures
 from gyrfalcon.cli.demo import make_arm
 from gyrfalcon.estimators import RandomFeaturesRegressor
+from gyrfalcon.kernels import ArcCosine
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 X, y = make_arm(rows)
@@ -32,6 +33,7 @@ for M in (100, 300, 900):
     models = {
         "random features": RandomFeaturesRegressor(n_components=M, random_state=0),
         "orthogonal random features": RandomFeaturesRegressor(n_components=M, orthogonal=True, random_state=0),
+        "ReLU features": RandomFeaturesRegressor(ArcCosine(), n_components=M, random_state=0),
         "Nyström centers (FALKON)": FalkonRegressor(n_centers=M, random_state=0),
     }
     for name, model in models.items():
