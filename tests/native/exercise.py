@@ -351,6 +351,58 @@ def refuse(core):
     all_refused(attempts)
 
 
+# rows, features and bins of boosted trees: one row to learn from, one bin, few bins, as many as a byte counts
+BOOST_SHAPES = [(2, 1, 1), (3, 1, 2), (9, 3, 5), (65, 2, 16), (70, 4, 17), (300, 5, 256)]
+
+
+def boost_arguments(rng, n, d, n_bins, n_classes):
+    """Arguments of `boost` by position, and those that follow by name."""
+    bins = rng.integers(0, n_bins, (d, n)).astype(np.uint8)
+    bins[:, -1] = n_bins - 1
+    y = rng.integers(0, n_classes, n).astype(np.float64) if n_classes else rng.standard_normal(n)
+    train, held = np.arange(0, n, 2), np.arange(1, n, 2)
+    offset = np.zeros(n_classes if n_classes > 2 else 1)
+    arrays = [bins, np.full(d, n_bins, dtype=np.int32), train, held, y, rng.uniform(0.5, 2, n), offset, n_classes]
+    growth = {"rate": 0.3, "l2": 1.0, "share": 0.7, "max_leaves": 6, "min_leaf": 1, "iterations": 5, "patience": 5}
+    return arrays, {**growth, "seconds": np.inf, "seed": 3}
+
+
+def run_boosting(core, shape, n_classes, rng):
+    """Grow trees, and follow them with the rows that judged them."""
+    arrays, named = boost_arguments(rng, *shape, n_classes)
+    bins, _, _, held, y, weight, *_ = arrays
+    feature, bin_, left, right, value, root, curve = core.boost(*arrays, **named)
+    k = n_classes if n_classes > 2 else 1
+    output = (np.arange(len(root)) % k).astype(np.int32)
+    scores = np.empty((len(held), k))
+    nodes = feature, bin_.astype(np.float64), left, right, np.zeros(len(left), dtype=bool), value
+    core.tree_sums(*nodes, root, output, np.ascontiguousarray(bins[:, held].T, dtype=np.float32), scores)
+    if n_classes == 0:
+        losses = 0.5 * (scores[:, 0] - y[held]) ** 2
+    else:
+        both = np.column_stack([np.zeros(len(held)), scores[:, 0]]) if n_classes == 2 else scores
+        losses = np.log(np.exp(both).sum(axis=1)) - both[np.arange(len(held)), y[held].astype(int)]
+    np.testing.assert_allclose(np.average(losses, weights=weight[held]), curve[-1], rtol=1e-10, atol=1e-12)
+
+
+def refuse_boosting(core):
+    arrays, named = boost_arguments(np.random.default_rng(0), 20, 3, 8, 3)
+    wrong = {
+        0: [np.full_like(arrays[0], 8), arrays[0][:, :19].copy()],
+        1: [arrays[1][:2].copy(), np.full(3, 7, dtype=np.int32), np.zeros(3, np.int32), np.full(3, 257, np.int32)],
+        2: [np.array([20]), np.array([-1]), np.array([], dtype=np.int64)],
+        3: [np.array([20]), np.array([-1]), np.array([], dtype=np.int64)],
+        4: [arrays[4][:19].copy(), np.full(20, 3.0), np.full(20, -1.0), np.full(20, np.nan)],
+        5: [arrays[5][:19].copy()],
+        6: [np.zeros(1), np.zeros(4)],
+        7: [1, 4],
+    }
+    cases = [[*arrays[:at], value, *arrays[at + 1 :]] for at, values in wrong.items() for value in values]
+    attempts = [lambda case=case: core.boost(*case, **named) for case in cases]
+    attempts += [lambda one=one: core.boost(*arrays, **{**named, one: 0}) for one in ("max_leaves", "min_leaf")]
+    all_refused(attempts)
+
+
 def main(folder):
     sys.path.insert(0, folder)
     import _core
@@ -367,8 +419,12 @@ def main(folder):
                 for shape in SPARSE_SHAPES:
                     for index in (np.int32, np.int64):
                         run_sparse(_core, isa, profile, dtype, shape, index, rng)
+    for shape in BOOST_SHAPES:
+        for n_classes in (0, 2, 4):
+            run_boosting(_core, shape, n_classes, rng)
     refuse(_core)
     refuse_sparse(_core)
+    refuse_boosting(_core)
     print(f"exercised {', '.join(_core.instruction_sets())}: {len(_core.Profile)} profiles, {len(SHAPES)} shapes")
 
 
