@@ -28,7 +28,9 @@ def test_a_wheel_holds_the_package_and_nothing_else(installed):
     files = [file.as_posix() for file in installed.files if "__pycache__" not in file.as_posix()]
     package = [file for file in files if file.startswith("gyrfalcon/")]
     assert "gyrfalcon/py.typed" in package
-    assert len([file for file in package if re.fullmatch(r"gyrfalcon/_core\.[\w.-]+", file)]) == 1
+    native = [file for file in package if re.fullmatch(r"gyrfalcon/_core\.[\w.-]+", file)]
+    assert len(native) == 2  # the extension and its stub
+    assert "gyrfalcon/_core.pyi" in native
     assert {file.rsplit(".", 1)[1] for file in package} <= {"py", "typed", "so", "pyd", "dylib"}
     others = [file for file in files if not file.startswith("gyrfalcon/")]
     bundled = [file for file in others if not re.match(r"gyrfalcon-[\w.]+\.dist-info/|(\.\./)+(bin|Scripts)/", file)]
