@@ -31,7 +31,7 @@ def test_a_wheel_holds_the_package_and_nothing_else(installed):
     native = [file for file in package if re.fullmatch(r"gyrfalcon/_core\.[\w.-]+", file)]
     assert len(native) == 2  # the extension and its stub
     assert "gyrfalcon/_core.pyi" in native
-    assert {file.rsplit(".", 1)[1] for file in package} <= {"py", "typed", "so", "pyd", "dylib"}
+    assert {file.rsplit(".", 1)[1] for file in package} <= {"py", "pyi", "typed", "so", "pyd", "dylib"}
     others = [file for file in files if not file.startswith("gyrfalcon/")]
     bundled = [file for file in others if not re.match(r"gyrfalcon-[\w.]+\.dist-info/|(\.\./)+(bin|Scripts)/", file)]
     assert not bundled
