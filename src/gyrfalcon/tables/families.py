@@ -30,8 +30,9 @@ _LINEAR_SHARE = 0.1  # share of the time left for linear models
 # Learning rate and iterations of a trial of trees on the sample of the search, and its share of the time left
 _TRIAL_RATE, _TRIAL_ITERATIONS, _TRIAL_SHARE = 0.2, 100, 0.05
 # Share of the time left for the first trees, which kernel models follow, by their error on the sample of the search
-# relative to that of the best kernel
-_FIRST_SHARES = ((0.97, 0.6), (1.1, 0.45), (np.inf, 0.3))
+# relative to that of the best kernel; 0 fits them after kernel models, in the time that is left. The last is for trees
+# for which there was no trial
+_FIRST_SHARES = ((0.97, 0.6), (1.1, 0.45), (1.5, 0.3), (np.finfo(np.float64).max, 0.0), (np.inf, 0.3))
 _LAST_SHARE = 0.9  # the same for later ones
 _MOST_CLASSES = 50  # with more classes, a tree for each class takes too long
 _FEWEST_ROWS = 60  # with fewer rows, trees of several leaves have nothing to learn from
@@ -53,7 +54,7 @@ class FamilyFits:
         Yields stages and members. The members of an earlier run, in `fitted`, are not fitted again.
         """
         trees, share = self._trees()
-        before = [(one, _LINEAR_SHARE) for one in self._linear()] + [(one, share) for one in trees[:1]]
+        before = [(one, _LINEAR_SHARE) for one in self._linear()] + [(one, share) for one in trees[:1] if share > 0]
         for candidate, share in before:
             for stage, member in [] if _has(candidate, fitted) else self._fit(candidate, share * self._left):
                 fitted = (*fitted, member)
