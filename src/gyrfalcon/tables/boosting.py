@@ -109,7 +109,9 @@ class Boosting:
         itself would make its rows look easier than others.
         """
         deadline = time.perf_counter() + seconds
-        folds = self.in_time(folds, seconds)
+        thinned = self.in_time(folds, seconds)
+        if thinned is not folds:
+            return self._fit_part(thinned[0], seconds)
         if self.least_seconds(folds) > seconds:
             return None
         tasks = self._tasks(folds)
@@ -119,6 +121,13 @@ class Boosting:
             return None
         rate = float(np.clip(_REACH / affordable, _LEAST_RATE, _MOST_RATE))
         return self._grow(tasks, folds, rate, _MOST_ITERATIONS, deadline)
+
+    def _fit_part(self, fold: Fold, seconds: float) -> Boosts | None:
+        """Fit a single fold without the rows that it leaves out."""
+        rows = np.union1d(fold.train, fold.held)
+        weight = None if self.weight is None else self.weight[rows]
+        part = replace(self, X=self.X[rows], y=self.y[rows], weight=weight)
+        return part.fit([Fold(np.searchsorted(rows, fold.train), np.searchsorted(rows, fold.held))], seconds)
 
     def least_seconds(self, folds: Sequence[Fold]) -> float:
         """Estimate the seconds of the fewest iterations; operations are counted and nothing is timed."""
@@ -140,7 +149,7 @@ class Boosting:
         some = train[::step]
         if self.n_classes:
             some = np.union1d(some, train[np.unique(self.y[train], return_index=True)[1]])
-        return [Fold(some, folds[0].held)]
+        return [Fold(some, folds[0].held)] if len(some) < len(train) else folds
 
     def _rounds(self, folds: Sequence[Fold]) -> int:
         """Number of fits of each thread."""
