@@ -111,13 +111,13 @@ def _edges(values: Array, most: int) -> Array:
 
     A middle that is rounded to its upper neighbour would not separate them: the lower one does.
     """
-    known = values[np.isfinite(values)]
-    distinct = np.unique(known)
+    distinct, counts = np.unique(values[np.isfinite(values)], return_counts=True)
     if len(distinct) > most:
-        ordered = np.sort(known)
-        places = np.linspace(0, len(ordered), most + 1)[1:-1].astype(np.intp)
-        lower, upper = ordered[places - 1], ordered[places]
-        lower, upper = lower[upper > lower], upper[upper > lower]
+        # about as many rows in each bin; a value of many rows counts as those of one bin, and leaves the others theirs
+        sizes = np.minimum(counts, counts.sum() / most)
+        numbers = ((np.cumsum(sizes) - sizes / 2) * (most / sizes.sum())).astype(np.intp)
+        last = np.flatnonzero(np.diff(numbers))
+        lower, upper = distinct[last], distinct[last + 1]
     else:
         lower, upper = distinct[:-1], distinct[1:]
     middle = lower + (upper - lower) / 2
