@@ -10,12 +10,26 @@ import pyarrow as pa
 import pytest
 from numpy.testing import assert_array_equal
 from pyarrow import parquet
+from sklearn.base import clone
+from sklearn.metrics import r2_score
 
 import gyrfalcon
-from gyrfalcon import FalkonClassifier, FalkonRegressor
+from gyrfalcon import (
+    FalkonClassifier,
+    FalkonRegressor,
+    KernelKMeans,
+    KernelPCA,
+    NoveltyDetector,
+    NystromRegressor,
+    NytroRegressor,
+    RandomFeaturesClassifier,
+    RandomFeaturesRegressor,
+)
+from gyrfalcon.fitting import scores
 from gyrfalcon.kernels import Gaussian
+from gyrfalcon.losses import Huber, Quantile, SquaredHinge
 from gyrfalcon.operators import KernelOperator, Shifted
-from gyrfalcon.sources import ArrayRows, as_rows, columns, rereading
+from gyrfalcon.sources import ArrayRows, as_rows, columns, rereading, row_matrix
 from gyrfalcon.sources.columns import Column, stored_column
 from gyrfalcon.sources.rereading import CheckedRows, GroupHashes, RowsChangedError
 from gyrfalcon.storage.describe import describe
@@ -150,9 +164,144 @@ def test_a_sample_preconditions_a_fit_from_a_file(tmp_path, long):
     assert_array_equal(in_file.dual_coef_, FalkonRegressor(**settings).fit(data.X, data.y).dual_coef_)
 
 
+class OwnLoss(Huber):
+    """A loss of a user, which may need all of y at once."""
+
+
+class OwnHinge(SquaredHinge):
+    """A loss of a user for labels."""
+
+
+def assert_same_fit(make, data, *arrays):
+    """Compare a fit from files with one with y in memory, and return the first."""
+    in_file = make().fit(data)
+    assert "y" not in data._kept
+    in_memory = make().fit(*arrays)
+    values = vars(in_memory)
+    for name in ("dual_coef_", "feature_coef_", "offset_", "penalty_"):
+        if name in values:
+            assert_array_equal(getattr(in_file, name), values[name], err_msg=name)
+    return in_file
+
+
+LOSSES = ["huber", "poisson", "squared_epsilon_insensitive", Quantile(0.7)]
+
+
+@pytest.mark.parametrize("part", [4096, 1 << 19])
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_other_losses_have_the_bits_of_a_fit_in_memory(tmp_path, long, monkeypatch, loss, part):
+    monkeypatch.setattr(row_matrix, "_PART", part)
+    monkeypatch.setattr(row_matrix, "_SMALLEST_PART", 700)
+    data = npy(tmp_path, np.abs(Y))
+    settings = {"n_centers": 60, "max_iter": 5, "penalty": 1e-5, "random_state": 0, "loss": loss}
+    assert_same_fit(lambda: FalkonRegressor(**settings), data, data.X, np.abs(Y))
+
+
+def test_several_quantiles_of_a_target_in_a_file(tmp_path, long):
+    data = npy(tmp_path, Y)
+    settings = {"n_centers": 60, "max_iter": 5, "penalty": 1e-5, "random_state": 0}
+    found = assert_same_fit(lambda: FalkonRegressor(quantiles=[0.1, 0.9], **settings), data, data.X, Y)
+    assert found.predict(X).shape == (N, 2)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge", "hinge"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_losses_of_labels_have_the_bits_of_a_fit_in_memory(tmp_path, long, monkeypatch, loss, n_classes):
+    monkeypatch.setattr(row_matrix, "_PART", 4096)
+    monkeypatch.setattr(row_matrix, "_SMALLEST_PART", 700)
+    labels = np.digitize(Y, [5.0, 6.0][: n_classes - 1])
+    data = npy(tmp_path, labels)
+    settings = {"n_centers": 60, "max_iter": 5, "penalty": 1e-5, "random_state": 0, "loss": loss}
+    assert_same_fit(lambda: FalkonClassifier(**settings), data, data.X, labels)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NystromRegressor(n_centers=50, penalty=1e-6, random_state=0),
+        lambda: NystromRegressor(n_centers=50, penalties=[1e-6, 1e-3], choose_by="loo", random_state=0),
+        lambda: NystromRegressor(n_centers=50, penalty=1e-4, solver="cg", max_iter=5, random_state=0),
+        lambda: NytroRegressor(n_centers=50, solver="gd", max_iter=5, early_stopping=False, random_state=0),
+        lambda: RandomFeaturesRegressor(n_components=50, penalty=1e-4, random_state=0),
+    ],
+)
+def test_other_estimators_hold_no_target(tmp_path, long, make):
+    data = npy(tmp_path, Y)
+    assert_same_fit(make, data, data.X, Y)
+
+
+def test_random_features_hold_no_labels(tmp_path, long):
+    labels = np.digitize(Y, [5.0, 6.0])
+    data = npy(tmp_path, labels)
+    assert_same_fit(
+        lambda: RandomFeaturesClassifier(n_components=50, penalty=1e-4, random_state=0), data, data.X, labels
+    )
+
+
+def test_scores_of_files_hold_no_predictions(tmp_path, long, monkeypatch):
+    monkeypatch.setattr(scores, "_ROWS", 700)
+    data = npy(tmp_path, Y)
+    model = FalkonRegressor(n_centers=30, penalty=1e-4, random_state=0).fit(X, Y)
+    exact = r2_score(Y.astype(np.float64), model.predict(X).astype(np.float64))  # in float32 it is rounded
+    assert model.score(data) == pytest.approx(exact, rel=1e-9)
+    assert "y" not in data._kept
+    constant = npy(tmp_path, np.full(N, 2.0, np.float32))
+    assert model.score(constant) == model.score(X, np.full(N, 2.0)) == 0.0
+    (tmp_path / "table").mkdir()
+    both = np.column_stack([Y, -2 * Y + X[:, 2]])
+    several = table(tmp_path / "table", both)
+    two = FalkonRegressor(n_centers=30, penalty=1e-4, random_state=0).fit(several)
+    exact = r2_score(both.astype(np.float64), two.predict(several).astype(np.float64))
+    assert two.score(several) == pytest.approx(exact, rel=1e-9)
+    for labels in (np.digitize(Y, [5.0, 6.0]), Y > 5):
+        labelled = npy(tmp_path, labels)
+        classifier = FalkonClassifier(n_centers=30, penalty=1e-4, random_state=0).fit(X, labels)
+        assert classifier.score(labelled) == classifier.score(X, labels)
+        assert "y" not in labelled._kept
+
+
+def test_numbers_of_the_rows_of_a_file_are_in_files(tmp_path, long, monkeypatch):
+    monkeypatch.setattr(row_matrix, "_PART", 700)
+    monkeypatch.setattr(row_matrix, "_SMALLEST_PART", 700)
+    made = []
+    init = row_matrix.FileMatrix.__init__
+    monkeypatch.setattr(row_matrix.FileMatrix, "__init__", lambda self, *a: made.append(a[1]) or init(self, *a))
+    data = npy(tmp_path, Y)
+    for contamination in ("auto", 0.05):
+        detector = NoveltyDetector(n_centers=50, contamination=contamination, random_state=0)
+        found, expected = clone(detector).fit(data.X), clone(detector).fit(X)
+        assert found.offset_ == pytest.approx(expected.offset_, rel=1e-9)
+        assert found.effective_dimension_ == pytest.approx(expected.effective_dimension_, rel=1e-9)
+    assert made == [(N, 1)] * 2
+    clusters = KernelKMeans(3, n_centers=50, n_init=2, max_iter=5, random_state=0)
+    found, expected = clone(clusters).fit(data.X), clone(clusters).fit(X)
+    assert len(made) > 2
+    assert_array_equal(found.labels_, expected.labels_)
+    assert found.inertia_ == expected.inertia_
+    assert_array_equal(pickle.loads(pickle.dumps(found)).labels_, expected.labels_)
+    pca = KernelPCA(3, n_centers=50, random_state=0)
+    assert_array_equal(clone(pca).fit(data.X).dual_coef_, clone(pca).fit(X).dual_coef_)
+
+
+def test_a_matrix_in_a_file_is_like_an_array():
+    rng = np.random.default_rng(0)
+    values, found = (
+        rng.standard_normal((5_000, 2)).astype(np.float32),
+        row_matrix.row_matrix(5_000, 2, np.float32, in_file=True),
+    )
+    assert isinstance(found, row_matrix.FileMatrix)
+    for at in row_matrix.row_parts(5_000, 2):
+        found[at] = values[at]
+    found[10:20] = np.float32(3)
+    values[10:20] = 3
+    assert_array_equal(found[:], values)
+    assert_array_equal(found[np.array([4_999, 3, 15])], values[[4_999, 3, 15]])
+    assert_array_equal(found.mapped(), values)
+
+
 def test_what_needs_all_of_y_still_reads_it(tmp_path, long):
     data = npy(tmp_path, Y)
-    for more in ({"loss": "huber"}, {"uncertainty": True}, {"early_stopping": True}):
+    for more in ({"loss": OwnLoss()}, {"uncertainty": True}, {"early_stopping": True}):
         FalkonRegressor(n_centers=30, random_state=0, penalty=1e-4, **more).fit(data)
     assert "y" in data._kept
     assert data.long_target() is None
@@ -265,12 +414,12 @@ def test_a_classifier_has_the_bits_of_one_with_labels_in_memory(tmp_path, long, 
 
 
 def test_labels_that_are_read_into_memory(tmp_path, long):
-    """Text, floats, very many classes, integers beyond 2^53, class weights, other losses and held-out rows."""
+    """Text, floats, very many classes, integers beyond 2^53, class weights, losses of one's own and held-out rows."""
     labels = (Y > 5).astype(np.int64)
     for target in (labels.astype(np.float64), np.where(labels, "a", "b"), np.arange(N) * 2 + 2**60):
         data = table(tmp_path, target)
         assert data.long_labels() is None
-    for more in ({"class_weight": "balanced"}, {"loss": "logistic"}, {"early_stopping": True}):
+    for more in ({"class_weight": "balanced"}, {"loss": OwnHinge()}, {"early_stopping": True}):
         data = npy(tmp_path, labels)
         found = FalkonClassifier(n_centers=30, penalty=1e-4, max_iter=3, random_state=0, **more).fit(data)
         assert "y" in data._kept

@@ -54,8 +54,9 @@ def check_squares(y: NDArray[Any], dtype: DTypeLike, name: str) -> None:
     """
     info, largest = np.finfo(np.dtype(dtype)), float(_largest(y))
     squares = "losses other than the squared one take squares"
-    # a loss of an outlier is linear in it
-    if largest * (float(np.median(np.abs(y))) / float(info.max)) > float(info.eps):
+    # a loss of an outlier is linear in it; the median is at most the largest
+    large = largest * (largest / float(info.max)) > float(info.eps)
+    if large and largest * (float(np.median(np.abs(y[:]))) / float(info.max)) > float(info.eps):
         raise ValueError(f"{name} holds {largest:.3g}, and {squares}, too large for {info.dtype}: rescale {name}")
     if 0 < largest < float(info.tiny / info.eps) ** 0.5:
         raise ValueError(

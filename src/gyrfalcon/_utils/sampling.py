@@ -59,6 +59,8 @@ def sample_rows(n: int, random_state: np.random.RandomState, weight: NDArray[Any
     >>> sample_rows(4, np.random.RandomState(0), np.array([1.0, 0.0, 2.0, 1.0]))
     array([0, 2, 3])
     """
+    if weight is None and n > _PERMUTED:
+        return draw(n, _MOST, random_state)
     candidates = np.arange(n) if weight is None else np.flatnonzero(weight)
     if len(candidates) > _MOST:
         candidates = np.sort(random_state.choice(candidates, _MOST, replace=False))

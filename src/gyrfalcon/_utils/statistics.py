@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ Array = NDArray[Any]
 # The 75% quantile of the normal distribution: its median absolute deviation divided by this is its standard deviation.
 _QUARTILE = 0.6744897501960817
 _PART = 1 << 16  # number of rows converted to float64 at a time
+_MANY = 1 << 21  # number of rows from which quantiles are found by counting, which takes no memory, and not by sorting
+_ROUNDING = 1e-9  # of sums of weights
 
 
 def sums(y: Array, weight: Array | None, of: Callable[[Array], Array] = lambda part: part) -> Array:
@@ -61,15 +65,87 @@ def shares(y: Array, weight: Array | None) -> Array:
     return np.clip(means(y, weight), least, 1 - least)
 
 
-def quantiles(y: Array, level: ArrayLike, weight: Array | None) -> Array:
-    """Compute a weighted quantile of each column of y, for one level or one for each column."""
+def quantiles(y: Array, level: ArrayLike, weight: Array | None, center: Array | None = None) -> Array:
+    """Compute a weighted quantile of each column of y, for one level or one for each column.
+
+    With `center`, of shape (k,), the quantiles are those of the distances from it, ``abs(y - center)`` in float64.
+    """
     out = np.empty(y.shape[1])
     for j, tau in enumerate(np.broadcast_to(np.asarray(level, dtype=np.float64), out.shape)):
-        order = np.argsort(y[:, j], kind="stable")
+        if len(y) >= _MANY and weight is None:
+            rank = math.ceil(tau * len(y) * (1 - _ROUNDING)) - 1  # rounding must not lead to the next entry
+            (out[j],) = order_statistics(partial(_column_parts, y, j, center), [min(max(rank, 0), len(y) - 1)])
+            continue
+        column = np.concatenate(list(_column_parts(y, j, center)))
+        order = np.argsort(column, kind="stable")
         share = np.cumsum(np.ones(len(y)) if weight is None else weight[order])
-        at = np.searchsorted(share, tau * share[-1] * (1 - 1e-9))  # rounding must not lead to the next entry
-        out[j] = y[order[min(at, len(order) - 1)], j]
+        at = np.searchsorted(share, tau * share[-1] * (1 - _ROUNDING))
+        out[j] = column[order[min(at, len(order) - 1)]]
     return out
+
+
+def _column_parts(y: Array, j: int, center: Array | None) -> Iterator[Array]:
+    """Iterate over parts of column j of y, or of its distances from a center."""
+    for start in range(0, len(y), _PART):
+        part = y[start : start + _PART][:, j]
+        yield part if center is None else np.abs(part.astype(np.float64) - center[j])
+
+
+def order_statistics(parts: Callable[[], Iterator[Array]], ranks: Sequence[int]) -> list[float]:
+    """Return the numbers at some places of the sorted order, counted from 0, without holding or sorting the numbers.
+
+    Each number is found by four readings, which count those that begin with the same 16, 32, 48 and 64 bits of float64,
+    in an order of bits that is that of the numbers.
+
+    parts : function that begins a reading of all numbers, which are finite, in parts
+    ranks : their places
+
+    >>> order_statistics(lambda: iter([np.array([3.0, -1.0]), np.array([2.0])]), [0, 2])
+    [-1.0, 3.0]
+    """
+    return [_order_statistic(parts, rank) for rank in ranks]
+
+
+def _order_statistic(parts: Callable[[], Iterator[Array]], rank: int) -> float:
+    prefix = 0
+    for shift in (48, 32, 16, 0):
+        counts = np.zeros(1 << 16, dtype=np.int64)
+        for part in parts():
+            keys = _sortable(part)
+            if shift < 48:
+                keys = keys[keys >> np.uint64(shift + 16) == np.uint64(prefix)]
+            counts += np.bincount(((keys >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(np.intp), minlength=1 << 16)
+        places = np.cumsum(counts)
+        found = int(np.searchsorted(places, rank, side="right"))
+        rank -= int(places[found - 1]) if found else 0
+        prefix = (prefix << 16) | found
+    return float(_numbers(np.array([prefix], dtype=np.uint64))[0])
+
+
+_SIGN = np.uint64(1 << 63)
+
+
+def _sortable(x: Array) -> Array:
+    """Return integers of 64 bits in the order of the numbers."""
+    bits = (np.ascontiguousarray(x, dtype=np.float64) + 0.0).view(np.uint64)  # + 0.0, so that -0 is 0
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def _numbers(keys: Array) -> Array:
+    """Undo `_sortable`."""
+    return np.where(keys & _SIGN, keys ^ _SIGN, ~keys).astype(np.uint64).view(np.float64)
+
+
+def quantile_of(parts: Callable[[], Iterator[Array]], n: int, level: float) -> float:
+    """Compute a quantile of n numbers, which are read in parts, as `numpy.quantile` does.
+
+    >>> quantile_of(lambda: iter([np.array([3.0, 1.0]), np.array([2.0, 5.0])]), 4, 0.25)
+    1.75
+    """
+    place = level * (n - 1)
+    low = min(max(math.floor(place), 0), n - 1)
+    below, above = order_statistics(parts, [low, min(low + 1, n - 1)])
+    return float(below + (above - below) * (place - low))
 
 
 def robust_deviation(y: Array, weight: Array | None) -> Any:
@@ -77,12 +153,13 @@ def robust_deviation(y: Array, weight: Array | None) -> Any:
 
     It is the ordinary one if most entries of a column are equal, and a thousandth of their size if all are.
     """
-    y = y.astype(np.float64)
-    distance = np.abs(y - quantiles(y, 0.5, weight))
-    deviation = quantiles(distance, 0.5, weight) / _QUARTILE
-    with np.errstate(over="ignore"):  # callers refuse y of that size
-        plain = np.sqrt(np.average(np.square(distance), axis=0, weights=weight))
-    for otherwise in (plain, 1e-3 * np.abs(y).max(axis=0)):
-        deviation = np.where(deviation > 0, deviation, otherwise)
-    deviation = np.where(deviation > 0, deviation, 1e-3)
+    center = quantiles(y, 0.5, weight)
+    deviation = quantiles(y, 0.5, weight, center) / _QUARTILE
+    if not (deviation > 0).all():
+        with np.errstate(over="ignore"):  # callers refuse y of that size
+            plain = np.sqrt(average(y, weight, lambda part: np.square(part - center)))
+        size = np.maximum(np.abs(y.min(axis=0)), np.abs(y.max(axis=0))).astype(np.float64)
+        for otherwise in (plain, 1e-3 * size):
+            deviation = np.where(deviation > 0, deviation, otherwise)
+        deviation = np.where(deviation > 0, deviation, 1e-3)
     return float(deviation[0]) if (deviation == deviation[0]).all() else deviation

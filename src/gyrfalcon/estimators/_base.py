@@ -19,6 +19,7 @@ from ..fitting.attributes import check_attributes
 from ..fitting.data import FitData, classification_data, regression_data
 from ..fitting.explained import ExpansionPart, Explained, stack_numbers
 from ..fitting.rows import Reading, for_score, more_rows, scaled
+from ..fitting.scores import long_labelled, long_scored
 from ..fitting.session import Session, finite
 from ..fitting.targets import class_codes
 from ..kernels import Kernel
@@ -250,6 +251,8 @@ class KernelRegressor(CallbackSupportMixin, RegressorMixin, KernelEstimator):
         """
         from sklearn.metrics import r2_score
 
+        if (long := long_scored(X, y, sample_weight)) is not None:
+            return long.determination(self.predict)
         rows, y, sample_weight = for_score(X, y, sample_weight, self.device)
         return float(r2_score(y, to_host(self.predict(rows)), sample_weight=sample_weight))
 
@@ -325,6 +328,8 @@ class KernelClassifier(CallbackSupportMixin, ClassifierMixin, KernelEstimator):
         """
         from sklearn.metrics import accuracy_score
 
+        if (labels := long_labelled(X, y, sample_weight)) is not None:
+            return labels.accuracy(self.predict)
         rows, y, sample_weight = for_score(X, y, sample_weight, self.device)
         return float(accuracy_score(y, to_host(self.predict(rows)), sample_weight=sample_weight))
 

@@ -26,7 +26,7 @@ from ..fitting.subspace import AUTO, CenterSettings, ChosenCenters, WarmStart
 from ..fitting.targets import indicators, signs
 from ..kernels import Kernel, KernelFunction
 from ..losses import Logistic, Loss, Softmax, as_loss
-from ..losses.named import OF_LABELS, OF_NUMBERS, loss_name
+from ..losses.named import NAMES, OF_LABELS, OF_NUMBERS, loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
 from ._base import KernelClassifier
@@ -199,7 +199,7 @@ class FalkonClassifier(KernelClassifier):
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
             validates = self.early_stopping or self.n_centers == AUTO
             hold_out = self.validation_fraction if validates else None
-            in_file = loss_name(self.loss) == "squared" and self.class_weight is None and not validates
+            in_file = loss_name(self.loss) in NAMES and self.class_weight is None and not validates
             options: dict[str, Any] = {"hold_out": hold_out, "make_loss": self._make_loss}
             data, classes = self._data(
                 session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file and compute.device is None

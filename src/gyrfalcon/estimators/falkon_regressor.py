@@ -27,7 +27,7 @@ from ..fitting.rows import at_once, for_score
 from ..fitting.subspace import AUTO, CenterSettings, ChosenCenters, WarmStart
 from ..kernels import Kernel, KernelFunction
 from ..losses import Loss, Poisson, Quantile, Squared, as_loss
-from ..losses.named import OF_LABELS, loss_name
+from ..losses.named import OF_LABELS, OF_NUMBERS, loss_name
 from ..sources import to_host
 from ..storage.checkpoints import Checkpoint
 from ._lazy import in_kind
@@ -230,8 +230,10 @@ class FalkonRegressor(PosteriorRegressor):
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
             validates = self.early_stopping or self.n_centers == AUTO
             hold_out = self.validation_fraction if validates else None
-            # all else needs y in any order, or all of it at once
-            in_file = type(loss) is Squared and not (self.uncertainty or self.incremental or validates)
+            # all else, such as a loss of the user, may need all of y at once
+            in_file = type(loss) in (Squared, *OF_NUMBERS.values()) and not (
+                self.uncertainty or self.incremental or validates
+            )
             options = {"hold_out": hold_out, "loss": loss, "copies": self._n_levels()}
             data = self._data(
                 session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file and compute.device is None

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.checks import integer, not_negative
 from .._utils.registry import register
+from .._utils.sampling import draw
 from .._utils.words import shown
 from ..callbacks import CallbackLike
 from ..centers import Centers, KMeansPlusPlus
@@ -29,7 +30,7 @@ from ..operators import Operator, make_operator
 from ..operators.diagonal import kernel_diagonal
 from ..preconditioners import Whitening
 from ..solvers import Clustering, Lloyd, approach, approach_bytes, features_of
-from ..sources import Rows, as_rows
+from ..sources import Rows, as_rows, columns
 from ._base import KernelEstimator, with_offset
 from ._lazy import lazily
 from ._sklearn import ClusterMixin, TransformerMixin
@@ -188,7 +189,8 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             starts = int(self.n_init) if isinstance(self.init, str) else 1
             # labels of two iterations and the nearest values, two vectors of distances and weights, and the sample
             width = 0 if data.rows.is_sparse else data.rows.shape[1]
-            held = n * (16 * starts + 24) + 2 * 8 * min(n, _sample_size(k)) * width
+            long = n >= columns.LONG and not (data.rows.in_memory or data.rows.runs_elsewhere)  # these are in files
+            held = (0 if long else n * (16 * starts + 24)) + 2 * 8 * min(n, _sample_size(k)) * width
             needs = Needs(buffers=8 // data.rows.dtype.itemsize, row_vectors=0, columns=starts * k, held=lambda M: held)
             settings = CenterSettings(self.kernel, self.n_centers, self.centers)
             space = choose_subspace(settings, needs, data, self._compute, session.random_state)
@@ -197,11 +199,12 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             diagonal = kernel_diagonal(operator.kernel, operator.rows)
             centroids = self._starts(space, whitening, starts, diagonal, session.random_state)
             session.start(data, max_iter=self.max_iter, n_centers=operator.shape[1])
-            lloyd = Lloyd(operator, whitening, centroids, k, diagonal, space.data.weight, tol=float(self.tol))
+            weight, tol = space.data.weight, float(self.tol)
+            lloyd = Lloyd(operator, whitening, centroids, k, diagonal, weight, tol=tol, in_file=long)
             found = _run(lloyd, self.max_iter, session)
             warn_if_clusters_unsettled(found, k, self.max_iter, few_centers=operator.shape[1] < n)
             offset = -found.squares / 2
-            labels = found.labels.copy()
+            labels = found.labels.copy() if isinstance(found.labels, np.ndarray) else found.labels.mapped()[:, 0]
             if data.counted is not None and data.counted.positions is not None:
                 others = operator.on(self._left_out(X, data, data.counted))
                 labels = data.counted.spread(labels, _nearest(others, found.coef, offset))
@@ -228,7 +231,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         size = _sample_size(k)
         if n <= 2 * size:
             return self._drawn(operator, whitening, starts, random_state)
-        chosen = np.sort(random_state.choice(n, size, replace=False))
+        chosen = draw(n, size, random_state)
         rows, budget = as_rows(operator.rows.take(chosen)), max(0, space.budget - operator.kept_bytes)
         sample = make_operator(operator.kernel, rows, operator.centers, n_jobs=self.n_jobs, memory_budget=budget)
         first = self._drawn(sample, whitening, starts, random_state)
@@ -246,7 +249,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         k, parts = int(self.n_clusters), []
         for _ in range(starts):
             if self.init == "random":
-                points = operator.rows.take(np.sort(random_state.choice(operator.shape[0], k, replace=False)))
+                points = operator.rows.take(draw(operator.shape[0], k, random_state))
             else:
                 chosen = KMeansPlusPlus().select(
                     operator.rows, k, kernel=operator.kernel, penalty=0.0, random_state=random_state, n_jobs=self.n_jobs

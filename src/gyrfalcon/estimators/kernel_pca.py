@@ -23,7 +23,7 @@ from ..fitting.session import Session
 from ..fitting.subspace import CenterSettings, Subspace, choose_subspace, default_n_centers
 from ..kernels import Gaussian, Kernel, KernelFunction
 from ..operators import Operator
-from ..operators.diagonal import kernel_diagonal
+from ..operators.diagonal import mean_diagonal
 from ..preconditioners import Whitening
 from ..solvers import Components, largest_components, principal_components
 from ..solvers.principal import krylov_block
@@ -262,7 +262,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     def _kept(self, found: Components, whitening: Whitening, space: Subspace) -> _Kept:
         """Return the components that are asked for, as expansions of the centers."""
         operator, n = space.operator, space.operator.shape[0]
-        diagonal = float(kernel_diagonal(operator.kernel, operator.rows).mean())
+        diagonal = mean_diagonal(operator.kernel, operator.rows)
         total = max(0.0, diagonal - float(found.mean @ found.mean))
         # Rounding errors of tiles, of about eps k(x, x) in each of M x M numbers and of either sign, move eigenvalues
         # by about sqrt(M) of them. The bound of M of them would discard good components of float32.

@@ -10,6 +10,7 @@ from scipy.linalg import eigh
 
 from .._utils.checks import integer, number, optional, positive
 from .._utils.registry import register
+from .._utils.statistics import quantile_of
 from .._utils.threads import effective_n_jobs, single_threaded_blas
 from ..centers import Centers
 from ..fitting.arguments import described
@@ -22,6 +23,9 @@ from ..operators import Operator
 from ..operators.diagonal import kernel_diagonal
 from ..preconditioners import Whitening
 from ..solvers import feature_sums, row_squares
+from ..solvers.nystrom_features import row_square_blocks
+from ..sources import columns
+from ..sources.row_matrix import row_matrix, row_parts
 from ._base import KernelEstimator
 from ._lazy import lazily
 from ._sklearn import OutlierMixin
@@ -144,7 +148,8 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
         with self._session() as session:
             data = unlabelled_data(self._reading, X, scratch=session.scratch)
             # the factor of K_MM, F'F, its eigenvectors and room to make them, and what becomes of them
-            needs = Needs(buffers=5, penalty=float(self.penalty))
+            long = data.rows.shape[0] >= columns.LONG and not data.rows.in_memory
+            needs = Needs(buffers=5, penalty=float(self.penalty), row_vectors=0 if long else Needs.row_vectors)
             settings = CenterSettings(self.kernel, self.n_centers, self.centers)
             space = choose_subspace(settings, needs, data, self._compute, session.random_state)
             operator, n = space.operator, space.operator.shape[0]
@@ -155,16 +160,23 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
             s, V = _spectrum(G)
             P = _explaining(s, V, whitening, mu)
             n_threads = effective_n_jobs(self.n_jobs)
-            scores = _scores(operator, P, mu, n_threads)
+            # scores of the rows of a file are in a file
+            scores = row_matrix(n, 1, np.float64, in_file=long)
+            most = kernel_diagonal(operator.kernel, operator.rows) / mu
+            total, parts = 0.0, row_parts(n, 1)
+            for at, squares in row_square_blocks(operator, P, n_threads):
+                scores[at] = _bounded(most[at], squares)[:, None]
+            for at in parts:
+                total += float(scores[at].sum())
+            level = _FALSE_ALARMS if self.contamination == "auto" else float(self.contamination)
             if self.contamination == "auto":
-                leverage = row_squares(operator, _leverage(s, V, whitening, mu), n_threads)
-                offset = float(np.quantile(_left_out(scores, leverage), _FALSE_ALARMS))
-            else:
-                offset = float(np.quantile(scores, float(self.contamination)))
+                for at, leverage in row_square_blocks(operator, _leverage(s, V, whitening, mu), n_threads):
+                    scores[at] = _left_out(scores[at][:, 0], leverage)[:, None]
+            offset = quantile_of(lambda: (scores[at][:, 0] for at in parts), n, level)
             self._set_scaling(data)
             self._set_centers(operator.kernel, operator.centers)
             self.dual_coef_, self.offset_, self.penalty_, self.n_samples_fit_ = P, offset, penalty, n
-            self.effective_dimension_ = -float(scores.sum())
+            self.effective_dimension_ = -total
         return self
 
     @lazily
@@ -252,7 +264,11 @@ def _leverage(s: Array, V: Array, whitening: Whitening, mu: float) -> Array:
 def _scores(operator: Operator, P: Array, mu: float, n_threads: int) -> Array:
     """Return minus the leverage scores of the rows of an operator, which rounding must not make negative."""
     most = kernel_diagonal(operator.kernel, operator.rows) / mu
-    return -np.maximum(most - row_squares(operator, P, n_threads), 0.0)
+    return _bounded(most, row_squares(operator, P, n_threads))
+
+
+def _bounded(most: Array, squares: Array) -> Array:
+    return -np.maximum(most - squares, 0.0)
 
 
 def _left_out(scores: Array, leverage: Array) -> Array:

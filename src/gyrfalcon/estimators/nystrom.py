@@ -272,9 +272,9 @@ class NystromRegressor(PosteriorRegressor):
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if validates else None
-            data = self._data(
-                session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, random_access=self.solver == "sgd"
-            )
+            options: dict[str, Any] = {"hold_out": hold_out, "random_access": self.solver == "sgd"}
+            in_file = self.solver in ("direct", "gd", "cg") and not (validates or self.uncertainty or keeps_sums)
+            data = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file)
             solve = self._solve_nested if nested else self._solve_directly if direct else self._iterate
             space, coef, penalty, uncertainty = solve(data, session)
             self._set_solution(space.data, session)

@@ -149,9 +149,9 @@ class NytroRegressor(KernelRegressor):
         patience = NoImprovement(self.n_iter_no_change, self.min_decrease) if self.early_stopping else None
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if self.early_stopping else None
-            data = self._data(
-                session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, random_access=self.solver == "sgd"
-            )
+            options: dict[str, Any] = {"hold_out": hold_out, "random_access": self.solver == "sgd"}
+            in_file = self.solver != "sgd" and not self.early_stopping
+            data = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file)
             with single_threaded_blas():  # threads of its own would decide the last bits
                 self._iterate(data, session)
         return self

@@ -197,8 +197,7 @@ class RandomFeaturesRegressor(OnRandomFeatures, KernelRegressor):
         patience = NoImprovement(self.n_iter_no_change) if self.early_stopping else None
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if self.early_stopping and self.solver != "direct" else None
-            data = self._data(
-                session, X, y, sample_weight, X_val, y_val, hold_out=hold_out, random_access=self.solver == "sgd"
-            )
+            options: dict[str, Any] = {"hold_out": hold_out, "random_access": self.solver == "sgd"}
+            data = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=self.solver == "direct")
             self._learn(data, session)
         return self

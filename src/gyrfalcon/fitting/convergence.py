@@ -128,7 +128,7 @@ def warn_if_clusters_unsettled(found: Clustering, n_clusters: int, max_iter: int
 
     `few_centers` says whether there are fewer centers than rows, so that they may miss some rows.
     """
-    distinct = len(np.unique(found.labels))
+    distinct = int((found.counts > 0).sum())
     words = f"{distinct} clusters were found where n_clusters={n_clusters}"
     missed = few_centers and found.farthest > 0
     if distinct < n_clusters and not missed:

@@ -191,7 +191,7 @@ def regression_data(
     targets: Any = y
     if isinstance(y, Column):  # whose numbers were checked
         check_lengths(train.counted.n_given, targets)
-        flat = not X.has_several_targets
+        targets, flat = y if copies is None else y.repeated(copies), not X.has_several_targets and copies is None
     else:
         y = check_y(y, train.counted.n_given, reading.owner, multi_output=True, y_numeric=True)
         y = train.counted.among(y)

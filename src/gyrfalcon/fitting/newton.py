@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from .._utils.compute import Compute
 from ..solvers.newton import NewtonIterate, newton
+from ..sources.columns import Column
 from .convergence import NEWTON_TOLERANCE, UNSETTLED, warn_if_newton_unsettled
 from .data import FitData
 from .falkon import FalkonSettings, begin, preconditioner_of
@@ -36,7 +39,7 @@ def solve(
             f"{max_iter}: no step is left for the penalty itself"
         )
     needs = Needs(
-        row_vectors=_ROW_VECTORS,
+        row_vectors=0 if isinstance(data.targets, Column) else _ROW_VECTORS,
         passes=_PASSES * passes_of(max_iter),
         penalty=settings.penalty,
         resolves_penalty=True,
@@ -81,7 +84,9 @@ def _steps(
     preconditioner = preconditioner_of(space, None, as_published=settings.as_published)
     if resume is not None:
         space.operator.fill()
-    targets = data.targets if unit == 1 else data.targets / unit
+    targets = data.targets
+    if unit != 1:
+        targets = targets.over(np.array(unit)) if isinstance(targets, Column) else targets / unit
     for iterate in newton(
         space.operator,
         targets.astype(data.rows.dtype, copy=False),

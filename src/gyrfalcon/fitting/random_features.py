@@ -21,6 +21,7 @@ from ..kernels.features import FeatureMap
 from ..operators import feature_operator
 from ..preconditioners import FeatureCoordinates
 from ..solvers import Iterate, block_descent, normal_equations, solve_ridge, stochastic_gradient
+from ..sources.columns import Column
 from .convergence import tolerance, warn_if_unsettled
 from .data import FitData
 from .descent import block_bounds
@@ -125,7 +126,9 @@ def feature_problem(
     found.check_precision(rows.dtype)
     features = found.random_features(n_components, rows.shape[1], random_state, orthogonal).astype(rows.dtype)
     scale = power_of_two(data.targets, axis=0)
-    targets = (data.targets / scale).astype(rows.dtype, copy=False)
+    targets: Any = data.targets
+    targets = targets.over(scale) if isinstance(targets, Column) else targets / scale
+    targets = targets.astype(rows.dtype, copy=False)
     return FeatureProblem(penalty, found, features, data, targets, scale, compute)
 
 

@@ -13,7 +13,7 @@ from .._utils.checks import Rule, numbers
 from .._utils.portable import beside, library, sorted_rows, special
 from .._utils.ranges import power_of_two
 from .._utils.registry import register
-from .._utils.statistics import means, quantiles, robust_deviation, shares
+from .._utils.statistics import average, means, quantiles, robust_deviation, shares
 from .._utils.words import hint, listed
 from .base import Array, Curvature, Loss, PortableLoss
 from .margins import Hinge, SquaredHinge, check_signs
@@ -82,7 +82,7 @@ class Logistic(PortableLoss):
         return p
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
-        share = shares((y + 1) / 2, weight)
+        share = np.clip((means(y, weight) + 1) / 2, least := 0.5 / len(y), 1 - least)
         return np.log(share) - np.log1p(-share)
 
     def check(self, y: Array, name: str = "y") -> None:
@@ -333,11 +333,11 @@ class Poisson(PortableLoss):
             return mean
 
     def check(self, y: Array, name: str = "y") -> None:
-        if (y < 0).any():
+        if y.min() < 0:
             raise ValueError(f"{name} holds {y.min():g}: the Poisson loss needs counts, which are not negative")
 
     def offset(self, y: Array, weight: Array | None = None) -> Array:
-        mean: Array = np.average(y.astype(np.float64), axis=0, weights=weight)
+        mean = average(y, weight)
         return np.log(np.where(mean > 0, mean, 1.0))
 
 

@@ -34,6 +34,7 @@ from .._utils.portable import library
 from ..backends import BlockWeight, weighted
 from ..kernels import Kernel
 from ..sources import Rows
+from ..sources.row_matrix import RowMatrix
 from .interrupted import Sums
 
 __all__ = [
@@ -240,7 +241,7 @@ class Operator(ABC):
         """
 
     @abstractmethod
-    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
+    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: RowMatrix | None = None) -> Array:
         """Compute K' W (K V), in float64 and in one pass.
 
         Parameters
@@ -351,14 +352,14 @@ def check_weight(weight: Weight, n: int) -> Array | Callable[[slice, Array], Arr
     return numbers
 
 
-def check_image(KV: Array, n: int, k: int, dtype: DTypeLike) -> Array:
-    """Return the array that K V is written into, with k columns, if it fits n rows."""
+def check_image(KV: RowMatrix, n: int, k: int, dtype: DTypeLike) -> Any:
+    """Return the matrix that K V is written into, with k columns, if it fits n rows."""
     if KV.dtype != dtype or KV.shape not in ([(n,), (n, 1)] if k == 1 else [(n, k)]):
         raise ValueError(f"KV has shape {KV.shape} and type {KV.dtype}: it must be ({n}, {k}) of {dtype}")
-    return KV if KV.ndim == 2 else KV[:, None]
+    return KV[:, None] if isinstance(KV, np.ndarray) and KV.ndim == 1 else KV
 
 
-def recording(weight: BlockWeight, KV: Array) -> Callable[[slice, Array], Array]:
+def recording(weight: BlockWeight, KV: RowMatrix) -> Callable[[slice, Array], Array]:
     """Make a weight of one that also writes K V into `KV`."""
 
     def record(at: slice, T: Array) -> Array:

@@ -26,6 +26,7 @@ from ..kernels import Kernel, KernelFunction
 from ..sources import Rows, as_rows
 from ..sources._schedulers import Scheduler, insist
 from ..sources.dask import DaskRows
+from ..sources.row_matrix import RowMatrix
 from ._partitions import NonFiniteRowError, PartitionProduct, WorkerOperators, add, run_product
 from .base import Operator, Rowwise, Weight, as_columns, check_image, check_weight
 from .dense import KernelOperator
@@ -104,7 +105,7 @@ class DaskOperator(Operator):
         columns, like_given = as_columns(U, self.shape[0], self.dtype, "U")
         return like_given(self._sum(self._product("rmatmat"), [columns], columns.shape[1], once=True))
 
-    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
+    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: RowMatrix | None = None) -> Array:
         """Compute K' W (K V), in float64; see `Operator.sandwich`.
 
         A weight's array, or the arrays of a `Rowwise`, are split and sent to the partitions once, so they must not

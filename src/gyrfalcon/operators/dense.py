@@ -22,6 +22,7 @@ from ..backends import BlockWeight, Tiles, check_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import Rows, as_rows
 from ..sources.columns import Column
+from ..sources.row_matrix import RowMatrix
 from .base import (
     Operator,
     Shifted,
@@ -203,7 +204,7 @@ class KernelOperator(Operator):
             None if self._sums is None else name_of("rmatmat", U.parts()),
         )
 
-    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
+    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: RowMatrix | None = None) -> Array:
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
         checked: BlockWeight = check_weight(weight, self.shape[0])
         if checked is not None and not callable(checked):

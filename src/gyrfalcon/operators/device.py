@@ -34,6 +34,7 @@ from ..backends import BlockWeight, check_weighted, triton_tiles, weighted
 from ..backends.torch_tiles import MakeTile, SparseColumns, prepare
 from ..kernels import Kernel, KernelFunction
 from ..sources import Rows, TensorRows, as_rows, near
+from ..sources.row_matrix import RowMatrix
 from ._lanes import Lane, Tensor
 from ._room import LEAST_ROWS, block_size, claims
 from .base import Operator, Rowwise, Weight, as_columns, check_image, check_product, check_weight, recording
@@ -214,7 +215,7 @@ class DeviceOperator(Operator):
 
         return like_given(self._sum(launch, None, columns.shape[1]))
 
-    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
+    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: RowMatrix | None = None) -> Array:
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
         n, k = self.shape[0], columns.shape[1]
         checked: BlockWeight = check_weight(weight, n)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels import Kernel
 from ..sources import Rows
 
-__all__ = ["kernel_diagonal"]
+__all__ = ["kernel_diagonal", "mean_diagonal"]
 
 _ROWS = 16_384  # rows read at a time
 
@@ -25,14 +28,33 @@ def kernel_diagonal(kernel: Kernel, rows: Rows) -> NDArray[np.float64]:
     >>> kernel_diagonal(Linear(), as_rows(np.array([[1.0, 2.0], [0.0, 3.0]])))
     array([5., 9.])
     """
-    n, constant = rows.shape[0], kernel.constant_diag()
+    constant = kernel.constant_diag()
     if constant is not None:
-        diagonal = np.broadcast_to(np.float64(constant), (n,))
-    else:
-        parts = [np.asarray(kernel.diag(block), dtype=np.float64) for block in rows.blocks(_ROWS)]
-        diagonal = np.concatenate(parts) if parts else np.zeros(0)
+        return np.broadcast_to(_checked(kernel, np.array([constant]), 0, rows), (rows.shape[0],))
+    parts = list(_parts(kernel, rows))
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def mean_diagonal(kernel: Kernel, rows: Rows) -> float:
+    """Return the mean of k(x, x) of a resolved kernel over the rows, without an array of their length."""
+    constant = kernel.constant_diag()
+    if constant is not None:
+        return float(_checked(kernel, np.array([constant]), 0, rows)[0])
+    return sum(float(part.sum()) for part in _parts(kernel, rows)) / rows.shape[0]
+
+
+def _parts(kernel: Kernel, rows: Rows) -> Iterator[NDArray[np.float64]]:
+    start = 0
+    for block in rows.blocks(_ROWS):
+        yield _checked(kernel, kernel.diag(block), start, rows)
+        start += block.shape[0]
+
+
+def _checked(kernel: Kernel, values: Any, start: int, rows: Rows) -> NDArray[np.float64]:
+    """Return values in float64, which must be finite; `start` is the number of their first row."""
+    diagonal = np.asarray(values, dtype=np.float64)
     if not np.isfinite(diagonal).all():
-        row = int(np.flatnonzero(~np.isfinite(diagonal))[0])
+        row = start + int(np.flatnonzero(~np.isfinite(diagonal))[0])
         raise ValueError(
             f"k(x, x) of {kernel!r} is not finite in {rows.dtype} at row {row}: remove NaN and infinity, and rescale "
             "the features"

@@ -18,6 +18,7 @@ from .._utils.threads import effective_n_jobs, ordered_map
 from ..backends import weighted
 from ..kernels import Kernel, KernelFunction, linear_form
 from ..sources import Rows
+from ..sources.row_matrix import RowMatrix
 from ..sources.sparse import SparseRows
 from .base import Operator, Weight, as_columns, check_image, check_product, check_weight, recording
 from .dense import KernelOperator
@@ -143,7 +144,7 @@ class SparseOperator(Operator):
         self.passes += 1
         return like_given(product)
 
-    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: Array | None = None) -> Array:
+    def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: RowMatrix | None = None) -> Array:
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
         checked = check_weight(weight, self.shape[0])
         if checked is not None and not callable(checked):

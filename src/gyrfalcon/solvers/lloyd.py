@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ..kernels import Linear
 from ..operators import KernelOperator, Operator
 from ..preconditioners import Whitening
+from ..sources.row_matrix import FileMatrix, RowMatrix, row_matrix, row_parts
 from .nystrom_features import features_of
 from .principal import components_of_centers
 
@@ -47,7 +48,7 @@ class Clustering:
         Coefficients R c of the centroids.
     squares : ndarray of shape (k,)
         |c|^2.
-    labels : ndarray of shape (n,), int32
+    labels : ndarray of shape (n,), int32, or FileMatrix of shape (n, 1)
         The nearest centroid of each row.
     inertia : float
         Sum of the weighted squared distances of rows to their centroids, with what the centers miss of the rows.
@@ -65,11 +66,20 @@ class Clustering:
     centroids: Vectors
     coef: Vectors
     squares: Vectors
-    labels: Array
+    labels: Array | FileMatrix
     inertia: float
     counts: Vectors
     iteration: int
     converged: bool
+    farthest: float
+
+
+@dataclass(frozen=True)
+class _RowSums:
+    """Weights of the clusters, the sum of the weighted squared distances, and the largest distance of a row."""
+
+    counts: Vectors
+    inertia: float
     farthest: float
 
 
@@ -92,6 +102,8 @@ class Lloyd:
         Sample weights.
     tol : float
         A start has converged when the squared moves of its centroids add up to this share of the variance of the rows.
+    in_file : bool
+        Whether labels and distances of the rows are in temporary files.
 
     Attributes
     ----------
@@ -128,17 +140,23 @@ class Lloyd:
         weight: Array | None = None,
         *,
         tol: float = 0.0,
+        in_file: bool = False,
     ) -> None:
         self.operator, self.whitening, self.k = operator, whitening, n_clusters
         self.diagonal, self.tol = diagonal, tol
-        self.weight = np.ones(operator.shape[0]) if weight is None else np.asarray(weight, dtype=np.float64)
-        self._rounding = 100 * float(np.finfo(operator.dtype).eps) * float(np.abs(diagonal).max(initial=0.0))
+        self.weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+        largest = max(float(diagonal.max(initial=0.0)), -float(diagonal.min(initial=0.0)))
+        self._rounding = 100 * float(np.finfo(operator.dtype).eps) * largest
+        n = operator.shape[0]
+        self._in_file, self._parts = in_file, row_parts(n, 1)
+        self._total = float(n) if self.weight is None else float(self.weight.sum())
+        self._squares = sum(float(self._weights(at) @ diagonal[at]) for at in self._parts)  # of the rows
         self.iteration, self.moved = 0, np.inf
         self._finished: list[Clustering] = []
         self._running: list[Clustering] = []
         self._centroids = centroids
         self._settled = np.zeros(centroids.shape[1] // n_clusters, dtype=bool)
-        self._labels: Array | None = None
+        self._labels: list[RowMatrix] | None = None
 
     @property
     def running(self) -> int:
@@ -148,50 +166,60 @@ class Lloyd:
     def best(self) -> Clustering | None:
         return min([*self._finished, *self._running], key=lambda found: found.inertia, default=None)
 
+    def _weights(self, at: slice) -> Array:
+        """Return the weights of the rows `at`."""
+        return np.ones(at.stop - at.start) if self.weight is None else self.weight[at]
+
+    def _columns(self, dtype: Any) -> list[RowMatrix]:
+        """Make a column for each start, whose entries are not set yet."""
+        return [row_matrix(self.operator.shape[0], 1, dtype, in_file=self._in_file) for _ in range(self.running)]
+
     def step(self) -> None:
         """Assign every row to its nearest centroid, and move the centroids to the means of their rows; one pass.
 
         `best` has the labels together with the centroids that they belong to, those before the move.
         """
-        k, R, n = self.k, self.running, self.operator.shape[0]
+        k, R = self.k, self.running
         C, root_n = self._centroids, np.sqrt(self.whitening.n)
         coef, squares = self.whitening.apply(C) * root_n, np.square(C).sum(axis=0)
-        labels, nearest = np.empty((n, R), dtype=np.int32), np.empty((n, R), dtype=self.operator.dtype)
+        labels, nearest = self._columns(np.int32), self._columns(self.operator.dtype)
         half = (squares / 2).astype(self.operator.dtype)
-        weight = self.weight.astype(self.operator.dtype)
 
         def assign(at: slice, T: Array) -> Array:
             near = (T - half).reshape(len(T), R, k)
             chosen = near.argmax(axis=2)[:, :, None]
-            labels[at] = chosen[:, :, 0]
-            nearest[at] = np.take_along_axis(near, chosen, axis=2)[:, :, 0]
+            values = np.take_along_axis(near, chosen, axis=2)
+            for r in range(R):
+                labels[r][at], nearest[r][at] = chosen[:, r], values[:, r]
             near[...] = 0
-            np.put_along_axis(near, chosen, weight[at, None, None], axis=2)
+            np.put_along_axis(near, chosen, self._weights(at).astype(T.dtype)[:, None, None], axis=2)
             return near.reshape(len(T), R * k)
 
         sums = self.whitening.apply_transpose(self.operator.sandwich(coef, assign)) * root_n
         self.iteration += 1
-        counts = np.stack([np.bincount(labels[:, r], self.weight, minlength=k) for r in range(R)]).astype(np.float64)
+        found_rows = [self._rows(labels[r], nearest[r]) for r in range(R)]
+        counts = np.stack([rows.counts for rows in found_rows])
         centroids, moved, relocated = self._move(sums, counts, labels, nearest)
-        same = np.zeros(R, dtype=bool) if self._labels is None else (labels == self._labels).all(axis=0)
+        same = np.zeros(R, dtype=bool)
+        if self._labels is not None:
+            same[:] = [self._agree(*both) for both in zip(labels, self._labels, strict=True)]
         done = (same & ~relocated) | self._settled
 
         found = []
         for r in range(R):
             at = slice(r * k, (r + 1) * k)
-            distances = self.diagonal - 2.0 * nearest[:, r]
-            farthest = float(distances[self.weight > 0].max(initial=0.0))
+            rows, own = found_rows[r], labels[r]
             found.append(
                 Clustering(
                     centroids=C[:, at],
                     coef=coef[:, at],
                     squares=squares[at],
-                    labels=labels[:, r],
-                    inertia=max(0.0, float(self.weight @ distances)),
+                    labels=own[:, 0] if isinstance(own, np.ndarray) else own,
+                    inertia=max(0.0, rows.inertia),
                     counts=counts[r],
                     iteration=self.iteration,
                     converged=bool(done[r]),
-                    farthest=farthest if farthest > self._rounding else 0.0,
+                    farthest=rows.farthest if rows.farthest > self._rounding else 0.0,
                 )
             )
         self._finished += [one for one, over in zip(found, done, strict=True) if over]
@@ -199,17 +227,32 @@ class Lloyd:
         going = ~done
         self.moved = float(moved[going].max(initial=0.0))
         self._settled = (moved <= self.tol)[going] & ~relocated[going]
-        self._labels = labels[:, going]
+        self._labels = [column for column, on in zip(labels, going, strict=True) if on]
         self._centroids = centroids[:, np.repeat(going, k)]
 
+    def _rows(self, labels: RowMatrix, nearest: RowMatrix) -> _RowSums:
+        """Add up what the rows of a start have."""
+        counts, inertia, farthest = np.zeros(self.k), 0.0, 0.0
+        for at in self._parts:
+            weight = self._weights(at)
+            distances = self.diagonal[at] - 2.0 * nearest[at][:, 0]
+            counts += np.bincount(labels[at][:, 0], weight, minlength=self.k)
+            inertia += float(weight @ distances)
+            farthest = max(farthest, float(distances[weight > 0].max(initial=0.0)))
+        return _RowSums(counts, inertia, farthest)
+
+    def _agree(self, labels: RowMatrix, before: RowMatrix) -> bool:
+        """Whether two assignments of all rows are the same."""
+        return all(np.array_equal(labels[at], before[at]) for at in self._parts)
+
     def _move(
-        self, sums: Vectors, counts: Vectors, labels: Array, nearest: Array
+        self, sums: Vectors, counts: Vectors, labels: list[RowMatrix], nearest: list[RowMatrix]
     ) -> tuple[Vectors, Vectors, NDArray[np.bool_]]:
         """Return the next centroids, their squared moves as shares of the variance, and which starts had to relocate.
 
         An empty cluster takes the row whose features are farthest from their centroid, away from the cluster it is in.
         """
-        k, R, total = self.k, self.running, float(self.weight.sum())
+        k, R, total = self.k, self.running, self._total
         relocated = np.zeros(R, dtype=bool)
         moved = np.zeros(R)
         centroids = self._centroids.copy()
@@ -218,13 +261,14 @@ class Lloyd:
             S, count = sums[:, at], counts[r].copy()
             empty = np.flatnonzero(count == 0)
             if len(empty):
-                distances = self.diagonal - 2.0 * nearest[:, r]
-                relocated[r] = self._relocate(S, count, empty, self._centroids[:, at], labels[:, r], distances)
+                # rare, so that these vectors may be in memory
+                distances = self.diagonal - 2.0 * nearest[r][:][:, 0]
+                relocated[r] = self._relocate(S, count, empty, self._centroids[:, at], labels[r][:][:, 0], distances)
             kept = count > 0
             centroids[:, at][:, kept] = S[:, kept] / count[kept]
             shift = float(np.square(centroids[:, at] - self._centroids[:, at]).sum())
             mean = S.sum(axis=1) / total
-            variance = float(self.weight @ self.diagonal) / total - float(mean @ mean)
+            variance = self._squares / total - float(mean @ mean)
             moved[r] = shift / variance if variance > 0 else 0.0
         return centroids, moved, relocated
 
@@ -236,7 +280,8 @@ class Lloyd:
         What the centers miss of a row is part of its distance, but no centroid can come nearer to it, and the cluster
         would be empty again. So distances are upper bounds until the features of a row have been computed.
         """
-        far = np.where(self.weight > 0, distances, -np.inf)
+        weight = self._weights(slice(0, len(distances)))
+        far = np.where(weight > 0, distances, -np.inf)
         bounded = np.ones(len(far), dtype=bool)
         found, left = False, _MOST_LOOKED_AT
         for j in empty:
@@ -244,7 +289,7 @@ class Lloyd:
                 i = int(far.argmax())
                 if not far[i] > self._rounding:
                     return found
-                if count[labels[i]] <= self.weight[i]:  # a cluster by itself, which leaves nothing to gain
+                if count[labels[i]] <= weight[i]:  # a cluster by itself, which leaves nothing to gain
                     far[i] = -np.inf
                 elif not bounded[i]:
                     break
@@ -258,9 +303,9 @@ class Lloyd:
                     bounded[some] = False
                     left -= len(some)
             f = features_of(self.operator, self.whitening, self.operator.rows.take(np.array([i])))[:, 0]
-            S[:, labels[i]] -= self.weight[i] * f
-            count[labels[i]] -= self.weight[i]
-            S[:, j], count[j] = self.weight[i] * f, self.weight[i]
+            S[:, labels[i]] -= weight[i] * f
+            count[labels[i]] -= weight[i]
+            S[:, j], count[j] = weight[i] * f, weight[i]
             far[i], found = -np.inf, True
         return found
 

@@ -171,16 +171,16 @@ def newton(
     for iteration in range(done + 1, max_iter + 1):
         objective.loss = course.next_stage(iteration)
         objective.look()
-        h = objective.hessian()
-        mu = course.next_penalty(iteration, partial(_first_penalty, coordinates, operator, h))
-        coordinates.update(mu, _center_weight(h, center_rows, coordinates.M))
+        mean, own = objective.hessian(center_rows)
+        mu = course.next_penalty(iteration, partial(_first_penalty, coordinates, operator, mean))
+        coordinates.update(mu, _center_weight(mean, own, coordinates.M))
         wanted = None if cg_steps is None else _number(cg_steps, iteration)
         direction = objective.direction(mu, wanted, course.accuracy)
         t, before, after = objective.line_search(direction, mu, rounding)
         predicted = np.maximum(-0.5 * direction.slope, 0) / np.maximum(before, np.finfo(np.float64).tiny)
         objective.u = objective.u + t * direction.d
         largest = float(predicted.max(initial=0.0))
-        error, signal = objective.moved(t.astype(direction.Kd.dtype) * direction.Kd)
+        error, signal = objective.moved(t, direction.Kd)
         lowered = not ((before - after) <= rounding * before).all()
         course.took_step(largest, lowered, still=largest <= tol and bool((error <= close * signal).all()))
         iterate = NewtonIterate(
@@ -284,22 +284,21 @@ class _Course:
         return iterate
 
 
-def _first_penalty(coordinates: Preconditioner, operator: Operator, h: Vectors) -> float:
+def _first_penalty(coordinates: Preconditioner, operator: Operator, mean: float) -> float:
     """Return a penalty near the largest eigenvalue of the Hessian; for the logistic loss a tenth of k(x, x)."""
     size = 8 * coordinates.least_penalty / float(np.finfo(operator.dtype).eps)  # the mean of k(z, z)
-    return 0.4 * size * float(h.mean())
+    return 0.4 * size * mean
 
 
-def _center_weight(h: Vectors, center_rows: Array | None, M: int) -> Vectors:
+def _center_weight(mean: float, own: Vectors | None, M: int) -> Vectors:
     """Return A's weights at the centers: their own as far as these are even, the mean of all rows for the rest."""
-    mean = np.full(M, h.mean())
-    if center_rows is None:
-        return mean
-    own = h[center_rows]
+    means = np.full(M, mean)
+    if own is None:
+        return means
     squares = float(np.square(own).sum())
     even = float(own.sum()) ** 2 / (M * squares) if squares > 0 else 0.0  # effective number of centers, over M
     share = min(1.0, 2 * even)
-    return share * own + (1 - share) * mean
+    return share * own + (1 - share) * means
 
 
 def _number(cg_steps: Any, iteration: int) -> int:

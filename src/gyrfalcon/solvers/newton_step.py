@@ -14,6 +14,8 @@ from .._utils.portable import beside
 from ..losses import Loss
 from ..operators import Operator, Rowwise
 from ..preconditioners import Halfway, Preconditioner
+from ..sources.columns import Column
+from ..sources.row_matrix import RowMatrix, row_matrix, row_parts
 from .base import Vectors
 
 Array = NDArray[Any]
@@ -37,7 +39,7 @@ class Direction:
     """The result of CG: d, K d, the slope of the objective along d, CG's steps and the share of the residual left."""
 
     d: Vectors
-    Kd: Array
+    Kd: RowMatrix
     slope: Vectors
     steps: int
     left: Vectors
@@ -75,7 +77,10 @@ class Objective:
         self.weight = None if weight is None else weight.astype(dtype)[:, None]
         self.offset = np.zeros(k, dtype) if offset is None else np.asarray(offset).astype(dtype)
         self.u = np.zeros((B.rank, k)) if start is None else self.whitening.invert(start.reshape(B.M, k))
-        self.f = np.empty(y.shape, dtype)
+        # vectors of the length of the rows are in files if y is
+        self.in_file = isinstance(y, Column)
+        self.parts = row_parts(*y.shape)
+        self.f = self._row_matrix()
         self.s = np.empty((B.M, k))
         self.halfway: Halfway = ()
 
@@ -83,11 +88,19 @@ class Objective:
         """Sum over each column, or over all of them where the loss couples them."""
         return np.atleast_1d(np.sum(x, axis=None if self.loss.coupled else 0, dtype=np.float64))
 
-    def weighted(self, x: Array) -> Array:
-        """Multiply rows by their sample weights."""
-        return x if self.weight is None else self.weight * x
+    def _row_matrix(self) -> RowMatrix:
+        """Make a matrix of the shape of y, whose entries are not set yet."""
+        return row_matrix(len(self.y), self.y.shape[1], self.operator.dtype, in_file=self.in_file)
 
-    def _rowwise(self, function: Callable[..., Array], *arrays: Array, portable: bool = False) -> Rowwise:
+    def weighted(self, x: Array, at: slice) -> Array:
+        """Multiply the rows `at` by their sample weights."""
+        return x if self.weight is None else self.weight[at] * x
+
+    def _sum(self, of: Callable[[slice], Array]) -> Any:
+        """Add up what a function returns for the parts of the rows."""
+        return sum((of(at) for at in self.parts[1:]), of(self.parts[0]))
+
+    def _rowwise(self, function: Callable[..., Array], *arrays: Any, portable: bool = False) -> Rowwise:
         """Make a weight that can be sent to the rows, times the sample weights."""
         if self.weight is None:
             return Rowwise(function, *arrays, portable=portable)
@@ -96,22 +109,38 @@ class Objective:
     def look(self) -> None:
         """Compute f and K'W loss' at u, in one pass over the rows."""
         alpha, self.halfway = self.whitening.forward(self.u)
-        self.f = np.empty(self.y.shape, self.operator.dtype)
         slopes = self._rowwise(partial(_slopes, self.loss, self.offset), self.y, portable=self.loss.portable)
+        if not self.in_file:
+            self.f = self._row_matrix()  # the former f may be in use
         self.s = self.operator.sandwich(alpha, slopes, KV=self.f)
-        self.f += self.offset
+        for at in self.parts:
+            self.f[at] = self.f[at] + self.offset
 
-    def hessian(self) -> Vectors:
-        """Return the weighted second derivative of each row, averaged over the columns."""
-        h = self.weighted(self.loss.hessian(self.y, self.f)).mean(axis=1, dtype=np.float64)
-        return np.maximum(h, 0.0)
+    def hessian(self, center_rows: Array | None) -> tuple[float, Vectors | None]:
+        """Return the mean over all rows of the weighted second derivative, itself averaged over the columns.
 
-    def moved(self, change: Array) -> tuple[Vectors, Vectors]:
-        """Return the root mean square of a change of f, and the standard deviation of f after it, at least 0.01."""
-        after = self.f + change
-        after -= self.weighted(after).mean(axis=0, dtype=np.float64).astype(after.dtype)
-        squares, spread = (self.total(self.weighted(np.square(x))) for x in (change, after))
-        return np.sqrt(squares / len(after)), np.maximum(np.sqrt(spread / len(after)), _LEAST_SIGNAL)
+        Also return those of the rows of the centers, if these are known.
+        """
+
+        def of(at: Any) -> Vectors:
+            h = self.weighted(self.loss.hessian(self.y[at], self.f[at]), at).mean(axis=1, dtype=np.float64)
+            return np.maximum(h, 0.0)
+
+        mean = float(self._sum(lambda at: of(at).sum())) / len(self.y)
+        return mean, None if center_rows is None else of(center_rows)
+
+    def moved(self, t: Vectors, Kd: RowMatrix) -> tuple[Vectors, Vectors]:
+        """Return the root mean square of t K d, and the standard deviation of f after this step, at least 0.01."""
+        n, t = len(self.y), t.astype(self.operator.dtype)
+
+        def after(at: slice) -> Array:
+            return self.f[at] + t * Kd[at]
+
+        mean = self._sum(lambda at: self.weighted(after(at), at).sum(axis=0, dtype=np.float64)) / n
+        squares = self._sum(lambda at: self.total(self.weighted(np.square(t * Kd[at]), at)))
+        centered = mean.astype(self.operator.dtype)
+        spread = self._sum(lambda at: self.total(self.weighted(np.square(after(at) - centered), at)))
+        return np.sqrt(squares / n), np.maximum(np.sqrt(spread / n), _LEAST_SIGNAL)
 
     def square_norm(self) -> float:
         """Return n times the squared norm of the function u."""
@@ -124,11 +153,12 @@ class Objective:
 
     def direction(self, mu: float, steps: int | None, accuracy: Accuracy) -> Direction:
         """Solve H d = -g by CG, preconditioned with A, for `steps` steps, or to `accuracy` if they are None."""
-        whitening, A, f = self.whitening, self.A, self.f
-        at_f = self.loss.curvature_at(self.y, f)
-        curvature_at_f = self._rowwise(at_f.function, *at_f.arrays, portable=at_f.portable)
+        whitening, A = self.whitening, self.A
+        curvature_at_f = self._curvature()
         g = whitening.backward(self.s, self.halfway, mu)
-        Kp, Kd, d, r = np.empty_like(f), np.zeros_like(f), np.zeros_like(g), -g
+        Kp, Kd, d, r = self._row_matrix(), self._row_matrix(), np.zeros_like(g), -g
+        for at in self.parts:
+            Kd[at] = np.zeros(1, Kd.dtype)
 
         p = z = A.solve(A.solve_transposed(r))
         rz = first = self.total(r * z)
@@ -145,7 +175,9 @@ class Objective:
             a = np.where(active & good, rz / np.where(good, curvature, 1.0), float(step == 1) * (active & ~good))
             active &= good
             d += a * p
-            Kd += a.astype(Kd.dtype) * Kp
+            length = a.astype(Kd.dtype)
+            for at in self.parts:
+                Kd[at] = Kd[at] + length * Kp[at]
             r = r - np.where(good, a, 0.0) * Hp
             z = A.solve(A.solve_transposed(r))
             new = np.where(active, self.total(r * z), rz)
@@ -156,6 +188,14 @@ class Objective:
         left = np.sqrt(np.maximum(rz, 0.0) / np.where(first > 0, first, 1.0))
         return Direction(d, Kd, self.total(g * d), step, left)
 
+    def _curvature(self) -> Rowwise:
+        """Return the weight that multiplies by second derivatives at f."""
+        if self.in_file:  # they are computed again whenever they are used
+            return self._rowwise(partial(_curvature, self.loss), self.y, self.f)
+        assert isinstance(self.f, np.ndarray)
+        at_f = self.loss.curvature_at(self.y, self.f)
+        return self._rowwise(at_f.function, *at_f.arrays, portable=at_f.portable)
+
     def line_search(self, direction: Direction, mu: float, rounding: float) -> tuple[Vectors, Vectors, Vectors]:
         """Return step lengths with enough decrease (0 if there is none), and the objective before and after."""
         d, Kd, slope = direction.d, direction.Kd, direction.slope
@@ -163,14 +203,26 @@ class Objective:
         uu, ud, dd = (self._inner(*pair) for pair in ((self.halfway,) * 2, (self.halfway, along), (along,) * 2))
 
         def objective(t: Vectors) -> Vectors:
-            with np.errstate(over="ignore", invalid="ignore"):
-                values = self.loss.value(self.y, self.f + t.astype(Kd.dtype) * Kd)
-            return self.total(self.weighted(values)) + mu / 2 * (uu + 2 * t * ud + t * t * dd)
+            length = t.astype(Kd.dtype)
+
+            def of(at: slice) -> Vectors:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    values = self.loss.value(self.y[at], self.f[at] + length * Kd[at])
+                return self.total(self.weighted(values, at))
+
+            return self._sum(of) + mu / 2 * (uu + 2 * t * ud + t * t * dd)
 
         def slope_at(t: Vectors) -> Vectors:
+            length = t.astype(Kd.dtype)
+
+            def of(at: slice) -> Vectors:
+                moved = Kd[at]
+                with np.errstate(over="ignore", invalid="ignore"):
+                    gradient = self.weighted(self.loss.gradient(self.y[at], self.f[at] + length * moved), at)
+                    return self.total(gradient * moved)
+
             with np.errstate(over="ignore", invalid="ignore"):
-                gradient = self.weighted(self.loss.gradient(self.y, self.f + t.astype(Kd.dtype) * Kd))
-                return self.total(gradient * Kd) + mu * (ud + t * dd)
+                return self._sum(of) + mu * (ud + t * dd)
 
         before = objective(np.zeros_like(slope))
         t = np.where(slope < 0, _bracketed(slope, slope_at) if self.loss.sharp else _secant(slope, slope_at), 0.0)
@@ -215,6 +267,10 @@ def _bracketed(before: Vectors, slope_at: Callable[[Vectors], Vectors]) -> Vecto
 
 def _slopes(loss: Loss, offset: Array, T: Array, y: Array) -> Array:
     return loss.gradient(y, T + beside(offset, T))
+
+
+def _curvature(loss: Loss, T: Array, y: Array, f: Array) -> Array:
+    return loss.curvature(y, f, T)
 
 
 def _weighted(function: Callable[..., Array], T: Array, weight: Array, *parts: Array) -> Array:

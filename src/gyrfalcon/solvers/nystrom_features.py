@@ -82,7 +82,7 @@ def feature_sums(
     rank = whitening.rank
     G, rhs = np.zeros((rank, rank), order="F"), np.zeros((rank, Y.shape[1]))
     for at, F in nystrom_features(operator, whitening):
-        y_block = Y[at]
+        y_block = np.ascontiguousarray(Y[at])
         if weight is not None:
             root = np.sqrt(weight[at])
             F, y_block = F * root, root[:, None] * y_block
@@ -110,12 +110,19 @@ def row_squares(operator: Operator, V: Vectors, n_threads: int) -> Vectors:
     n_threads : int
     """
     out = np.empty(operator.shape[0])
+    for at, squares in row_square_blocks(operator, V, n_threads):
+        out[at] = squares
+    return out
+
+
+def row_square_blocks(operator: Operator, V: Vectors, n_threads: int) -> Iterator[tuple[slice, Vectors]]:
+    """Iterate over what `row_squares` returns, a block of rows at a time."""
     for at, K in operator.blocks():
-        squares = out[at]
+        squares = np.empty(len(K))
 
         def run(start: int, K: NDArray[Any] = K, squares: Vectors = squares) -> None:
             product = K[start : start + _SQUARED_ROWS] @ V
             squares[start : start + _SQUARED_ROWS] = np.einsum("ij,ij->i", product, product)
 
         share(run, range(0, len(K), _SQUARED_ROWS), n_threads)
-    return out
+        yield at, squares

@@ -84,7 +84,7 @@ def principal_components(operator: Operator, whitening: Whitening) -> Components
     True
     """
     n = operator.shape[0]
-    G, total = feature_sums(operator, whitening, np.ones((n, 1)))
+    G, total = feature_sums(operator, whitening, np.broadcast_to(np.ones(1), (n, 1)))
     mean = total[:, 0] / n
     G /= n
     G -= np.outer(mean, mean)

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh, solve_triangular
 
 from .._utils.checks import numbers
+from .._utils.statistics import sums
 from ..operators import Operator
 from ..preconditioners import Whitening
 from .exact import weighted_gram
@@ -87,16 +88,17 @@ class RidgePath:
         sample_weight: Vectors | None = None,
     ) -> None:
         self.eigenvalues, self.n = eigenvalues, len(y)
-        counted = np.ones(self.n) if sample_weight is None else sample_weight[sample_weight > 0]
-        self.n_counted, self._log_weight = len(counted), float(np.log(counted).sum())
+        self.n_counted, self._log_weight = self.n, 0.0
+        if sample_weight is not None:
+            counted = sample_weight[sample_weight > 0]
+            self.n_counted, self._log_weight = len(counted), float(np.log(counted).sum())
         self._trailing = y.shape[1:]
         self._Y = y.reshape(self.n, -1)
         self._weight, self._c = weight, c
         self._directions, self._orthonormal, self._lift = directions, orthonormal, lift
         largest = float(eigenvalues.max(initial=0.0))
         self._cutoff = max(len(eigenvalues) * np.finfo(np.float64).eps * largest, floor)
-        w_y = self._Y if weight is None else weight[:, None] * self._Y
-        self._squares = (self._Y * w_y).sum(axis=0)
+        self._squares = sums(self._Y, weight, np.square)
 
     def _inverse(self, penalties: ArrayLike) -> Vectors:
         """Return 1 / (s + mu), of shape (r, P), and 0 where there is nothing but rounding."""
@@ -278,7 +280,7 @@ def nystrom_path(
     if operator.shape != made_for:
         raise ValueError(f"the operator has shape {operator.shape}, but the whitening was made for {made_for}")
     root_n = np.sqrt(n)
-    Y = np.asarray(y, dtype=np.float64).reshape(n, -1)
+    Y = y.astype(np.float64, copy=False).reshape(n, -1)
     weight = None if weight is None else np.asarray(weight, dtype=np.float64)
 
     G, rhs = feature_sums(operator, whitening, Y, weight)
@@ -297,7 +299,7 @@ def nystrom_path(
         return whitening.apply(V @ x) * root_n
 
     return RidgePath(
-        s, Y.reshape(y.shape), weight, V.T @ rhs, directions, orthonormal=False, lift=lift, sample_weight=weight
+        s, Y.reshape(*y.shape), weight, V.T @ rhs, directions, orthonormal=False, lift=lift, sample_weight=weight
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
@@ -12,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from .base import Rows
 from .blocks import Indices
+from .row_matrix import read_rows
 from .scratch import take_rows, temporary_file, write_block
 
 Array = NDArray[Any]
@@ -25,7 +25,7 @@ _EXACT = 2.0**53  # below it all integers are different in float64
 class Column:
     """A matrix (y - shift) / unit of n rows and few columns, whose y is in a file and is read when it is needed.
 
-    It has the methods of an array that fits with the squared loss use: slices and selections of rows are arrays, and
+    It has the methods of an array that fits use: slices and selections of rows are arrays, and
     all other results are columns or the smallest and the largest number, which are known.
 
     Parameters
@@ -63,9 +63,10 @@ class Column:
         """Iterate over all rows, some at a time."""
         return (self[start : start + _COPIED_ROWS] for start in range(0, len(self), _COPIED_ROWS))
 
-    def reshape(self, n: int, _: int) -> Column:
+    def reshape(self, n: int, k: int) -> Column:
         """Return the column itself, which is a matrix of n rows already."""
         assert n == self.shape[0]
+        assert k in (-1, self.shape[1])
         return self
 
     def astype(self, dtype: DTypeLike, copy: bool = False) -> Column:
@@ -82,6 +83,13 @@ class Column:
         """Return the column divided by a power of two for each of its columns."""
         assert self._unit is None
         return self._changed(self.dtype, self._shift, unit)
+
+    def repeated(self, copies: int) -> Column:
+        """Return a matrix of copies of the only column."""
+        if self.shape[1] != 1:
+            raise ValueError(f"y has {self.shape[1]} columns: several quantiles can be learnt of one column only")
+        extremes = np.repeat(self._extremes, copies, axis=1)
+        return self.decoded(lambda raw: np.repeat(raw, copies, axis=1), extremes, self.dtype)
 
     def decoded(self, decode: Callable[[Array], Array], extremes: Array, dtype: np.dtype[Any]) -> Column:
         """Return the columns that a function makes of rows as they are in the file, rounded to a precision.
@@ -121,16 +129,7 @@ class Column:
             return np.asarray(raw if self._unit is None else raw / self._unit).astype(self.dtype, copy=False)
 
     def _read(self, start: int, stop: int) -> Array:
-        k, size = self._width, self._stored.itemsize
-        out = np.empty((stop - start, k), dtype=self._stored)
-        left, at = out.data.cast("B"), start * k * size
-        while len(left):  # several threads read at the same time, so that the position of the file is not used
-            found = os.pread(self._file.fileno(), len(left), at)
-            if not found:
-                raise EOFError("the temporary file of the target ends before its last row")
-            left[: len(found)] = found
-            left, at = left[len(found) :], at + len(found)
-        return out
+        return read_rows(self._file, start, stop, self._width, self._stored)
 
 
 def stored_column(rows: Rows) -> Column | None:
