@@ -200,7 +200,7 @@ def test_other_losses_have_the_bits_of_a_fit_in_memory(tmp_path, long, monkeypat
 def test_several_quantiles_of_a_target_in_a_file(tmp_path, long):
     data = npy(tmp_path, Y)
     settings = {"n_centers": 60, "max_iter": 5, "penalty": 1e-5, "random_state": 0}
-    found = assert_same_fit(lambda: FalkonRegressor(quantiles=[0.1, 0.9], **settings), data, data.X, Y)
+    found = assert_same_fit(lambda: FalkonRegressor(loss="quantile", quantiles=[0.1, 0.9], **settings), data, data.X, Y)
     assert found.predict(X).shape == (N, 2)
 
 
